@@ -1,0 +1,1 @@
+"""KFP components: a folder each, with a body of a few lines around one step of the package."""

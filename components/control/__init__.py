@@ -1,0 +1,1 @@
+"""Trains the student without the teacher: same budget, same seed."""

@@ -1,0 +1,1 @@
+"""Trains the student with the teacher."""

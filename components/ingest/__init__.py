@@ -1,0 +1,1 @@
+"""Reads the source once into immutable records, split by content."""

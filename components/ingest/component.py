@@ -1,0 +1,13 @@
+"""Source -> records."""
+
+from kfp import dsl
+
+
+@dsl.component(base_image="understudy/launcher", install_kfp_package=False)
+def ingest(run: str, records: dsl.Output[dsl.Dataset]) -> str:
+    """Read the source once into immutable records, split by content."""
+    from understudy.steps import component
+
+    result = component("ingest", run)
+    records.metadata = {"digest": result.digest, **result.facts}
+    return result.digest

@@ -1,0 +1,1 @@
+"""Trains or fetches the teacher, once for all runs that share it."""

@@ -1,0 +1,59 @@
+"""The distillation pipeline. Its graph comes from the recipe; overrides and seed stay open as its parameters."""
+
+import json
+from typing import Any
+
+from kfp import dsl
+
+from components.control.component import control
+from components.distill.component import distill
+from components.evaluate.component import evaluate
+from components.gate.component import gate
+from components.ingest.component import ingest
+from components.prepare.component import prepare
+from components.register.component import register
+from components.start.component import start
+from components.teacher.component import teacher
+from understudy.recipe import Recipe
+from understudy.steps import graph
+
+
+def build(recipe: Recipe) -> Any:
+    """The recipe's pipeline, as kfp's graph component."""
+    values = json.dumps(recipe.model_dump(mode="json", by_alias=True))
+    steps = graph(recipe)
+
+    @dsl.pipeline(name=recipe.name, description=f"Distils {recipe.name} and puts the student up for review")
+    def distillation(overrides: str = "", seed: int = recipe.seed) -> None:
+        run = _task(
+            start(
+                recipe=values,
+                overrides=overrides,
+                seed=seed,
+                job_id=dsl.PIPELINE_JOB_ID_PLACEHOLDER,
+                steps=",".join(steps),
+            )
+        ).output
+        records = _digest(ingest(run=run))
+        examples = _digest(prepare(run=run, records=records))
+        lead = _digest(teacher(run=run, examples=examples))
+        models = {
+            "teacher": lead,
+            "student": _digest(distill(run=run, examples=examples, teacher=lead)),
+            "control": _digest(control(run=run, examples=examples)) if "control" in steps else "",
+        }
+        measures = _digest(evaluate(run=run, examples=examples, **models))
+        origin = {"records": records, "examples": examples, **models}
+        verdict = _digest(gate(run=run, measures=measures, **origin))
+        _task(register(run=run, measures=measures, verdict=verdict, **origin))
+
+    return distillation
+
+
+def _task(task: Any) -> Any:
+    """KFP's own cache is off: its keys do not see the data behind an address. The store's memo decides."""
+    return task.set_caching_options(enable_caching=False)
+
+
+def _digest(task: Any) -> Any:
+    return _task(task).outputs["Output"]

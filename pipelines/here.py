@@ -1,0 +1,21 @@
+"""Runs a pipeline on this machine, through kfp.local:  python -m pipelines.here RUN_FOLDER."""
+
+import sys
+from pathlib import Path
+
+from kfp import local
+
+from pipelines.distillation import build
+from understudy.recipe import Recipe
+from understudy.store import Run
+
+
+def main() -> None:
+    """Run the pipeline of a run's recipe; the steps leave their outcome in the run's folder."""
+    run = Run(Path(sys.argv[1]))
+    local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(run.folder / "kfp"), raise_on_error=False)
+    build(Recipe.model_validate(run.recipe))()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""The command `understudy`. Modules here import nothing heavy at their top: each command does so inside itself."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from understudy import __version__
+from understudy.cli import doctor, recipe, store, ui
+from understudy.cli.output import complain
+from understudy.cli.settings import Settings
+from understudy.errors import UnderstudyError
+
+app = typer.Typer(
+    no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
+)
+app.add_typer(recipe.app, name="recipe")
+app.add_typer(store.app, name="store")
+app.command()(doctor.doctor)
+app.command()(ui.ui)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"understudy {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def understudy(
+    ctx: typer.Context,
+    home: Annotated[
+        Path, typer.Option(envvar="UNDERSTUDY_HOME", help="Folder of the store and of the local MLflow.")
+    ] = Path(".understudy"),
+    tracking_uri: Annotated[
+        str | None, typer.Option(envvar="MLFLOW_TRACKING_URI", help="MLflow server; a local SQLite file without one.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only what went wrong.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more about each step.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """One recipe in, a proven student model in the registry out.
+
+    Exit codes: 0 done, 1 something failed, 2 the input is wrong, 3 the gate said no, 130 stopped.
+    """
+    ctx.obj = Settings(home, tracking_uri, quiet, verbose)
+
+
+def main() -> None:
+    """The console's entry: what a user can mend is one message on stderr and the error's exit code."""
+    try:
+        app(prog_name="understudy")
+    except UnderstudyError as error:
+        complain(str(error))
+        sys.exit(error.exit_code)

@@ -1,0 +1,112 @@
+"""Showing a run while it goes on, from its folder: bars on a terminal, lines elsewhere, JSON for machines."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from understudy.store import StepState
+
+MARKS = {"done": "[green]done", "reused": "[cyan]reused", "failed": "[red]failed", "stopped": "[yellow]stopped"}
+LINE_SECONDS = 10.0
+
+
+class Display(Protocol):
+    """Something that shows the states of a run's steps."""
+
+    def update(self, states: "list[StepState]") -> None:
+        """Show where the steps stand now."""
+
+
+class Bars:
+    """A line with a bar for each step."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+
+    def update(self, states: "list[StepState]") -> None:
+        """Move the bars."""
+        for state in states:
+            if state.step not in self._tasks:
+                self._tasks[state.step] = self._progress.add_task(state.step, total=None, detail="")
+            task, ended = self._tasks[state.step], state.state in MARKS
+            total, done = (1.0, 1.0) if ended else (state.total or None, state.done)
+            detail = MARKS.get(state.state, state.detail)
+            self._progress.update(task, total=total, completed=done, detail=detail)
+            if ended:
+                self._progress.stop_task(task)
+
+
+class Lines:
+    """A line whenever a step changes its state, and now and then while it works."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._shown: dict[str, tuple[str, float]] = {}
+
+    def update(self, states: "list[StepState]") -> None:
+        """Print what is new."""
+        now = time.monotonic()
+        for state in states:
+            shown, at = self._shown.get(state.step, ("", 0.0))
+            if state.state == shown and (state.state in MARKS or now - at < LINE_SECONDS):
+                continue
+            self._shown[state.step] = state.state, now
+            self._console.print(_line(state), markup=False, highlight=False, soft_wrap=True)
+
+
+def _line(state: "StepState") -> str:
+    if state.state in MARKS:
+        seconds = state.ended - state.started
+        return f"{state.step:<10}{state.state:<9}{seconds:6.1f} s  {state.digest[:12]}".rstrip()
+    count = f"{state.done:g}/{state.total:g} {state.unit}  " if state.total else ""
+    return f"{state.step:<10}{state.state:<9}{count}{state.detail}".rstrip()
+
+
+class JsonLines:
+    """A JSON object a line, for every change."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, StepState] = {}
+
+    def update(self, states: "list[StepState]") -> None:
+        """Print what is new."""
+        for state in states:
+            if self._shown.get(state.step) != state:
+                self._shown[state.step] = state
+                print(json.dumps({"event": "step", **asdict(state)}), flush=True)
+
+
+class Nothing:
+    """For -q."""
+
+    def update(self, states: "list[StepState]") -> None:
+        """Show nothing."""
+
+
+@contextmanager
+def display(console: Console, as_json: bool, quiet: bool) -> Iterator[Display]:
+    """What fits the place that output goes to."""
+    if as_json:
+        yield JsonLines()
+    elif quiet:
+        yield Nothing()
+    elif not console.is_terminal:
+        yield Lines(console)
+    else:
+        columns = (
+            TextColumn("{task.description:<9}"),
+            BarColumn(bar_width=24),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[detail]}"),
+        )
+        with Progress(*columns, console=console, refresh_per_second=5) as progress:
+            yield Bars(progress)

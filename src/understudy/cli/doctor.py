@@ -1,0 +1,157 @@
+"""understudy doctor: does this machine have what a run needs, and how to get what is missing."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from understudy.cli.output import print_json, print_table, size
+from understudy.cli.settings import Settings
+from understudy.errors import FAILED, UnderstudyError, disk_errors
+
+PYTHON = (3, 11)
+MEMORY, DISK = 4e9, 2e9  # bytes that the example recipes need
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at."""
+
+    what: str
+    found: str
+    fix: str = ""
+    """How to get what is missing; empty when nothing is."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether a run can do with it."""
+        return not self.fix
+
+
+def doctor(ctx: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Check this machine, the store and the tracking server; say how to get what is missing."""
+    settings: Settings = ctx.obj
+    checks = [*_machine(settings.home), *_libraries(), _gpu(), *_store(settings), _server(settings)]
+    problems = [check for check in checks if not check.ok]
+    if as_json:
+        print_json({"ok": not problems, "checks": [{**asdict(check), "ok": check.ok} for check in checks]})
+    elif not settings.quiet or problems:
+        shown = problems if settings.quiet else checks
+        rows = [[check.what, "ok" if check.ok else "problem", check.found, check.fix] for check in shown]
+        print_table(("what", "", "found", "what to do"), rows)
+    if problems:
+        raise typer.Exit(FAILED)
+
+
+def _machine(home: Path) -> Iterator[Check]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    wanted = ".".join(map(str, PYTHON))
+    yield Check(
+        "python", version, "" if sys.version_info[:2] == PYTHON else f"install Python {wanted}; it was tried on it"
+    )
+    yield Check("cores", str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    yield Check("memory", size(memory), "" if memory >= MEMORY else f"training wants {size(MEMORY)} at least")
+    free = shutil.disk_usage(_existing(home)).free
+    fix = f"make room, or point --home at a disk with {size(DISK)}; understudy store gc shows what can go"
+    yield Check("disk", f"{size(free)} free at {home}", "" if free >= DISK else fix)
+
+
+def _libraries() -> Iterator[Check]:
+    from importlib import metadata
+
+    from packaging.requirements import Requirement
+
+    for text in metadata.requires("understudy") or ():
+        requirement = Requirement(text)
+        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        wanted = f"{requirement.name}{requirement.specifier}"
+        try:
+            found = metadata.version(requirement.name)
+        except metadata.PackageNotFoundError:
+            yield Check(requirement.name, "not installed", f"python -m pip install {wanted}")
+            continue
+        fits = requirement.specifier.contains(found, prereleases=True)
+        yield Check(requirement.name, found, "" if fits else f"python -m pip install {wanted}")
+
+
+def _gpu() -> Check:
+    """What stands in /dev and in torch's version file; importing torch would take seconds."""
+    from importlib import util
+
+    devices = sorted(path for path in Path("/dev").glob("nvidia[0-9]*"))
+    if not devices:
+        return Check("GPU", "none; training runs on the CPU")
+    spec = util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return Check("GPU", f"{len(devices)} NVIDIA")  # that torch is missing has been said
+    namespace: dict[str, object] = {}
+    exec((Path(spec.origin).parent / "version.py").read_text(), namespace)
+    if cuda := namespace.get("cuda"):
+        return Check("GPU", f"{len(devices)} NVIDIA, torch built for CUDA {cuda}")
+    return Check("GPU", f"{len(devices)} NVIDIA, torch built without CUDA", "install a torch that is built for CUDA")
+
+
+def _store(settings: Settings) -> Iterator[Check]:
+    folder = settings.store_folder
+    fix = "point --home or UNDERSTUDY_HOME at another disk"
+    try:
+        _exercise(_existing(folder))
+    except UnderstudyError as error:
+        yield Check("store", f"{folder}: cannot be written", str(error))
+        return
+    except OSError as error:
+        yield Check("store", f"{folder}: its disk cannot do what a store needs ({error.strerror})", fix)
+        return
+    if not (folder / "version.json").exists():
+        yield Check("store", f"{folder}: none yet; the first run makes it")
+        return
+    try:
+        store = settings.open_store()
+    except UnderstudyError as error:
+        yield Check("store", f"{folder}: cannot be used", str(error))
+        return
+    yield Check("store", f"{store.folder}: {sum(1 for _ in store.objects)} objects")
+
+
+def _existing(path: Path) -> Path:
+    """The path, or the nearest folder above it that is there."""
+    return next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.is_dir())
+
+
+def _exercise(folder: Path) -> None:
+    """Write, flush and rename on the store's disk, as publishing does."""
+    from understudy.store.files import flush
+
+    probe = folder / f".understudy-doctor-{os.getpid()}"
+    with disk_errors(folder):
+        try:
+            (probe / "a").mkdir(parents=True)
+            (probe / "a" / "file").write_bytes(b"understudy")
+            flush(probe / "a" / "file")
+            flush(probe / "a")
+            os.rename(probe / "a", probe / "b")
+            flush(probe)
+            (probe / "b" / "file").read_bytes()
+        finally:
+            shutil.rmtree(probe, ignore_errors=True)
+
+
+def _server(settings: Settings) -> Check:
+    from understudy.registry.server import database, public_uri, reachable
+
+    uri = settings.tracking_uri
+    path = database(uri)
+    if path and not path.exists():
+        return Check("tracking server", f"{path}: none yet; the first run makes it")
+    try:
+        reachable(uri)
+    except UnderstudyError as error:
+        return Check("tracking server", f"{public_uri(uri)}: does not answer", str(error))
+    return Check("tracking server", public_uri(uri))

@@ -1,0 +1,71 @@
+"""Tables on a terminal, plain whole lines when the output goes elsewhere, JSON for machines."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+STYLES = {"ok": "green", "problem": "bold red", "live": "cyan", "done": "green", "failed": "bold red"}
+
+
+def complain(message: str) -> None:
+    """Say on stderr what went wrong."""
+    from rich.console import Console
+    from rich.text import Text
+
+    if sys.stderr.isatty():
+        Console(stderr=True).print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
+    else:
+        print(f"error: {message}", file=sys.stderr)
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on stdout."""
+    print(json.dumps(value, indent=1, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
+    """A table on stdout.
+
+    Args:
+        columns: the headings.
+        rows: as many texts each.
+        right: the headings of the columns that are aligned to the right.
+    """
+    if not sys.stdout.isatty():
+        widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+        for row in (columns, *rows):
+            cells = [
+                cell.rjust(width) if name in right else cell.ljust(width)
+                for name, cell, width in zip(columns, row, widths, strict=True)
+            ]
+            print("  ".join(cells).rstrip())
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell, STYLES.get(cell, "")) for cell in row))
+    Console().print(table)
+
+
+def size(count: float) -> str:
+    """Bytes for a reader: 999 B, 1.2 MB (powers of 1000)."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def age(seconds: float) -> str:
+    """A time that has passed, for a reader: 5 s, 3 min, 2 h, 4 days."""
+    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"

@@ -1,0 +1,44 @@
+"""What the options before the command say."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from understudy.errors import InputError
+
+if TYPE_CHECKING:
+    from understudy.store import Store
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The global options; commands find them in `ctx.obj`."""
+
+    home: Path
+    given_tracking_uri: str | None
+    quiet: bool
+    verbose: bool
+
+    @property
+    def store_folder(self) -> Path:
+        """Where the store lies, or would."""
+        return self.home / "store"
+
+    @property
+    def tracking_uri(self) -> str:
+        """The MLflow server to use."""
+        from understudy.registry.server import tracking_uri
+
+        return tracking_uri(self.home, self.given_tracking_uri)
+
+    def open_store(self) -> "Store":
+        """The store that is there.
+
+        Raises:
+            InputError: there is none.
+        """
+        from understudy.store import Store
+
+        if not (self.store_folder / "version.json").exists():
+            raise InputError(f"{self.store_folder}: no store here; understudy run makes one, --home points at another")
+        return Store(self.store_folder)

@@ -1,0 +1,174 @@
+"""understudy store: look into the shared volume, check it, and make room in it."""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from understudy.cli.output import age, print_json, print_table, size
+from understudy.cli.settings import Settings
+from understudy.errors import UnderstudyError
+
+if TYPE_CHECKING:
+    from understudy.store import Run, Store
+    from understudy.store.gc import Removal
+
+app = typer.Typer(no_args_is_help=True, help="Look into the store, check it, make room in it.")
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DAY = 86400.0
+
+
+@app.command("ls")
+def list_(
+    ctx: typer.Context,
+    runs: Annotated[bool, typer.Option("--runs", help="List pipeline runs instead of objects.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the objects in the store, or its runs, the newest last."""
+    store = ctx.obj.open_store()
+    rows = [_run(run) for run in store.runs()] if runs else _objects(store)
+    if as_json:
+        print_json(rows)
+    elif runs:
+        lines = [[row["run"], row["name"], row["state"], _date(row["at"]), row["detail"]] for row in rows]
+        print_table(("run", "recipe", "state", "started", "steps"), lines)
+    else:
+        cut = 12 if sys.stdout.isatty() else None
+        lines = [
+            [r["digest"][:cut], r["kind"], ", ".join(r["steps"]), _date(r["at"]), str(r["files"]), size(r["size"])]
+            for r in rows
+        ]
+        print_table(("digest", "kind", "made by", "made at", "files", "size"), lines, right=("files", "size"))
+
+
+def _objects(store: "Store") -> list[dict[str, Any]]:
+    steps: dict[str, set[str]] = {}
+    for memo in store.memos():
+        steps.setdefault(memo.digest, set()).add(memo.step)
+    rows = []
+    for digest in store.objects:
+        manifest = store.objects.manifest(digest)
+        rows.append(
+            {
+                "digest": digest,
+                "kind": manifest.kind if manifest else "damaged",
+                "steps": sorted(steps.get(digest, ())),
+                "at": store.objects.path(digest).stat().st_mtime,
+                "files": len(manifest.files) if manifest else 0,
+                "size": manifest.size if manifest else 0,
+            }
+        )
+    return sorted(rows, key=lambda row: row["at"])
+
+
+def _run(run: "Run") -> dict[str, Any]:
+    facts, states = run.facts, run.states()
+    code = run.exit_code
+    word = {None: "live" if run.is_live else "killed", 0: "done", 3: "rejected", 130: "stopped"}.get(code, "failed")
+    return {
+        "run": run.id,
+        "name": facts.get("name", ""),
+        "state": word,
+        "exit_code": code,
+        "at": facts.get("started", 0.0),
+        "detail": ", ".join(f"{state.step} {state.state}" for state in states),
+        "tracking_uri": facts.get("tracking_uri", ""),
+    }
+
+
+def _date(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+@app.command()
+def show(
+    ctx: typer.Context,
+    digest: Annotated[str, typer.Argument(help="The object's digest, or how it begins.")],
+    as_json: Json = False,
+) -> None:
+    """Show an object: where it is, its files, what it was made from."""
+    store = ctx.obj.open_store()
+    digest = store.objects.resolve(digest)
+    manifest = store.objects.manifest(digest)
+    if manifest is None:
+        raise UnderstudyError(f"{store.objects.path(digest)}: damaged; understudy store verify {digest[:12]} says how")
+    steps = [memo for memo in store.memos() if memo.digest == digest]
+    if as_json:
+        files = [{"path": path, "size": count, "sha256": value} for path, count, value in manifest.files]
+        made = [{"step": memo.step, "key": memo.key, "seconds": memo.seconds, "at": memo.at} for memo in steps]
+        about = {"digest": digest, "kind": manifest.kind, "path": str(store.objects.path(digest)), "files": files}
+        print_json({**about, "inputs": dict(manifest.inputs), "facts": dict(manifest.facts), "made_by": made})
+        return
+    made_by = [f"{memo.step} in {age(memo.seconds)}, {_date(memo.at)}" for memo in steps]
+    print(f"digest   {digest}\nkind     {manifest.kind}\npath     {store.objects.path(digest)}")
+    print(f"made by  {'; '.join(made_by) or 'no remembered step'}")
+    for name, value in manifest.inputs.items():
+        print(f"input    {name} {value}")
+    for name, value in manifest.facts.items():
+        print(f"fact     {name} {value}")
+    print()
+    cut = 12 if sys.stdout.isatty() else None
+    print_table(("file", "size", "sha256"), [[n, size(s), d[:cut]] for n, s, d in manifest.files], right=("size",))
+
+
+@app.command()
+def verify(
+    ctx: typer.Context,
+    digests: Annotated[list[str] | None, typer.Argument(help="Objects to read; all of them without any.")] = None,
+) -> None:
+    """Read every byte of the objects and name what was changed or is missing."""
+    settings: Settings = ctx.obj
+    store = settings.open_store()
+    chosen = [store.objects.resolve(digest) for digest in digests or ()] or list(store.objects)
+    problems = [problem for digest in _watched(chosen) for problem in store.objects.damage(digest, thorough=True)]
+    if problems:
+        listed = "\n".join(f"  {problem}" for problem in problems)
+        raise UnderstudyError(f"the store is damaged; the next run that needs these makes them again\n{listed}")
+    if not settings.quiet:
+        print(f"{len(chosen)} objects, every byte read: whole")
+
+
+def _watched(digests: list[str]) -> Any:
+    if not sys.stderr.isatty():
+        return digests
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(digests, "reading", console=Console(stderr=True), transient=True)
+
+
+@app.command()
+def gc(
+    ctx: typer.Context,
+    forget_after: Annotated[
+        float | None, typer.Option(min=0, metavar="DAYS", help="Forget finished steps and runs unused for so long.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
+) -> None:
+    """Remove what no remembered step, registered model or live run can reach; shows it first."""
+    from understudy.registry.champion import registered_digests
+    from understudy.store.gc import collect, plan
+
+    settings: Settings = ctx.obj
+    store = settings.open_store()
+    try:
+        registered = registered_digests(settings.tracking_uri)
+    except UnderstudyError as error:
+        raise UnderstudyError(f"nothing was removed: what the registry still needs is not known. {error}") from error
+    removals = plan(store, registered, None if forget_after is None else forget_after * DAY)
+    if not removals:
+        print("nothing to remove")
+        return
+    _print_plan(store.folder, removals)
+    if yes or (sys.stdin.isatty() and typer.confirm("Remove all this?")):
+        print(f"{size(collect(store, removals, registered))} freed")
+    else:
+        print("nothing was removed; --yes does it")
+
+
+def _print_plan(folder: Path, removals: "list[Removal]") -> None:
+    rows = [[str(r.path.relative_to(folder)), size(r.size), r.why] for r in removals]
+    total = ["in all", size(sum(removal.size for removal in removals)), f"{len(removals)} things"]
+    print_table(("what", "size", "why"), [*rows, total], right=("size",))

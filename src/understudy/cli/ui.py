@@ -1,0 +1,112 @@
+"""understudy ui: MLflow's pages on the local database, for this machine only, until Ctrl-C."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from types import FrameType
+from typing import IO, Annotated, Any, NoReturn
+
+import typer
+
+from understudy.cli.settings import Settings
+from understudy.errors import InputError, UnderstudyError
+
+HOST = "127.0.0.1"
+PATIENCE = 10.0  # seconds for the server to end by itself
+
+# Neither is needed to look at pages, and each starts processes or connections of its own.
+QUIET = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
+
+
+def ui(
+    ctx: typer.Context, port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this machine.")] = 5000
+) -> None:
+    """Start the MLflow UI on the local database; Ctrl-C ends it."""
+    import tempfile
+
+    settings: Settings = ctx.obj
+    command = _command(settings.tracking_uri, port)
+    _check_free(port)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    with tempfile.TemporaryFile() as log:
+        output = None if settings.verbose else log
+        # A session of its own: Ctrl-C reaches this process alone, which then ends the server and all its workers.
+        server = subprocess.Popen(
+            command, env={**os.environ, **QUIET}, stdout=output, stderr=output, start_new_session=True
+        )
+        try:
+            _announce(server, port, settings.quiet)
+            server.wait()
+        except KeyboardInterrupt:
+            return
+        finally:
+            _end(server)
+        raise UnderstudyError(f"MLflow's server ended with code {server.returncode}\n{_tail(log)}".rstrip())
+
+
+def _command(uri: str, port: int) -> list[str]:
+    from understudy.registry.server import artifacts, database, public_uri
+
+    path = database(uri)
+    if path is None:
+        raise InputError(f"{public_uri(uri)}: this server has pages of its own; open it in a browser")
+    if not path.exists():
+        raise InputError(
+            f"{path}: nothing was recorded yet; understudy run recipes/digits.yaml does, --home points at it"
+        )
+    where = ["--backend-store-uri", uri, "--default-artifact-root", str(artifacts(uri))]
+    return [sys.executable, "-m", "mlflow", "server", *where, "--host", HOST, "--port", str(port), "--workers", "1"]
+
+
+def _check_free(port: int) -> None:
+    import socket
+
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except PermissionError as error:
+            raise InputError(f"port {port} is for root alone; take another one: understudy ui --port 5001") from error
+        except OSError as error:
+            raise InputError(
+                f"port {port} is taken; take another one: understudy ui --port {port % 65535 + 1}"
+            ) from error
+
+
+def _announce(server: "subprocess.Popen[bytes]", port: int, quiet: bool) -> None:
+    from urllib.request import urlopen
+
+    address = f"http://{HOST}:{port}"
+    while server.poll() is None:
+        try:
+            urlopen(f"{address}/health", timeout=1).close()
+        except OSError:
+            time.sleep(0.2)
+            continue
+        if not quiet:
+            print(f"MLflow's pages are at {address}; Ctrl-C ends them", flush=True)
+        return
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _end(server: "subprocess.Popen[bytes]") -> None:
+    """End the server's whole session."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(server.pid, number)
+            server.wait(PATIENCE)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
+
+
+def _tail(log: IO[Any]) -> str:
+    log.seek(0)
+    return b"\n".join(log.read().splitlines()[-5:]).decode(errors="replace")

@@ -1,0 +1,1 @@
+"""From a source to batches: source -> records (ingest) -> examples (prepare) -> batches (loader)."""

@@ -1,0 +1,49 @@
+"""One file of a hub repository at a revision, through the hub's own cache."""
+
+from pathlib import Path
+
+from understudy.errors import InputError
+
+
+def hub_file(repository: str, name: str, revision: str | None, place: str) -> Path | None:
+    """The file's path in the cache, downloaded when it is not there; None when the repository has no such file.
+
+    Args:
+        repository: owner/name.
+        name: the file's path in it.
+        revision: a commit, tag or branch; None for the main branch.
+        place: the recipe's path of the id, for messages.
+
+    Raises:
+        InputError: no network, no such repository or revision, gated, or refused.
+    """
+    from huggingface_hub import errors, hf_hub_download
+
+    at = f"{place}: {repository}"
+    try:
+        return Path(hf_hub_download(repository, name, revision=revision))
+    except errors.HFValidationError as error:
+        raise InputError(f"{at} is neither a folder here nor a hub id (owner/name). Correct it.") from error
+    except errors.GatedRepoError as error:
+        raise InputError(
+            f"{at} is gated. Ask for access on its page on the hub, then run: hf auth login (or set HF_TOKEN)."
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise InputError(
+            f"{at}: the hub knows no such repository, or does not show it to you (401). "
+            "Check the id; for a private one run: hf auth login (or set HF_TOKEN)."
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise InputError(f"{at} has no revision {revision}. Give one of its commits, tags or branches.") from error
+    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
+        raise InputError(
+            f"{at}: the hub cannot be reached, and {name} is not in the cache here. "
+            "Connect to the network, or give the folder of a copy."
+        ) from error
+    except errors.EntryNotFoundError:
+        return None
+    except errors.HfHubHTTPError as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(
+            f"{at}: the hub refused {name} ({reason}). Check HF_TOKEN and the network, then run again."
+        ) from error

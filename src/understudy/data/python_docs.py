@@ -1,0 +1,74 @@
+"""The documentation that ships with the Python interpreter, read with ast and never imported.
+
+A document per topic of pydoc (the language reference), and one per module of the standard library: its docstrings in
+the order of the source. Tests, idlelib and what was installed beside the library do not belong to it.
+"""
+
+import ast
+import os
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+from understudy.data.raw import Broken, Raw, Reading
+from understudy.errors import InputError
+from understudy.store.files import canonical, sha256
+
+EXCLUDED = frozenset({"test", "tests", "idlelib", "site-packages", "dist-packages", "__pycache__"})
+TOPICS = "pydoc_data/topics.py"
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
+
+
+def read() -> Reading:
+    """The documents, sorted by the file they come from."""
+    sources = _sources()
+    return Reading(len(sources), _documents(sources))
+
+
+def digest() -> str:
+    """One SHA-256 over the names and contents of the files that are read."""
+    return sha256(canonical([[name, sha256(path.read_bytes())] for name, path in _sources().items()]))
+
+
+def _sources() -> dict[str, Path]:
+    root = Path(sysconfig.get_path("stdlib"))
+    found = []
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name not in EXCLUDED]
+        found += [Path(folder, name) for name in names if name.endswith(".py")]
+    if not found:
+        raise InputError(
+            f"data.source.type: python-docs finds no sources of the standard library in {root}. "
+            "Use a Python that was installed with them."
+        )
+    return {path.relative_to(root).as_posix(): path for path in sorted(found)}
+
+
+def _documents(sources: dict[str, Path]) -> Iterator[Raw | Broken]:
+    for name, path in sources.items():
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (SyntaxError, ValueError, OSError) as error:
+            yield Broken(name, f"cannot be parsed ({error})")
+            continue
+        if name == TOPICS:
+            yield from _topics(tree)
+        elif text := "\n\n".join(_docstrings(tree)):
+            yield Raw(name, text.encode())
+
+
+def _topics(tree: ast.Module) -> Iterator[Raw]:
+    assignment = next(node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign))
+    assert assignment.value is not None
+    for topic, text in ast.literal_eval(assignment.value).items():
+        yield Raw(f"{TOPICS}#{topic}", text.encode())
+
+
+def _docstrings(node: ast.AST) -> Iterator[str]:
+    """Docstrings in source order; only statements are walked, because expressions hold none."""
+    if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)):
+        yield text
+    for block in BLOCKS:
+        for child in getattr(node, block, ()):
+            yield from _docstrings(child)

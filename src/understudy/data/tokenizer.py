@@ -1,0 +1,116 @@
+"""Text to tokens: a byte-level BPE (Sennrich et al. 2016; Radford et al. 2019) of our own, or a pretrained one.
+
+Both encode every byte of a document, the names of special tokens in it included, so that decoding returns it.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from understudy.data.hub import hub_file
+from understudy.errors import InputError
+from understudy.recipe import Tokenizer as Settings
+
+END_OF_TEXT = "<|endoftext|>"
+PLACE = "data.text.tokenizer.pretrained"
+
+
+def train(texts: Iterator[str], vocab_size: int) -> Any:
+    """A tokenizers.Tokenizer with 256 bytes, <|endoftext|> (id 0) and merges up to vocab_size tokens, or as many as
+    the texts give.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    _use_all_cores()
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[END_OF_TEXT],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return _whole(tokenizer)
+
+
+def pretrained(settings: Settings) -> tuple[Any, int]:
+    """The tokenizer of a folder in the hub's format or of a hub id, and its end-of-text token's id.
+
+    Raises:
+        InputError: there is none, it is damaged, it names no end-of-text token, or the hub does not give it out.
+    """
+    from tokenizers import Tokenizer
+
+    _use_all_cores()
+    text = _text(settings, "tokenizer.json")
+    if text is None:
+        raise InputError(
+            f"{PLACE}: {settings.pretrained} has no tokenizer.json. Make one: "
+            "transformers.AutoTokenizer.from_pretrained(...).save_pretrained(folder)"
+        )
+    if "model" not in _json(settings, "tokenizer.json", text):
+        raise InputError(f"{PLACE}: {settings.pretrained}/tokenizer.json describes no tokenizer. Fetch it again.")
+    tokenizer = _whole(Tokenizer.from_str(text))
+    return tokenizer, _end_of_text(settings, tokenizer)
+
+
+def files(settings: Settings) -> list[Path]:
+    """What a pretrained tokenizer is read from, for a step's key."""
+    names = ("tokenizer.json", "tokenizer_config.json", "config.json")
+    return [path for name in names if (path := _path(settings, name)) is not None]
+
+
+def _whole(tokenizer: Any) -> Any:
+    """Encode texts as they are: not cut, not padded, a special token's name as any other text."""
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def _end_of_text(settings: Settings, tokenizer: Any) -> int:
+    config = _json(settings, "tokenizer_config.json", _text(settings, "tokenizer_config.json") or "{}")
+    token = config.get("eos_token")
+    token = token.get("content") if isinstance(token, dict) else token
+    model = _json(settings, "config.json", _text(settings, "config.json") or "{}")
+    ids = model.get("eos_token_id")
+    id_ = tokenizer.token_to_id(token) if token is not None else ids[0] if isinstance(ids, list) else ids
+    if id_ is None:
+        raise InputError(
+            f"{PLACE}: {settings.pretrained} names no end-of-text token. "
+            "Put eos_token into its tokenizer_config.json, as a token that tokenizer.json has."
+        )
+    return int(id_)
+
+
+def _json(settings: Settings, name: str, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{PLACE}: {settings.pretrained}/{name} is not JSON ({error}). Fetch it again.") from error
+    return value if isinstance(value, dict) else {}
+
+
+def _text(settings: Settings, name: str) -> str | None:
+    path = _path(settings, name)
+    return path.read_text(encoding="utf-8") if path is not None else None
+
+
+def _path(settings: Settings, name: str) -> Path | None:
+    assert settings.pretrained is not None
+    folder = Path(settings.pretrained).expanduser()
+    if folder.is_dir():
+        return folder / name if (folder / name).is_file() else None
+    if folder.is_absolute() or settings.pretrained.startswith((".", "~")):
+        raise InputError(f"{PLACE}: {settings.pretrained} does not exist. Give a folder that does, or a hub id.")
+    return hub_file(settings.pretrained, name, settings.revision, PLACE)
+
+
+def _use_all_cores() -> None:
+    # Said aloud, because tokenizers otherwise falls back to one core, and warns, once the process has forked. The
+    # number of threads has no say in the tokens.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")

@@ -1,0 +1,1 @@
+"""Distillation: what a student learns from, besides the labels."""

@@ -1,0 +1,55 @@
+"""What can go wrong, by the exit code that it earns: 1 something failed, 2 the input is wrong."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+DONE, FAILED, BAD_INPUT, REJECTED, STOPPED = 0, 1, 2, 3, 130
+
+
+class UnderstudyError(Exception):
+    """One message for the user that names the place and the fix; it is shown without a traceback."""
+
+    exit_code = FAILED
+
+
+class InputError(UnderstudyError):
+    """The recipe, the data, or the command line is wrong: running again changes nothing."""
+
+    exit_code = BAD_INPUT
+
+
+class Stopped(UnderstudyError):
+    """The user asked the run to stop, and it did at a checkpoint."""
+
+    exit_code = STOPPED
+
+
+class Fenced(UnderstudyError):
+    """Somebody else holds the lease by now: whatever this process still wants to write is refused."""
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn the operating system's word on a full or read-only disk into one that names the fix.
+
+    Raises:
+        UnderstudyError: the disk is full (running again after making room goes on).
+        InputError: the disk is read-only or the user may not write there.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UnderstudyError(
+                f"{path}: the disk is full. What was complete is kept; make room "
+                "(understudy store gc shows what can go) and run again."
+            ) from error
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise InputError(
+                f"{path}: cannot write here ({os.strerror(error.errno)}). Point UNDERSTUDY_HOME or --home "
+                "at a folder that user {} may write to.".format(os.getuid())
+            ) from error
+        raise

@@ -1,0 +1,189 @@
+"""The gate: may the student step in? A verdict, rule by rule; what was not measured was not passed.
+
+Quality is a test of non-inferiority (Piaggio et al. 2012): it is not enough that no loss was seen, the test set must
+be able to rule out a loss larger than the margin.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from understudy.evaluate.metrics import METRICS, Unmeasured
+from understudy.evaluate.statistics import Bootstrap, smallest_detectable, unseen_share
+from understudy.recipe import Gate, MetricName
+
+ROUNDING = 1e-12  # 0.98 - 0.96 is more than 0.02 in floating point; a loss of exactly the margin is allowed
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule's outcome: what was observed, against which threshold, in a sentence for the reader."""
+
+    rule: str
+    passed: bool
+    detail: str
+    observed: float | None = None
+    interval: tuple[float, float] | None = None
+    threshold: float | None = None
+
+
+@dataclass(frozen=True)
+class Loss:
+    """How much worse the student is than another model; negative when it is better."""
+
+    observed: float
+    low: float
+    high: float
+    smallest: float
+
+
+def decide(
+    measures: Mapping[str, Any],
+    per_example: Mapping[str, Any],
+    gate: Gate,
+    metric: MetricName,
+    champion_problem: str = "",
+) -> dict[str, Any]:
+    """The content of verdict.json: approved when every rule passed.
+
+    Quality, against the teacher and, where there is one, the champion: the loss is the student's shortfall (accuracy:
+    other - student; the rest: student - other), absolute for accuracy and calibration error, a share of the other's
+    value for the rest. Its two-sided percentile interval at `gate.confidence` comes from the paired bootstrap, and
+    its upper end must not exceed `gate.margin`. As only that end is compared, a student whose true loss is the
+    margin passes with a probability of (1 - confidence) / 2: 2.5 % at a confidence of 95 %, a one-sided test at
+    97.5 %. Size and latency: the student's bytes and median latency over the teacher's, against the gate's limits;
+    a limit of None has no rule.
+
+    `smallest_detectable` is the smallest true loss against the teacher that this test set could have seen, at this
+    confidence with a power of 80 %; None when the comparison could not be made.
+
+    A `champion_problem` says why a champion that may exist could not be measured; it fails the rule.
+
+    Never raises for what measures and per_example lack: the rules that need it fail and say so.
+    """
+    models = _mapping(measures.get("models"))
+    champion = "champion" in models or any(str(name).startswith("champion.") for name in per_example)
+    others = ["teacher", "champion"] if champion else ["teacher"]
+    bootstrap = Bootstrap(per_example, ["student", *others])
+    rules = [_measured(measures, bootstrap, metric, ["student", *others])]
+    losses: dict[str, Loss] = {}
+    for other in others:
+        try:
+            losses[other] = loss(bootstrap, metric, other, gate.confidence)
+            rules.append(_quality(bootstrap, losses[other], metric, other, gate))
+        except Unmeasured as error:
+            rules.append(_failed(f"quality-against-{other}", gate.margin, str(error)))
+    if champion_problem:
+        rules.append(_failed("quality-against-champion", gate.margin, champion_problem))
+    if gate.max_size_ratio is not None:
+        rules.append(_ratio("size", models, _megabytes, gate.max_size_ratio, "MB"))
+    if gate.max_latency_ratio is not None:
+        rules.append(_ratio("latency", models, _median_ms, gate.max_latency_ratio, "ms"))
+    return {
+        "approved": all(rule.passed for rule in rules),
+        "metric": metric,
+        "confidence": gate.confidence,
+        "margin": gate.margin,
+        "smallest_detectable": losses["teacher"].smallest if "teacher" in losses else None,
+        "rules": [asdict(rule) for rule in rules],
+    }
+
+
+def loss(bootstrap: Bootstrap, metric: MetricName, other: str, confidence: float) -> Loss:
+    """The student's loss against another model.
+
+    Raises:
+        Unmeasured: one of the two has no usable results.
+    """
+    found = bootstrap.difference(metric, "student", other, confidence)
+    smallest = smallest_detectable(found.standard_error, confidence)
+    if metric == "accuracy":
+        smallest = max(smallest, unseen_share(found.predictions, confidence))
+    if METRICS[metric].higher_is_better:
+        return Loss(-found.observed, -found.high, -found.low, smallest)
+    return Loss(found.observed, found.low, found.high, smallest)
+
+
+def _quality(bootstrap: Bootstrap, seen: Loss, metric: MetricName, other: str, gate: Gate) -> Rule:
+    form = METRICS[metric]
+    student, value = (form.show(bootstrap.value(metric, role)) for role in ("student", other))
+    observed, low, high, margin, smallest = (
+        form.show_difference(number) for number in (seen.observed, seen.low, seen.high, gate.margin, seen.smallest)
+    )
+    passed = seen.high <= gate.margin + ROUNDING
+    detail = (
+        f"{form.title.capitalize()}: student {student}, {other} {value}; loss {observed}, "
+        f"{100 * gate.confidence:g} % interval {low} to {high}; its upper end is "
+        f"{'within' if passed else 'over'} the margin of {margin.lstrip('+')}."
+    )
+    if seen.smallest > gate.margin:
+        detail += " This test set is too small to see a loss of the margin: the smallest it could have seen is "
+        detail += f"{smallest.lstrip('+')}."
+    return Rule(f"quality-against-{other}", passed, detail, seen.observed, (seen.low, seen.high), gate.margin)
+
+
+def _measured(measures: Mapping[str, Any], bootstrap: Bootstrap, metric: MetricName, roles: list[str]) -> Rule:
+    """Whether measures.json and the per-example results say the same about every model that is compared."""
+    models = _mapping(measures.get("models"))
+    faults = []
+    if measures.get("examples") != bootstrap.examples:
+        faults.append(
+            f"measures.json is about {measures.get('examples')} examples, per_example.npz {bootstrap.examples}"
+        )
+    for role in roles:
+        stated = _number(_mapping(_mapping(models.get(role)).get("metrics")).get(metric))
+        try:
+            found = bootstrap.value(metric, role)
+        except Unmeasured as error:
+            faults.append(str(error))
+            continue
+        if stated is None:
+            faults.append(f"measures.json has no {METRICS[metric].title} of the {role}")
+        elif not math.isclose(stated, found, rel_tol=1e-6, abs_tol=1e-9):
+            faults.append(f"the {role}'s {metric} is {stated} in measures.json, {found} by its per-example results")
+    if faults:
+        return _failed("measured", None, "; ".join(dict.fromkeys(faults)))
+    title = METRICS[metric].title.capitalize()
+    detail = f"{title} of {', '.join(roles)} was measured on the same {bootstrap.examples:,} examples."
+    return Rule("measured", passed=True, detail=detail)
+
+
+def _ratio(
+    rule: str, models: Mapping[str, Any], read: Callable[[Mapping[str, Any]], float | None], most: float, unit: str
+) -> Rule:
+    student, teacher = (read(_mapping(models.get(role))) for role in ("student", "teacher"))
+    if not student or not teacher:
+        missing = " and ".join(role for role, value in (("student", student), ("teacher", teacher)) if not value)
+        return _failed(rule, most, f"the {rule} of the {missing} was not measured")
+    ratio = student / teacher
+    passed = ratio <= most
+    detail = (
+        f"{rule.capitalize()}: student {student:,.4g} {unit}, teacher {teacher:,.4g} {unit}; the ratio {ratio:.3f} is "
+        f"{'within' if passed else 'over'} the limit of {most:.3f}."
+    )
+    return Rule(rule, passed, detail, observed=ratio, threshold=most)
+
+
+def _failed(rule: str, threshold: float | None, reason: str) -> Rule:
+    return Rule(rule, passed=False, detail=f"Not passed, because {reason}.", threshold=threshold)
+
+
+def _megabytes(model: Mapping[str, Any]) -> float | None:
+    size = _number(model.get("bytes"))
+    return None if size is None else size / 1e6
+
+
+def _median_ms(model: Mapping[str, Any]) -> float | None:
+    return _number(_mapping(model.get("latency")).get("median_ms"))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _number(value: Any) -> float | None:
+    """A finite number, not negative; anything else was not measured."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) and value >= 0 else None

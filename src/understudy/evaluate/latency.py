@@ -1,0 +1,53 @@
+"""How fast each model answers: all of them in turn, in the same process, so that what slows one slows all.
+
+Every round times each model once and the next round starts with the next model: a clock that is throttled, a busy
+neighbour or a warm cache then falls on all alike. The median of the rounds is what counts.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+WARM_UP = 3
+
+
+def latency(
+    modules: Mapping[str, nn.Module], inputs: Tensor, repeats: int, tick: Callable[[], None]
+) -> dict[str, dict[str, Any]]:
+    """Time all models on the same inputs, (batch, ...), already on their device.
+
+    Returns, by role: batch_size, median_ms, min_ms, p95_ms, throughput_per_s (inputs a second at the median).
+    """
+    roles = list(modules)
+    seconds: dict[str, list[float]] = {role: [] for role in roles}
+    for turn in range(-WARM_UP, repeats):
+        first = turn % len(roles)
+        for role in roles[first:] + roles[:first]:
+            taken = _seconds(modules[role], inputs)
+            if turn >= 0:
+                seconds[role].append(taken)
+        tick()
+    return {role: _summary(np.array(taken) * 1000, len(inputs)) for role, taken in seconds.items()}
+
+
+def _seconds(module: nn.Module, inputs: Tensor) -> float:
+    start = time.perf_counter()
+    module(inputs)
+    if inputs.is_cuda:
+        torch.cuda.synchronize(inputs.device)
+    return time.perf_counter() - start
+
+
+def _summary(milliseconds: np.ndarray[Any, np.dtype[np.float64]], batch_size: int) -> dict[str, Any]:
+    median = float(np.median(milliseconds))
+    return {
+        "batch_size": batch_size,
+        "median_ms": median,
+        "min_ms": float(milliseconds.min()),
+        "p95_ms": float(np.quantile(milliseconds, 0.95)),
+        "throughput_per_s": batch_size / median * 1000,
+    }

@@ -1,0 +1,156 @@
+"""The evaluate step: every model on the same test split, on the same machine, in fp32.
+
+Writes measures.json (values, intervals, sizes, speed, slices) and per_example.npz (what they were computed from, and
+what the gate compares example by example).
+"""
+
+import json
+import os
+import platform
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from understudy import models as model_files
+from understudy.errors import InputError
+from understudy.evaluate.latency import WARM_UP, latency
+from understudy.evaluate.metrics import FloatArray
+from understudy.evaluate.results import CONFIDENCE, by_label, by_length, quality, slices
+from understudy.evaluate.scoring import Documents, Images, Scores, score
+from understudy.recipe import Recipe
+
+Progress = Callable[[float, float, str], None]
+
+
+def measure(
+    models: Mapping[str, Path],
+    digests: Mapping[str, str],
+    examples: Path,
+    recipe: Recipe,
+    folder: Path,
+    device: str,
+    progress: Progress,
+) -> None:
+    """Measure models on the test split and write measures.json and per_example.npz.
+
+    A model whose logits are NaN does not stop the others: its metrics are null.
+
+    Args:
+        models: a folder of a saved model for each role: teacher, student, and perhaps control and champion.
+        digests: the models' digests by role.
+        examples: the folder of an `examples` object.
+        recipe: says what to measure and how.
+        folder: where to write.
+        device: cpu or cuda.
+        progress: called with what is done, the total, and the unit.
+
+    Raises:
+        InputError: the test split is empty.
+    """
+    described = json.loads((examples / "examples.json").read_text(encoding="utf-8"))
+    split = _test_split(examples, described)
+    target = torch.device(device)
+    modules = {role: model_files.load(path, target) for role, path in models.items()}
+    per_example, speed, flops = _run(modules, split, recipe, target, progress)
+    roles = list(models)
+    found = quality(per_example, roles, recipe.metrics)
+    groups = _groups(split, described)
+    measures = {
+        "task": recipe.task,
+        "split": "test",
+        "examples": len(split.tokens),
+        "gate_metric": recipe.gate_metric,
+        "confidence": CONFIDENCE,
+        "hardware": hardware(target),
+        "models": {
+            role: {
+                "digest": digests[role],
+                "parameters": model_files.parameters(models[role]),
+                "flops": flops[role],
+                "bytes": model_files.size(models[role]),
+                **found[role],
+                "latency": speed[role],
+            }
+            for role in roles
+        },
+        "slices": slices(per_example, roles, recipe.gate_metric, groups),
+    }
+    (folder / "measures.json").write_text(json.dumps(measures, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    np.savez_compressed(folder / "per_example.npz", allow_pickle=False, **per_example)
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    """What the numbers are measured on."""
+    return {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "cpu": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    }
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _test_split(examples: Path, described: Mapping[str, Any]) -> Images | Documents:
+    if described["task"] == "image-classification":
+        split: Images | Documents = Images(examples)
+    else:
+        split = Documents(examples, described["sequence_length"], described["eos_id"])
+    if not len(split.tokens):
+        raise InputError("data.test: the test split is empty, so nothing can be measured; give it a larger share")
+    return split
+
+
+def _groups(split: Images | Documents, described: Mapping[str, Any]) -> dict[str, NDArray[np.intp]]:
+    if isinstance(split, Images):
+        return by_label(split.labels, described["labels"])
+    return by_length(split.bytes, "bytes")
+
+
+def _run(
+    modules: Mapping[str, nn.Module],
+    split: Images | Documents,
+    recipe: Recipe,
+    device: torch.device,
+    progress: Progress,
+) -> tuple[dict[str, FloatArray], dict[str, dict[str, Any]], dict[str, int]]:
+    """Per-example results, latencies and FLOPs of all models."""
+    settings = recipe.evaluate
+    size, repeats = settings.batch_size, settings.latency.repeats
+    total = len(modules) * split.batch_count(size) + WARM_UP + repeats
+    done = iter(range(1, total + 1))
+
+    def tick() -> None:
+        progress(next(done), total, "batches")
+
+    inputs = torch.from_numpy(split.sample(settings.latency.batch_size)).to(device)
+    flops = {role: model_files.flops(module, inputs) for role, module in modules.items()}
+    results: dict[str, FloatArray] = {
+        "weights.tokens": split.tokens.astype(np.float64),
+        "weights.bytes": split.bytes.astype(np.float64),
+    }
+    with torch.inference_mode(), _full_precision():
+        for role, module in modules.items():
+            scores = Scores(len(split.tokens))
+            for batch in split.batches(size):
+                score(module, batch, device, scores)
+                tick()
+            results |= scores.arrays(role)
+        return results, latency(modules, inputs, repeats, tick), flops
+
+
+def _full_precision() -> AbstractContextManager[Any]:
+    """fp32 on GPUs too: convolutions would use TF32 (10 bits of mantissa) unless told not to."""
+    return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)

@@ -1,0 +1,178 @@
+"""What is measured: one function per metric, from sums over examples to the metric's value.
+
+Every metric here is a function of sums over examples. So the same function gives the value on the test set and, fed
+with the sums of ten thousand resamples at once, its bootstrap distribution (statistics.py). What was not measured is
+NaN on the way and None at the end; it never turns into a number.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.recipe import MetricName
+
+FloatArray = NDArray[np.float64]
+BINS = 15  # of confidence; the number that Guo et al. 2017 use
+COLUMNS = 4 + BINS
+
+
+class Unmeasured(Exception):
+    """A value that was asked for cannot be had; the message says why."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over examples for one model. Leading dimensions, if there are any, count resamples.
+
+    nll: nats, (...). correct: right predictions, (...). tokens: predictions, (...). bytes: UTF-8 bytes, (...).
+    gaps: right predictions minus confidence by bin of confidence, (..., BINS).
+    """
+
+    nll: FloatArray
+    correct: FloatArray
+    tokens: FloatArray
+    bytes: FloatArray
+    gaps: FloatArray
+
+    @classmethod
+    def unpack(cls, table: FloatArray) -> "Sums":
+        """Name the columns of (..., COLUMNS), in the order that `columns` has them."""
+        return cls(table[..., 0], table[..., 1], table[..., 2], table[..., 3], table[..., 4:])
+
+
+def accuracy(sums: Sums) -> FloatArray:
+    """Share of right predictions."""
+    return sums.correct / sums.tokens
+
+
+def nll(sums: Sums) -> FloatArray:
+    """Mean negative log-likelihood per prediction, in nats."""
+    return sums.nll / sums.tokens
+
+
+def perplexity(sums: Sums) -> FloatArray:
+    """Exponential of the mean negative log-likelihood per token."""
+    return np.exp(nll(sums))
+
+
+def bits_per_byte(sums: Sums) -> FloatArray:
+    """Negative log-likelihood in bits per UTF-8 byte of text: comparable whatever the tokenizer."""
+    return sums.nll / (math.log(2) * sums.bytes)
+
+
+def calibration_error(sums: Sums) -> FloatArray:
+    """Expected calibration error over 15 equal bins of confidence (Guo et al. 2017, equation 3)."""
+    distance: FloatArray = np.abs(sums.gaps).sum(axis=-1)
+    return distance / sums.tokens
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a metric is computed, compared and shown.
+
+    relative: differences are shares of the other model's value, not absolute. style: a format specification.
+    """
+
+    compute: Callable[[Sums], FloatArray]
+    title: str
+    style: str
+    higher_is_better: bool = False
+    relative: bool = True
+
+    def show(self, value: float | None) -> str:
+        """The value for a reader."""
+        return "not measured" if value is None else format(value, self.style).replace("%", " %")
+
+    def show_difference(self, value: float) -> str:
+        """A difference as `statistics.Bootstrap.difference` gives it, for a reader; always with its sign."""
+        if self.relative:
+            shown = f"{100 * value:+.2f} %"
+        else:
+            shown = f"{100 * value:+.2f} points" if self.style.endswith("%") else f"{value:+.4f}"
+        return shown.replace("-", "−")
+
+
+METRICS: dict[MetricName, Metric] = {
+    "accuracy": Metric(accuracy, "accuracy", ".2%", higher_is_better=True, relative=False),
+    "nll": Metric(nll, "negative log-likelihood", ".4f"),
+    "perplexity": Metric(perplexity, "perplexity", ".4g"),
+    "bits_per_byte": Metric(bits_per_byte, "bits per byte", ".4f"),
+    "calibration_error": Metric(calibration_error, "calibration error", ".4f", relative=False),
+}
+
+
+def compute(name: MetricName, sums: Sums) -> FloatArray:
+    """The metric of one set of sums, or of many resamples at once; NaN or infinite where it was not measured."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return np.asarray(METRICS[name].compute(sums), dtype=np.float64)
+
+
+def value(name: MetricName, sums: Sums) -> float | None:
+    """The metric on the whole test set; None when it was not measured."""
+    number = float(compute(name, sums))
+    return number if np.isfinite(number) else None
+
+
+def columns(per_example: Mapping[str, Any], role: str) -> FloatArray:
+    """One model's per-example results as a table (N, COLUMNS), to be summed by whatever weights the rows.
+
+    An array that is missing becomes a column of NaN, so that only the metrics made from it are not measured.
+
+    Raises:
+        Unmeasured: the examples cannot be counted, or the model's arrays are not about the same examples.
+    """
+    tokens = _array(per_example, "weights.tokens")
+    if tokens is None or tokens.ndim != 1:
+        raise Unmeasured("the number of predictions per example (weights.tokens) is missing")
+    count = len(tokens)
+    hits, confidence = (_array(per_example, f"{role}.confidence_{part}") for part in ("correct", "sum"))
+    gaps = None if hits is None or confidence is None or hits.shape != confidence.shape else hits - confidence
+    nll_sums, correct = _array(per_example, f"{role}.nll"), _array(per_example, f"{role}.correct")
+    if nll_sums is None and correct is None:
+        raise Unmeasured(f"there are no per-example results of the {role}")
+    table = np.full((count, COLUMNS), np.nan)
+    table[:, 2] = tokens
+    for column, part in ((0, nll_sums), (1, correct), (3, _array(per_example, "weights.bytes"))):
+        if part is not None:
+            if part.shape != (count,):
+                raise Unmeasured(f"the {role}'s results are not paired: {part.size} for {count} examples")
+            table[:, column] = part
+    if gaps is not None and gaps.shape == (count, BINS):
+        table[:, 4:] = gaps
+    return table
+
+
+def bins(per_example: Mapping[str, Any], role: str) -> list[dict[str, float | None]]:
+    """The calibration plot's points: mean confidence, accuracy and share of predictions, bin by bin.
+
+    An empty bin has weight 0, and neither confidence nor accuracy.
+    """
+    parts = [_array(per_example, f"{role}.confidence_{part}") for part in ("count", "sum", "correct")]
+    sums = np.array([np.full(BINS, np.nan) if part is None else part.sum(axis=0) for part in parts])
+    if not np.isfinite(sums).all():
+        return []
+    return [
+        {
+            "confidence": float(confidence / count) if count else None,
+            "accuracy": float(hits / count) if count else None,
+            "weight": float(count / sums[0].sum()),
+        }
+        for count, confidence, hits in sums.T
+    ]
+
+
+def bin_of(confidence: FloatArray) -> NDArray[np.int64]:
+    """The bin ((m - 1) / 15, m / 15] that each confidence falls into; NaN counts as bin 0 and stays NaN in its sum."""
+    places: NDArray[np.int64] = np.clip(np.ceil(np.nan_to_num(confidence) * BINS) - 1, 0, BINS - 1).astype(np.int64)
+    return places
+
+
+def _array(per_example: Mapping[str, Any], name: str) -> FloatArray | None:
+    try:
+        return np.asarray(per_example[name], dtype=np.float64)
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -1,0 +1,168 @@
+"""The evidence as one HTML file that needs nothing else: the verdict, the numbers behind it, and their pictures."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from understudy.evaluate.metrics import METRICS, Metric, Unmeasured
+from understudy.evaluate.plots import COLOURS, SLICES, draw
+from understudy.evaluate.statistics import Bootstrap, Difference
+from understudy.recipe import MetricName
+
+RULES = {
+    "measured": "Everything was measured",
+    "quality-against-teacher": "Quality against the teacher",
+    "quality-against-champion": "Quality against the champion",
+    "size": "Size",
+    "latency": "Latency",
+}
+OTHERS = ("teacher", "champion", "control")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A row of the table of paired differences, in words."""
+
+    metric: str
+    observed: str
+    interval: str
+    meaning: str
+
+
+def write(
+    folder: Path,
+    recipe: Mapping[str, Any],
+    measures: Mapping[str, Any],
+    verdict: Mapping[str, Any],
+    histories: Mapping[str, Sequence[Mapping[str, Any]]],
+    lineage: Mapping[str, str],
+    per_example: Mapping[str, Any],
+) -> None:
+    """Write report.html, and its plots as plots/*.png. The same arguments give the same bytes.
+
+    Args:
+        folder: an existing folder.
+        recipe: the complete recipe.
+        measures: the content of measures.json.
+        verdict: the content of verdict.json.
+        histories: each trained model's history.json by role; models used as they are have none.
+        lineage: digests by name, in the order to be shown.
+        per_example: the arrays of per_example.npz.
+    """
+    roles = list(measures["models"])
+    bootstrap = Bootstrap(per_example, roles)
+    others = [role for role in OTHERS if role in roles]
+    names: list[MetricName] = [name for name in METRICS if name in measures["models"][roles[0]]["metrics"]]
+    names.sort(key=lambda name: name != verdict["metric"])
+    differences = {
+        other: found for other in others if (found := _difference(bootstrap, verdict["metric"], other, verdict))
+    }
+    plots = draw(measures, verdict, histories, differences)
+    (folder / "plots").mkdir(exist_ok=True)
+    for name, content in plots.items():
+        (folder / "plots" / f"{name}.png").write_bytes(content)
+    page = _environment().get_template("report.html.j2")
+    text = page.render(
+        recipe=recipe,
+        recipe_yaml=yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True),
+        measures=measures,
+        verdict=verdict,
+        metric=METRICS[verdict["metric"]],
+        roles=roles,
+        names=names,
+        tiles=_tiles(measures, verdict, differences),
+        comparisons={other: _comparisons(bootstrap, names, other, verdict) for other in others},
+        plots={name: base64.b64encode(content).decode() for name, content in plots.items()},
+        lineage=lineage,
+    )
+    (folder / "report.html").write_text(text, encoding="utf-8")
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        autoescape=True,
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(metrics=METRICS, rules=RULES, colours=COLOURS, plotted_slices=SLICES)
+    environment.filters.update(si=si, threshold=_threshold, observed=_observed)
+    return environment
+
+
+def si(value: float | None, unit: str) -> str:
+    """A number with an SI prefix: 1234567 B is 1.23 MB."""
+    if value is None:
+        return "not measured"
+    for power, prefix in ((12, "T"), (9, "G"), (6, "M"), (3, "k")):
+        if abs(value) >= 10**power:
+            return f"{value / 10**power:.3g} {prefix}{unit}".rstrip()
+    return f"{value:.3g} {unit}".rstrip()
+
+
+def _observed(rule: Mapping[str, Any], metric: Metric) -> str:
+    return _in_its_unit(rule["observed"], rule, metric)
+
+
+def _threshold(rule: Mapping[str, Any], metric: Metric) -> str:
+    return "—" if rule["threshold"] is None else f"≤ {_in_its_unit(rule['threshold'], rule, metric).lstrip('+')}"
+
+
+def _in_its_unit(value: float | None, rule: Mapping[str, Any], metric: Metric) -> str:
+    if value is None:
+        return "—"
+    return metric.show_difference(value) if rule["rule"].startswith("quality") else f"{value:.3g} ×"
+
+
+def _difference(bootstrap: Bootstrap, name: MetricName, other: str, verdict: Mapping[str, Any]) -> Difference | None:
+    try:
+        return bootstrap.difference(name, "student", other, verdict["confidence"])
+    except Unmeasured:
+        return None
+
+
+def _comparisons(
+    bootstrap: Bootstrap, names: Sequence[MetricName], other: str, verdict: Mapping[str, Any]
+) -> list[Comparison]:
+    rows = []
+    for name in names:
+        metric, seen = METRICS[name], _difference(bootstrap, name, other, verdict)
+        if seen is None:
+            rows.append(Comparison(metric.title, "not measured", "—", "—"))
+            continue
+        interval = f"{metric.show_difference(seen.low)} to {metric.show_difference(seen.high)}"
+        rows.append(Comparison(metric.title, metric.show_difference(seen.observed), interval, meaning(seen, metric)))
+    return rows
+
+
+def meaning(seen: Difference, metric: Metric) -> str:
+    """What the interval says about the student: better or worse only when it leaves out 0."""
+    if seen.low <= 0 <= seen.high:
+        return "no clear difference"
+    return "better" if (seen.low > 0) == metric.higher_is_better else "worse"
+
+
+def _tiles(
+    measures: Mapping[str, Any], verdict: Mapping[str, Any], differences: Mapping[str, Difference]
+) -> list[tuple[str, str, str]]:
+    """The numbers at the top: what, the number, what it is compared with."""
+    metric, models = METRICS[verdict["metric"]], measures["models"]
+    student, teacher = models["student"], models["teacher"]
+    quality, reference = (metric.show(model["metrics"][verdict["metric"]]) for model in (student, teacher))
+    share = student["bytes"] / teacher["bytes"]
+    times = student["latency"]["median_ms"] / teacher["latency"]["median_ms"]
+    tiles = [
+        (f"student's {metric.title}", quality, f"teacher {reference}"),
+        ("size", f"{100 * share:.3g} %", f"of the teacher's {si(teacher['bytes'], 'B')}"),
+        ("latency", f"{100 * times:.3g} %", f"of the teacher's {teacher['latency']['median_ms']:.3g} ms"),
+    ]
+    if "control" in differences:
+        gain = differences["control"]
+        tiles.append(("against the control", metric.show_difference(gain.observed), meaning(gain, metric)))
+    return tiles

@@ -1,0 +1,68 @@
+"""From per-example results to what measures.json says about quality: values, intervals, calibration, slices."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.evaluate.metrics import Sums, Unmeasured, bins, columns, value
+from understudy.evaluate.statistics import Bootstrap
+from understudy.recipe import MetricName
+
+CONFIDENCE = 0.95  # of the intervals in measures.json; the gate computes its own, at the recipe's confidence
+QUARTERS = ("shortest quarter", "second quarter", "third quarter", "longest quarter")
+
+
+def quality(per_example: Mapping[str, Any], roles: Sequence[str], names: Sequence[MetricName]) -> dict[str, Any]:
+    """For each model: metrics {name: value}, intervals {name: [low, high]}, calibration [15 bins].
+
+    What was not measured is None, calibration then an empty list.
+    """
+    bootstrap = Bootstrap(per_example, roles)
+    return {
+        role: {
+            "metrics": {name: value(name, _sums(per_example, role)) for name in names},
+            "intervals": {name: _interval(bootstrap, name, role) for name in names},
+            "calibration": bins(per_example, role),
+        }
+        for role in roles
+    }
+
+
+def slices(
+    per_example: Mapping[str, Any], roles: Sequence[str], name: MetricName, groups: Mapping[str, NDArray[np.intp]]
+) -> list[dict[str, Any]]:
+    """The metric by slice of the test split; `groups` holds each slice's examples. Empty slices are left out."""
+    return [
+        {"slice": group, "examples": len(rows), **{role: value(name, _sums(per_example, role, rows)) for role in roles}}
+        for group, rows in groups.items()
+        if len(rows)
+    ]
+
+
+def by_label(labels: NDArray[np.int64], names: Sequence[str]) -> dict[str, NDArray[np.intp]]:
+    """The examples of each label."""
+    return {name: np.flatnonzero(labels == label) for label, name in enumerate(names)}
+
+
+def by_length(sizes: NDArray[np.int64], unit: str) -> dict[str, NDArray[np.intp]]:
+    """The examples in four equally large parts, from the shortest to the longest."""
+    parts = np.array_split(np.argsort(sizes, kind="stable"), len(QUARTERS))
+    return {
+        f"{quarter}: {sizes[part[0]]:,} to {sizes[part[-1]]:,} {unit}": part
+        for quarter, part in zip(QUARTERS, parts, strict=True)
+        if len(part)
+    }
+
+
+def _sums(per_example: Mapping[str, Any], role: str, rows: NDArray[np.intp] | None = None) -> Sums:
+    table = columns(per_example, role)
+    return Sums.unpack((table if rows is None else table[rows]).sum(axis=0))
+
+
+def _interval(bootstrap: Bootstrap, name: MetricName, role: str) -> list[float] | None:
+    try:
+        return list(bootstrap.interval(name, role, CONFIDENCE))
+    except Unmeasured:
+        return None

@@ -1,0 +1,134 @@
+"""From logits to per-example results: what every metric is later made from.
+
+An image is one prediction. A document is one prediction per token: it is cut into windows of the recipe's sequence
+length that do not overlap; a window's first token is predicted from the token before it alone, the document's first
+from the end-of-text token. Every token is predicted once, so that sums over windows are sums over documents.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from understudy.evaluate.metrics import BINS, FloatArray, bin_of
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """inputs for a model; targets, and the example that each target belongs to (-1 for padding), of one shape."""
+
+    inputs: NDArray[Any]
+    targets: Integers
+    examples: Integers
+
+
+class Images:
+    """The test split of image examples, memory-mapped."""
+
+    def __init__(self, folder: Path, split: str = "test") -> None:
+        self.images = np.load(folder / f"{split}.images.npy", mmap_mode="r")
+        self.labels: Integers = np.load(folder / f"{split}.labels.npy")
+        self.tokens = np.ones(len(self.labels), dtype=np.int64)
+        self.bytes = np.zeros(len(self.labels), dtype=np.int64)
+
+    def batch_count(self, size: int) -> int:
+        """How many batches there are."""
+        return -(-len(self.labels) // size)
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """All examples in order."""
+        for start in range(0, len(self.labels), size):
+            rows = slice(start, start + size)
+            labels = self.labels[rows]
+            yield Batch(np.array(self.images[rows]), labels, np.arange(start, start + len(labels)))
+
+    def sample(self, size: int) -> NDArray[Any]:
+        """Inputs to time a model with: the first examples, again and again when there are too few."""
+        return np.array(self.images[np.arange(size) % len(self.labels)])
+
+
+class Documents:
+    """The test split of documents, memory-mapped, as windows of `length` tokens."""
+
+    def __init__(self, folder: Path, length: int, eos: int, split: str = "test") -> None:
+        self.text = np.load(folder / f"{split}.tokens.npy", mmap_mode="r")
+        self.length, self.eos = length, eos
+        self.bytes: Integers = np.load(folder / f"{split}.bytes.npy")
+        offsets: Integers = np.load(folder / f"{split}.offsets.npy")
+        self.tokens = np.diff(offsets)
+        windows = -(-self.tokens // length)
+        self.documents = np.repeat(np.arange(len(self.tokens)), windows)
+        nth = np.arange(len(self.documents)) - np.repeat(np.cumsum(windows) - windows, windows)
+        self.starts = offsets[self.documents] + nth * length
+        self.lengths = np.minimum(length, offsets[self.documents + 1] - self.starts)
+
+    def batch_count(self, size: int) -> int:
+        """How many batches there are."""
+        return -(-len(self.starts) // size)
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """All windows, the long ones first: those of a batch are then about equally long and need little padding."""
+        order = np.argsort(-self.lengths, kind="stable")
+        for start in range(0, len(order), size):
+            rows = order[start : start + size]
+            steps = np.arange(self.lengths[rows].max())
+            real = steps < self.lengths[rows, None]
+            places = np.where(real, self.starts[rows, None] + steps, self.starts[rows, None])
+            before = np.where(places == 0, self.eos, self.text[places - 1])
+            examples = np.where(real, self.documents[rows, None], -1)
+            yield Batch(before.astype(np.int64), self.text[places].astype(np.int64), examples)
+
+    def sample(self, size: int) -> NDArray[Any]:
+        """Inputs to time a model with: full windows from the start of the split."""
+        return np.array(self.text[np.arange(size * self.length) % len(self.text)], dtype=np.int64).reshape(size, -1)
+
+
+class Scores:
+    """One model's per-example sums, filled batch by batch."""
+
+    def __init__(self, examples: int) -> None:
+        self.nll, self.correct = np.zeros(examples), np.zeros(examples)
+        self.confidence = {part: np.zeros((examples, BINS)) for part in ("count", "sum", "correct")}
+
+    def add(self, examples: Integers, nll: FloatArray, correct: FloatArray, confidence: FloatArray) -> None:
+        """Add predictions, (P,) each, to the examples that they belong to."""
+        np.add.at(self.nll, examples, nll)
+        np.add.at(self.correct, examples, correct)
+        place = (examples, bin_of(confidence))
+        for part, values in (("count", np.ones_like(confidence)), ("sum", confidence), ("correct", correct)):
+            np.add.at(self.confidence[part], place, values)
+
+    def arrays(self, role: str) -> dict[str, FloatArray]:
+        """The arrays under the names that per_example.npz has."""
+        confidence = {f"{role}.confidence_{part}": values for part, values in self.confidence.items()}
+        return {f"{role}.nll": self.nll, f"{role}.correct": self.correct, **confidence}
+
+
+def score(module: nn.Module, batch: Batch, device: torch.device, scores: Scores) -> None:
+    """Let a model predict a batch, and add what came out."""
+    logits = module(torch.from_numpy(batch.inputs).to(device))
+    real = torch.from_numpy(batch.examples >= 0).to(device)
+    nll, correct, confidence = predictions(logits, torch.from_numpy(batch.targets).to(device))
+    scores.add(
+        batch.examples[batch.examples >= 0], *(part[real].double().cpu().numpy() for part in (nll, correct, confidence))
+    )
+
+
+def predictions(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """From logits (..., classes) and targets (...): negative log-likelihood in nats, right or not, confidence.
+
+    Where logits are NaN or infinite upwards all three are NaN: no prediction is not a wrong one.
+    """
+    logits = logits.float()
+    normaliser = logits.logsumexp(dim=-1)
+    nll = normaliser - logits.gather(-1, targets[..., None])[..., 0]
+    highest, predicted = logits.max(dim=-1)
+    confidence = (highest - normaliser).exp()
+    return nll, torch.where(confidence.isnan(), confidence, (predicted == targets).float()), confidence

@@ -1,0 +1,85 @@
+"""The local launcher: a job's ranks as processes on this machine, one alone or several under torchrun."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from understudy.errors import FAILED, InputError
+from understudy.launch.family import environment
+from understudy.launch.spec import JobSpec, Outcome
+
+
+def run(spec: JobSpec, watch: Callable[[], None]) -> Outcome:
+    """Run a job to its end.
+
+    Args:
+        spec: the job; it is written into its folder first.
+        watch: called several times a second while the job runs; an exception from it ends the job.
+
+    Returns:
+        How the job ended: the first failing rank's word, or what its process's end says.
+    """
+    if spec.nodes > 1:
+        raise InputError("resources: more than one node needs a cluster; on this machine set nodes=1 and processes=N")
+    path = spec.write()
+    for stale in [spec.stop_file, spec.metrics, *Path(spec.folder).glob("outcome-*.json")]:
+        stale.unlink(missing_ok=True)
+    Path(spec.logs).mkdir(parents=True, exist_ok=True)
+    with (Path(spec.logs) / f"{spec.role}.log").open("ab") as log:
+        process = subprocess.Popen(
+            command(spec, path), env=_environment(spec), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+        try:
+            while process.poll() is None:
+                watch()
+                time.sleep(0.05)
+        finally:
+            process.kill()
+            process.wait()
+    return _outcome(spec, process.returncode)
+
+
+def command(spec: JobSpec, path: Path) -> list[str]:
+    """What starts the job on one node: the worker itself when it is alone, otherwise torchrun."""
+    module = "understudy.worker" if spec.world_size == 1 else "understudy.launch.torchrun"
+    return [sys.executable, "-m", module, str(path)]
+
+
+def _environment(spec: JobSpec) -> dict[str, str]:
+    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"} if spec.world_size == 1 else {}
+    return {**environment(), **alone, "OMP_NUM_THREADS": str(spec.threads), "TOKENIZERS_PARALLELISM": "false"}
+
+
+def _outcome(spec: JobSpec, returncode: int) -> Outcome:
+    """The first rank that has something to say; if none does, what the process's end tells."""
+    said = (Outcome.read(spec.outcome(rank)) for rank in range(spec.world_size))
+    failures = [outcome for outcome in said if outcome and outcome.exit_code]
+    if failures:
+        return failures[0]
+    if returncode == 0:
+        return Outcome(0)
+    died = Outcome.read(spec.outcome(-1))
+    return died or death(0, returncode, spec)
+
+
+def death(rank: int, code: int, spec: JobSpec) -> Outcome:
+    """What a rank's end without a word means.
+
+    Args:
+        rank: the rank.
+        code: its exit code; negative for a signal.
+        spec: its job.
+    """
+    name = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    hint = (
+        " That is how the kernel ends a process when memory runs out: a smaller batch_size, a larger accumulate or "
+        "strategy fsdp needs less."
+        if code == -signal.SIGKILL
+        else ""
+    )
+    logs = os.path.relpath(Path(spec.logs))
+    return Outcome(FAILED, f"rank {rank} ended with {name}.{hint} Its output is in {logs}; run again to go on.")

@@ -1,0 +1,92 @@
+"""The job specification: one JSON file that every rank reads, whoever started it; and what came of the job."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from understudy.store.files import read_json, write_json
+
+Role = Literal["teacher", "distill", "control"]
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One training job.
+
+    `folder` is the step's leased work folder: checkpoints, progress, the outcome and the finished model lie below it.
+    """
+
+    version: str
+    role: Role
+    folder: str
+    examples: str
+    initial: str | None
+    """A fetched pretrained model to start from."""
+    teacher: str | None
+    model: dict[str, Any]
+    train: dict[str, Any]
+    distill: dict[str, Any] | None
+    seed: int
+    nodes: int
+    processes: int
+    threads: int
+    device: str
+    logs: str
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the job."""
+        return self.nodes * self.processes
+
+    @property
+    def path(self) -> Path:
+        """Where the specification lies."""
+        return Path(self.folder) / "job.json"
+
+    def write(self) -> Path:
+        """Write the specification into its folder."""
+        write_json(self.path, asdict(self))
+        return self.path
+
+    @staticmethod
+    def read(path: Path) -> "JobSpec":
+        """The specification in a file."""
+        return JobSpec(**json.loads(path.read_text()))
+
+    @property
+    def metrics(self) -> Path:
+        """A line of JSON per report: step, loss, learning_rate, grad_norm, rate (examples/s), memory (bytes), time."""
+        return Path(self.folder) / "metrics.jsonl"
+
+    @property
+    def stop_file(self) -> Path:
+        """Ranks take a checkpoint and leave when this exists."""
+        return Path(self.folder) / "stop"
+
+    @property
+    def output(self) -> Path:
+        """The finished model's files."""
+        return Path(self.folder) / "output"
+
+    def outcome(self, rank: int) -> Path:
+        """Where a rank says how it ended."""
+        return Path(self.folder) / f"outcome-{rank}.json"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a rank ended: an exit code as the command's, and a message for the user unless it went well."""
+
+    exit_code: int
+    message: str = ""
+
+    def write(self, path: Path) -> None:
+        """Write the outcome down."""
+        write_json(path, asdict(self))
+
+    @staticmethod
+    def read(path: Path) -> "Outcome | None":
+        """The outcome in a file; None when there is none."""
+        value = read_json(path)
+        return Outcome(**value) if value else None

@@ -1,0 +1,240 @@
+"""Models: built from a recipe's spec, saved in the hub's format, loaded again; and their size.
+
+Every model here maps a batch of the task's inputs to logits: images as uint8 (B, C, S, S) to (B, classes), tokens as
+int64 (B, L) to (B, L, vocabulary).
+"""
+
+import difflib
+import importlib
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from understudy.errors import InputError
+
+WEIGHTS = "model.safetensors"
+DESCRIPTION = "understudy.json"
+
+
+class ImageModel(nn.Module):
+    """An image classifier that takes pixels as they are stored and normalises them itself."""
+
+    def __init__(self, net: nn.Module, mean: list[float], std: list[float]) -> None:
+        super().__init__()
+        self.net = net
+        self.register_buffer("mean", 255 * torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
+        self.register_buffer("std", 255 * torch.tensor(std).view(1, -1, 1, 1), persistent=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Images, uint8 (B, C, S, S), to logits (B, classes)."""
+        return _logits(self.net((inputs - self.mean) / self.std))
+
+
+class TextModel(nn.Module):
+    """A causal language model. Pretrained ones may have more outputs than the tokenizer has tokens; those are cut."""
+
+    def __init__(self, net: nn.Module, vocab_size: int) -> None:
+        super().__init__()
+        self.net = net
+        self._vocab_size = vocab_size
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Tokens, int64 (B, L), to logits (B, L, vocabulary)."""
+        return _logits(self.net(inputs))[..., : self._vocab_size]
+
+
+def _logits(output: Any) -> Tensor:
+    logits = output if isinstance(output, Tensor) else output.logits
+    assert isinstance(logits, Tensor)
+    return logits
+
+
+def describe(spec: dict[str, Any], examples: dict[str, Any], where: str) -> dict[str, Any]:
+    """What a model of this spec is on these examples: the content of understudy.json.
+
+    Args:
+        spec: the recipe's model section: an architecture or a factory.
+        examples: the content of examples.json.
+        where: the recipe's path of the section, for errors.
+
+    Raises:
+        InputError: the spec's configuration does not exist or does not fit the examples.
+    """
+    image = examples["task"] == "image-classification"
+    shape = (
+        {
+            "num_labels": len(examples["labels"]),
+            "image_size": examples["image"]["size"],
+            "num_channels": examples["image"]["channels"],
+        }
+        if image
+        else {"vocab_size": examples["vocab_size"]}
+    )
+    kept = ("labels", "image", "mean", "std") if image else ("vocab_size", "sequence_length", "eos_id")
+    description = {"task": examples["task"], **{key: examples[key] for key in kept}}
+    if "factory" in spec:
+        kwargs = {**_accepted(spec["factory"], shape, where), **spec["kwargs"]}
+        return {**description, "kind": "factory", "factory": spec["factory"], "kwargs": kwargs}
+    config = _config(spec, shape, examples, where)
+    return {**description, "kind": "transformers", "config": config}
+
+
+def _accepted(factory: str, shape: dict[str, int], where: str) -> dict[str, int]:
+    parameters = inspect.signature(_function(factory, where)).parameters.values()
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        return shape
+    names = {parameter.name for parameter in parameters}
+    return {name: value for name, value in shape.items() if name in names}
+
+
+def _function(factory: str, where: str) -> Any:
+    module, _, name = factory.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise InputError(
+            f"{where}.factory: {factory} cannot be imported ({error}). It is looked for in this environment, "
+            "in PYTHONPATH and in the folder that understudy was started in."
+        ) from error
+
+
+def _config(spec: dict[str, Any], shape: dict[str, int], examples: dict[str, Any], where: str) -> dict[str, Any]:
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers import AutoConfig
+
+    given = spec["config"]
+    try:
+        known = AutoConfig.for_model(spec["type"]).to_dict()
+    except ValueError as error:
+        raise InputError(f"{where}.type: transformers has no architecture {spec['type']!r}") from error
+    for key in given:
+        if key not in known and key not in shape:
+            close = difflib.get_close_matches(key, known, 1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise InputError(f"{where}.config.{key}: {spec['type']} has no such setting{hint}")
+    for key, value in shape.items():
+        if given.get(key, value) != value:
+            raise InputError(f"{where}.config.{key}: is {given[key]}, the data has {value}; leave it out")
+    tokens = {} if "vocab_size" not in shape else dict.fromkeys(("bos_token_id", "eos_token_id"), examples["eos_id"])
+    try:
+        config = AutoConfig.for_model(spec["type"], **{**tokens, **shape, **given})
+    except (StrictDataclassError, ValueError, TypeError) as error:
+        raise InputError(f"{where}.config: {' '.join(str(error).split())}") from error
+    longest = getattr(config, "max_position_embeddings", None)
+    if tokens and longest and longest < examples["sequence_length"]:
+        raise InputError(
+            f"{where}.config: sees {longest} positions, data.text.sequence_length is {examples['sequence_length']}"
+        )
+    return dict(config.to_diff_dict())
+
+
+def build(description: dict[str, Any], where: str = "model") -> nn.Module:
+    """A new model with random weights, drawn from torch's global generator."""
+    if description["kind"] == "factory":
+        net = _function(description["factory"], where)(**description["kwargs"])
+    else:
+        from transformers import AutoConfig
+
+        config = AutoConfig.for_model(**description["config"])
+        net = auto(description["task"]).from_config(config)
+    return wrapped(net, description)
+
+
+def auto(task: str) -> Any:
+    """The transformers class that builds a task's models from their configuration."""
+    if task == "causal-lm":
+        from transformers import AutoModelForCausalLM
+
+        return AutoModelForCausalLM
+    from transformers import AutoModelForImageClassification
+
+    return AutoModelForImageClassification
+
+
+def wrapped(net: nn.Module, description: dict[str, Any]) -> nn.Module:
+    """A bare network with the task's inputs and outputs around it."""
+    if description["task"] == "causal-lm":
+        return TextModel(net, description["vocab_size"])
+    return ImageModel(net, description["mean"], description["std"])
+
+
+def repeated_weights(model: nn.Module) -> set[str]:
+    """Names of parameters that are another one under a second name (tied weights); they are saved once."""
+    seen, repeated = set[int](), set[str]()
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        (repeated.add(name) if id(parameter) in seen else seen.add(id(parameter)))
+    return repeated
+
+
+def save(folder: Path, state: dict[str, Tensor], description: dict[str, Any], tokenizer: Path | None = None) -> None:
+    """Write a model's files into a folder.
+
+    Args:
+        folder: an existing folder.
+        state: whole tensors on the CPU, named as in the built model, tied weights once.
+        description: as returned by describe().
+        tokenizer: a tokenizer.json to go along.
+    """
+    from safetensors.torch import save_file
+
+    tensors = {name.removeprefix("net."): tensor.contiguous() for name, tensor in state.items()}
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    (folder / DESCRIPTION).write_text(json.dumps(description, indent=1, sort_keys=True) + "\n")
+    if description["kind"] == "transformers":
+        config = {**description["config"], "architectures": [_architecture(description)]}
+        if "labels" in description:
+            config["id2label"] = {str(index): label for index, label in enumerate(description["labels"])}
+            config["label2id"] = {label: index for index, label in enumerate(description["labels"])}
+        (folder / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
+    if tokenizer:
+        (folder / "tokenizer.json").write_bytes(tokenizer.read_bytes())
+
+
+def _architecture(description: dict[str, Any]) -> str:
+    from transformers import AutoConfig
+
+    return str(auto(description["task"])._model_mapping[type(AutoConfig.for_model(**description["config"]))].__name__)
+
+
+def load(folder: Path, device: torch.device) -> nn.Module:
+    """A saved model in evaluation mode, fp32.
+
+    Raises:
+        InputError: a factory model's code cannot be imported.
+    """
+    from safetensors.torch import load_file
+
+    description = json.loads((folder / DESCRIPTION).read_text())
+    model = build(description, where=str(folder))
+    net = model.get_submodule("net")
+    missing, unexpected = net.load_state_dict(load_file(folder / WEIGHTS), strict=False)
+    ties = {name.removeprefix("net.") for name in repeated_weights(model)}
+    if unexpected or set(missing) - ties:
+        raise InputError(f"{folder}: weights do not fit the model: missing {missing}, unexpected {unexpected}")
+    return model.to(device).eval()
+
+
+def parameters(folder: Path) -> int:
+    """The number of a saved model's weights, tied ones counted once, buffers left out."""
+    description = json.loads((folder / DESCRIPTION).read_text())
+    with torch.device("meta"):
+        model = build(description, where=str(folder))
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def size(folder: Path) -> int:
+    """Bytes of a saved model's weights on disk."""
+    return (folder / WEIGHTS).stat().st_size
+
+
+def flops(model: nn.Module, inputs: Tensor) -> int:
+    """Floating-point operations of one forward pass, per example of the batch (torch's FlopCounterMode)."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(inputs)
+    return counter.get_total_flops() // len(inputs)

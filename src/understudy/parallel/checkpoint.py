@@ -1,0 +1,146 @@
+"""Checkpoints: sharded, written while training goes on, complete or not there, loaded onto any degrees.
+
+A checkpoint is written aside and renamed to `step-N` once every rank's part and the metadata are flushed. All paths
+lie below the step's lease: after somebody else took over, they are gone, and so is the writer's power to do harm.
+"""
+
+import json
+import os
+import secrets
+import shutil
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.optim import Optimizer
+
+from understudy.errors import Fenced, disk_errors
+
+KEPT = 2
+
+
+class Checkpoints:
+    """The checkpoints of one training job."""
+
+    def __init__(self, folder: Path, model: nn.Module, optimizer: Optimizer) -> None:
+        self._folder = folder
+        self._model, self._optimizer = model, optimizer
+        self._group = dist.new_group(backend="gloo")
+        self._leads = dist.get_rank() == 0
+        self._pending: tuple[Future[Any], Path, int] | None = None
+
+    def latest(self) -> int | None:
+        """The step of the newest complete checkpoint, the same answer on every rank."""
+        steps = [int(path.name.removeprefix("step-")) for path in self._folder.glob("step-*")]
+        answer = torch.tensor([max(steps, default=-1)])
+        dist.broadcast(answer, 0, group=self._group)
+        return None if answer.item() < 0 else int(answer.item())
+
+    def load(self, step: int) -> dict[str, Any]:
+        """Load a checkpoint into model and optimiser.
+
+        Returns:
+            What save() was given as progress.
+        """
+        path = self._folder / f"step-{step}"
+        model, optimizer = get_state_dict(self._model, self._optimizer)
+        state = {"model": model, "optimizer": optimizer}
+        dcp.load(state, checkpoint_id=path, process_group=self._group)
+        set_state_dict(
+            self._model, self._optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
+        )
+        return dict(json.loads((path / "progress.json").read_text()))
+
+    def save(self, step: int, progress: dict[str, Any]) -> None:
+        """Begin to write a checkpoint; the one before is finished first.
+
+        Args:
+            step: how many steps were taken.
+            progress: what else is needed to go on; the first rank's counts.
+
+        Raises:
+            Fenced: another run has taken over.
+            UnderstudyError: the disk is full.
+        """
+        self.finish()
+        aside = self._aside(step)
+        if self._leads:
+            with disk_errors(aside):
+                _make(aside)
+                (aside / "progress.json").write_text(json.dumps(progress))
+        dist.barrier(self._group)
+        model, optimizer = get_state_dict(self._model, self._optimizer)
+        future = dcp.async_save(
+            {"model": model, "optimizer": optimizer},
+            storage_writer=dcp.FileSystemWriter(aside, single_file_per_rank=True),
+            process_group=self._group,
+        )
+        assert isinstance(future, Future)
+        self._pending = future, aside, step
+
+    def _aside(self, step: int) -> Path:
+        """A name that no other attempt has, the same on every rank."""
+        name = [f".writing-{step}-{secrets.token_hex(4)}"]
+        dist.broadcast_object_list(name, 0, group=self._group)
+        return self._folder / name[0]
+
+    def finish(self) -> None:
+        """Wait for the checkpoint that is being written, and put it in place."""
+        if self._pending is None:
+            return
+        future, aside, step = self._pending
+        self._pending = None
+        with disk_errors(self._folder):
+            _outcome(future)
+            if self._leads:
+                self._put_in_place(aside, step)
+        dist.barrier(self._group)
+
+    def finish_if_written(self) -> None:
+        """Put the checkpoint in place as soon as it is written, so that a kill costs as little as possible."""
+        if self._leads and self._pending and self._pending[0].done():
+            future, aside, step = self._pending
+            with disk_errors(self._folder):
+                _outcome(future)
+                if aside.exists():
+                    self._put_in_place(aside, step)
+
+    def _put_in_place(self, aside: Path, step: int) -> None:
+        target = self._folder / f"step-{step}"
+        if target.exists():
+            return
+        try:
+            os.rename(aside, target)
+        except FileNotFoundError as error:
+            raise Fenced("another run has taken this step over") from error
+        written = sorted(self._folder.glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
+        for path in [*written[:-KEPT], *self._folder.glob(".writing-*")]:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _make(path: Path) -> None:
+    try:
+        path.mkdir()
+    except FileNotFoundError as error:
+        raise Fenced("another run has taken this step over") from error
+
+
+def _outcome(future: Future[Any]) -> None:
+    try:
+        future.result()
+    except dcp.CheckpointException as error:
+        causes = [wrapped[0] for wrapped in error.failures.values()]
+        raise next((cause for cause in causes if isinstance(cause, OSError)), error) from error
+
+
+def whole_state(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The model's tensors, whole and on the CPU, on the first rank; elsewhere empty. To be called on every rank."""
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict
+
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    return dict(get_model_state_dict(model, options=options))

@@ -1,0 +1,57 @@
+"""A strategy is a set of degrees on one device mesh; the names people use are shorthand for degrees."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from understudy.errors import InputError
+
+
+@dataclass(frozen=True)
+class ParallelDegrees:
+    """Copies of the model (dp_replicate) times shards of each copy (dp_shard); together the world size."""
+
+    dp_replicate: int
+    dp_shard: int
+
+    @property
+    def world_size(self) -> int:
+        """Processes that take part."""
+        return self.dp_replicate * self.dp_shard
+
+    @property
+    def shards(self) -> bool:
+        """Whether parameters are split over processes."""
+        return self.dp_shard > 1
+
+
+def degrees(strategy: str | dict[str, Any], nodes: int, processes: int) -> ParallelDegrees:
+    """The degrees behind a recipe's strategy.
+
+    hsdp shards inside a node and replicates over nodes; on a single node it keeps two replicas.
+
+    Raises:
+        InputError: the strategy does not fit the number of processes.
+    """
+    world_size = nodes * processes
+    if isinstance(strategy, dict):
+        found = ParallelDegrees(**strategy)
+    else:
+        copies = nodes if nodes > 1 else 2
+        found = {
+            "single": ParallelDegrees(1, 1),
+            "ddp": ParallelDegrees(world_size, 1),
+            "fsdp": ParallelDegrees(1, world_size),
+            "hsdp": ParallelDegrees(copies, max(1, world_size // copies)),
+        }[strategy]
+    if found.world_size != world_size:
+        raise InputError(
+            f"train.strategy: {strategy} takes {found.world_size} processes, resources give {nodes} x {processes}"
+        )
+    return found
+
+
+def device_mesh(found: ParallelDegrees, device: str) -> DeviceMesh:
+    """The mesh (dp_replicate, dp_shard) over all processes of the job."""
+    return init_device_mesh(device, (found.dp_replicate, found.dp_shard), mesh_dim_names=("dp_replicate", "dp_shard"))

@@ -1,0 +1,135 @@
+"""YAML as a recipe means it: version 1.2's types (1e-3 is a number, no is text), keys once, and every key's line."""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+Place = tuple[str | int, ...]
+
+NULL, BOOL, INT, FLOAT, TEXT = (f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str"))
+RESOLVERS = (
+    (NULL, re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
+    (BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
+    (INT, re.compile(r"^[-+]?[0-9]+$"), list("-+0123456789")),
+    (
+        FLOAT,
+        re.compile(r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"),
+        list("-+.0123456789"),
+    ),
+)  # fmt: skip
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers = {}  # noqa: RUF012 (PyYAML's way; the 1.1 types are left behind)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what either version of YAML would not read as text."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+for _tag, _pattern, _first in RESOLVERS:
+    _Loader.add_implicit_resolver(_tag, _pattern, _first)
+    _Dumper.add_implicit_resolver(_tag, _pattern, _first)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a text: the line (from 1), where in the data, and in words."""
+
+    line: int
+    place: Place
+    text: str
+
+
+@dataclass(frozen=True)
+class Document:
+    """The data of one YAML document, and the line of every key and list item."""
+
+    data: Any
+    lines: dict[Place, int]
+    problems: list[Problem]
+
+
+def parse(text: str) -> Document:
+    """Read one document. What is wrong with it is listed, not raised."""
+    lines: dict[Place, int] = {}
+    problems: list[Problem] = []
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        return Document(None, {}, [Problem(mark.line + 1 if mark else 1, (), f"not YAML: {error.problem}")])
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        return Document(None, {}, [Problem(line, (), f"not YAML: {error.reason}")])
+    data = None if node is None else _build(node, (), lines, problems, ())
+    return Document(data, lines, problems)
+
+
+def dump(value: Any) -> str:
+    """The YAML of plain data, keys in their order."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _build(
+    node: yaml.Node, place: Place, lines: dict[Place, int], problems: list[Problem], above: tuple[yaml.Node, ...]
+) -> Any:
+    line = node.start_mark.line + 1
+    lines.setdefault(place, line)
+    if node in above:
+        problems.append(Problem(line, place, "an alias inside of what it stands for"))
+        return None
+    if isinstance(node, yaml.SequenceNode):
+        return [_build(item, (*place, at), lines, problems, (*above, node)) for at, item in enumerate(node.value)]
+    if isinstance(node, yaml.MappingNode):
+        return _mapping(node, place, lines, problems, (*above, node))
+    return _scalar(node, place, problems)
+
+
+def _mapping(
+    node: yaml.MappingNode, place: Place, lines: dict[Place, int], problems: list[Problem], above: tuple[yaml.Node, ...]
+) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode):
+            problems.append(Problem(line, place, "a key must be a word"))
+            continue
+        inner = (*place, key.value)
+        if key.value in data:
+            problems.append(Problem(line, inner, f"given twice, here and on line {lines[inner]}"))
+            continue
+        lines[inner] = line
+        data[key.value] = _build(value, inner, lines, problems, above)
+    return data
+
+
+def _scalar(node: yaml.Node, place: Place, problems: list[Problem]) -> Any:
+    value, line = str(node.value), node.start_mark.line + 1
+    try:
+        match node.tag:
+            case t if t == TEXT:
+                return value
+            case t if t == NULL:
+                return None
+            case t if t == BOOL:
+                return value.lower() == "true"
+            case t if t == INT:
+                return int(value)
+            case t if t == FLOAT and math.isfinite(
+                number := float(value.replace(".inf", "inf").replace(".nan", "nan"))
+            ):
+                return number
+            case t if t == FLOAT:
+                problems.append(Problem(line, place, f"{value} is not a finite number"))
+            case _:
+                problems.append(Problem(line, place, f"the tag {node.tag} is not understood; leave it out"))
+    except ValueError:
+        problems.append(Problem(line, place, f"{value[:40]} is not a number"))
+    return None

@@ -1,0 +1,106 @@
+"""The version that a student has to beat, and every object that the registry still needs."""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from understudy.errors import UnderstudyError, disk_errors
+from understudy.registry import lookup
+from understudy.registry.server import connect, database, public_uri, translated
+from understudy.store import Manifest
+from understudy.store.files import hash_file, sha256
+
+ALIAS = "champion"
+DIGEST, TEACHER = "understudy.digest", "understudy.teacher"
+MANIFEST = "manifest.json"
+PAGE = 1000
+
+
+@dataclass(frozen=True)
+class Champion:
+    """The version that has the alias champion: the store's digest of its model, and the address of its files."""
+
+    name: str
+    version: str
+    digest: str
+    source: str
+
+
+def champion(uri: str, name: str) -> Champion | None:
+    """The registered model's champion; None when it has none.
+
+    Raises:
+        UnderstudyError: the registry cannot be asked, or the champion is not a model of understudy's.
+    """
+    version = lookup.aliases(uri, name).get(ALIAS)
+    if version is None:
+        return None
+    digest = (lookup.version_tags(uri, name, version) or {}).get(DIGEST)
+    if digest is None:
+        raise UnderstudyError(
+            f"{public_uri(uri)}: the champion of {name}, version {version}, has no tag {DIGEST}: understudy did not "
+            "make it and cannot measure it on this test split. Give the alias champion to a version that understudy "
+            "registered, remove the alias, or set register.model to another name."
+        )
+    # MLflow names an artifact by the last part of its path: for an object of the store, its digest.
+    return Champion(name, version, digest, f"models:/{name}/{version}/artifacts/{digest}")
+
+
+def fetch(uri: str, champion: Champion, folder: Path) -> Manifest:
+    """Download a champion's model, check every byte, and leave it in an empty folder, ready to be published again.
+
+    Returns:
+        Its manifest: `objects.publish(folder, manifest.kind, manifest.inputs, manifest.facts)` gives its digest.
+
+    Raises:
+        UnderstudyError: it cannot be had, or is not what its tag says.
+    """
+    connect(uri)
+    with translated(uri), disk_errors(folder):
+        from mlflow.artifacts import download_artifacts
+
+        fetched = Path(download_artifacts(champion.source, dst_path=str(folder)))
+    try:
+        encoded = (fetched / MANIFEST).read_bytes()
+        manifest = Manifest.decode(json.loads(encoded))
+        whole = sha256(encoded) == champion.digest and all(hash_file(fetched / n) == d for n, _, d in manifest.files)
+    except FileNotFoundError:
+        whole = False
+    if not whole:
+        raise UnderstudyError(
+            f"{public_uri(uri)}: the files of {champion.source} are not those of its tag {DIGEST}; "
+            "they were changed. Give the alias champion to another version."
+        )
+    _lift(fetched, folder)
+    return manifest
+
+
+def _lift(fetched: Path, folder: Path) -> None:
+    """Move the model's files up into the folder that was asked for."""
+    if fetched.resolve() == folder.resolve():
+        (folder / MANIFEST).unlink()
+        return
+    (fetched / MANIFEST).unlink()
+    for path in list(fetched.iterdir()):
+        path.rename(folder / path.name)
+    shutil.rmtree(folder / fetched.relative_to(folder).parts[0])
+
+
+def registered_digests(uri: str) -> set[str]:
+    """The digests of all models in the registry and of their teachers, for the store's gc.
+
+    Raises:
+        UnderstudyError: the registry cannot be asked.
+    """
+    path = database(uri)
+    if path and not path.exists():
+        return set()
+    client, digests, token = connect(uri), set[str](), None
+    with translated(uri):
+        while True:
+            versions = client.search_model_versions(max_results=PAGE, page_token=token)
+            digests |= {version.tags[tag] for version in versions for tag in (DIGEST, TEACHER) if tag in version.tags}
+            token = versions.token
+            if not token:
+                return digests

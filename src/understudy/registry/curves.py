@@ -1,0 +1,79 @@
+"""Training curves on their way to MLflow: points as a job appends them to a file, or as a finished model keeps them."""
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric
+
+Point = dict[str, Any]
+
+BATCH = 1000  # metrics; what MLflow takes at once
+PACE = {"image-classification": "images_per_second", "causal-lm": "tokens_per_second"}
+
+
+class Tail:
+    """The points that were appended to a JSONL file since it was last read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def read(self) -> list[Point]:
+        """New points; a line that is still being written waits for the next time."""
+        try:
+            with self._path.open("rb") as stream:
+                if stream.seek(0, 2) < self._offset:
+                    self._offset = 0
+                stream.seek(self._offset)
+                text = stream.read()
+        except FileNotFoundError:
+            return []
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return list(_parsed(whole.splitlines()))
+
+
+def _parsed(lines: Iterable[bytes]) -> Iterator[Point]:
+    for line in lines:
+        try:
+            point = json.loads(line)
+        except ValueError:
+            continue  # a killed writer's half line, with its successor's behind it; the model's history has the point
+        if isinstance(point, dict) and "step" in point:
+            yield point
+
+
+def logged_steps(client: "MlflowClient", run_id: str) -> set[int]:
+    """The steps that MLflow has of a run's curve: all values of a step are sent together, the loss among them."""
+    return {metric.step for metric in client.get_metric_history(run_id, "loss")}
+
+
+def send(client: "MlflowClient", run_id: str, task: str, points: Iterable[Point]) -> None:
+    """Log points in batches that never part the values of one step."""
+    batch: list[Metric] = []
+    for point in points:
+        metrics = _metrics(point, task)
+        if len(batch) + len(metrics) > BATCH:
+            client.log_batch(run_id, metrics=batch)
+            batch = []
+        batch += metrics
+    if batch:
+        client.log_batch(run_id, metrics=batch)
+
+
+def _metrics(point: Point, task: str) -> "list[Metric]":
+    from mlflow.entities import Metric
+
+    names = {"loss": "loss", "learning_rate": "learning_rate", "grad_norm": "grad_norm", "memory": "memory_bytes"}
+    names["rate"] = PACE[task]
+    at = int(1000 * (point.get("time") or time.time()))
+    return [
+        Metric(name, float(point[key]), at, int(point["step"]))
+        for key, name in names.items()
+        if isinstance(point.get(key), int | float)
+    ]

@@ -1,0 +1,209 @@
+"""A pipeline run in MLflow while it goes on: one parent run, and below it a nested run for each step that has curves.
+
+Whichever process needs a run first makes it, under a lease, and leaves its id in the run folder for the others. A
+server that does not answer never stops a training: what it missed is sent when the student is registered.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from understudy.errors import STOPPED, Stopped, UnderstudyError
+from understudy.registry.curves import Point, Tail, logged_steps, send
+from understudy.registry.server import connect, experiment, identity, public_uri, translated
+from understudy.store import Run, Store
+from understudy.store import lease as leases
+from understudy.store.files import read_json, write_json
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+EVERY = 1.0  # seconds between two looks at the metrics file
+RETRY = 30.0  # seconds until a server that failed is asked again
+PATIENCE = 30.0  # seconds that the end of a training waits for its last points to arrive
+LEASE = 30.0  # seconds
+LONGEST_KEY, LONGEST_VALUE, PARAMS = 250, 6000, 100  # MLflow's limits
+RUN, STEP = "understudy.run", "understudy.step"
+PARENT = "run"
+
+
+class Recorder:
+    """One pipeline run's record in MLflow.
+
+    Attributes:
+        problem: why the last points could not be sent; None when they were.
+    """
+
+    def __init__(self, run: Run, uri: str, experiment: str, tags: Mapping[str, str]) -> None:
+        self.run = run
+        self.problem: str | None = None
+        self.uri, self._experiment, self._tags = uri, experiment, dict(tags)
+
+    @contextmanager
+    def follow(self, step: str, metrics_file: Path) -> Iterator[None]:
+        """Send the points that a training appends to a JSONL file to the step's nested run, while the body runs.
+
+        How the body ends is how the nested run ends; a failure ends the parent too.
+        """
+        follower = _Follower(self, step, Tail(metrics_file))
+        follower.start()
+        try:
+            yield
+            follower.status = "FINISHED"
+        except (Stopped, KeyboardInterrupt):
+            follower.status = "KILLED"
+            raise
+        finally:
+            follower.ended.set()
+            follower.join(PATIENCE)
+            if follower.is_alive():
+                self.problem = f"{public_uri(self.uri)}: MLflow took more than {PATIENCE:.0f} s for the last points"
+
+    def open(self, client: "MlflowClient", step: str = PARENT) -> str:
+        """The id of a step's nested run, or of the parent run; it is made when it is not there, and is running now."""
+        path = self.run.folder / ("mlflow.json" if step == PARENT else f"mlflow/{step}.json")
+        parent = None if step == PARENT else self.open(client)
+        if found := read_json(path):
+            client.update_run(found["run_id"], status="RUNNING")
+            return str(found["run_id"])
+        lease = leases.wait_for(self.run.folder / "work", f"mlflow-{step}", LEASE, give_up=lambda: False)
+        assert lease is not None
+        try:
+            return self._made(client, step, parent, path)
+        finally:
+            lease.finish()
+
+    def _made(self, client: "MlflowClient", step: str, parent: str | None, path: Path) -> str:
+        """Make a run, or take the one that another process made meanwhile, or died over before it wrote it down."""
+        if found := read_json(path):
+            return str(found["run_id"])
+        place = experiment(client, self.uri, self._experiment)
+        same = client.search_runs([place], f"tags.`{RUN}` = '{self.run.id}' and tags.`{STEP}` = '{step}'")
+        if same:
+            run_id = same[0].info.run_id
+        else:
+            tags = {**self._tags, RUN: self.run.id, STEP: step, "mlflow.source.name": "understudy"}
+            tags |= {"mlflow.parentRunId": parent} if parent else {}
+            name = self.run.id if step == PARENT else step
+            run_id = client.create_run(place, self._started(step), tags, name).info.run_id
+        if step == PARENT:
+            log_params(client, run_id, self.run.recipe)
+        path.parent.mkdir(exist_ok=True)
+        write_json(path, {"server": identity(self.uri), "experiment_id": place, "run_id": run_id})
+        return str(run_id)
+
+    def _started(self, step: str) -> int:
+        """When the run or the step began, in milliseconds."""
+        state = self.run.state(step)
+        began = (state.started if state else 0) or (step == PARENT and self.run.facts.get("started")) or time.time()
+        return int(1000 * began)
+
+
+class _Follower(threading.Thread):
+    """Sends a training's points until it ends."""
+
+    def __init__(self, recorder: Recorder, step: str, tail: Tail) -> None:
+        super().__init__(name=f"mlflow {step}", daemon=True)
+        self.ended = threading.Event()
+        self.status = "FAILED"
+        self._recorder, self._step, self._tail = recorder, step, tail
+        self._pending: list[Point] = []
+        self._client: MlflowClient | None = None
+        self._run_id = ""
+        self._last = -1
+
+    def run(self) -> None:
+        """Look every second, or every half minute while the server fails, and once more at the end."""
+        wait, over = 0.0, False
+        while not over:
+            over = self.ended.wait(wait)
+            wait = EVERY
+            try:
+                self._client = self._client or connect(self._recorder.uri)
+                with translated(self._recorder.uri):
+                    self._advance(self._client)
+                    if over:
+                        self._finish(self._client)
+                self._recorder.problem = None
+            except UnderstudyError as error:
+                self._recorder.problem, wait = str(error), RETRY
+
+    def _advance(self, client: "MlflowClient") -> None:
+        if not self._run_id:
+            run_id = self._recorder.open(client, self._step)
+            self._last = max(logged_steps(client, run_id), default=-1)
+            self._run_id = run_id
+        # A training that resumed writes the steps since its checkpoint again; they are the same and not sent twice.
+        for point in self._tail.read():
+            if point["step"] > max(self._last, self._pending[-1]["step"] if self._pending else -1):
+                self._pending.append(point)
+        send(client, self._run_id, str(self._recorder.run.recipe["task"]), self._pending)
+        self._last = self._pending[-1]["step"] if self._pending else self._last
+        self._pending = []
+
+    def _finish(self, client: "MlflowClient") -> None:
+        client.set_terminated(self._run_id, self.status)
+        if self.status != "FINISHED":
+            client.set_terminated(self._recorder.open(client), self.status)
+
+
+def close_dead(store: Store, uri: str) -> int:
+    """Set the MLflow runs of pipeline runs that nobody works for any more to KILLED, or FAILED if they said so.
+
+    Returns:
+        How many pipeline runs were closed. MLflow is not imported when there are none.
+
+    Raises:
+        UnderstudyError: the server does not answer.
+    """
+    dead = [(run, ids) for run in store.runs() if not run.is_live and (ids := _open_on(run, uri))]
+    if not dead:
+        return 0
+    client = connect(uri)
+    with translated(uri):
+        for run, ids in dead:
+            code = (read_json(run.folder / "ended.json") or {}).get("exit_code", STOPPED)
+            query = f"tags.`{RUN}` = '{run.id}' and attributes.status = 'RUNNING'"
+            for found in client.search_runs([ids["experiment_id"]], query):
+                client.set_terminated(found.info.run_id, "KILLED" if code == STOPPED else "FAILED")
+            close(run)
+    return len(dead)
+
+
+def _open_on(run: Run, uri: str) -> dict[str, Any] | None:
+    ids: dict[str, Any] | None = read_json(run.folder / "mlflow.json")
+    return ids if ids and not ids.get("closed") and ids["server"] == identity(uri) else None
+
+
+def close(run: Run) -> None:
+    """Write down that the run's record in MLflow is complete."""
+    write_json(run.folder / "mlflow.json", {**read_json(run.folder / "mlflow.json"), "closed": True})
+
+
+def log_params(client: "MlflowClient", run_id: str, values: Mapping[str, Any]) -> None:
+    """Log nested values as parameters a.b.c; what is too long for MLflow is cut."""
+    from mlflow.entities import Param
+
+    params = [Param(key[:LONGEST_KEY], _cut(value)) for key, value in flat(values).items()]
+    for start in range(0, len(params), PARAMS):
+        client.log_batch(run_id, params=params[start : start + PARAMS])
+
+
+def _cut(value: str) -> str:
+    return value if len(value) <= LONGEST_VALUE else value[: LONGEST_VALUE - 1] + "…"
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested values by their path; lists stay whole, as JSON; addresses lose their credentials."""
+    found: dict[str, str] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            found[f"{prefix}{key}"] = public_uri(text) if "://" in text else text
+    return found

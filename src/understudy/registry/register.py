@@ -1,0 +1,234 @@
+"""The last step: the run's evidence goes to MLflow, and a student that passed the gate becomes a version for review.
+
+What an earlier attempt of the same run has sent already is found there and not sent twice.
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from understudy.errors import disk_errors
+from understudy.recipe import Recipe
+from understudy.registry import evidence, lookup, pyfunc
+from understudy.registry.champion import DIGEST
+from understudy.registry.curves import logged_steps, send
+from understudy.registry.recorder import RUN, Recorder, close, log_params
+from understudy.registry.server import connect, page, translated
+from understudy.store import Run
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+ALIAS = "challenger"
+VERDICT = "verdict"
+STEPS = {"teacher": "teacher", "student": "distill", "control": "control"}
+
+
+@dataclass(frozen=True)
+class Registration:
+    """Where a student ended up. `version` is None for one that was rejected; `url` is the page to look at."""
+
+    parent_run_id: str
+    version: str | None
+    name: str
+    url: str
+
+
+@dataclass(frozen=True)
+class Submission:
+    """All that is registered of a run: parsed measures and verdict, their folders, the models by role, the lineage."""
+
+    recipe: Recipe
+    model: Path
+    digest: str
+    measures: Path
+    verdict: Path
+    models: Mapping[str, Path]
+    lineage: Mapping[str, str]
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        """The content of measures.json."""
+        return dict(json.loads((self.measures / "measures.json").read_text()))
+
+    @property
+    def judged(self) -> dict[str, Any]:
+        """The content of verdict.json."""
+        return dict(json.loads((self.verdict / "verdict.json").read_text()))
+
+    @property
+    def verdict_tag(self) -> str:
+        """The verdict in a word."""
+        return "approved" if self.judged["approved"] else "rejected"
+
+
+def register(
+    run: Run,
+    recipe: Recipe,
+    uri: str,
+    *,
+    model: Path,
+    model_digest: str,
+    measures: Path,
+    verdict: Path,
+    models: Mapping[str, Path],
+    lineage: Mapping[str, str],
+) -> Registration:
+    """Send a run's evidence to MLflow, and make the student a version with the alias challenger if it was approved.
+
+    Args:
+        run: the pipeline run.
+        recipe: its recipe.
+        uri: the tracking server.
+        model: the student's object.
+        model_digest: its digest.
+        measures: the folder of the measures object.
+        verdict: the folder of the verdict object.
+        models: the folders of teacher, student, and perhaps control, with their history.json.
+        lineage: tags without their prefix: teacher, examples, records, recipe, revision, version.
+
+    Raises:
+        UnderstudyError: the server cannot be used; what it lacks is sent when the step runs again.
+        InputError: a factory model's code cannot go along with it.
+    """
+    submission = Submission(recipe, model, model_digest, measures, verdict, models, lineage)
+    client = connect(uri)
+    with translated(uri), disk_errors(run.folder):
+        tags = {f"understudy.{key}": value for key, value in lineage.items()}
+        recorder = Recorder(run, uri, recipe.experiment, tags)
+        parent = recorder.open(client)
+        _log_steps(client, recorder, submission)
+        _log_parent(client, parent, submission)
+        version = _version(client, run, parent, submission, uri) if submission.judged["approved"] else None
+        client.set_terminated(parent)
+        close(run)
+        url = _version_page(uri, recipe.model_name, version) if version else _run_page(uri, client, parent)
+    return Registration(parent, version, recipe.model_name, url)
+
+
+def _version_page(uri: str, name: str, version: str) -> str:
+    return page(uri, f"models/{name}/versions/{version}") or f"models:/{name}/{version}"
+
+
+def _run_page(uri: str, client: "MlflowClient", run_id: str) -> str:
+    experiment = client.get_run(run_id).info.experiment_id
+    return page(uri, f"experiments/{experiment}/runs/{run_id}") or f"runs:/{run_id}"
+
+
+def is_registered(uri: str, registration: Registration, digest: str) -> bool:
+    """Whether the server still has what was registered there: the version, or the rejected run's evidence.
+
+    Raises:
+        UnderstudyError: the server cannot be asked.
+    """
+    if registration.version is None:
+        return (lookup.run_tags(uri, registration.parent_run_id) or {}).get(VERDICT) == "rejected"
+    tags = lookup.version_tags(uri, registration.name, registration.version)
+    return tags is not None and tags.get(DIGEST) == digest
+
+
+def _log_steps(client: "MlflowClient", recorder: Recorder, submission: Submission) -> None:
+    """The nested runs: parameters, complete curves, and what was measured in the end."""
+    measured, recipe = submission.measured, submission.recipe
+    student = recipe.student.model_dump(mode="json")
+    params = {
+        "teacher": recipe.teacher.model_dump(mode="json"),
+        "student": {key: student[key] for key in ("model", "train", "distill")},
+        "control": {key: student[key] for key in ("model", "train")},
+    }
+    for role, folder in submission.models.items():
+        run_id = recorder.open(client, STEPS[role])
+        log_params(client, run_id, params[role])
+        history = folder / "history.json"
+        points = json.loads(history.read_text()) if history.exists() else []
+        known = logged_steps(client, run_id)
+        send(client, run_id, recipe.task, [point for point in points if point["step"] not in known])
+        figures = evidence.metrics(measured["models"][role])
+        _log_figures(client, run_id, figures, submission, {DIGEST: measured["models"][role]["digest"]})
+        client.set_terminated(run_id)
+    run_id = recorder.open(client, "evaluate")
+    log_params(client, run_id, {**recipe.evaluate.model_dump(mode="json"), "hardware": measured["hardware"]})
+    _log_figures(client, run_id, evidence.all_metrics(measured), submission, {})
+    client.set_terminated(run_id)
+
+
+def _log_parent(client: "MlflowClient", parent: str, submission: Submission) -> None:
+    tags = {VERDICT: submission.verdict_tag, DIGEST: submission.digest}
+    tags |= {f"understudy.{key}": value for key, value in submission.lineage.items()}
+    _log_figures(client, parent, evidence.all_metrics(submission.measured), submission, tags)
+    client.log_artifact(parent, str(submission.measures / "measures.json"))
+    for name in ("verdict.json", "report.html"):
+        client.log_artifact(parent, str(submission.verdict / name))
+    if (submission.verdict / "plots").is_dir():
+        client.log_artifacts(parent, str(submission.verdict / "plots"), "plots")
+
+
+def _log_figures(
+    client: "MlflowClient", run_id: str, figures: dict[str, float], submission: Submission, tags: dict[str, str]
+) -> None:
+    from mlflow.entities import Metric, RunTag
+
+    # The time at which they were measured: MLflow takes the same value at the same time only once.
+    at = int(1000 * (submission.measures / "measures.json").stat().st_mtime)
+    values = [Metric(name, value, at, 0) for name, value in figures.items()]
+    client.log_batch(run_id, metrics=values, tags=[RunTag(key, value) for key, value in tags.items()])
+
+
+def _version(client: "MlflowClient", run: Run, parent: str, submission: Submission, uri: str) -> str:
+    """The version of this run and digest, made when there is none; it gets the alias challenger."""
+    name = submission.recipe.model_name
+    made = [
+        version.version
+        for version in client.search_model_versions(f"run_id = '{parent}'")
+        if version.name == name and version.tags.get(DIGEST) == submission.digest
+    ]
+    version = made[0] if made else _made_version(client, run, parent, submission, uri)
+    client.set_registered_model_alias(name, ALIAS, version)
+    return str(version)
+
+
+def _made_version(client: "MlflowClient", run: Run, parent: str, submission: Submission, uri: str) -> str:
+    from mlflow.exceptions import MlflowException
+
+    name, measured = submission.recipe.model_name, submission.measured
+    model_id = _logged_model(client, run, parent, submission)
+    try:
+        client.create_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    text = evidence.description(measured, submission.judged, _run_page(uri, client, parent))
+    tags = {f"understudy.{key}": value for key, value in submission.lineage.items()}
+    tags |= {DIGEST: submission.digest, RUN: run.id, VERDICT: submission.verdict_tag}
+    tags |= evidence.key_figures(measured)
+    made = client.create_model_version(
+        name, f"models:/{model_id}", run_id=parent, tags=tags, description=text, model_id=model_id
+    )
+    return str(made.version)
+
+
+def _logged_model(client: "MlflowClient", run: Run, parent: str, submission: Submission) -> str:
+    """Write and send the version's files. What an attempt that was cut off has left is deleted."""
+    from mlflow.entities import LoggedModelOutput
+    from mlflow.models import Model
+
+    found = client.get_run(parent)
+    for output in found.outputs.model_outputs if found.outputs else ():
+        client.delete_logged_model(output.model_id)
+    logged = client.create_logged_model(
+        found.info.experiment_id, "student", parent, {DIGEST: submission.digest}, model_type=submission.recipe.task
+    )
+    client.log_outputs(parent, [LoggedModelOutput(logged.model_id, step=0)])
+    description = Model(artifact_path=logged.artifact_location, run_id=parent, model_id=logged.model_id)
+    staged = Path(tempfile.mkdtemp(prefix="register-", dir=run.folder))
+    try:
+        pyfunc.write(staged / "version", submission.model, description)
+        client.log_model_artifacts(logged.model_id, str(staged / "version"))
+    finally:
+        shutil.rmtree(staged)
+    client.finalize_logged_model(logged.model_id, "READY")
+    return str(logged.model_id)

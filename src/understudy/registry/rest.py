@@ -1,0 +1,84 @@
+"""Questions to an MLflow server over its REST API, with the standard library: importing mlflow takes seconds."""
+
+import base64
+import json
+import os
+import ssl
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import SplitResult, unquote, urlencode, urlsplit, urlunsplit
+from urllib.request import Request, urlopen
+
+from understudy.errors import UnderstudyError
+
+SECONDS = 5.0
+
+
+def is_spoken_by(uri: str) -> bool:
+    """Whether a server is asked over http with a way of signing in that is known here."""
+    return uri.startswith(("http://", "https://")) and not (
+        os.environ.get("MLFLOW_TRACKING_AUTH") or os.environ.get("MLFLOW_TRACKING_AWS_SIGV4")
+    )
+
+
+def get(uri: str, endpoint: str, **query: str) -> Any:
+    """The parsed answer of a GET below /api/2.0/mlflow; None when what is asked for does not exist.
+
+    Raises:
+        UnderstudyError: the server does not answer within seconds, refuses, or is no MLflow server.
+    """
+    parts = urlsplit(uri)
+    netloc = parts.netloc.rpartition("@")[2]
+    server = urlunsplit(SplitResult(parts.scheme, netloc, parts.path.rstrip("/"), "", ""))
+    request = Request(f"{server}/api/2.0/mlflow/{endpoint}?{urlencode(query)}", headers=_authorization(parts))
+    try:
+        with urlopen(request, timeout=SECONDS, context=_tls()) as response:
+            return json.load(response)
+    except HTTPError as error:
+        return _refused(server, error)
+    except json.JSONDecodeError as error:
+        raise UnderstudyError(f"{server}: this is no MLflow tracking server; correct --tracking-uri") from error
+    except (OSError, HTTPException) as error:
+        raise silent(server, str(getattr(error, "reason", error))) from error
+
+
+def _refused(server: str, error: HTTPError) -> None:
+    if error.code in (401, 403):
+        raise UnderstudyError(
+            f"{server}: MLflow refuses access ({error.code}); set MLFLOW_TRACKING_USERNAME and "
+            "MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+        ) from error
+    try:
+        code = json.load(error)["error_code"]
+    except (ValueError, KeyError, TypeError):
+        code = None
+    if code == "RESOURCE_DOES_NOT_EXIST":
+        return
+    if code is None and error.code == 404:
+        raise UnderstudyError(f"{server}: this is no MLflow tracking server; correct --tracking-uri") from error
+    raise silent(server, f"{error.code} {code or error.reason}") from error
+
+
+def silent(server: str, reason: str) -> UnderstudyError:
+    """The error for a server that cannot be used now."""
+    return UnderstudyError(
+        f"{server}: MLflow cannot be used ({reason}). What was made is kept in the store: start the server, or correct "
+        "--tracking-uri or MLFLOW_TRACKING_URI, and run again; nothing is trained twice."
+    )
+
+
+def _authorization(parts: SplitResult) -> dict[str, str]:
+    user = unquote(parts.username or "") or os.environ.get("MLFLOW_TRACKING_USERNAME")
+    password = unquote(parts.password or "") or os.environ.get("MLFLOW_TRACKING_PASSWORD", "")
+    token = os.environ.get("MLFLOW_TRACKING_TOKEN")
+    if user:
+        return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _tls() -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=os.environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH"))
+    if os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() == "true":
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context

@@ -1,0 +1,119 @@
+"""What a step's code is: a digest of all the source it can reach, and the versions of the libraries it imports.
+
+Both are read off the source with ast, following imports (those inside functions too), without importing anything.
+Comments, docstrings and layout do not count; templates (.j2) count for the modules beside them.
+"""
+
+import ast
+import sys
+from functools import cache
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any
+
+from understudy.store.files import sha256
+
+PACKAGE = "understudy"
+
+# Code that carries a step's bytes and messages but has no say in its numbers: the recipe's values and the inputs'
+# digests are in the key themselves.
+CARRIERS = (
+    "understudy",
+    "understudy.errors",
+    "understudy.recipe",
+    "understudy.recipe_errors",
+    "understudy.recipe_file",
+    "understudy.recipe_rules",
+    "understudy.recipe_yaml",
+    "understudy.revision",
+    "understudy.store",
+)
+
+
+def revision(modules: tuple[str, ...], root: Path = Path(__file__).parent) -> dict[str, Any]:
+    """What decides a step's numbers besides its recipe section and inputs.
+
+    Args:
+        modules: the modules that the step enters.
+        root: the package's folder.
+
+    Returns:
+        {"source": digest, "libraries": {distribution: version}}
+    """
+    sources, libraries = _closure(modules, root)
+    text = "".join(f"{name}\n{sources[name]}\n" for name in sorted(sources))
+    return {
+        "source": sha256(text.encode()),
+        "libraries": {name: _version(name) for name in sorted(libraries)},
+        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+    }
+
+
+def modules_reached(modules: tuple[str, ...], root: Path = Path(__file__).parent) -> set[str]:
+    """The package's modules that count for a step's revision."""
+    return set(_closure(modules, root)[0])
+
+
+def _closure(modules: tuple[str, ...], root: Path) -> tuple[dict[str, str], set[str]]:
+    todo, sources, libraries = list(modules), dict[str, str](), set[str]()
+    while todo:
+        name = todo.pop()
+        if name in sources or name in CARRIERS or name.startswith("understudy.store."):
+            continue
+        path = _file(name, root)
+        if path is None:
+            continue
+        stat = path.stat()
+        sources[name], imported = _parse(path, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size)
+        sources[name] += "".join(sha256(template.read_bytes()) for template in sorted(path.parent.glob("*.j2")))
+        ours = [module.split(".") for module in imported if module.split(".")[0] == PACKAGE]
+        todo.extend(".".join(module[:end]) for module in ours for end in range(1, len(module) + 1))
+        libraries |= {module.split(".")[0] for module in imported} - {PACKAGE}
+    return sources, libraries & set(_distributions())
+
+
+def _file(module: str, root: Path) -> Path | None:
+    path = root.joinpath(*module.split(".")[1:])
+    candidates = (path.with_suffix(".py"), path / "__init__.py")
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+
+@cache
+def _parse(path: Path, *_touched: int) -> tuple[str, tuple[str, ...]]:
+    tree = ast.parse(path.read_bytes())
+    imported = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            imported += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
+            node
+        ):
+            node.body = node.body[1:]
+    return ast.dump(tree), tuple(imported)
+
+
+@cache
+def _distributions() -> dict[str, str]:
+    """Import name -> distribution, for what is installed."""
+    return {name: found[0] for name, found in metadata.packages_distributions().items()}
+
+
+def _version(module: str) -> str:
+    distribution = _distributions()[module]
+    return f"{distribution} {metadata.version(distribution)}"
+
+
+def module_source(module: str) -> str:
+    """A digest of a user's module, or of the whole top-level package it lies in, found without importing it.
+
+    Raises:
+        ModuleNotFoundError: there is none.
+    """
+    top = util.find_spec(module.split(".")[0])
+    if top is None or top.origin is None:
+        raise ModuleNotFoundError(module)
+    origin = Path(top.origin)
+    files = sorted(origin.parent.rglob("*.py")) if origin.name == "__init__.py" else [origin]
+    return sha256(b"".join(file.read_bytes() for file in files))

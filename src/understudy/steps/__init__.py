@@ -1,0 +1,180 @@
+r"""The pipeline's steps as plain functions: a run and input digests in, an object's digest out.
+
+start -> ingest -> prepare -> teacher -> distill -> evaluate -> gate -> register
++-> control -----------/
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from understudy.errors import InputError, UnderstudyError
+from understudy.recipe import Recipe
+from understudy.recipe_file import from_values, split_overrides
+from understudy.steps import evaluation, training
+from understudy.steps.execution import Result, Step, Work, execute, tracking_uri, watch_over
+from understudy.store import Run, Store
+
+HOME = "UNDERSTUDY_HOME"
+RUN = "UNDERSTUDY_RUN"
+
+
+def graph(recipe: Recipe) -> list[str]:
+    """The names of the steps that a recipe's pipeline has."""
+    control = ["control"] if recipe.student.control else []
+    return ["ingest", "prepare", "teacher", *control, "distill", "evaluate", "gate", "register"]
+
+
+def open_store() -> Store:
+    """The store of this machine or pod."""
+    return Store(Path(os.environ.get(HOME, ".understudy")) / "store")
+
+
+def start(values: dict[str, Any], overrides: str, seed: int, job_id: str, steps: list[str]) -> str:
+    """Check the recipe with a run's own values, and make the run's folder.
+
+    Args:
+        values: the recipe that the pipeline was compiled from.
+        overrides: a.b=value, one a line or separated by semicolons.
+        seed: the run's seed.
+        job_id: the pipeline run's id where KFP runs it.
+        steps: the compiled pipeline's steps.
+
+    Returns:
+        The run's id.
+
+    Raises:
+        InputError: a value is wrong, or changes which steps there are.
+    """
+    from understudy.registry.server import public_uri
+
+    store = open_store()
+    if RUN in os.environ:
+        run = store.run(os.environ[RUN])
+        recipe = Recipe.model_validate(run.recipe)
+    else:
+        recipe = from_values(values, [*split_overrides(overrides), f"seed={seed}"], "overrides")
+        uri = public_uri(tracking_uri(store))
+        run = store.create_run(recipe.name, recipe.model_dump(mode="json", by_alias=True), uri, job_id)
+    if graph(recipe) != steps:
+        raise InputError(
+            f"overrides: they change the pipeline's steps from {', '.join(steps)} to {', '.join(graph(recipe))}; "
+            "compile the recipe with them instead"
+        )
+    return run.id
+
+
+def _data_section(recipe: Recipe, store: Store) -> dict[str, Any]:
+    from understudy.data.sources import source_identity
+
+    data = recipe.data.model_dump(mode="json", exclude={"image", "text"})
+    content = source_identity(recipe.data.source, store.fingerprints)
+    return {"task": recipe.task, "data": {**data, "source": recipe.data.source.type, "content": content}}
+
+
+def _ingest(work: Work) -> None:
+    from understudy.data.ingest import ingest as write_records
+
+    write_records(work.recipe.data, work.recipe.task, work.staged, work.progress)
+    work.facts |= json.loads((work.staged / "records.json").read_text())["counts"]
+
+
+def _shape_section(recipe: Recipe, store: Store) -> dict[str, Any]:
+    if recipe.task == "image-classification":
+        return {"task": recipe.task, "image": recipe.image.model_dump(mode="json")}
+    from understudy.data.tokenizer import files
+
+    text = recipe.text
+    content = [store.fingerprints.file(path) for path in files(text.tokenizer)] if text.tokenizer.pretrained else []
+    return {"task": recipe.task, "text": text.model_dump(mode="json"), "content": content}
+
+
+def _prepare(work: Work) -> None:
+    from understudy.data.prepare import prepare as write_examples
+
+    write_examples(work.recipe.data, work.recipe.task, work.input("records"), work.staged, work.progress)
+
+
+STEPS = {
+    step.name: step
+    for step in (
+        Step("ingest", "records", ("understudy.data.ingest",), _data_section, _ingest),
+        Step("prepare", "examples", ("understudy.data.prepare",), _shape_section, _prepare),
+        Step("teacher", "model", training.JOB_MODULES, training.teacher_section, training.train_teacher),
+        Step("distill", "model", training.JOB_MODULES, training.distill_section, training.distill),
+        Step("control", "model", training.JOB_MODULES, training.student_section, training.train_control),
+        evaluation.EVALUATE,
+        evaluation.GATE,
+        evaluation.REGISTER,
+    )
+}
+
+
+def run_step(name: str, run_id: str, inputs: Mapping[str, str]) -> Result:
+    """Execute a step of a run.
+
+    Args:
+        name: one of graph().
+        run_id: as returned by start().
+        inputs: digests by role; an empty one stands for a step that this pipeline does not have.
+    """
+    store = open_store()
+    run: Run = store.run(run_id)
+    watch_over(run)
+    given = {role: digest for role, digest in inputs.items() if digest}
+    if name == "evaluate":
+        given |= evaluation.champion_input(store, run)
+    world: dict[str, str] = {}
+    if name == "gate":
+        world = evaluation.gate_world(run)
+    if name == "register":
+        world = evaluation.register_world(store)
+    return execute(STEPS[name], store, run, given, world)
+
+
+def start_component(values: dict[str, Any], overrides: str, seed: int, job_id: str, steps: list[str]) -> str:
+    """start() for a pipeline's task."""
+    try:
+        return start(values, overrides, seed, job_id, steps)
+    except UnderstudyError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+def component(name: str, run_id: str, **inputs: str) -> Result:
+    """run_step() for a pipeline's task: an error is one message and an exit code instead of a traceback."""
+    try:
+        return run_step(name, run_id, inputs)
+    except UnderstudyError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run came to."""
+
+    run: str
+    verdict: dict[str, Any] | None
+    measures: dict[str, Any] | None
+    registration: dict[str, Any] | None
+
+
+def summary(store: Store, run: Run) -> Summary:
+    """What a run came to, as far as it got."""
+
+    def content(step: str, name: str) -> dict[str, Any] | None:
+        state = run.state(step)
+        path = store.objects.path(state.digest) / name if state and state.digest else None
+        return dict(json.loads(path.read_text())) if path and path.exists() else None
+
+    return Summary(
+        run.id,
+        content("gate", "verdict.json"),
+        content("evaluate", "measures.json"),
+        content("register", "registration.json"),
+    )

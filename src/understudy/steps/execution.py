@@ -1,0 +1,182 @@
+"""Executing a step once: its key, the memo, the lease, waiting for another run, and telling the run's watchers."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from understudy.errors import FAILED, STOPPED, Stopped, UnderstudyError
+from understudy.recipe import Recipe
+from understudy.revision import revision
+from understudy.store import Lease, Run, StepState, Store
+from understudy.store.files import canonical, sha256
+from understudy.store.lease import Process, holder
+
+
+@dataclass(frozen=True)
+class Result:
+    """A step's result: the object's digest, where it lies, and the small facts of its manifest."""
+
+    digest: str
+    path: Path
+    facts: Mapping[str, Any]
+
+
+@dataclass
+class Work:
+    """What a step's function gets to do its work with."""
+
+    step: str
+    store: Store
+    run: Run
+    recipe: Recipe
+    inputs: Mapping[str, str]
+    world: Mapping[str, str]
+    lease: Lease
+    staged: Path
+    """An empty folder; its files become the object."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Small facts for the object's manifest."""
+
+    @property
+    def tracking_uri(self) -> str:
+        """The tracking server's address, which may hold credentials: from the environment, never from a file."""
+        return tracking_uri(self.store)
+
+    def input(self, role: str) -> Path:
+        """The folder of an input object."""
+        return self.store.objects.path(self.inputs[role])
+
+    def progress(self, done: float, total: float, unit: str = "", detail: str = "") -> None:
+        """Tell the run's watchers how far the step is."""
+        state = self.run.state(self.step)
+        assert state is not None
+        self.run.record(replace(state, state="running", done=done, total=total, unit=unit, detail=detail))
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step: what decides its result, and the function that makes it."""
+
+    name: str
+    kind: str
+    enters: tuple[str, ...]
+    """Modules of the package whose source decides the result."""
+    section: Callable[[Recipe, Store], Mapping[str, Any]]
+    """What of the recipe, and of the data and models that it names, decides the result."""
+    work: Callable[[Work], None]
+    still_holds: Callable[[Path, Store], bool] = lambda path, store: True
+    """Whether a remembered result still says the truth about the world outside the store."""
+
+
+def tracking_uri(store: Store) -> str:
+    """The tracking server of this environment."""
+    from understudy.registry import server
+
+    return server.tracking_uri(store.folder.parent, None)
+
+
+def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world: Mapping[str, str]) -> Result:
+    """A step's result: remembered, or made now by this process, or awaited from another run that makes it.
+
+    Args:
+        step: the step.
+        store: holds its inputs, and its result afterwards.
+        run: the run that wants the result.
+        inputs: digests by role.
+        world: what else decides the result and is neither in the recipe nor in the store.
+
+    Raises:
+        UnderstudyError: the step failed, or was asked to stop.
+    """
+    recipe = Recipe.model_validate(run.recipe, by_alias=True)
+    state = StepState(step.name, "running", started=time.time())
+    run.record(state)
+    try:
+        if run.stop_requested:
+            raise Stopped(f"{step.name}: not begun, the run was asked to stop")
+        for digest in inputs.values():
+            run.use(digest)
+        parts = {
+            "step": step.name,
+            "code": revision(step.enters),
+            "recipe": dict(step.section(recipe, store)),
+            "inputs": dict(inputs),
+            "world": dict(world),
+        }
+        state = replace(state, key=sha256(canonical(parts)))
+        digest, how = _find_or_make(step, store, run, recipe, parts, state)
+    except UnderstudyError as error:
+        kind = "stopped" if isinstance(error, Stopped) else "failed"
+        run.record(replace(state, state=kind, detail=str(error), ended=time.time(), exit_code=error.exit_code))  # type: ignore[arg-type]
+        raise
+    except BaseException as error:
+        detail = f"{step.name}: {type(error).__name__}: {error}"
+        run.record(replace(state, state="failed", detail=detail, ended=time.time(), exit_code=FAILED))
+        raise
+    latest = run.state(step.name) or state
+    run.record(replace(latest, state=how, key=state.key, digest=digest, ended=time.time()))  # type: ignore[arg-type]
+    manifest = store.objects.manifest(digest)
+    assert manifest is not None
+    return Result(digest, store.objects.path(digest), manifest.facts)
+
+
+def _find_or_make(
+    step: Step, store: Store, run: Run, recipe: Recipe, parts: Mapping[str, Any], state: StepState
+) -> tuple[str, str]:
+    def remembered() -> str | None:
+        memo = store.recall(state.key, run)
+        return memo.digest if memo and step.still_holds(store.objects.path(memo.digest), store) else None
+
+    if digest := remembered():
+        return digest, "reused"
+    lease = store.acquire(state.key) or _wait(store, run, state)
+    digest = remembered()
+    if lease is None:
+        if digest is None:
+            raise Stopped(f"{step.name}: stopped while it waited for another run")
+        return digest, "reused"
+    if digest:
+        lease.finish()
+        return digest, "reused"
+    run.record(state)
+    return _make(step, store, run, recipe, parts, lease), "done"
+
+
+def _make(step: Step, store: Store, run: Run, recipe: Recipe, parts: Mapping[str, Any], lease: Lease) -> str:
+    started = time.time()
+    work = Work(step.name, store, run, recipe, parts["inputs"], parts["world"], lease, lease.staging())
+    try:
+        step.work(work)
+    except BaseException:
+        lease.release_if_held()
+        raise
+    seconds = time.time() - started
+    return store.conclude(lease, step.name, parts, work.staged, step.kind, work.inputs, work.facts, seconds)
+
+
+def _wait(store: Store, run: Run, state: StepState) -> Lease | None:
+    """Wait for the run that does this work: for its result, or for its end."""
+    other: Process | None = holder(store.folder / "work", state.key)
+    whom = f"process {other.pid} on {other.host}" if other else "another run"
+    run.record(replace(state, state="waiting", detail=f"the same work is being done by {whom}"))
+    return store.wait_for(state.key, lambda: run.stop_requested or store.recall(state.key, run) is not None)
+
+
+def watch_over(run: Run) -> None:
+    """Let this process follow its run's fate: end with the run's driver, and stop at a checkpoint on SIGTERM."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: run.request_stop())
+    driver = run.facts.get("driver")
+    if driver:
+        threading.Thread(target=_end_with, args=(Process(**driver),), name="driver", daemon=True).start()
+
+
+def _end_with(driver: Process) -> None:
+    while not driver.is_gone():
+        time.sleep(0.25)
+    os._exit(STOPPED)

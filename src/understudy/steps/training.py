@@ -1,0 +1,175 @@
+"""The steps that train: a job specification for the launcher, progress for the watchers, a model for the store."""
+
+import json
+import os
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from understudy import __version__, pretrained
+from understudy.errors import STOPPED, InputError, Stopped, UnderstudyError
+from understudy.launch import local
+from understudy.launch.spec import JobSpec, Role
+from understudy.recipe import FactoryModel, Model, PretrainedModel, Recipe, Resources, Train
+from understudy.revision import module_source
+from understudy.steps.execution import Work
+from understudy.store import Store
+
+JOB_MODULES = ("understudy.worker", "understudy.launch.torchrun")
+
+
+def device(resources: Resources) -> str:
+    """Cpu or cuda: what auto means on this machine, found without importing torch."""
+    if resources.device != "auto":
+        return resources.device
+    return "cuda" if Path("/proc/driver/nvidia/version").exists() and Path("/dev/nvidiactl").exists() else "cpu"
+
+
+def model_identity(model: Model, store: Store, where: str) -> dict[str, Any]:
+    """What decides a model's initial state: its section, and the content that the section points to."""
+    section = model.model_dump(mode="json")
+    if isinstance(model, PretrainedModel):
+        return {**section, "content": pretrained.identity(model, store.fingerprints, where)}
+    if isinstance(model, FactoryModel):
+        try:
+            return {**section, "content": module_source(model.factory.partition(":")[0])}
+        except ModuleNotFoundError as error:
+            raise InputError(f"{where}.factory: there is no module {error}; is PYTHONPATH set?") from error
+    return section
+
+
+def _layout(train: Train | None, resources: Resources) -> dict[str, Any]:
+    """What of the way a model is trained has a say in its numbers; checkpoints and threads have none."""
+    if train is None:
+        return {}
+    settings = train.model_dump(mode="json", exclude={"checkpoint_every"})
+    return {"train": settings, "world": [resources.nodes, resources.processes], "device": device(resources)}
+
+
+def teacher_section(recipe: Recipe, store: Store) -> dict[str, Any]:
+    """What decides the teacher."""
+    model = model_identity(recipe.teacher.model, store, "teacher.model")
+    return {"seed": recipe.seed, "model": model, **_layout(recipe.teacher.train, recipe.resources.teacher)}
+
+
+def student_section(recipe: Recipe, store: Store) -> dict[str, Any]:
+    """What decides the student without its teacher."""
+    model = model_identity(recipe.student.model, store, "student.model")
+    return {"seed": recipe.seed, "model": model, **_layout(recipe.student.train, recipe.resources.distill)}
+
+
+def distill_section(recipe: Recipe, store: Store) -> dict[str, Any]:
+    """What decides the student."""
+    return {**student_section(recipe, store), "distill": recipe.student.distill.model_dump(mode="json")}
+
+
+def train_teacher(work: Work) -> None:
+    """Train the teacher, or fetch it, or both."""
+    recipe = work.recipe
+    initial = _fetched(work, recipe.teacher.model, "teacher.model", "new" if recipe.teacher.train else "kept")
+    if recipe.teacher.train is None:
+        assert initial is not None
+        for path in initial.iterdir():
+            os.link(path, work.staged / path.name)
+        return
+    _train(work, "teacher", recipe.teacher.model, recipe.teacher.train, recipe.resources.teacher, initial)
+
+
+def distill(work: Work) -> None:
+    """Train the student with the teacher."""
+    _student(work, "distill", work.recipe.student.distill.model_dump(mode="json"))
+
+
+def train_control(work: Work) -> None:
+    """Train the student without the teacher: same budget, same seed."""
+    _student(work, "control", None)
+
+
+def _student(work: Work, role: Role, settings: dict[str, Any] | None) -> None:
+    student = work.recipe.student
+    initial = _fetched(work, student.model, "student.model", "new")
+    _train(work, role, student.model, student.train, work.recipe.resources.distill, initial, settings)
+
+
+def _fetched(work: Work, model: Model, where: str, head: str) -> Path | None:
+    """A pretrained model's files, in the work folder."""
+    if not isinstance(model, PretrainedModel):
+        return None
+    work.progress(0, 0, detail=f"fetching {model.pretrained}")
+    folder = work.lease.folder / "initial"
+    folder.mkdir(exist_ok=True)
+    pretrained.fetch(model, work.input("examples"), folder, where, head)
+    return folder
+
+
+def _train(
+    work: Work,
+    role: Role,
+    model: Model,
+    train: Train,
+    resources: Resources,
+    initial: Path | None,
+    settings: dict[str, Any] | None = None,
+) -> None:
+    alone = resources.nodes * resources.processes == 1
+    spec = JobSpec(
+        version=__version__,
+        role=role,
+        folder=str(work.lease.folder),
+        examples=str(work.input("examples")),
+        initial=str(initial) if initial else None,
+        teacher=str(work.input("teacher")) if "teacher" in work.inputs else None,
+        model=model.model_dump(mode="json"),
+        train=train.model_dump(mode="json"),
+        distill=settings,
+        seed=work.recipe.seed,
+        nodes=resources.nodes,
+        processes=resources.processes,
+        threads=resources.threads or (os.cpu_count() or 1 if alone else 1),
+        device=device(resources),
+        logs=str(work.run.folder / "logs"),
+    )
+    with _recorded(work, spec):
+        outcome = local.run(spec, _Watch(work, spec))
+    if outcome.exit_code == STOPPED:
+        raise Stopped(f"{work.step}: {outcome.message}; run again to go on")
+    if outcome.exit_code:
+        kind = InputError if outcome.exit_code == InputError.exit_code else UnderstudyError
+        raise kind(f"{work.step}: {outcome.message}")
+    for path in spec.output.iterdir():
+        os.rename(path, work.staged / path.name)
+
+
+def _recorded(work: Work, spec: JobSpec) -> AbstractContextManager[None]:
+    """MLflow's nested run of the step, with the curve while it grows."""
+    from understudy.registry.recorder import Recorder
+
+    tags = {f"understudy.{role}": digest for role, digest in work.inputs.items()}
+    return Recorder(work.run, work.tracking_uri, work.recipe.experiment, tags).follow(work.step, spec.metrics)
+
+
+class _Watch:
+    """While a job runs: hand on a request to stop, tell how far it is, and end it when the lease is lost."""
+
+    def __init__(self, work: Work, spec: JobSpec) -> None:
+        self._work, self._spec = work, spec
+        self._read = -1
+        work.progress(0, 0, detail="starting")
+
+    def __call__(self) -> None:
+        self._work.lease.check()
+        if self._work.run.stop_requested:
+            self._spec.stop_file.touch()
+        size = self._spec.metrics.stat().st_size if self._spec.metrics.exists() else 0
+        if size not in (0, self._read):
+            self._read = size
+            self._tell(json.loads(self._last_line(size)))
+
+    def _last_line(self, size: int) -> bytes:
+        with self._spec.metrics.open("rb") as stream:
+            stream.seek(max(0, size - 4096))
+            return stream.read().rstrip().rpartition(b"\n")[2]
+
+    def _tell(self, entry: dict[str, Any]) -> None:
+        detail = f"loss {entry['loss']:.4f}, {entry['rate']:,.0f} examples/s"
+        self._work.progress(entry["step"], entry["steps"], "steps", detail)

@@ -1,0 +1,106 @@
+"""Bytes on disk: written aside, flushed, renamed; and their SHA-256, remembered while a file is untouched."""
+
+import hashlib
+import json
+import os
+import secrets
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from understudy.errors import UnderstudyError, disk_errors
+
+
+def canonical(value: Any) -> bytes:
+    """JSON with one spelling: the same value is always the same bytes."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def sha256(data: bytes) -> str:
+    """The hex digest of bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def flush(path: Path) -> None:
+    """Make a file or a folder's entries durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file whole or not at all.
+
+    Raises:
+        UnderstudyError, InputError: the disk is full or read-only.
+    """
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    with disk_errors(path):
+        try:
+            aside.write_bytes(json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n")
+            flush(aside)
+            os.replace(aside, path)
+        except OSError:
+            aside.unlink(missing_ok=True)
+            raise
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; None when there is none, or when it is damaged."""
+    try:
+        return json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+class Fingerprints:
+    """SHA-256 of files, computed again only when the file's inode says it was touched.
+
+    The identity is (device, inode, size, mtime, ctime). A program can set mtime back, but not ctime: a file that was
+    changed in place with the same size and time is noticed. A file touched within the last second is read every time,
+    since a second change within the clock's tick would leave no trace. A disk that rots silently is not noticed;
+    Objects.damage(thorough=True) reads every byte for that.
+    """
+
+    _SETTLED = 1_000_000_000  # nanoseconds; more than a tick of any file system's clock
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def file(self, path: Path) -> str:
+        """The file's SHA-256."""
+        known = read_json(self._entry(path))
+        return str(known[-1]) if known and known[:-1] == _identity(path) else self.read(path)
+
+    def read(self, path: Path) -> str:
+        """The file's SHA-256, all bytes read now; what was remembered of it is replaced."""
+        identity = _identity(path)
+        digest = hash_file(path)
+        if time.time_ns() - identity[-1] > self._SETTLED and os.access(self._folder, os.W_OK):
+            with suppress(UnderstudyError):  # a full disk costs time, no more
+                write_json(self._entry(path), [*identity, digest])
+        return digest
+
+    def _entry(self, path: Path) -> Path:
+        return self._folder / sha256(os.fsencode(path.absolute()))
+
+    def tree(self, root: Path, pattern: str = "**/*") -> str:
+        """One digest over names and contents of the files below a folder (or of one file)."""
+        if root.is_file():
+            return self.file(root)
+        files = sorted(path for path in root.glob(pattern) if path.is_file())
+        return sha256(canonical([[str(path.relative_to(root)), self.file(path)] for path in files]))
+
+
+def _identity(path: Path) -> list[int]:
+    stat = path.stat()
+    return [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file's bytes, all of them read now."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

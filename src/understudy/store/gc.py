@@ -1,0 +1,133 @@
+"""What may go: objects that no remembered step, registered model or live run can reach, and what was left half done."""
+
+import math
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from understudy.store.lease import is_held
+from understudy.store.store import Store
+
+YOUNG = 3600.0  # seconds in which an object may still be on its way into a memo
+SETTLED = 60.0  # seconds in which another gc may still be looking at what it put into the trash
+
+
+@dataclass(frozen=True)
+class Removal:
+    """One thing that may go, why, and how many bytes that frees."""
+
+    path: Path
+    why: str
+    size: int
+
+
+def reachable(store: Store, registered: Iterable[str], memos: Iterable[str]) -> set[str]:
+    """Every digest that the roots reach over the inputs in the manifests."""
+    live = (digest for run in store.runs() if run.is_live for digest in run.uses)
+    todo, found = [*registered, *memos, *live], set[str]()
+    while todo:
+        digest = todo.pop()
+        manifest = None if digest in found else store.objects.manifest(digest)
+        found.add(digest)
+        todo.extend(manifest.inputs.values() if manifest else ())
+    return found
+
+
+def plan(store: Store, registered: Iterable[str], forget_after: float | None = None) -> list[Removal]:
+    """What gc would remove.
+
+    Args:
+        store: the store.
+        registered: digests of the models in the registry.
+        forget_after: forget finished steps, ended runs and abandoned work not used for this many seconds;
+            None keeps them all.
+    """
+    now = time.time()
+    old = [] if forget_after is None else _unused(store, now - forget_after)
+    forgotten = {removal.path.stem for removal in old if removal.path.parent.name == "memo"}
+    kept = reachable(store, registered, (memo.digest for memo in store.memos() if memo.key not in forgotten))
+    orphans = (store.objects.path(digest) for digest in store.objects if digest not in kept)
+    trash = (path for path in (store.folder / "trash").glob("*") if now - path.stat().st_ctime > SETTLED)
+    aside = (path for part in ("work", "memo", "runs", "fingerprints") for path in (store.folder / part).glob(".*"))
+    return [
+        *old,
+        *(_removal(path, "no remembered step, model or live run reaches it") for path in orphans if _is_old(path, now)),
+        *(_removal(path, "set aside, damaged or unused") for path in trash),
+        *(_removal(path, "left half written") for path in aside if _is_old(path, now)),
+    ]
+
+
+def _unused(store: Store, before: float) -> list[Removal]:
+    memos = (store.folder / "memo").glob("[0-9a-f]*.json")
+    work = (path for path in (store.folder / "work").glob("[0-9a-f]*") if not _is_worked_on(store, path))
+    runs = (run.folder for run in store.runs() if not run.is_live)
+    return [
+        *(_removal(path, "finished step, not used lately") for path in memos if _touched(path) < before),
+        *(_removal(path, "unfinished step, abandoned") for path in work if _touched(path) < before),
+        *(_removal(path, "ended run") for path in runs if _touched(path) < before),
+    ]
+
+
+def _is_worked_on(store: Store, work: Path) -> bool:
+    return is_held(work.parent, work.name, store.lease_seconds)
+
+
+def _is_old(path: Path, now: float) -> bool:
+    return now - _touched(path) > YOUNG
+
+
+def _touched(path: Path) -> float:
+    """When it was last changed; never, so to speak, when somebody else has removed it by now."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return math.inf
+
+
+def _removal(path: Path, why: str) -> Removal:
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return Removal(path, why, sum(file.stat().st_size for file in files))
+
+
+def collect(store: Store, removals: Iterable[Removal], registered: Iterable[str]) -> int:
+    """Remove what was planned, but for what has come into use since.
+
+    An object is moved to the trash first and looked up again: a run that began to use it in between gets it back.
+
+    Returns:
+        Bytes that were freed.
+    """
+    freed, now, aside = 0, time.time(), list[tuple[Removal, Path]]()
+    for removal in removals:
+        path = removal.path
+        if path.parent.parent.name == "objects":
+            trash = store.objects.set_aside(path.name) if _is_old(path, now) else None
+            aside += [(removal, trash)] if trash else []
+        elif path.parent.name != "work" or not _is_worked_on(store, path):
+            _remove(path)
+            freed += removal.size
+    kept = reachable(store, registered, (memo.digest for memo in store.memos()))
+    for removal, trash in aside:
+        if removal.path.name in kept and not removal.path.exists():
+            os.rename(trash, removal.path)
+            continue
+        _remove(trash)
+        freed += removal.size
+    return freed
+
+
+def _remove(path: Path) -> None:
+    """Out of everybody's way in one step, then gone: who still holds a lease in there is fenced off."""
+    if not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        os.rename(path, aside)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(aside)

@@ -1,0 +1,156 @@
+"""Objects: immutable folders named by the SHA-256 of their manifest, which is written last."""
+
+import errno
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from understudy.errors import InputError, disk_errors
+from understudy.store.files import Fingerprints, canonical, flush, hash_file, sha256
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What an object is: its kind, its files, the digests that it was made from, and small facts about it."""
+
+    kind: str
+    files: tuple[tuple[str, int, str], ...]
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """The canonical bytes whose SHA-256 names the object."""
+        files = [{"path": path, "size": size, "sha256": digest} for path, size, digest in self.files]
+        return canonical({"kind": self.kind, "files": files, "inputs": dict(self.inputs), "facts": dict(self.facts)})
+
+    @staticmethod
+    def decode(value: Mapping[str, Any]) -> "Manifest":
+        """The manifest that a parsed manifest.json holds."""
+        files = tuple((entry["path"], entry["size"], entry["sha256"]) for entry in value["files"])
+        return Manifest(value["kind"], files, value["inputs"], value["facts"])
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(size for _, size, _ in self.files)
+
+
+class Objects:
+    """The objects of one store."""
+
+    def __init__(self, folder: Path, fingerprints: Fingerprints) -> None:
+        self._folder = folder
+        self._fingerprints = fingerprints
+
+    def path(self, digest: str) -> Path:
+        """Where the object lies, or would."""
+        return self._folder / digest[:2] / digest
+
+    def manifest(self, digest: str) -> Manifest | None:
+        """The object's manifest; None when there is no object of that digest, or its manifest was changed."""
+        try:
+            encoded = (self.path(digest) / MANIFEST).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return Manifest.decode(json.loads(encoded)) if sha256(encoded) == digest else None
+
+    def __iter__(self) -> Iterator[str]:
+        return (path.name for path in sorted(self._folder.glob("??/*")))
+
+    def resolve(self, prefix: str) -> str:
+        """The one digest that begins with a prefix.
+
+        Raises:
+            InputError: none does, or more than one.
+        """
+        found = [digest for digest in self if digest.startswith(prefix)]
+        if len(found) != 1:
+            count = f"{len(found)} objects begin" if found else "no object begins"
+            raise InputError(f"{prefix}: {count} so; understudy store ls lists them")
+        return found[0]
+
+    def publish(
+        self, staged: Path, kind: str, inputs: Mapping[str, str] | None = None, facts: Mapping[str, Any] | None = None
+    ) -> str:
+        """Turn a folder of finished files into an object: flush, write the manifest last, rename into place.
+
+        The folder is gone afterwards. Publishing the same content twice gives the same digest; a damaged copy that
+        stands in the way is replaced.
+
+        Returns:
+            The object's digest.
+        """
+        with disk_errors(self._folder):
+            manifest = self._describe(staged, kind, inputs or {}, facts or {})
+            encoded = manifest.encode()
+            digest = sha256(encoded)
+            (staged / MANIFEST).write_bytes(encoded)
+            for path in [*staged.rglob("*"), staged]:
+                flush(path)
+            self._move(staged, digest)
+        return digest
+
+    def _describe(self, staged: Path, kind: str, inputs: Mapping[str, str], facts: Mapping[str, Any]) -> Manifest:
+        paths = sorted(path for path in staged.rglob("*") if path.is_file() and path != staged / MANIFEST)
+        files = tuple((path.relative_to(staged).as_posix(), path.stat().st_size, hash_file(path)) for path in paths)
+        return Manifest(kind, files, inputs, facts)
+
+    def _move(self, staged: Path, digest: str) -> None:
+        target = self.path(digest)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            try:
+                os.rename(staged, target)
+                break
+            except OSError as error:
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                    raise
+            if not self.damage(digest, thorough=True):
+                os.utime(target)  # young again: gc leaves it alone until its memo is written
+                shutil.rmtree(staged)
+                return
+            self.set_aside(digest)
+        flush(target.parent)
+        flush(self._folder)
+
+    def set_aside(self, digest: str) -> Path | None:
+        """Take an object out of the store; its bytes lie in the trash until the next gc. None when it is gone."""
+        trash = self._folder.parent / "trash" / f"{digest}.{secrets.token_hex(4)}"
+        trash.parent.mkdir(exist_ok=True)
+        try:
+            os.rename(self.path(digest), trash)
+        except FileNotFoundError:
+            return None
+        return trash
+
+    def damage(self, digest: str, thorough: bool = False) -> list[str]:
+        """What is wrong with an object, a line each; empty when it is whole.
+
+        Args:
+            digest: the object.
+            thorough: read every byte; otherwise a file that was not touched since it was last read is believed.
+        """
+        root = self.path(digest)
+        manifest = self.manifest(digest)
+        if manifest is None:
+            return [f"{root / MANIFEST}: {'was changed' if (root / MANIFEST).exists() else 'is missing'}"]
+        hashed = self._fingerprints.read if thorough else self._fingerprints.file
+        found = ((root / name, _damage(root / name, size, expected, hashed)) for name, size, expected in manifest.files)
+        return [f"{path}: {what}" for path, what in found if what]
+
+
+def _damage(path: Path, size: int, expected: str, hashed: Callable[[Path], str]) -> str | None:
+    try:
+        actual = path.stat().st_size
+        if actual != size:
+            return f"has {actual} bytes, not {size}"
+        return None if hashed(path) == expected else "was changed"
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return "is missing"

@@ -1,0 +1,134 @@
+"""Run folders: what one pipeline run does, step by step, for whoever watches it or comes after it."""
+
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from understudy.errors import UnderstudyError, disk_errors
+from understudy.store.files import read_json, write_json
+from understudy.store.lease import Process
+
+QUIET = 24 * 3600.0  # a run without a driver that can be asked is taken for dead after this many silent seconds
+
+
+@dataclass(frozen=True)
+class StepState:
+    """Where a step of a run stands. `done` of `total` is its progress, in `unit`; times are Unix seconds."""
+
+    step: str
+    state: Literal["waiting", "running", "done", "reused", "failed", "stopped"]
+    key: str = ""
+    digest: str = ""
+    detail: str = ""
+    done: float = 0
+    total: float = 0
+    unit: str = ""
+    started: float = 0
+    ended: float = 0
+    exit_code: int = 0
+
+
+class Run:
+    """One pipeline run's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def id(self) -> str:
+        """The run's name, unique in its store."""
+        return self.folder.name
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The complete recipe that the run was started with."""
+        value = read_json(self.folder / "recipe.json")
+        if value is None:
+            raise UnderstudyError(f"{self.folder}: no such run; understudy store ls --runs lists them")
+        return dict(value)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What was known when the run began: name, tracking server, driver."""
+        return dict(read_json(self.folder / "run.json") or {})
+
+    def record(self, state: StepState) -> None:
+        """Replace a step's state."""
+        write_json(self.folder / "steps" / f"{state.step}.json", asdict(state))
+
+    def state(self, step: str) -> StepState | None:
+        """A step's state; None before it began."""
+        value = read_json(self.folder / "steps" / f"{step}.json")
+        return StepState(**value) if value else None
+
+    def states(self) -> list[StepState]:
+        """The states of all steps that have begun, in the order in which they did."""
+        states = (self.state(path.stem) for path in (self.folder / "steps").glob("[!.]*.json"))
+        return sorted((state for state in states if state), key=lambda state: state.started)
+
+    def use(self, digest: str) -> None:
+        """Keep gc away from an object while the run lives. To be called before the object is looked for."""
+        with disk_errors(self.folder):
+            (self.folder / "uses" / digest).touch()
+
+    @property
+    def uses(self) -> set[str]:
+        """The objects that the run has touched."""
+        return {path.name for path in (self.folder / "uses").glob("*")}
+
+    def request_stop(self) -> None:
+        """Ask every process of the run to stop at its next checkpoint."""
+        (self.folder / "stop").touch()
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether the run was asked to stop."""
+        return (self.folder / "stop").exists()
+
+    def end(self, exit_code: int) -> None:
+        """Write down that nobody works for this run any more."""
+        write_json(self.folder / "ended.json", {"exit_code": exit_code, "at": time.time()})
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the run ended; None when it has not, or was killed."""
+        ended = read_json(self.folder / "ended.json")
+        return int(ended["exit_code"]) if ended else None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether somebody may still be working for this run."""
+        if (self.folder / "ended.json").exists():
+            return False
+        driver = self.facts.get("driver")
+        if driver and Process(**driver).is_gone():
+            return False
+        return time.time() - max(path.stat().st_mtime for path in self.folder.iterdir()) < QUIET
+
+
+def create(runs: Path, name: str, recipe: dict[str, Any], tracking_uri: str, run_id: str | None = None) -> Run:
+    """Make a run's folder. With a run id that has one already (a retried first step), that one is taken."""
+    run = Run(runs / (run_id or f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"))
+    if (run.folder / "run.json").exists():
+        return run
+    with disk_errors(runs):
+        for part in ("steps", "uses", "logs"):
+            (run.folder / part).mkdir(parents=True, exist_ok=True)
+    write_json(run.folder / "recipe.json", recipe)
+    facts = {"name": name, "tracking_uri": tracking_uri, "started": time.time(), "driver": _driver()}
+    write_json(run.folder / "run.json", facts)
+    return run
+
+
+def _driver() -> dict[str, Any] | None:
+    """The process that stands behind all steps of the run: the command here, nobody in a cluster."""
+    return None if "KFP_POD_NAME" in os.environ else Process.current().__dict__
+
+
+def every(runs: Path) -> Iterator[Run]:
+    """All runs, the oldest first."""
+    return (Run(path.parent) for path in sorted(runs.glob("[!.]*/run.json")))

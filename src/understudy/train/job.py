@@ -1,0 +1,153 @@
+"""A training job, from its specification to a finished model's files."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from understudy import models
+from understudy.data.loader import Order, facts, open_split
+from understudy.distill.objectives import LogitDistillation, Objective, cross_entropy
+from understudy.errors import InputError, disk_errors
+from understudy.launch.spec import JobSpec
+from understudy.parallel.apply import parallelize, shard, unwrapped
+from understudy.parallel.checkpoint import Checkpoints, whole_state
+from understudy.parallel.mesh import ParallelDegrees, degrees, device_mesh
+from understudy.train.loop import Point, Training, train
+from understudy.train.optimizers import optimizer
+from understudy.train.precision import precision
+
+MODEL_SECTION = {"teacher": "teacher.model", "distill": "student.model", "control": "student.model"}
+
+
+def run(spec: JobSpec) -> None:
+    """This rank's part of the job.
+
+    Raises:
+        InputError: the recipe does not fit the data or the machine.
+        UnderstudyError: training failed; the message says where and how to go on.
+    """
+    device = _device(spec.device)
+    torch.set_num_threads(spec.threads)
+    with _process_group(device):
+        examples = Path(spec.examples)
+        description = _description(spec, facts(examples))
+        model, aliases = _initial_model(spec, description, device)
+        dtype = precision(spec.train["precision"], device)
+        found = degrees(spec.train["strategy"], spec.nodes, spec.processes)
+        mesh = device_mesh(found, device.type)
+        objective = _objective(spec, device, found, mesh, dtype)
+        model = parallelize(model, found, mesh, dtype)
+        chosen = optimizer(model, spec.train["optimizer"])
+        split = open_split(examples, "train")
+        order = Order(len(split), spec.train["batch_size"], spec.seed)
+        with disk_errors(Path(spec.folder)):
+            (Path(spec.folder) / "checkpoints").mkdir(exist_ok=True)
+        dist.barrier()
+        curve = train(
+            Training(
+                model=model,
+                objective=objective,
+                optimizer=chosen,
+                examples=split,
+                order=order,
+                settings=spec.train,
+                steps=spec.train["steps"] or spec.train["epochs"] * order.steps_per_epoch,
+                seed=spec.seed,
+                device=device,
+                precision=dtype,
+                checkpoints=Checkpoints(Path(spec.folder) / "checkpoints", model, chosen),
+                stop_file=spec.stop_file,
+                report=_Report(spec, len(split), order, device),
+            )
+        )
+        _save(spec, model, description, aliases, curve)
+
+
+def _device(wanted: str) -> torch.device:
+    if wanted == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise InputError("resources.device: cuda is asked for, but torch sees no GPU here; set it to cpu")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    return device
+
+
+@contextmanager
+def _process_group(device: torch.device) -> Iterator[None]:
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    alone = os.environ["WORLD_SIZE"] == "1"
+    place = {"store": dist.HashStore(), "rank": 0, "world_size": 1} if alone else {}
+    dist.init_process_group(backend, **place)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def _description(spec: JobSpec, examples: dict[str, Any]) -> dict[str, Any]:
+    if spec.initial:
+        return dict(json.loads((Path(spec.initial) / models.DESCRIPTION).read_text()))
+    return models.describe(spec.model, examples, MODEL_SECTION[spec.role])
+
+
+def _initial_model(spec: JobSpec, description: dict[str, Any], device: torch.device) -> tuple[nn.Module, set[str]]:
+    """The model to start from, the same on every rank, and the names of its tied weights."""
+    torch.manual_seed(spec.seed)
+    model = models.load(Path(spec.initial), device) if spec.initial else models.build(description).to(device)
+    return model, models.repeated_weights(model)
+
+
+def _objective(
+    spec: JobSpec, device: torch.device, found: ParallelDegrees, mesh: DeviceMesh, dtype: torch.dtype
+) -> Objective:
+    """What the model learns from; the teacher is sharded as the student is."""
+    if spec.distill is None:
+        return cross_entropy
+    assert spec.teacher is not None
+    teacher = models.load(Path(spec.teacher), device)
+    if found.shards:
+        shard(teacher, mesh if found.dp_replicate > 1 else mesh["dp_shard"], dtype)
+    return LogitDistillation(teacher, spec.distill["temperature"], spec.distill["alpha"])
+
+
+def _save(spec: JobSpec, model: nn.Module, description: dict[str, Any], aliases: set[str], curve: list[Point]) -> None:
+    state = whole_state(unwrapped(model))
+    if dist.get_rank() == 0:
+        tokenizer = Path(spec.examples) / "tokenizer.json"
+        with disk_errors(spec.output):
+            spec.output.mkdir(exist_ok=True)
+            kept = {name: tensor for name, tensor in state.items() if name not in aliases}
+            models.save(spec.output, kept, description, tokenizer if tokenizer.exists() else None)
+            (spec.output / "history.json").write_text(json.dumps(curve))
+    dist.barrier()
+
+
+class _Report:
+    """Appends to the job's metrics file what the launcher shows and MLflow records."""
+
+    def __init__(self, spec: JobSpec, examples: int, order: Order, device: torch.device) -> None:
+        self._path, self._order, self._device = spec.metrics, order, device
+        self._steps = spec.train["steps"] or spec.train["epochs"] * order.steps_per_epoch
+
+    def __call__(self, points: list[Point], seconds: float) -> None:
+        rate = self._order.batch_size * len(points) / seconds
+        entry = {**points[-1], "rate": rate, "memory": self._memory(), "time": time.time(), "steps": self._steps}
+        with disk_errors(self._path), self._path.open("a") as stream:
+            stream.write(json.dumps(entry) + "\n")
+
+    def _memory(self) -> int:
+        """Bytes: the most that the GPU held, or the process's resident set."""
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device)
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")

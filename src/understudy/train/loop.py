@@ -1,0 +1,199 @@
+"""The training loop: the same for every model, objective and strategy.
+
+The loss of a step is the sum over all targets of the global batch, divided by their number, whatever each rank and
+micro-batch got of it. Every rank can count them without asking, because what is read follows from the step number.
+Random numbers follow from (seed, step, rank) too, so there is no generator to save, and a run that resumes at a step
+continues bit for bit.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypedDict
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from understudy.data.loader import Examples, Order
+from understudy.distill.objectives import Objective
+from understudy.errors import Stopped, UnderstudyError
+from understudy.parallel.apply import gradient_sync
+from understudy.parallel.checkpoint import Checkpoints
+from understudy.train.optimizers import clip, learning_rate, set_learning_rate
+from understudy.train.precision import autocast
+
+REPORT_SECONDS = 0.5
+CURVE_POINTS = 5000
+
+
+class Point(TypedDict):
+    """One step on the training curve."""
+
+    step: int
+    loss: float
+    learning_rate: float
+    grad_norm: float
+
+
+@dataclass
+class Training:
+    """Everything that a training run consists of."""
+
+    model: nn.Module
+    objective: Objective
+    optimizer: Optimizer
+    examples: Examples
+    order: Order
+    settings: dict[str, Any]
+    steps: int
+    seed: int
+    device: torch.device
+    precision: torch.dtype
+    checkpoints: Checkpoints
+    stop_file: Path
+    report: Callable[[list[Point], float], None]
+    """Called on the first rank with the points since the last call and the seconds that they took."""
+    history: list[Point] = field(default_factory=list)
+
+
+def train(job: Training) -> list[Point]:
+    """Train from the newest checkpoint, or from the start, to the last step.
+
+    Returns:
+        The whole training curve, on every rank.
+
+    Raises:
+        Stopped: the stop file was there; a checkpoint was taken.
+        UnderstudyError: the loss is no longer a number; the message names step, rank and last checkpoint.
+    """
+    start = _resume(job)
+    recent = _Recent(job, start)
+    job.model.train()
+    for step in range(start, job.steps):
+        rate = learning_rate(step, job.steps, job.settings["optimizer"]["learning_rate"], job.settings["schedule"])
+        set_learning_rate(job.optimizer, rate)
+        recent.add(rate, *_step(job, step))
+        last, due = step + 1 == job.steps, (step + 1) % job.settings["checkpoint_every"] == 0
+        if last or due or recent.is_due():
+            stop = recent.flush(step + 1)
+            if stop and not last:
+                job.checkpoints.save(step + 1, {"history": job.history})
+                job.checkpoints.finish()
+                raise Stopped(f"stopped at step {step + 1} of {job.steps}, at a checkpoint")
+        if due or last:
+            job.checkpoints.save(step + 1, {"history": job.history})
+        else:
+            job.checkpoints.finish_if_written()
+    job.checkpoints.finish()
+    return job.history
+
+
+def _resume(job: Training) -> int:
+    step = job.checkpoints.latest()
+    if step is None:
+        return 0
+    job.history = job.checkpoints.load(step)["history"]
+    return step
+
+
+def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
+    """One optimiser step: this rank's part of the loss, and the gradients' norm."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(step_seed(job.seed, step, rank))
+    targets = job.examples.targets(job.order.batch(step))
+    shares = job.order.shares(step, rank, world_size, job.settings["accumulate"])
+    total = torch.zeros((), device=job.device)
+    for part, indices in enumerate(shares):
+        inputs, labels = job.examples.batch(indices if len(indices) else job.order.batch(step)[:1])
+        inputs, labels = inputs.to(job.device, non_blocking=True), labels.to(job.device, non_blocking=True)
+        with gradient_sync(job.model, enabled=part + 1 == len(shares)):
+            with autocast(job.precision, job.device):
+                logits = job.model(inputs)
+                loss = job.objective(logits, inputs, labels) / targets
+            if not len(indices):  # a rank without examples takes part in the communication all the same
+                loss = loss * 0.0
+            (loss * world_size).backward()  # gradients are averaged over ranks, the loss is their sum
+        total += loss.detach()
+    norm = clip(job.model, job.settings["clip_norm"])
+    job.optimizer.step()
+    job.optimizer.zero_grad(set_to_none=True)
+    return total, norm
+
+
+def step_seed(seed: int, step: int, rank: int) -> int:
+    """The seed of a rank's random numbers within a step."""
+    digest = hashlib.blake2b(f"{seed} {step} {rank}".encode(), digest_size=7).digest()
+    return int.from_bytes(digest)
+
+
+class _Recent:
+    """The steps since the last report: kept on the device, summed over ranks once, seldom enough to cost nothing."""
+
+    def __init__(self, job: Training, start: int) -> None:
+        self._job, self._first = job, start
+        self._losses: list[Tensor] = []
+        self._norms: list[Tensor] = []
+        self._rates: list[float] = []
+        self._interval = 1
+        self._since = time.perf_counter()
+
+    def add(self, rate: float, loss: Tensor, norm: Tensor) -> None:
+        self._rates.append(rate)
+        self._losses.append(loss)
+        self._norms.append(norm.detach())
+
+    def is_due(self) -> bool:
+        return len(self._rates) >= self._interval
+
+    def flush(self, steps: int) -> bool:
+        """Add the steps to the history, and report them. The answer, the same on every rank: is a stop wanted?"""
+        losses = torch.stack(self._losses).float().cpu()
+        norms = torch.stack(self._norms).float().cpu()
+        self._refuse_nan(losses, norms)
+        elapsed = time.perf_counter() - self._since
+        shared = torch.cat([losses.double(), torch.tensor([elapsed, float(self._job.stop_file.exists())])])
+        dist.all_reduce(shared)
+        points = [
+            Point(step=self._first + place + 1, loss=loss, learning_rate=rate, grad_norm=norm)
+            for place, (loss, rate, norm) in enumerate(
+                zip(shared[:-2].tolist(), self._rates, norms.tolist(), strict=True)
+            )
+        ]
+        self._job.history += [point for point in points if self._is_kept(point)]
+        if dist.get_rank() == 0:
+            self._job.report(points, elapsed)
+        pace = shared[-2].item() / dist.get_world_size() / len(points)
+        self._interval = max(1, int(REPORT_SECONDS / max(pace, 1e-6)))
+        self._first, self._since = steps, time.perf_counter()
+        self._losses, self._norms, self._rates = [], [], []
+        return bool(shared[-1].item())
+
+    def _is_kept(self, point: Point) -> bool:
+        """A curve has some thousand points, however long the training is."""
+        return point["step"] % -(-self._job.steps // CURVE_POINTS) == 0 or point["step"] == self._job.steps
+
+    def _refuse_nan(self, losses: Tensor, norms: Tensor) -> None:
+        found = torch.zeros(2, dist.get_world_size(), dtype=torch.long)
+        found[:, dist.get_rank()] = torch.tensor([self._first_bad(losses), self._first_bad(norms)])
+        dist.all_reduce(found)
+        by_rank = found[0] if found[0].any() else found[1]
+        if not by_rank.any():
+            return
+        step = int(by_rank[by_rank > 0].min())
+        ranks = ", ".join(str(rank) for rank, value in enumerate(by_rank.tolist()) if value == step)
+        self._job.checkpoints.finish()
+        last = self._job.checkpoints.latest()
+        kept = f"the last good checkpoint is step {last}" if last else "there is no checkpoint yet"
+        raise UnderstudyError(
+            f"the loss or its gradient is not a number any more at step {step}, on rank {ranks}; {kept}. "
+            "A smaller learning rate, a warm-up or clip_norm usually helps."
+        )
+
+    def _first_bad(self, values: Tensor) -> int:
+        """The first step, counted from 1, whose value is not finite; 0 for none."""
+        bad = ~values.isfinite()
+        return self._first + int(bad.float().argmax()) + 1 if bad.any() else 0

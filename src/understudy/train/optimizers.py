@@ -1,0 +1,52 @@
+"""Optimisers and the learning rate as a function of the step."""
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import SGD, AdamW, Optimizer
+
+
+def optimizer(model: nn.Module, settings: dict[str, Any]) -> Optimizer:
+    """The recipe's optimiser. Vectors (biases, norms) get no weight decay."""
+    decayed = [parameter for parameter in model.parameters() if parameter.requires_grad and parameter.ndim > 1]
+    plain = [parameter for parameter in model.parameters() if parameter.requires_grad and parameter.ndim <= 1]
+    groups = [
+        {"params": decayed, "weight_decay": settings["weight_decay"]},
+        {"params": plain, "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    if settings["name"] == "sgd":
+        return SGD(groups, lr=settings["learning_rate"], momentum=settings["momentum"], fused=True)
+    betas = (settings["beta1"], settings["beta2"])
+    return AdamW(groups, lr=settings["learning_rate"], betas=betas, fused=True)
+
+
+def learning_rate(step: int, steps: int, peak: float, schedule: dict[str, Any]) -> float:
+    """The learning rate of a step in [0, steps): linear warm-up to peak, then decay towards final * peak.
+
+    Cosine as in Loshchilov & Hutter 2017, without restarts.
+    """
+    warmup, final = schedule["warmup"], schedule["final"]
+    if step < warmup:
+        return float(peak * (step + 1) / warmup)
+    done = (step - warmup) / max(1, steps - warmup)
+    shape = {"cosine": 0.5 * (1 + math.cos(math.pi * done)), "linear": 1 - done, "constant": 1.0}[schedule["decay"]]
+    return float(peak * (final + (1 - final) * shape))
+
+
+def set_learning_rate(chosen: Optimizer, value: float) -> None:
+    """Use this learning rate from the next step on."""
+    for group in chosen.param_groups:
+        group["lr"] = value
+
+
+def clip(model: nn.Module, limit: float | None) -> torch.Tensor:
+    """Scale the gradients down to a global norm of at most `limit`.
+
+    Returns:
+        The norm before that, whole on every rank.
+    """
+    norm = nn.utils.clip_grad_norm_(model.parameters(), math.inf if limit is None else limit)
+    return norm.full_tensor() if isinstance(norm, torch.distributed.tensor.DTensor) else norm

@@ -1,0 +1,24 @@
+"""Which floating-point type a device computes in."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+from understudy.errors import InputError
+
+
+def precision(wanted: str, device: torch.device) -> torch.dtype:
+    """The type behind a recipe's precision; auto is bf16 where the GPU computes in it, fp32 otherwise.
+
+    Raises:
+        InputError: bf16 is asked of a GPU that has none.
+    """
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    if wanted == "bf16" and device.type == "cuda" and not able:
+        raise InputError(f"train.precision: {torch.cuda.get_device_name(device)} does not compute in bf16; use fp32")
+    return torch.bfloat16 if wanted == "bf16" or (wanted == "auto" and able) else torch.float32
+
+
+def autocast(dtype: torch.dtype, device: torch.device) -> AbstractContextManager[None]:
+    """Matrix products in this type; weights and sums stay in fp32."""
+    return nullcontext() if dtype is torch.float32 else torch.autocast(device.type, dtype=dtype)

@@ -1,0 +1,207 @@
+import hashlib
+import json
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.data.ingest import assign, ingest
+from understudy.errors import InputError
+from understudy.recipe import Data
+
+RANK = {"train": 0, "validation": 1, "test": 2}
+
+ids = st.integers(0, 40).map(lambda n: hashlib.sha256(str(n).encode()).hexdigest())
+own = st.sampled_from([None, "train", "validation", "test"])
+shares = st.tuples(st.floats(0, 0.5), st.floats(0, 0.5))
+
+
+def rows(folder):
+    return pq.read_table(folder / "records.parquet").to_pylist()
+
+
+def facts(folder):
+    return json.loads((folder / "records.json").read_text())
+
+
+class TestSplit:
+    @given(st.lists(st.tuples(ids, own)), shares)
+    def test_equal_content_lies_on_one_side(self, records, shares):
+        splits, _ = assign(records, *shares)
+        for id_ in {id_ for id_, _ in records}:
+            assert len({split for (other, _), split in zip(records, splits, strict=True) if other == id_}) == 1
+
+    @given(st.lists(ids), st.lists(ids), shares)
+    def test_records_that_come_later_move_no_other(self, first, later, shares):
+        before, _ = assign([(id_, None) for id_ in first], *shares)
+        after, _ = assign([(id_, None) for id_ in first + later], *shares)
+        assert after[: len(first)] == before
+
+    @given(st.lists(ids), shares, st.randoms())
+    def test_order_has_no_say(self, records, shares, random):
+        shuffled = random.sample(records, len(records))
+        before = dict(zip(records, assign([(id_, None) for id_ in records], *shares)[0], strict=True))
+        assert dict(zip(shuffled, assign([(id_, None) for id_ in shuffled], *shares)[0], strict=True)) == before
+
+    @given(st.lists(st.tuples(ids, own)), shares)
+    def test_what_the_source_calls_test_is_test_and_nothing_else_is(self, records, shares):
+        splits, _ = assign(records, *shares)
+        tested = {id_ for id_, own in records if own == "test"}
+        if tested:
+            assert {id_ for (id_, _), split in zip(records, splits, strict=True) if split == "test"} == tested
+
+    @given(st.lists(st.tuples(ids, own)), shares)
+    def test_moved_counts_those_that_equal_content_took_along(self, records, shares):
+        splits, moved = assign(records, *shares)
+        of = {}
+        for (id_, _), split in zip(records, splits, strict=True):
+            of[id_] = max(split, of.get(id_, split), key=RANK.get)
+        assert all(split == of[id_] for (id_, _), split in zip(records, splits, strict=True))
+        assert 0 <= moved <= sum(own != "test" for _, own in records)
+        if len({own for _, own in records}) <= 1:
+            assert moved == 0
+
+    def test_a_duplicate_of_a_test_record_leaves_training(self):
+        same, other = (hashlib.sha256(text).hexdigest() for text in (b"same", b"other"))
+        records = [(same, "train"), (other, "train"), (same, "validation"), (same, "test")]
+        assert assign(records, 0, 0) == (["test", "train", "test", "test"], 2)
+
+    def test_shares_are_those_of_the_recipe(self):
+        records = [(hashlib.sha256(str(n).encode()).hexdigest(), None) for n in range(20_000)]
+        splits, _ = assign(records, 0.1, 0.2)
+        assert abs(splits.count("test") / 20_000 - 0.2) < 0.01
+        assert abs(splits.count("validation") / 20_000 - 0.1) < 0.01
+
+    def test_only_validation_is_carved_out_beside_an_own_test_split(self):
+        hashes = [hashlib.sha256(str(n).encode()).hexdigest() for n in range(10_000)]
+        records = [(id_, "test" if n < 1000 else "train") for n, id_ in enumerate(hashes)]
+        splits, moved = assign(records, 0.1, 0.5)
+        assert splits[:1000] == ["test"] * 1000
+        assert "test" not in splits[1000:]
+        assert abs(splits.count("validation") / 9000 - 0.1) < 0.01
+        assert moved == 0
+
+    def test_an_own_validation_split_is_all_of_it(self):
+        hashes = [hashlib.sha256(str(n).encode()).hexdigest() for n in range(1000)]
+        records = [(id_, "validation" if n < 10 else "train") for n, id_ in enumerate(hashes)]
+        assert assign(records, 0.5, 0)[0].count("validation") == 10
+
+
+class TestImages:
+    def test_a_record_is_its_content_with_its_digest_name_label_and_split(self, image_folder, ingested):
+        folder = ingested({"type": "image-folder", "path": str(image_folder)})
+        found = rows(folder)
+        assert [row["name"] for row in found] == sorted(
+            path.relative_to(image_folder).as_posix() for path in image_folder.rglob("*.png")
+        )
+        for row in found:
+            assert row["content"] == (image_folder / row["name"]).read_bytes()
+            assert row["id"] == hashlib.sha256(row["content"]).hexdigest()
+            assert row["label"] == row["name"].split("/")[0]
+        about = facts(folder)
+        assert about["labels"] == ["cat", "dog"]
+        assert about["counts"] == {s: sum(row["split"] == s for row in found) for s in ("train", "validation", "test")}
+        assert (about["task"], about["skipped"], about["moved"]) == ("image-classification", [], 0)
+        assert sorted(path.name for path in folder.iterdir()) == ["records.json", "records.parquet"]
+
+    def test_twice_gives_identical_bytes(self, image_folder, ingested):
+        first, second = (ingested({"type": "image-folder", "path": str(image_folder)}) for _ in range(2))
+        for name in ("records.json", "records.parquet"):
+            assert (first / name).read_bytes() == (second / name).read_bytes()
+
+    def test_numbers_as_labels_are_sorted_by_value(self, image_folder, ingested):
+        (image_folder / "cat").rename(image_folder / "10")
+        (image_folder / "dog").rename(image_folder / "9")
+        assert facts(ingested({"type": "image-folder", "path": str(image_folder)}))["labels"] == ["9", "10"]
+
+    def test_a_corrupt_image_is_named(self, image_folder, ingested):
+        path = image_folder / "cat" / "04.png"
+        path.write_bytes(path.read_bytes()[:60])
+        with pytest.raises(InputError, match=r"data\.source\.path: .*images: cat/04\.png cannot be decoded.*on_error"):
+            ingested({"type": "image-folder", "path": str(image_folder)})
+
+    def test_corrupt_images_are_skipped_and_counted_when_asked(self, image_folder, ingested):
+        for name in ("dog/05.png", "cat/04.png"):
+            (image_folder / name).write_bytes(b"no image")
+        folder = ingested({"type": "image-folder", "path": str(image_folder)}, on_error="skip")
+        about = facts(folder)
+        assert [skipped["name"] for skipped in about["skipped"]] == ["cat/04.png", "dog/05.png"]
+        assert all("cannot be decoded" in skipped["reason"] for skipped in about["skipped"])
+        assert sum(about["counts"].values()) == len(rows(folder)) == 38
+
+    def test_a_corrupt_parquet_file_is_named_or_skipped(self, tmp_path, ingested):
+        (tmp_path / "bad.parquet").write_bytes(b"PAR1 nothing PAR1")
+        source = {"type": "parquet", "path": str(tmp_path)}
+        with pytest.raises(InputError, match=r"bad\.parquet is damaged or no Parquet file.*on_error: skip"):
+            ingested(source)
+        with pytest.raises(InputError, match=r"no record is left for train: 0 were read, 1 skipped"):
+            ingested(source, on_error="skip")
+
+    def test_labels_that_training_never_saw_are_named(self, tmp_path, picture, ingested):
+        for seed, name in enumerate(("train/a/1", "train/b/2", "test/a/3", "test/zebra/4", "test/yak/5")):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / f"{name}.png").write_bytes(picture(seed))
+        with pytest.raises(InputError, match=r"the test split has labels that training never saw: yak, zebra\. Remove"):
+            ingested({"type": "image-folder", "path": str(tmp_path)}, validation=0)
+
+    def test_a_single_label_is_refused(self, image_folder, ingested):
+        for path in (image_folder / "dog").iterdir():
+            path.unlink()
+        with pytest.raises(InputError, match="all images have the label cat"):
+            ingested({"type": "image-folder", "path": str(image_folder)})
+
+    @pytest.mark.parametrize(("shares", "split"), [({"test": 0}, "test"), ({"test": 0.6, "validation": 0.6}, "train")])
+    def test_an_empty_split_is_refused(self, image_folder, ingested, shares, split):
+        with pytest.raises(InputError, match=f"no record is left for {split}: 40 were read.*data.test"):
+            ingested({"type": "image-folder", "path": str(image_folder)}, **shares)
+
+    def test_duplicates_across_the_sources_splits_end_in_test(self, tmp_path, picture, ingested):
+        for seed, name in enumerate(("train/a/1", "train/b/2", "train/a/3", "test/a/4", "test/b/5")):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / f"{name}.png").write_bytes(picture(4 if name == "train/a/3" else seed))
+        folder = ingested({"type": "image-folder", "path": str(tmp_path)}, validation=0)
+        assert {row["name"]: row["split"] for row in rows(folder)} == {
+            "train/a/1.png": "train",
+            "train/b/2.png": "train",
+            "train/a/3.png": "test",
+            "test/a/4.png": "test",
+            "test/b/5.png": "test",
+        }
+        assert facts(folder)["moved"] == 1
+
+    def test_progress_reaches_the_total(self, image_folder, tmp_path):
+        seen = []
+        data = Data.model_validate({"source": {"type": "image-folder", "path": str(image_folder)}})
+        (tmp_path / "out").mkdir()
+        ingest(data, "image-classification", tmp_path / "out", lambda done, total: seen.append((done, total)))
+        assert seen == [(n, 40) for n in range(1, 41)]
+
+
+class TestTexts:
+    def test_documents_have_no_labels(self, text_folder, ingested):
+        folder = ingested({"type": "text-files", "path": str(text_folder)}, "causal-lm")
+        assert facts(folder)["labels"] is None
+        assert {row["label"] for row in rows(folder)} == {None}
+        assert all(row["content"] == (text_folder / row["name"]).read_bytes() for row in rows(folder))
+
+    def test_text_that_is_not_utf_8_is_named_or_skipped(self, text_folder, ingested):
+        (text_folder / "03.txt").write_bytes("naïve".encode("latin-1"))
+        source = {"type": "text-files", "path": str(text_folder)}
+        with pytest.raises(InputError, match=r"03\.txt is not UTF-8 text \(byte 2\).*on_error: skip"):
+            ingested(source, "causal-lm")
+        folder = ingested(source, "causal-lm", on_error="skip")
+        assert facts(folder)["skipped"] == [{"name": "03.txt", "reason": "is not UTF-8 text (byte 2)"}]
+
+    def test_an_empty_document_is_left_out_and_counted(self, text_folder, ingested):
+        (text_folder / "03.txt").write_bytes(b"")
+        folder = ingested({"type": "text-files", "path": str(text_folder)}, "causal-lm")
+        assert facts(folder)["skipped"] == [{"name": "03.txt", "reason": "is empty"}]
+        assert len(rows(folder)) == 29
+
+
+def test_digits_keep_their_split(ingested):
+    """A change here moves records between splits: all that was measured on them before is void."""
+    about = facts(ingested({"type": "digits"}))
+    assert about["counts"] == {"train": 1233, "validation": 189, "test": 375}
+    assert about["labels"] == [str(digit) for digit in range(10)]

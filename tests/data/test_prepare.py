@@ -1,0 +1,153 @@
+import io
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+from tokenizers import Tokenizer
+
+from understudy.data.prepare import prepare
+from understudy.recipe import Data
+
+SPLITS = ("train", "validation", "test")
+
+
+@pytest.fixture
+def prepared(tmp_path_factory, ingested):
+    def run(source, task="image-classification", **values):
+        records = ingested(source, task, **{key: values[key] for key in ("test", "validation") if key in values})
+        folder = tmp_path_factory.mktemp("examples")
+        data = Data.model_validate({"source": source, **values})
+        prepare(data, task, records, folder, lambda done, total: None)
+        return records, folder
+
+    return run
+
+
+def rows(records, split):
+    return [row for row in pq.read_table(records / "records.parquet").to_pylist() if row["split"] == split]
+
+
+def facts(folder):
+    return json.loads((folder / "examples.json").read_text())
+
+
+def identical(first, second):
+    names = sorted(path.name for path in first.iterdir())
+    assert names == sorted(path.name for path in second.iterdir())
+    return all((first / name).read_bytes() == (second / name).read_bytes() for name in names)
+
+
+class TestImages:
+    @pytest.mark.parametrize("channels", [1, 3])
+    def test_arrays_hold_every_record_in_order(self, image_folder, prepared, channels):
+        source = {"type": "image-folder", "path": str(image_folder)}
+        records, folder = prepared(source, image={"size": 4, "channels": channels})
+        for split in SPLITS:
+            images, labels = (np.load(folder / f"{split}.{name}.npy", mmap_mode="r") for name in ("images", "labels"))
+            expected = rows(records, split)
+            assert (images.dtype, images.shape) == (np.uint8, (len(expected), channels, 4, 4))
+            assert labels.dtype == np.int64
+            assert [facts(folder)["labels"][label] for label in labels] == [row["label"] for row in expected]
+            for image, row in zip(images, expected, strict=True):
+                picture = Image.open(io.BytesIO(row["content"])).convert("L" if channels == 1 else "RGB")
+                reference = np.asarray(picture.resize((4, 4), Image.Resampling.BILINEAR))
+                np.testing.assert_array_equal(image, np.atleast_3d(reference).transpose(2, 0, 1))
+
+    def test_mean_and_deviation_are_those_of_training_alone(self, image_folder, prepared):
+        _, folder = prepared({"type": "image-folder", "path": str(image_folder)}, image={"size": 5, "channels": 3})
+        train = np.load(folder / "train.images.npy") / 255
+        about = facts(folder)
+        np.testing.assert_allclose(about["mean"], train.mean(axis=(0, 2, 3)), rtol=1e-12)
+        np.testing.assert_allclose(about["std"], train.std(axis=(0, 2, 3)), rtol=1e-12)
+        assert about["image"] == {"size": 5, "channels": 3}
+        assert about["counts"]["train"] == len(train)
+
+    def test_a_channel_that_never_changes_can_be_divided_by(self, image_folder, prepared):
+        for number, path in enumerate(sorted(image_folder.rglob("*.png"))):
+            Image.new("L", (2 + number, 2), 7).save(path)
+        _, folder = prepared({"type": "image-folder", "path": str(image_folder)}, image={"size": 4, "channels": 1})
+        np.testing.assert_allclose(facts(folder)["mean"], 7 / 255)
+        assert facts(folder)["std"] == [1 / 255]
+
+    def test_a_split_without_records_is_an_empty_array(self, image_folder, prepared):
+        _, folder = prepared({"type": "image-folder", "path": str(image_folder)}, validation=0)
+        assert np.load(folder / "validation.images.npy", mmap_mode="r").shape == (0, 3, 32, 32)
+        assert np.load(folder / "validation.labels.npy").shape == (0,)
+
+    def test_twice_gives_identical_bytes(self, image_folder, prepared):
+        source = {"type": "image-folder", "path": str(image_folder)}
+        (_, first), (_, second) = prepared(source), prepared(source)
+        assert identical(first, second)
+
+    def test_progress_reaches_the_total(self, image_folder, ingested, tmp_path):
+        source = {"type": "image-folder", "path": str(image_folder)}
+        records, seen = ingested(source), []
+        (tmp_path / "out").mkdir()
+        data = Data.model_validate({"source": source})
+        prepare(data, "image-classification", records, tmp_path / "out", lambda *state: seen.append(state))
+        assert seen[-1] == (40, 40)
+
+
+TEXT = {"sequence_length": 16, "tokenizer": {"vocab_size": 300}}
+
+
+class TestTexts:
+    def source(self, folder):
+        return {"type": "text-files", "path": str(folder)}
+
+    def test_tokens_decode_to_the_documents(self, text_folder, prepared):
+        (text_folder / "odd.txt").write_text(" \ufeff\n\tünïcode 🦆 <|endoftext|> \x00 \r\n", newline="")
+        records, folder = prepared(self.source(text_folder), "causal-lm", text=TEXT)
+        tokenizer, about = Tokenizer.from_file(str(folder / "tokenizer.json")), facts(folder)
+        for split in SPLITS:
+            tokens, offsets, sizes = (np.load(folder / f"{split}.{n}.npy") for n in ("tokens", "offsets", "bytes"))
+            expected = [row["content"] for row in rows(records, split)]
+            assert (tokens.dtype, offsets.dtype, sizes.dtype) == (np.uint16, np.int64, np.int64)
+            assert about["tokens"][split] == len(tokens) == offsets[-1]
+            assert sizes.tolist() == [len(content) for content in expected]
+            assert about["counts"][split] == len(expected) == len(offsets) - 1
+            for start, end, content in zip(offsets, offsets[1:], expected, strict=False):
+                assert tokens[end - 1] == about["eos_id"]
+                assert about["eos_id"] not in tokens[start : end - 1]
+                assert tokenizer.decode(tokens[start : end - 1], skip_special_tokens=False).encode() == content
+
+    def test_the_tokenizer_never_saw_the_test_split(self, tmp_path, prepared):
+        for split, word in (("train", "saxophone"), ("validation", "trombone"), ("test", "xylophone")):
+            (tmp_path / split).mkdir()
+            for number in range(5):
+                (tmp_path / split / f"{number}.txt").write_text(f"the {word} {number} " * 20)
+        _, folder = prepared(self.source(tmp_path), "causal-lm", text=TEXT)
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        assert tokenizer.token_to_id("Ġsaxophone") is not None
+        assert tokenizer.token_to_id("Ġxylophone") is None
+        assert tokenizer.token_to_id("Ġtrombone") is None
+
+    def test_the_vocabulary_is_as_large_as_asked_or_as_the_text_gives(self, text_folder, prepared):
+        for wanted, expected in ((270, 270), (60_000, None)):
+            text = {"tokenizer": {"vocab_size": wanted}}
+            _, folder = prepared(self.source(text_folder), "causal-lm", text=text)
+            vocabulary = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size()
+            assert facts(folder)["vocab_size"] == vocabulary
+            assert vocabulary == expected or 257 < vocabulary < wanted
+
+    def test_twice_gives_identical_bytes(self, text_folder, prepared):
+        (_, first), (_, second) = (prepared(self.source(text_folder), "causal-lm", text=TEXT) for _ in range(2))
+        assert identical(first, second)
+
+    def test_a_vocabulary_beyond_16_bits_gets_wider_tokens(self, text_folder, prepared, tmp_path):
+        from tokenizers import models, pre_tokenizers
+
+        words = {f"w{number}": number for number in range(70_000)}
+        tokenizer = Tokenizer(models.WordLevel({**words, "hello": 70_000, "[unk]": 70_001, "</s>": 70_002}, "[unk]"))
+        tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+        (tmp_path / "pretrained").mkdir()
+        tokenizer.save(str(tmp_path / "pretrained" / "tokenizer.json"))
+        (tmp_path / "pretrained" / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
+        text = {"tokenizer": {"pretrained": str(tmp_path / "pretrained")}}
+        _, folder = prepared(self.source(text_folder), "causal-lm", text=text)
+        tokens = np.load(folder / "train.tokens.npy")
+        assert tokens.dtype == np.uint32
+        assert tokens.max() == facts(folder)["eos_id"] == 70_002
+        assert facts(folder)["vocab_size"] == 70_003

@@ -1,0 +1,242 @@
+import copy
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from understudy.evaluate.gate import decide
+from understudy.evaluate.metrics import BINS
+from understudy.recipe import Gate
+
+
+def rules(verdict):
+    return {rule["rule"]: rule for rule in verdict["rules"]}
+
+
+@pytest.fixture
+def good(images, measured):
+    """A student that passes everything."""
+    arrays = images(2000, {"teacher": 0.97, "student": 0.968})
+    return measured(arrays, "image-classification"), arrays
+
+
+def test_a_good_student_is_approved(good):
+    verdict = decide(*good, Gate(), "accuracy")
+    assert verdict["approved"]
+    assert list(rules(verdict)) == ["measured", "quality-against-teacher", "size", "latency"]
+    assert json.loads(json.dumps(verdict, allow_nan=False))["margin"] == 0.02
+    quality = rules(verdict)["quality-against-teacher"]
+    assert quality["interval"][0] <= quality["observed"] <= quality["interval"][1] <= quality["threshold"]
+    assert "within the margin of 2.00 points" in quality["detail"]
+
+
+def test_losses_are_positive_when_the_student_is_worse(images, texts, measured):
+    for arrays, task, metric in (
+        (images(500, {"teacher": 0.97, "student": 0.9}), "image-classification", "accuracy"),
+        (texts(200, {"teacher": 2.3, "student": 2.6}), "causal-lm", "bits_per_byte"),
+    ):
+        verdict = decide(measured(arrays, task), arrays, Gate(), metric)
+        quality = rules(verdict)["quality-against-teacher"]
+        assert not verdict["approved"]
+        assert not quality["passed"]
+        assert quality["interval"][0] > 0.02
+        assert "over the margin" in quality["detail"]
+
+
+def test_margins_are_shares_for_bits_per_byte(texts, measured):
+    arrays = texts(400, {"teacher": 2.0, "student": 2.06})
+    observed = rules(decide(measured(arrays, "causal-lm"), arrays, Gate(), "bits_per_byte"))
+    assert observed["quality-against-teacher"]["observed"] == pytest.approx(0.03, abs=0.004)
+
+
+def test_a_worse_champion_does_not_hide_a_better_teacher_and_the_other_way_round(images, measured):
+    for teacher, champion, failing in ((0.97, 0.8, "teacher"), (0.8, 0.97, "champion")):
+        arrays = images(800, {"teacher": teacher, "student": 0.85, "champion": champion})
+        verdict = decide(measured(arrays, "image-classification"), arrays, Gate(), "accuracy")
+        failed = [name for name, rule in rules(verdict).items() if not rule["passed"]]
+        assert failed == [f"quality-against-{failing}"]
+
+
+def test_a_student_too_large_or_too_slow_fails(good):
+    measures, arrays = copy.deepcopy(good)
+    measures["models"]["student"]["bytes"] = 2 * measures["models"]["teacher"]["bytes"]
+    measures["models"]["student"]["latency"]["median_ms"] *= 10
+    verdict = decide(measures, arrays, Gate(), "accuracy")
+    assert not rules(verdict)["size"]["passed"]
+    assert rules(verdict)["size"]["observed"] == pytest.approx(2)
+    assert not rules(verdict)["latency"]["passed"]
+    unlimited = Gate(max_size_ratio=None, max_latency_ratio=None)
+    assert list(rules(decide(measures, arrays, unlimited, "accuracy"))) == ["measured", "quality-against-teacher"]
+
+
+def test_a_small_test_set_says_that_it_is_small(images, measured):
+    arrays = images(20, {"teacher": 1.0, "student": 1.0})
+    verdict = decide(measured(arrays, "image-classification"), arrays, Gate(), "accuracy")
+    quality = rules(verdict)["quality-against-teacher"]
+    assert quality["interval"] == (0, 0)
+    assert verdict["smallest_detectable"] == pytest.approx(1 - 0.025 ** (1 / 20))
+    assert "too small to see a loss of the margin" in quality["detail"]
+    assert "16.84 points" in quality["detail"]
+
+
+def test_a_loss_of_exactly_the_margin_is_allowed_however_the_floats_fall(measured):
+    correct = np.ones(50)
+    arrays = {"weights.tokens": np.ones(50), "weights.bytes": np.zeros(50)}
+    for role, values in (("teacher", correct), ("student", correct - 0.02)):
+        arrays |= {f"{role}.nll": values, f"{role}.correct": values}
+    verdict = decide(measured(arrays, "image-classification"), arrays, Gate(), "accuracy")
+    assert rules(verdict)["quality-against-teacher"]["passed"]
+
+
+def remove(*path):
+    def change(measures, arrays):
+        target = measures
+        for key in path[:-1]:
+            target = target[key]
+        del target[path[-1]]
+
+    return change
+
+
+def put(value, *path):
+    def change(measures, arrays):
+        target = measures
+        for key in path[:-1]:
+            target = target[key]
+        target[path[-1]] = value
+
+    return change
+
+
+def without_array(name):
+    return lambda measures, arrays: arrays.pop(name)
+
+
+def with_array(name, change):
+    def apply(measures, arrays):
+        arrays[name] = change(arrays[name].copy())
+
+    return apply
+
+
+def nan_at_5(array):
+    array[5] = math.nan
+    return array
+
+
+FAULTS = {
+    "no models": (remove("models"), {"measured", "size", "latency"}),
+    "models that are no mapping": (put([1], "models"), {"measured", "size", "latency"}),
+    "no student": (remove("models", "student"), {"measured", "size", "latency"}),
+    "no teacher": (remove("models", "teacher"), {"measured", "size", "latency"}),
+    "no metric": (remove("models", "student", "metrics", "accuracy"), {"measured"}),
+    "a metric of null": (put(None, "models", "student", "metrics", "accuracy"), {"measured"}),
+    "a metric of NaN": (put(math.nan, "models", "teacher", "metrics", "accuracy"), {"measured"}),
+    "another metric's value": (put(0.5, "models", "student", "metrics", "accuracy"), {"measured"}),
+    "another number of examples": (put(7, "examples"), {"measured"}),
+    "no bytes": (remove("models", "student", "bytes"), {"size"}),
+    "bytes of the teacher null": (put(None, "models", "teacher", "bytes"), {"size"}),
+    "zero bytes": (put(0, "models", "student", "bytes"), {"size"}),
+    "no latency": (remove("models", "student", "latency"), {"latency"}),
+    "a latency of NaN": (put(math.nan, "models", "teacher", "latency", "median_ms"), {"latency"}),
+    "an infinite latency": (put(math.inf, "models", "teacher", "latency", "median_ms"), {"latency"}),
+    "a latency in words": (put("fast", "models", "student", "latency", "median_ms"), {"latency"}),
+    "no results of the student": (without_array("student.correct"), {"measured", "quality-against-teacher"}),
+    "no results of the teacher": (without_array("teacher.correct"), {"measured", "quality-against-teacher"}),
+    "no weights": (without_array("weights.tokens"), {"measured", "quality-against-teacher"}),
+    "NaN in the results": (with_array("student.correct", nan_at_5), {"measured", "quality-against-teacher"}),
+    "unpaired": (with_array("teacher.correct", lambda array: array[1:]), {"measured", "quality-against-teacher"}),
+    "words": (with_array("student.correct", lambda array: array.astype(str).astype(object) + "x"), {"measured", "quality-against-teacher"}),
+    "a champion without results": (put({}, "models", "champion"), {"measured", "quality-against-champion"}),
+    "a champion without measures": (
+        lambda measures, arrays: arrays.update({"champion.correct": arrays["teacher.correct"]}),
+        {"measured"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "failing"), FAULTS.values(), ids=FAULTS)
+def test_what_is_missing_fails_its_rule_and_says_so(good, change, failing):
+    measures, arrays = copy.deepcopy(good)
+    change(measures, arrays)
+    verdict = decide(measures, arrays, Gate(), "accuracy")
+    assert not verdict["approved"]
+    assert {name for name, rule in rules(verdict).items() if not rule["passed"]} == failing
+    assert all(rules(verdict)[name]["detail"].startswith("Not passed, because ") for name in failing)
+    json.dumps(verdict, allow_nan=False)
+
+
+def test_nothing_at_all_is_a_verdict_too():
+    verdict = decide({}, {}, Gate(), "bits_per_byte")
+    assert not verdict["approved"]
+    assert verdict["smallest_detectable"] is None
+    assert not any(rule["passed"] for rule in verdict["rules"])
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_fewer_than_two_examples_are_too_few(images, measured, count):
+    arrays = images(2, {"teacher": 1.0, "student": 1.0})
+    measures = measured(arrays, "image-classification") | {"examples": count}
+    verdict = decide(measures, {name: array[:count] for name, array in arrays.items()}, Gate(), "accuracy")
+    assert "too few" in rules(verdict)["quality-against-teacher"]["detail"]
+    assert not verdict["approved"]
+
+
+results = st.lists(st.booleans(), min_size=2, max_size=60).map(lambda values: np.array(values, dtype=float))
+
+
+def two_models(teacher, student, measured):
+    arrays = {"weights.tokens": np.ones(len(teacher)), "weights.bytes": np.zeros(len(teacher))}
+    for role, correct in (("teacher", teacher), ("student", student)):
+        arrays |= {f"{role}.correct": correct, f"{role}.nll": 2.0 - correct}
+        arrays |= {
+            f"{role}.confidence_{part}": np.full((len(teacher), BINS), 0.1) for part in ("sum", "correct", "count")
+        }
+    return measured(arrays, "image-classification"), arrays
+
+
+@settings(deadline=None, max_examples=25)
+@given(results, st.floats(0, 0.5), st.sampled_from(["accuracy", "nll", "calibration_error"]))
+def test_identical_models_pass_whatever_the_margin(measured, correct, margin, metric):
+    verdict = decide(*two_models(correct, correct, measured), Gate(margin=margin), metric)
+    quality = rules(verdict)["quality-against-teacher"]
+    if metric == "calibration_error" or np.isfinite(quality["observed"]):
+        assert quality["interval"][0] <= 0 <= quality["interval"][1]
+        assert quality["passed"]
+
+
+@settings(deadline=None, max_examples=25)
+@given(results, st.floats(0, 0.4), st.floats(0.01, 0.5))
+def test_a_student_shifted_down_beyond_the_margin_fails(measured, correct, margin, beyond):
+    verdict = decide(*two_models(correct, correct - margin - beyond, measured), Gate(margin=margin), "accuracy")
+    assert not rules(verdict)["quality-against-teacher"]["passed"]
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.lists(st.tuples(st.booleans(), st.booleans()), min_size=2, max_size=60),
+    st.floats(0, 0.9),
+    st.floats(0, 0.09),
+    st.sampled_from(["accuracy", "nll"]),
+)
+def test_a_wider_margin_never_turns_a_pass_into_a_failure(measured, pairs, margin, wider, metric):
+    teacher, student = np.array(pairs, dtype=float).T
+    inputs = two_models(teacher, student, measured)
+    narrow, wide = (decide(*inputs, Gate(margin=one), metric)["approved"] for one in (margin, margin + wider))
+    assert wide or not narrow
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.randoms(use_true_random=False))
+def test_the_order_of_examples_does_not_change_what_was_observed(images, measured, random):
+    arrays = images(40, {"teacher": 0.9, "student": 0.8})
+    order = random.sample(range(40), 40)
+    verdicts = [
+        decide(measured(one, "image-classification"), one, Gate(), "accuracy")
+        for one in (arrays, {name: array[order] for name, array in arrays.items()})
+    ]
+    first, second = (rules(verdict)["quality-against-teacher"]["observed"] for verdict in verdicts)
+    assert first == pytest.approx(second, abs=1e-12)

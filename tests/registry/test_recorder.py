@@ -1,0 +1,194 @@
+"""A run in MLflow while it goes on."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import HISTORY, Pipeline
+from mlflow import MlflowClient
+
+from understudy.errors import Stopped
+from understudy.registry import recorder as recording
+from understudy.registry.curves import Tail
+from understudy.registry.recorder import Recorder, close_dead, flat
+from understudy.registry.server import connect
+from understudy.store.files import read_json
+
+
+@pytest.fixture
+def client(local: str) -> MlflowClient:
+    return connect(local)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "EVERY", 0.05)
+    monkeypatch.setattr(recording, "RETRY", 0.05)
+
+
+def recorder(pipeline: Pipeline) -> Recorder:
+    return Recorder(pipeline.run, pipeline.uri, pipeline.recipe.experiment, {"understudy.version": "0"})
+
+
+def append(path: Path, points: list[dict[str, Any]]) -> None:
+    with path.open("a") as stream:
+        stream.writelines(json.dumps(point) + "\n" for point in points)
+
+
+def run_id(pipeline: Pipeline, step: str) -> str:
+    return str(read_json(pipeline.run.folder / "mlflow" / f"{step}.json")["run_id"])
+
+
+def curve(client: MlflowClient, run: str, key: str = "loss") -> list[tuple[int, float]]:
+    return sorted((metric.step, metric.value) for metric in client.get_metric_history(run, key))
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.time() + 60
+    while not true():
+        assert time.time() < deadline
+        time.sleep(0.05)
+
+
+def test_points_arrive_while_training_goes_on(pipeline: Pipeline, client: MlflowClient, tmp_path: Path) -> None:
+    metrics, nested = tmp_path / "metrics.jsonl", pipeline.run.folder / "mlflow" / "teacher.json"
+    with recorder(pipeline).follow("teacher", metrics):
+        append(metrics, [{**HISTORY[0], "time": 1e9, "rate": 500.0, "memory": 1e6}])
+        wait_until(lambda: nested.exists() and len(curve(client, run_id(pipeline, "teacher"))) == 1)
+        assert client.get_run(run_id(pipeline, "teacher")).info.status == "RUNNING"
+        append(metrics, HISTORY[1:])
+    found = client.get_run(run_id(pipeline, "teacher"))
+    assert found.info.status == "FINISHED"
+    assert curve(client, found.info.run_id) == [(point["step"], point["loss"]) for point in HISTORY]
+    assert curve(client, found.info.run_id, "images_per_second") == [(1, 500.0)]
+    assert curve(client, found.info.run_id, "memory_bytes") == [(1, 1e6)]
+    assert client.get_metric_history(found.info.run_id, "images_per_second")[0].timestamp == 10**12
+
+
+def test_a_resumed_training_sends_no_step_twice(pipeline: Pipeline, client: MlflowClient, tmp_path: Path) -> None:
+    metrics = tmp_path / "metrics.jsonl"
+    with recorder(pipeline).follow("teacher", metrics):
+        append(metrics, HISTORY[:100])
+    append(metrics, HISTORY[80:100])
+    with recorder(pipeline).follow("teacher", metrics):
+        append(metrics, HISTORY[80:200])
+    assert curve(client, run_id(pipeline, "teacher")) == [(point["step"], point["loss"]) for point in HISTORY[:200]]
+
+
+def test_registering_fills_in_what_was_not_sent(pipeline: Pipeline, client: MlflowClient, tmp_path: Path) -> None:
+    metrics = tmp_path / "metrics.jsonl"
+    append(metrics, HISTORY[:100])
+    with recorder(pipeline).follow("distill", metrics):
+        pass
+    pipeline.register()
+    assert curve(client, run_id(pipeline, "distill")) == [(point["step"], point["loss"]) for point in HISTORY]
+
+
+@pytest.mark.parametrize(("error", "status"), [(Stopped("stop"), "KILLED"), (ValueError("no"), "FAILED")])
+def test_how_a_training_ends_is_how_its_runs_end(
+    pipeline: Pipeline, client: MlflowClient, tmp_path: Path, error: Exception, status: str
+) -> None:
+    with pytest.raises(type(error)), recorder(pipeline).follow("teacher", tmp_path / "none"):
+        raise error
+    assert client.get_run(run_id(pipeline, "teacher")).info.status == status
+    parent = read_json(pipeline.run.folder / "mlflow.json")["run_id"]
+    assert client.get_run(parent).info.status == status
+    with recorder(pipeline).follow("teacher", tmp_path / "none"):
+        pass
+    assert client.get_run(parent).info.status == "RUNNING"
+
+
+def test_a_server_that_is_away_does_not_stop_a_training(make_pipeline: Callable[..., Pipeline], tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        uri = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    found = recorder(make_pipeline(uri))
+    with found.follow("teacher", tmp_path / "metrics.jsonl"):
+        append(tmp_path / "metrics.jsonl", HISTORY)
+        wait_until(lambda: found.problem is not None)
+    assert found.problem is not None
+    assert uri in found.problem
+
+
+def test_points_that_failed_are_sent_when_the_server_is_back(
+    pipeline: Pipeline, client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow.exceptions import MlflowException
+
+    def away(*_: object, **__: object) -> None:
+        raise MlflowException("away")
+
+    found, metrics = recorder(pipeline), tmp_path / "metrics.jsonl"
+    with found.follow("teacher", metrics):
+        wait_until((pipeline.run.folder / "mlflow" / "teacher.json").exists)
+        with monkeypatch.context() as patch:
+            patch.setattr(MlflowClient, "log_batch", away)
+            append(metrics, HISTORY)
+            wait_until(lambda: found.problem is not None)
+    assert found.problem is None
+    assert curve(client, run_id(pipeline, "teacher")) == [(point["step"], point["loss"]) for point in HISTORY]
+
+
+def test_steps_that_race_share_one_parent(pipeline: Pipeline, client: MlflowClient) -> None:
+    opened: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: opened.append(recorder(pipeline).open(client)), name=f"{n}") for n in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(opened) == 4
+    assert len(set(opened)) == 1
+    place = client.get_run(opened[0]).info.experiment_id
+    assert len(client.search_runs([place])) == 1
+
+
+def test_a_run_that_was_made_but_not_written_down_is_found_again(pipeline: Pipeline, client: MlflowClient) -> None:
+    first = recorder(pipeline).open(client)
+    (pipeline.run.folder / "mlflow.json").unlink()
+    assert recorder(pipeline).open(client) == first
+
+
+@pytest.mark.parametrize(("code", "status"), [(130, "KILLED"), (1, "FAILED")])
+def test_runs_that_nobody_works_for_are_closed(
+    pipeline: Pipeline, client: MlflowClient, code: int, status: str
+) -> None:
+    parent, nested = recorder(pipeline).open(client), recorder(pipeline).open(client, "teacher")
+    assert close_dead(pipeline.store, pipeline.uri) == 0
+    pipeline.run.end(code)
+    assert close_dead(pipeline.store, "http://another:5000") == 0
+    assert close_dead(pipeline.store, pipeline.uri) == 1
+    assert {client.get_run(run).info.status for run in (parent, nested)} == {status}
+    assert close_dead(pipeline.store, pipeline.uri) == 0
+
+
+def test_parameters_are_flat_and_without_credentials() -> None:
+    values = {"a": {"b": 1, "c": {}}, "d": [1, 2], "e": None, "f": "s3://me:secret@host/x", "g": "text"}
+    assert flat(values) == {"a.b": "1", "a.c": "{}", "d": "[1, 2]", "e": "null", "f": "s3://host/x", "g": "text"}
+
+
+def test_long_parameters_are_cut(make_pipeline: Callable[..., Pipeline], local: str, client: MlflowClient) -> None:
+    from conftest import RECIPE
+
+    model = {"type": "vit", "config": {"note": "x" * 10_000}}
+    pipeline = make_pipeline(local, {**RECIPE, "name": "long", "teacher": {"model": model, "train": {"steps": 1}}})
+    params = client.get_run(recorder(pipeline).open(client)).data.params
+    assert len(params["teacher.model.config.note"]) == 6000
+
+
+def test_half_a_line_waits_and_a_torn_one_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    tail = Tail(path)
+    assert tail.read() == []
+    path.write_text('{"step": 1}\n{"st')
+    assert tail.read() == [{"step": 1}]
+    path.write_text('{"step": 1}\n{"step": 2}\n{"step": 3, "lo{"step": 3}\n{"step": 4}\n')
+    assert tail.read() == [{"step": 2}, {"step": 4}]
+    path.write_text('{"step": 9}\n')
+    assert tail.read() == [{"step": 9}]

@@ -1,0 +1,203 @@
+"""Registering on a real local MLflow."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import HISTORY, Pipeline
+from mlflow import MlflowClient
+
+from understudy.errors import UnderstudyError
+from understudy.registry import register as registering
+from understudy.registry.champion import champion, fetch, registered_digests
+from understudy.registry.lookup import aliases
+from understudy.registry.register import is_registered
+from understudy.registry.server import connect
+from understudy.store.files import read_json
+
+
+@pytest.fixture
+def client(local: str) -> MlflowClient:
+    return connect(local)
+
+
+def nested(client: MlflowClient, pipeline: Pipeline, step: str) -> str:
+    run_id = read_json(pipeline.run.folder / "mlflow" / f"{step}.json")["run_id"]
+    parent = read_json(pipeline.run.folder / "mlflow.json")["run_id"]
+    assert client.get_run(run_id).data.tags["mlflow.parentRunId"] == parent
+    return str(run_id)
+
+
+def curve(client: MlflowClient, run_id: str, key: str = "loss") -> list[tuple[int, float]]:
+    return sorted((metric.step, metric.value) for metric in client.get_metric_history(run_id, key))
+
+
+def test_an_approved_student_becomes_the_challenger_with_its_lineage(pipeline: Pipeline, client: MlflowClient) -> None:
+    made = pipeline.register()
+    version = client.get_model_version_by_alias(made.name, "challenger")
+    assert str(version.version) == made.version == "1"
+    digest = pipeline.model(b"student", HISTORY)
+    assert version.tags["understudy.digest"] == digest
+    assert version.tags["understudy.teacher"] == pipeline.model(b"teacher", HISTORY)
+    assert version.tags["understudy.run"] == pipeline.run.id
+    assert version.tags["verdict"] == "approved"
+    assert version.tags["student.accuracy"] == "0.975"
+    assert version.run_id == made.parent_run_id
+    assert "accuracy is 0.010 below" in version.description
+    assert "| accuracy | 0.975 [0.96, 0.99] |" in version.description
+    assert is_registered(pipeline.uri, made, digest)
+    assert not is_registered(pipeline.uri, made, "another digest")
+    assert champion(pipeline.uri, made.name) is None
+
+
+def test_the_parent_run_holds_recipe_evidence_and_verdict(pipeline: Pipeline, client: MlflowClient) -> None:
+    made = pipeline.register()
+    parent = client.get_run(made.parent_run_id)
+    assert parent.info.status == "FINISHED"
+    assert parent.data.params["student.distill.temperature"] == "4.0"
+    assert parent.data.metrics["teacher.accuracy"] == 0.975
+    assert parent.data.tags["verdict"] == "approved"
+    artifacts = {artifact.path for artifact in client.list_artifacts(made.parent_run_id)}
+    assert artifacts == {"measures.json", "verdict.json", "report.html", "plots"}
+
+
+@pytest.mark.parametrize("step", ["teacher", "distill", "control"])
+def test_curves_equal_the_history(pipeline: Pipeline, client: MlflowClient, step: str) -> None:
+    pipeline.register()
+    run_id = nested(client, pipeline, step)
+    for key in ("loss", "learning_rate", "grad_norm"):
+        assert curve(client, run_id, key) == [(point["step"], point[key]) for point in HISTORY]
+    assert client.get_run(run_id).info.status == "FINISHED"
+    assert client.get_run(run_id).data.metrics["accuracy"] == 0.975
+
+
+def test_a_rejected_student_leaves_its_evidence_and_no_alias_moves(pipeline: Pipeline, client: MlflowClient) -> None:
+    first = pipeline.register()
+    client.set_registered_model_alias(first.name, "champion", first.version)
+    second = pipeline.register(run=pipeline.new_run(), approved=False, weights=b"weak student")
+    assert second.version is None
+    run = client.get_run(second.parent_run_id)
+    assert run.data.tags["verdict"] == "rejected"
+    assert "report.html" in {artifact.path for artifact in client.list_artifacts(run.info.run_id)}
+    assert aliases(pipeline.uri, first.name) == {"challenger": "1", "champion": "1"}
+    assert len(client.search_model_versions(f"name = '{first.name}'")) == 1
+    assert is_registered(pipeline.uri, second, "whatever")
+
+
+def test_registering_again_after_a_crash_makes_nothing_twice(
+    pipeline: Pipeline, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object, **__: object) -> None:
+        raise RuntimeError("crash")
+
+    for place in ("create_registered_model", "create_model_version", "set_registered_model_alias"):
+        with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="crash"):
+            patch.setattr(MlflowClient, place, crash)
+            pipeline.register()
+    made = pipeline.register()
+    again = pipeline.register()
+    assert again == made
+    assert len(client.search_model_versions(f"name = '{made.name}'")) == 1
+    experiment = client.get_run(made.parent_run_id).info.experiment_id
+    assert len(client.search_logged_models([experiment])) == 1
+    assert len(client.search_runs([experiment])) == 5
+    assert curve(client, nested(client, pipeline, "distill")) == [(p["step"], p["loss"]) for p in HISTORY]
+    assert len(client.get_metric_history(made.parent_run_id, "student.accuracy")) == 1
+
+
+def test_the_challenger_moves_to_the_next_approved_student(pipeline: Pipeline, client: MlflowClient) -> None:
+    pipeline.register()
+    made = pipeline.register(run=pipeline.new_run(), weights=b"better student")
+    assert aliases(pipeline.uri, made.name) == {"challenger": made.version}
+    assert made.version == "2"
+
+
+def test_registering_does_not_import_torch(pipeline: Pipeline) -> None:
+    pipeline.register()
+    code = (
+        "import sys, json; from pathlib import Path\n"
+        "from understudy.registry import pyfunc; from mlflow.models import Model\n"
+        f"pyfunc.write(Path({str(pipeline.run.folder)!r}) / 'version', "
+        f"Path({str(pipeline.store.objects.path(pipeline.model(b'student', HISTORY)))!r}), Model())\n"
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"})
+
+
+def test_the_champions_bytes_come_back_as_the_same_object(pipeline: Pipeline, client: MlflowClient) -> None:
+    made = pipeline.register()
+    client.set_registered_model_alias(made.name, "champion", made.version)
+    found = champion(pipeline.uri, made.name)
+    assert found is not None
+    assert found.digest == pipeline.model(b"student", HISTORY)
+    pipeline.store.objects.set_aside(found.digest)
+    folder = pipeline.store.folder / "work" / "fetched"
+    folder.mkdir()
+    manifest = fetch(pipeline.uri, found, folder)
+    assert pipeline.store.objects.publish(folder, manifest.kind, manifest.inputs, manifest.facts) == found.digest
+
+
+def test_a_changed_champion_is_refused(pipeline: Pipeline, client: MlflowClient) -> None:
+    made = pipeline.register()
+    client.set_registered_model_alias(made.name, "champion", made.version)
+    found = champion(pipeline.uri, made.name)
+    assert found is not None
+    source = client.get_model_version(made.name, made.version).source
+    logged = client.get_logged_model(source.removeprefix("models:/"))
+    path = logged.artifact_location.removeprefix("file://") + f"/artifacts/{found.digest}/model.safetensors"
+    with open(path, "r+b") as stream:
+        stream.write(b"X")
+    folder = pipeline.store.folder / "work" / "fetched"
+    folder.mkdir()
+    with pytest.raises(UnderstudyError, match=r"not those of its tag understudy\.digest"):
+        fetch(pipeline.uri, found, folder)
+
+
+def test_a_champion_of_somebody_elses_cannot_be_measured(pipeline: Pipeline, client: MlflowClient) -> None:
+    made = pipeline.register()
+    client.create_registered_model("theirs")
+    source = client.get_model_version(made.name, made.version).source
+    client.create_model_version("theirs", source)
+    client.set_registered_model_alias("theirs", "champion", "1")
+    with pytest.raises(UnderstudyError, match=r"understudy did not make it and cannot measure it"):
+        champion(pipeline.uri, "theirs")
+
+
+def test_the_answer_changes_when_the_champion_does(pipeline: Pipeline, client: MlflowClient) -> None:
+    made = pipeline.register()
+    assert champion(pipeline.uri, made.name) is None
+    client.set_registered_model_alias(made.name, "champion", made.version)
+    assert champion(pipeline.uri, made.name) is not None
+    client.delete_registered_model_alias(made.name, "champion")
+    assert champion(pipeline.uri, made.name) is None
+
+
+def test_an_untouched_database_is_not_asked_twice(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = pipeline.register()
+    champion(pipeline.uri, made.name)
+    with monkeypatch.context() as patch:
+        patch.setattr("understudy.registry.lookup.connect", lambda uri: pytest.fail("asked again"))
+        assert champion(pipeline.uri, made.name) is None
+
+
+def test_gc_learns_the_digests_of_students_and_teachers(pipeline: Pipeline) -> None:
+    pipeline.register()
+    wanted = {pipeline.model(b"student", HISTORY), pipeline.model(b"teacher", HISTORY)}
+    assert wanted <= registered_digests(pipeline.uri)
+
+
+def test_without_a_database_nothing_is_registered(tmp_path: object) -> None:
+    assert registered_digests(f"sqlite:///{tmp_path}/mlflow.db") == set()
+    assert champion(f"sqlite:///{tmp_path}/mlflow.db", "digits") is None
+    assert not os.path.exists(f"{tmp_path}/mlflow.db")
+
+
+def test_a_model_that_cannot_be_served_alone_is_refused(pipeline: Pipeline) -> None:
+    facts = {"kind": "factory", "factory": "understudy.models:build", "task": "image-classification"}
+    folder = pipeline.run.folder / "own"
+    folder.mkdir()
+    (folder / "understudy.json").write_text(json.dumps(facts))
+    with pytest.raises(UnderstudyError, match="imports understudy"):
+        registering.pyfunc.write(pipeline.run.folder / "version", folder, None)
