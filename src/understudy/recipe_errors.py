@@ -4,12 +4,13 @@ import difflib
 import json
 import re
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any, get_args
 
 from pydantic_core import ErrorDetails
 
 from understudy import recipe
-from understudy.recipe import Recipe, Section
+from understudy.recipe import SOURCES, Recipe, Section
 
 Place = tuple[str | int, ...]
 
@@ -80,7 +81,7 @@ def _reason(error: ErrorDetails, place: Place, section: type[Section] | None) ->
 def _member(context: dict[str, Any]) -> str:
     if "tag" in context:
         return _choice(context["expected_tags"], context["tag"])
-    return f"required, and not there; one of {_plain(context['expected_tags'])}"
+    return f"required, and not there; one of {', '.join(chain(*SOURCES.values()))}"
 
 
 def shown(value: Any) -> str:

@@ -111,9 +111,11 @@ def module_source(module: str) -> str:
     Raises:
         ModuleNotFoundError: there is none.
     """
-    top = util.find_spec(module.split(".")[0])
-    if top is None or top.origin is None:
+    spec = util.find_spec(module.split(".")[0])
+    if spec is None:
         raise ModuleNotFoundError(module)
-    origin = Path(top.origin)
-    files = sorted(origin.parent.rglob("*.py")) if origin.name == "__init__.py" else [origin]
-    return sha256(b"".join(file.read_bytes() for file in files))
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    found = [(path.relative_to(folder), path) for folder in folders for path in sorted(folder.rglob("*.py"))]
+    if not folders and spec.origin:
+        found = [(Path(module), Path(spec.origin))]
+    return sha256("".join(f"{name} {sha256(path.read_bytes())}\n" for name, path in found).encode())

@@ -16,10 +16,10 @@ def rules(verdict):
     return {rule["rule"]: rule for rule in verdict["rules"]}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def good(images, measured):
-    """A student that passes everything."""
-    arrays = images(2000, {"teacher": 0.97, "student": 0.968})
+    """A student that passes everything; to be copied before it is changed."""
+    arrays = images(600, {"teacher": 0.97, "student": 0.969})
     return measured(arrays, "image-classification"), arrays
 
 
@@ -127,6 +127,10 @@ def nan_at_5(array):
     return array
 
 
+def in_words(array):
+    return np.array(["right"] * len(array))
+
+
 FAULTS = {
     "no models": (remove("models"), {"measured", "size", "latency"}),
     "models that are no mapping": (put([1], "models"), {"measured", "size", "latency"}),
@@ -149,7 +153,7 @@ FAULTS = {
     "no weights": (without_array("weights.tokens"), {"measured", "quality-against-teacher"}),
     "NaN in the results": (with_array("student.correct", nan_at_5), {"measured", "quality-against-teacher"}),
     "unpaired": (with_array("teacher.correct", lambda array: array[1:]), {"measured", "quality-against-teacher"}),
-    "words": (with_array("student.correct", lambda array: array.astype(str).astype(object) + "x"), {"measured", "quality-against-teacher"}),
+    "words": (with_array("student.correct", in_words), {"measured", "quality-against-teacher"}),
     "a champion without results": (put({}, "models", "champion"), {"measured", "quality-against-champion"}),
     "a champion without measures": (
         lambda measures, arrays: arrays.update({"champion.correct": arrays["teacher.correct"]}),
@@ -188,55 +192,50 @@ def test_fewer_than_two_examples_are_too_few(images, measured, count):
 results = st.lists(st.booleans(), min_size=2, max_size=60).map(lambda values: np.array(values, dtype=float))
 
 
-def two_models(teacher, student, measured):
-    arrays = {"weights.tokens": np.ones(len(teacher)), "weights.bytes": np.zeros(len(teacher))}
+def quality_of(teacher, student, metric, margin):
+    """The rule of quality against the teacher. One test example for each item of the two lists."""
+    arrays = {"weights.tokens": np.ones(len(teacher))}
     for role, correct in (("teacher", teacher), ("student", student)):
         arrays |= {f"{role}.correct": correct, f"{role}.nll": 2.0 - correct}
-        arrays |= {
-            f"{role}.confidence_{part}": np.full((len(teacher), BINS), 0.1) for part in ("sum", "correct", "count")
-        }
-    return measured(arrays, "image-classification"), arrays
+        for part, values in (("sum", 0.4), ("correct", correct[:, None])):
+            arrays[f"{role}.confidence_{part}"] = np.broadcast_to(values, (len(teacher), BINS)) / BINS
+    return rules(decide({}, arrays, Gate(margin=margin), metric))["quality-against-teacher"]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=20)
 @given(results, st.floats(0, 0.5), st.sampled_from(["accuracy", "nll", "calibration_error"]))
-def test_identical_models_pass_whatever_the_margin(measured, correct, margin, metric):
-    verdict = decide(*two_models(correct, correct, measured), Gate(margin=margin), metric)
-    quality = rules(verdict)["quality-against-teacher"]
-    if metric == "calibration_error" or np.isfinite(quality["observed"]):
-        assert quality["interval"][0] <= 0 <= quality["interval"][1]
-        assert quality["passed"]
+def test_identical_models_pass_whatever_the_margin(correct, margin, metric):
+    quality = quality_of(correct, correct, metric, margin)
+    assert quality["interval"][0] <= 0 <= quality["interval"][1]
+    assert quality["passed"]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=20)
 @given(results, st.floats(0, 0.4), st.floats(0.01, 0.5))
-def test_a_student_shifted_down_beyond_the_margin_fails(measured, correct, margin, beyond):
-    verdict = decide(*two_models(correct, correct - margin - beyond, measured), Gate(margin=margin), "accuracy")
-    assert not rules(verdict)["quality-against-teacher"]["passed"]
+def test_a_student_shifted_down_beyond_the_margin_fails(correct, margin, beyond):
+    assert not quality_of(correct, correct - margin - beyond, "accuracy", margin)["passed"]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=20)
 @given(
     st.lists(st.tuples(st.booleans(), st.booleans()), min_size=2, max_size=60),
     st.floats(0, 0.9),
     st.floats(0, 0.09),
-    st.sampled_from(["accuracy", "nll"]),
+    st.sampled_from(["accuracy", "nll", "calibration_error"]),
 )
-def test_a_wider_margin_never_turns_a_pass_into_a_failure(measured, pairs, margin, wider, metric):
+def test_a_wider_margin_never_turns_a_pass_into_a_failure(pairs, margin, wider, metric):
     teacher, student = np.array(pairs, dtype=float).T
-    inputs = two_models(teacher, student, measured)
-    narrow, wide = (decide(*inputs, Gate(margin=one), metric)["approved"] for one in (margin, margin + wider))
+    narrow, wide = (quality_of(teacher, student, metric, one)["passed"] for one in (margin, margin + wider))
     assert wide or not narrow
 
 
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=5)
 @given(st.randoms(use_true_random=False))
-def test_the_order_of_examples_does_not_change_what_was_observed(images, measured, random):
+def test_the_order_of_examples_does_not_change_what_was_observed(images, random):
     arrays = images(40, {"teacher": 0.9, "student": 0.8})
     order = random.sample(range(40), 40)
-    verdicts = [
-        decide(measured(one, "image-classification"), one, Gate(), "accuracy")
+    first, second = (
+        rules(decide({}, one, Gate(), "accuracy"))["quality-against-teacher"]["observed"]
         for one in (arrays, {name: array[order] for name, array in arrays.items()})
-    ]
-    first, second = (rules(verdict)["quality-against-teacher"]["observed"] for verdict in verdicts)
+    )
     assert first == pytest.approx(second, abs=1e-12)

@@ -61,7 +61,7 @@ def test_paired_differences_of_calibration_error_agree_with_scipy(images):
         difference,
         vectorized=False,
         method="percentile",
-        n_resamples=4000,
+        n_resamples=3000,
         rng=np.random.default_rng(1),
     ).confidence_interval
     seen = Bootstrap(arrays, ["student", "teacher"]).difference("calibration_error", "student", "teacher", 0.95)
@@ -70,10 +70,10 @@ def test_paired_differences_of_calibration_error_agree_with_scipy(images):
 
 
 def test_intervals_cover_the_true_difference_about_as_often_as_they_say():
-    """400 test sets of 250 examples whose true loss in accuracy is 3 points; intervals at 90 %."""
+    """200 test sets of 250 examples whose true loss in accuracy is 3 points; intervals at 90 %."""
     generator = np.random.default_rng(0)
     covered = 0
-    for seed in range(400):
+    for seed in range(200):
         teacher = generator.random(250) < 0.95
         student = np.where(generator.random(250) < 0.04, ~teacher, teacher)
         true = 0.04 * (1 - 2 * 0.95)
@@ -85,7 +85,7 @@ def test_intervals_cover_the_true_difference_about_as_often_as_they_say():
         bootstrap = Bootstrap(arrays, ["teacher", "student"], resamples=600, seed=seed)
         seen = bootstrap.difference("accuracy", "student", "teacher", 0.9)
         covered += seen.low <= true <= seen.high
-    assert 0.85 <= covered / 400 <= 0.94  # a percentile interval of few discordant pairs covers a little less
+    assert 0.83 <= covered / 200 <= 0.95  # a percentile interval of few discordant pairs covers a little less
 
 
 def test_a_paired_interval_is_narrower_than_an_unpaired_one(texts):

@@ -60,7 +60,17 @@ def measure(
     per_example, speed, flops = _run(modules, split, recipe, target, progress)
     roles = list(models)
     found = quality(per_example, roles, recipe.metrics)
-    groups = _groups(split, described)
+    described_models = {
+        role: {
+            "digest": digests[role],
+            "parameters": model_files.parameters(path),
+            "flops": flops[role],
+            "bytes": model_files.size(path),
+            **found[role],
+            "latency": speed[role],
+        }
+        for role, path in models.items()
+    }
     measures = {
         "task": recipe.task,
         "split": "test",
@@ -68,18 +78,8 @@ def measure(
         "gate_metric": recipe.gate_metric,
         "confidence": CONFIDENCE,
         "hardware": hardware(target),
-        "models": {
-            role: {
-                "digest": digests[role],
-                "parameters": model_files.parameters(models[role]),
-                "flops": flops[role],
-                "bytes": model_files.size(models[role]),
-                **found[role],
-                "latency": speed[role],
-            }
-            for role in roles
-        },
-        "slices": slices(per_example, roles, recipe.gate_metric, groups),
+        "models": described_models,
+        "slices": slices(per_example, roles, recipe.gate_metric, _groups(split, described)),
     }
     (folder / "measures.json").write_text(json.dumps(measures, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     np.savez_compressed(folder / "per_example.npz", allow_pickle=False, **per_example)
@@ -90,17 +90,17 @@ def hardware(device: torch.device) -> dict[str, Any]:
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "cpu": _processor(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }
 
 
 def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
+    described = Path("/proc/cpuinfo")
+    lines = described.read_text(encoding="utf-8").splitlines() if described.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
 
 
 def _test_split(examples: Path, described: Mapping[str, Any]) -> Images | Documents:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from understudy.evaluate.metrics import METRICS, Metric, Unmeasured
 from understudy.evaluate.plots import COLOURS, SLICES, draw
@@ -66,8 +66,7 @@ def write(
     (folder / "plots").mkdir(exist_ok=True)
     for name, content in plots.items():
         (folder / "plots" / f"{name}.png").write_bytes(content)
-    page = _environment().get_template("report.html.j2")
-    text = page.render(
+    text = _template().render(
         recipe=recipe,
         recipe_yaml=yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True),
         measures=measures,
@@ -83,7 +82,7 @@ def write(
     (folder / "report.html").write_text(text, encoding="utf-8")
 
 
-def _environment() -> Environment:
+def _template() -> Template:
     environment = Environment(
         autoescape=True,
         loader=FileSystemLoader(Path(__file__).parent),
@@ -93,7 +92,7 @@ def _environment() -> Environment:
     )
     environment.globals.update(metrics=METRICS, rules=RULES, colours=COLOURS, plotted_slices=SLICES)
     environment.filters.update(si=si, threshold=_threshold, observed=_observed)
-    return environment
+    return environment.get_template("report.html.j2")
 
 
 def si(value: float | None, unit: str) -> str:

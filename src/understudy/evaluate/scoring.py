@@ -131,4 +131,6 @@ def predictions(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor
     nll = normaliser - logits.gather(-1, targets[..., None])[..., 0]
     highest, predicted = logits.max(dim=-1)
     confidence = (highest - normaliser).exp()
-    return nll, torch.where(confidence.isnan(), confidence, (predicted == targets).float()), confidence
+    correct = (predicted == targets).float()
+    unknown = confidence.isnan()
+    return nll.masked_fill(unknown, torch.nan), correct.masked_fill(unknown, torch.nan), confidence

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from understudy.errors import FAILED, STOPPED, Stopped, UnderstudyError
+from understudy.errors import FAILED, STOPPED, Stopped, UnderstudyError, disk_errors
 from understudy.recipe import Recipe
 from understudy.revision import revision
 from understudy.store import Lease, Run, StepState, Store
@@ -151,7 +151,8 @@ def _make(step: Step, store: Store, run: Run, recipe: Recipe, parts: Mapping[str
     started = time.time()
     work = Work(step.name, store, run, recipe, parts["inputs"], parts["world"], lease, lease.staging())
     try:
-        step.work(work)
+        with disk_errors(store.folder):
+            step.work(work)
     except BaseException:
         lease.release_if_held()
         raise

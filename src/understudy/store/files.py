@@ -73,7 +73,7 @@ class Fingerprints:
     def file(self, path: Path) -> str:
         """The file's SHA-256."""
         known = read_json(self._entry(path))
-        return str(known[-1]) if known and known[:-1] == _identity(path) else self.read(path)
+        return str(known[-1]) if isinstance(known, list) and known[:-1] == _identity(path) else self.read(path)
 
     def read(self, path: Path) -> str:
         """The file's SHA-256, all bytes read now; what was remembered of it is replaced."""

@@ -1,0 +1,38 @@
+import pytest
+import torch
+from torch import nn
+
+from understudy.evaluate import latency as timing
+from understudy.evaluate.latency import WARM_UP, latency
+
+
+class Noted(nn.Module):
+    def __init__(self, name, calls):
+        super().__init__()
+        self.name, self.calls = name, calls
+
+    def forward(self, inputs):
+        self.calls.append(self.name)
+        return inputs
+
+
+def test_models_are_timed_in_turn_and_each_is_the_first_as_often():
+    calls, ticks = [], []
+    latency({name: Noted(name, calls) for name in "abc"}, torch.zeros(2), 3, lambda: ticks.append(1))
+    measured = calls[3 * WARM_UP :]
+    assert measured == [*"abc", *"bca", *"cab"]
+    assert len(ticks) == WARM_UP + 3
+
+
+def test_the_summary_is_in_milliseconds_and_inputs_a_second(monkeypatch):
+    taken = iter([9.0] * WARM_UP + [0.001, 0.004, 0.002])
+    monkeypatch.setattr(timing, "_seconds", lambda module, inputs: next(taken))
+    assert latency({"student": nn.Identity()}, torch.zeros(8, 1), 3, lambda: None) == {
+        "student": {
+            "batch_size": 8,
+            "median_ms": pytest.approx(2),
+            "min_ms": pytest.approx(1),
+            "p95_ms": pytest.approx(3.8),
+            "throughput_per_s": pytest.approx(4000),
+        }
+    }

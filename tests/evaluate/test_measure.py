@@ -1,0 +1,173 @@
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from understudy import models
+from understudy.errors import InputError
+from understudy.evaluate.gate import decide
+from understudy.evaluate.measure import measure
+from understudy.recipe import Recipe
+
+FACTORIES = """
+import torch
+from torch import nn
+
+def linear(num_labels, image_size, num_channels):
+    return nn.Sequential(nn.Flatten(), nn.Linear(num_channels * image_size**2, num_labels))
+
+def broken(num_labels, image_size, num_channels):
+    model = linear(num_labels, image_size, num_channels)
+    model.register_forward_hook(lambda module, inputs, logits: torch.where(inputs[0].sum() > 0, logits, torch.nan))
+    return model
+"""
+LABELS = ["cat", "dog", "hen"]
+SHAPE = {"image": {"size": 4, "channels": 1}, "mean": [0.5], "std": [0.2]}
+IMAGES = {"task": "image-classification", "labels": LABELS, **SHAPE}
+TEXT = {"task": "causal-lm", "labels": None, "vocab_size": 9, "eos_id": 0, "sequence_length": 6}
+
+
+def recipe_for(task, **sections):
+    source = {"type": "digits"} if task == "image-classification" else {"type": "python-docs"}
+    model = {"factory": "made_here:linear"}
+    train = {"steps": 1}
+    return Recipe.model_validate(
+        {
+            "name": "here",
+            "task": task,
+            "data": {"source": source},
+            "teacher": {"model": model, "train": train},
+            "student": {"model": model, "train": train},
+            "evaluate": {"batch_size": 7, "latency": {"repeats": 3}},
+            **sections,
+        }
+    )
+
+
+def save_model(folder, spec, examples, seed):
+    folder.mkdir()
+    description = models.describe({"kwargs": {}, **spec}, examples, "teacher.model")
+    torch.manual_seed(seed)
+    models.save(folder, models.build(description).state_dict(), description)
+    return folder
+
+
+@pytest.fixture
+def image_examples(tmp_path, monkeypatch):
+    (tmp_path / "made_here.py").write_text(FACTORIES)
+    monkeypatch.syspath_prepend(tmp_path)
+    folder = tmp_path / "examples"
+    folder.mkdir()
+    generator = np.random.default_rng(0)
+    (folder / "examples.json").write_text(json.dumps(IMAGES))
+    np.save(folder / "test.images.npy", generator.integers(0, 255, (30, 1, 4, 4), dtype=np.uint8))
+    np.save(folder / "test.labels.npy", np.arange(30) % 3)
+    return folder
+
+
+@pytest.fixture
+def text_examples(tmp_path):
+    folder = tmp_path / "examples"
+    folder.mkdir()
+    generator = np.random.default_rng(0)
+    texts = [[*generator.integers(1, 9, length), 0] for length in (0, 3, 6, 11, 25, 8, 2, 17)]
+    (folder / "examples.json").write_text(json.dumps(TEXT))
+    np.save(folder / "test.tokens.npy", np.concatenate(texts).astype(np.uint16))
+    np.save(folder / "test.offsets.npy", np.cumsum([0, *map(len, texts)]))
+    np.save(folder / "test.bytes.npy", np.array([4 * (len(text) - 1) for text in texts]))
+    return folder
+
+
+def run(tmp_path, folders, examples, recipe):
+    out = tmp_path / "measures"
+    out.mkdir()
+    seen = []
+    digests = {role: role[0] * 64 for role in folders}
+    measure(folders, digests, examples, recipe, out, "cpu", lambda done, total, unit: seen.append((done, total, unit)))
+    assert seen[-1] == (len(seen), len(seen), "batches")
+    return json.loads((out / "measures.json").read_text()), dict(np.load(out / "per_example.npz"))
+
+
+def test_images_are_measured_as_by_hand(tmp_path, image_examples):
+    folders = {
+        role: save_model(tmp_path / role, {"factory": "made_here:linear"}, IMAGES, seed)
+        for seed, role in enumerate(("teacher", "student"))
+    }
+    measures, arrays = run(tmp_path, folders, image_examples, recipe_for("image-classification"))
+    images, labels = (torch.from_numpy(np.load(image_examples / f"test.{part}.npy")) for part in ("images", "labels"))
+    logits = models.load(folders["student"], torch.device("cpu"))(images).detach()
+    student = measures["models"]["student"]
+    assert student["metrics"]["nll"] == pytest.approx(nn.functional.cross_entropy(logits, labels).item(), rel=1e-5)
+    assert student["metrics"]["accuracy"] == pytest.approx((logits.argmax(dim=1) == labels).double().mean().item())
+    assert student["intervals"]["nll"][0] < student["metrics"]["nll"] < student["intervals"]["nll"][1]
+    assert (student["parameters"], student["digest"]) == (17 * 3, "s" * 64)
+    assert student["bytes"] == (folders["student"] / "model.safetensors").stat().st_size
+    assert student["flops"] == 2 * 16 * 3
+    assert student["latency"]["batch_size"] == 1
+    assert arrays["student.nll"].sum() == pytest.approx(30 * student["metrics"]["nll"])
+    assert [(one["slice"], one["examples"]) for one in measures["slices"]] == [(label, 10) for label in LABELS]
+    mean = sum(one["student"] for one in measures["slices"]) / 3
+    assert mean == pytest.approx(student["metrics"]["accuracy"])
+    assert measures["hardware"]["torch"] == torch.__version__
+
+
+def test_text_is_measured_as_by_hand(tmp_path, text_examples):
+    spec = {"factory": "torch.nn:Embedding", "kwargs": {"num_embeddings": 9, "embedding_dim": 9}}
+    folders = {role: save_model(tmp_path / role, spec, TEXT, seed) for seed, role in enumerate(("teacher", "student"))}
+    measures, arrays = run(tmp_path, folders, text_examples, recipe_for("causal-lm"))
+    tokens = torch.from_numpy(np.load(text_examples / "test.tokens.npy").astype(np.int64))
+    logits = models.load(folders["student"], torch.device("cpu"))(torch.cat([torch.zeros(1).long(), tokens[:-1]]))
+    total = nn.functional.cross_entropy(logits, tokens, reduction="sum").item()
+    metrics = measures["models"]["student"]["metrics"]
+    assert list(metrics) == ["bits_per_byte", "perplexity", "nll", "accuracy", "calibration_error"]
+    assert metrics["nll"] == pytest.approx(total / len(tokens), rel=1e-5)
+    assert metrics["perplexity"] == pytest.approx(math.exp(total / len(tokens)), rel=1e-5)
+    assert metrics["bits_per_byte"] == pytest.approx(total / math.log(2) / arrays["weights.bytes"].sum(), rel=1e-5)
+    assert measures["slices"][0]["slice"] == "shortest quarter: 0 to 8 bytes"
+    assert sum(one["examples"] for one in measures["slices"]) == measures["examples"] == 8
+
+
+def test_a_model_that_gives_nan_is_not_measured_and_fails_the_gate(tmp_path, image_examples):
+    np.save(image_examples / "test.images.npy", np.zeros((30, 1, 4, 4), dtype=np.uint8))
+    folders = {
+        role: save_model(tmp_path / role, {"factory": f"made_here:{factory}"}, IMAGES, 0)
+        for role, factory in (("teacher", "linear"), ("student", "broken"))
+    }
+    recipe = recipe_for("image-classification")
+    measures, arrays = run(tmp_path, folders, image_examples, recipe)
+    assert measures["models"]["student"]["metrics"] == dict.fromkeys(recipe.metrics)
+    assert measures["models"]["student"]["intervals"] == dict.fromkeys(recipe.metrics)
+    assert measures["models"]["student"]["calibration"] == []
+    assert measures["models"]["teacher"]["metrics"]["accuracy"] is not None
+    assert {one["student"] for one in measures["slices"]} == {None}
+    assert not decide(measures, arrays, recipe.gate, recipe.gate_metric)["approved"]
+
+
+def test_measuring_again_gives_the_same_numbers(tmp_path, text_examples):
+    spec = {"factory": "torch.nn:Embedding", "kwargs": {"num_embeddings": 9, "embedding_dim": 9}}
+    folders = {"student": save_model(tmp_path / "student", spec, TEXT, 0)}
+    recipe = recipe_for("causal-lm")
+    places = [tmp_path / "first", tmp_path / "second"]
+    for place in places:
+        place.mkdir()
+    first, second = (run(place, folders, text_examples, recipe) for place in places)
+    assert first[1].keys() == second[1].keys()
+    assert all(np.array_equal(first[1][name], second[1][name]) for name in first[1])
+    assert first[0]["models"]["student"]["intervals"] == second[0]["models"]["student"]["intervals"]
+
+
+def test_an_empty_test_split_is_refused_by_the_recipes_path(tmp_path, image_examples):
+    np.save(image_examples / "test.images.npy", np.zeros((0, 1, 4, 4), dtype=np.uint8))
+    np.save(image_examples / "test.labels.npy", np.zeros(0, dtype=np.int64))
+    with pytest.raises(InputError, match=r"data\.test: the test split is empty"):
+        run(tmp_path, {}, image_examples, recipe_for("image-classification"))
+
+
+def test_only_the_recipes_metrics_are_measured(tmp_path, image_examples):
+    folders = {"student": save_model(tmp_path / "student", {"factory": "made_here:linear"}, IMAGES, 0)}
+    recipe = recipe_for("image-classification", evaluate={"metrics": ["nll"], "latency": {"repeats": 1}})
+    measures, _ = run(tmp_path, folders, image_examples, recipe)
+    assert list(measures["models"]["student"]["metrics"]) == ["accuracy", "nll"], "the gate's metric comes along"

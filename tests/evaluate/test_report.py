@@ -1,0 +1,166 @@
+import base64
+import html.parser
+import io
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from understudy.evaluate.gate import decide
+from understudy.evaluate.plots import SLICES, smoothed
+from understudy.evaluate.report import si, write
+from understudy.recipe import Gate
+
+EVIL = "<script>alert('1')</script> & \"$x$\" {{ 7 * 7 }}"
+HISTORY = [{"step": step, "loss": 2.0 / step, "learning_rate": 1e-3, "grad_norm": 1.0} for step in range(1, 60)]
+HISTORIES = {"teacher": HISTORY, "student": HISTORY, "control": HISTORY}
+
+
+def written(folder, arrays, measures, histories=HISTORIES, name="digits"):
+    folder.mkdir(exist_ok=True)
+    verdict = decide(measures, arrays, Gate(), measures["gate_metric"])
+    recipe = {"name": name, "task": measures["task"], "seed": 0, "data": {"source": {"path": EVIL}}}
+    lineage = {"records": "a" * 64, EVIL: EVIL}
+    write(folder, recipe, measures, verdict, histories, lineage, arrays)
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+class Tags(html.parser.HTMLParser):
+    VOID = frozenset({"meta", "img", "br", "link", "input"})
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen, self.attributes = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.seen.append(tag)
+        self.attributes += attributes
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def parsed(page):
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    return tags
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory, images, measured):
+    folder = tmp_path_factory.mktemp("report")
+    arrays = images(300, {"teacher": 0.98, "student": 0.97, "control": 0.93, "champion": 0.95})
+    return folder, written(folder, arrays, measured(arrays, "image-classification"))
+
+
+def test_the_page_needs_nothing_else(page):
+    tags = parsed(page[1])
+    sources = [value for name, value in tags.attributes if name in ("src", "href")]
+    assert sources
+    assert all(source.startswith("data:image/png;base64,") for source in sources)
+    assert "script" not in tags.seen
+    assert "link" not in tags.seen
+
+
+def test_the_plots_are_saved_and_embedded(page):
+    folder, text = page
+    names = {path.stem for path in (folder / "plots").iterdir()}
+    assert names == {"differences", "quality", "training", "calibration", "slices"}
+    for name in names:
+        content = (folder / "plots" / f"{name}.png").read_bytes()
+        assert base64.b64encode(content).decode() in text
+        assert Image.open(io.BytesIO(content)).width == 1728
+
+
+def test_the_page_says_what_was_decided_and_why(page):
+    text = page[1]
+    for expected in (
+        "Quality against the teacher",
+        "Quality against the champion",
+        "✓ passed",
+        "student − control",
+        "The smallest true loss",
+        "a" * 64,
+        "AMD EPYC",
+        "730 images/s",
+        "790 kB",
+    ):
+        assert expected in text
+    assert re.search(r"<title>digits: (approved|rejected)</title>", text)
+
+
+def test_the_same_evidence_gives_the_same_bytes(tmp_path, texts, measured):
+    arrays = texts(60, {"teacher": 2.3, "student": 2.4})
+    measures = measured(arrays, "causal-lm")
+    first, second = (written(tmp_path / name, arrays, measures) for name in ("a", "b"))
+    assert first == second
+
+
+def test_names_cannot_become_markup(tmp_path, images, measured):
+    labels = [EVIL, *(f"{EVIL} {number}" for number in range(SLICES + 3))]
+    arrays = images(200, {"teacher": 0.98, "student": 0.97})
+    measures = measured(arrays, "image-classification", labels)
+    measures["hardware"]["cpu"] = EVIL
+    text = written(tmp_path, arrays, measures, name=EVIL)
+    assert "<script" not in text
+    assert text.count("&lt;script&gt;") > len(labels)
+    assert "{{ 7 * 7 }}" in text
+    parsed(text)
+
+
+def test_what_was_not_measured_is_said_and_not_drawn(tmp_path, images, measured):
+    arrays = images(50, {"teacher": 0.98, "student": 0.97})
+    for name in [name for name in arrays if name.startswith("student.")]:
+        arrays[name][0] = np.nan
+    text = written(tmp_path, arrays, measured(arrays, "image-classification"), histories={})
+    assert "<title>digits: rejected</title>" in text
+    assert "not measured" in text
+    assert "the student&#39;s accuracy was not measured" in text
+    assert {path.stem for path in (tmp_path / "plots").iterdir()} == {"quality", "calibration", "slices"}
+
+
+def test_nothing_measured_at_all_is_a_report_too(tmp_path, images, measured):
+    arrays = images(50, {"teacher": 0.98, "student": 0.97})
+    for name in [name for name in arrays if not name.startswith("weights.")]:
+        arrays[name][0] = np.nan
+    measures = measured(arrays, "image-classification")
+    measures["slices"] = []
+    parsed(written(tmp_path, arrays, measures, histories={"teacher": []}))
+    assert list((tmp_path / "plots").iterdir()) == []
+
+
+def test_a_margin_of_zero_and_equal_models_can_be_drawn(tmp_path, images, measured):
+    arrays = images(30, {"teacher": 0.9})
+    arrays |= {name.replace("teacher", "student"): array for name, array in arrays.items()}
+    measures = measured(arrays, "image-classification")
+    verdict = decide(measures, arrays, Gate(margin=0), "accuracy")
+    assert verdict["approved"]
+    recipe = {"name": "digits", "task": "image-classification", "seed": 0}
+    write(tmp_path, recipe, measures, verdict, {}, {}, arrays)
+    assert "the student may step in" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_smoothing_keeps_a_line_and_damps_noise():
+    line = np.linspace(3, 1, 200)
+    np.testing.assert_allclose(smoothed(line)[5:-5], line[5:-5])
+    noise = np.random.default_rng(0).normal(0, 1, 400)
+    assert smoothed(noise).std() < 0.4
+    np.testing.assert_array_equal(smoothed(np.array([1.0, 5.0])), [1, 5])
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [
+        (1_234_567, "B", "1.23 MB"),
+        (999, "B", "999 B"),
+        (730.4, "", "730"),
+        (4.2e9, "FLOP", "4.2 GFLOP"),
+        (None, "B", "not measured"),
+    ],
+)
+def test_sizes_are_shown_with_a_prefix(value, unit, shown):
+    assert si(value, unit) == shown

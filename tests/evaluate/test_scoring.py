@@ -1,0 +1,117 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from understudy.evaluate.scoring import Documents, Images, Scores, predictions, score
+
+CPU, EOS, VOCABULARY = torch.device("cpu"), 0, 7
+documents = st.lists(st.lists(st.integers(1, VOCABULARY - 1), max_size=20), min_size=1, max_size=8)
+
+
+def write_documents(folder, texts):
+    folder.mkdir(parents=True, exist_ok=True)
+    tokens = [[*text, EOS] for text in texts]
+    np.save(folder / "test.tokens.npy", np.concatenate(tokens).astype(np.uint16))
+    np.save(folder / "test.offsets.npy", np.cumsum([0, *map(len, tokens)]))
+    np.save(folder / "test.bytes.npy", np.array([3 * len(text) for text in texts]))
+
+
+class Sighted(nn.Module):
+    """Predicts from all tokens that it was given so far: which it was given can be read off its logits."""
+
+    def forward(self, inputs):
+        seen = nn.functional.one_hot(inputs, VOCABULARY).double().cumsum(dim=1)
+        return torch.sin(seen @ torch.arange(VOCABULARY**2).reshape(VOCABULARY, VOCABULARY).double())
+
+
+def scored(module, split, size):
+    scores = Scores(len(split.tokens))
+    for batch in split.batches(size):
+        score(module, batch, CPU, scores)
+    return scores
+
+
+@settings(deadline=None, max_examples=40)
+@given(documents, st.integers(2, 9), st.integers(1, 5))
+def test_a_bigram_scores_documents_as_token_by_token(tmp_path_factory, texts, length, size):
+    folder = tmp_path_factory.mktemp("documents")
+    write_documents(folder, texts)
+    torch.manual_seed(0)
+    bigram = nn.Embedding(VOCABULARY, VOCABULARY)
+    log_probabilities = bigram.weight.log_softmax(dim=-1).detach().numpy()
+    split = Documents(folder, length, EOS)
+    with torch.inference_mode():
+        scores = scored(bigram, split, size)
+    for number, text in enumerate(texts):
+        steps = list(zip([EOS, *text], [*text, EOS], strict=True))
+        assert split.tokens[number] == len(steps)
+        assert scores.nll[number] == pytest.approx(-sum(log_probabilities[a, b] for a, b in steps), rel=1e-5)
+        assert scores.correct[number] == sum(log_probabilities[a].argmax() == b for a, b in steps)
+        assert scores.confidence["count"][number].sum() == len(steps)
+    confidence = sum(np.exp(log_probabilities[a].max()) for text in texts for a in [EOS, *text])
+    assert scores.confidence["sum"].sum() == pytest.approx(confidence, rel=1e-5)
+    assert split.batch_count(size) == len(list(split.batches(size)))
+
+
+@settings(deadline=None, max_examples=20)
+@given(documents, st.integers(2, 9), st.integers(1, 5))
+def test_a_model_sees_its_window_and_nothing_else(tmp_path_factory, texts, length, size):
+    folder = tmp_path_factory.mktemp("documents")
+    write_documents(folder, texts)
+    scores = scored(Sighted(), Documents(folder, length, EOS), size)
+    for number, text in enumerate(texts):
+        inputs, targets = [EOS, *text], [*text, EOS]
+        expected = 0.0
+        for start in range(0, len(inputs), length):
+            logits = Sighted()(torch.tensor([inputs[start : start + length]])).float()[0]
+            window = torch.tensor(targets[start : start + length])
+            expected += nn.functional.cross_entropy(logits, window, reduction="sum").item()
+        assert scores.nll[number] == pytest.approx(expected, rel=1e-5)
+
+
+def test_predictions_agree_with_torch():
+    torch.manual_seed(0)
+    logits, targets = torch.randn(5, 3, 11), torch.randint(11, (5, 3))
+    nll, correct, confidence = predictions(logits, targets)
+    torch.testing.assert_close(nll, nn.functional.cross_entropy(logits.mT, targets, reduction="none"))
+    torch.testing.assert_close(confidence, logits.softmax(dim=-1).amax(dim=-1))
+    assert torch.equal(correct.bool(), logits.argmax(dim=-1) == targets)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_logits_that_are_no_numbers_are_no_prediction(bad):
+    logits = torch.zeros(3, 4)
+    logits[1, 2] = bad
+    for values in predictions(logits, torch.tensor([0, 0, 0])):
+        assert values.isnan().tolist() == [False, True, False]
+
+
+def test_a_class_that_is_ruled_out_is_still_a_prediction():
+    nll, correct, confidence = predictions(torch.tensor([[0.0, -torch.inf]]), torch.tensor([0]))
+    assert (nll.item(), correct.item(), confidence.item()) == (0, 1, 1)
+
+
+def test_no_prediction_leaves_its_example_unmeasured_and_no_other():
+    scores = Scores(2)
+    scores.add(np.array([0, 1, 1]), *(np.array([1.0, np.nan, 1.0]) for _ in range(3)))
+    assert np.isfinite(scores.nll).tolist() == [True, False]
+    assert np.isfinite(scores.confidence["sum"]).all(axis=1).tolist() == [True, False]
+
+
+def test_images_come_once_each_and_again_when_timing_needs_more(tmp_path):
+    np.save(tmp_path / "test.images.npy", np.arange(5 * 4, dtype=np.uint8).reshape(5, 1, 2, 2))
+    np.save(tmp_path / "test.labels.npy", np.arange(5))
+    split = Images(tmp_path)
+    batches = list(split.batches(2))
+    assert [len(batch.inputs) for batch in batches] == [2, 2, 1]
+    assert split.batch_count(2) == 3
+    assert np.concatenate([batch.targets for batch in batches]).tolist() == list(range(5))
+    assert split.sample(7)[:, 0, 0, 0].tolist() == [0, 4, 8, 12, 16, 0, 4]
+
+
+def test_documents_give_full_windows_for_timing_however_short_they_are(tmp_path):
+    write_documents(tmp_path, [[1], [2, 3]])
+    assert Documents(tmp_path, 4, EOS).sample(2).tolist() == [[1, 0, 2, 3], [0, 1, 0, 2]]

@@ -1,0 +1,208 @@
+"""A registered version where nothing but mlflow and its own requirements is installed, and no network."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import RECIPE, Pipeline
+
+from understudy.errors import InputError
+from understudy.registry.pyfunc import user_code
+from understudy.registry.server import connect, database
+
+NET = """
+import json
+import torch
+from layers.head import head
+
+
+def net(width: int, num_labels: int) -> torch.nn.Module:
+    torch.manual_seed(3)
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, width), head(width, num_labels))
+"""
+HEAD = "import torch\n\n\ndef head(width, labels):\n    return torch.nn.Linear(width, labels)\n"
+
+ELSEWHERE = """
+import importlib.util, json, sys
+import mlflow, numpy as np, pandas as pd
+
+assert importlib.util.find_spec("understudy") is None
+mlflow.set_tracking_uri(sys.argv[1])
+images = np.load(sys.argv[2])
+found = {}
+for name in ("vit", "factory"):
+    found[name] = mlflow.pyfunc.load_model(f"models:/{name}@challenger").predict(images).to_dict("list")
+model = mlflow.pyfunc.load_model("models:/lm@challenger")
+texts = pd.DataFrame({"text": ["Return the value of the value.", "of"]})
+found["lm"] = model.predict(texts, params={"max_new_tokens": 5}).to_dict("list")
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's module and a package that it imports."""
+    folder = tmp_path / "modules"
+    (folder / "layers").mkdir(parents=True)
+    (folder / "ownnet.py").write_text(NET)
+    (folder / "layers" / "__init__.py").touch()
+    (folder / "layers" / "head.py").write_text(HEAD)
+    monkeypatch.syspath_prepend(str(folder))
+    return folder
+
+
+def test_a_factorys_code_is_all_that_it_imports(modules: Path) -> None:
+    code, libraries = user_code("ownnet:net")
+    assert sorted(code) == [modules / "layers", modules / "ownnet.py"]
+    assert libraries == {"torch"}
+    assert user_code("torch.nn:Linear") == ([], {"torch"})
+    with pytest.raises(InputError, match="there is no module nowhere"):
+        user_code("nowhere.at:all")
+
+
+def describe_images() -> dict[str, Any]:
+    return {
+        "task": "image-classification",
+        "labels": ["ant", "bee", "cat"],
+        "image": {"size": 8, "channels": 1},
+        "mean": [0.3],
+        "std": [0.2],
+    }
+
+
+def save(folder: Path, spec: dict[str, Any], examples: dict[str, Any], tokenizer: Path | None = None) -> Path:
+    from understudy import models
+
+    folder.mkdir()
+    description = models.describe(spec, examples, "student.model")
+    net = models.build(description)
+    state = {name: value for name, value in net.state_dict().items() if name not in models.repeated_weights(net)}
+    models.save(folder, state, description, tokenizer)
+    return folder
+
+
+def trained_tokenizer(path: Path) -> Path:
+    from tokenizers import ByteLevelBPETokenizer
+
+    tokenizer = ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator(["Return the value of the value."] * 3, vocab_size=280, special_tokens=["<eos>"])
+    tokenizer.save(str(path))
+    return path
+
+
+def make_models(folder: Path) -> dict[str, Path]:
+    small = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    vit = {"type": "vit", "config": {**small, "patch_size": 4}}
+    factory = {"factory": "ownnet:net", "kwargs": {"width": 12}}
+    lm = {"type": "llama", "config": {**small, "max_position_embeddings": 16}}
+    text = {"task": "causal-lm", "vocab_size": 280, "eos_id": 0, "sequence_length": 8}
+    return {
+        "vit": save(folder / "vit", vit, describe_images()),
+        "factory": save(folder / "factory", factory, describe_images()),
+        "lm": save(folder / "lm", lm, text, trained_tokenizer(folder / "tokenizer.json")),
+    }
+
+
+def probabilities(model: Path, images: Any) -> Any:
+    import torch
+
+    from understudy import models
+
+    with torch.inference_mode():
+        logits = models.load(model, torch.device("cpu"))(torch.from_numpy(images))
+    return logits.double().softmax(dim=-1).numpy()
+
+
+def text_answers(model: Path) -> dict[str, list[Any]]:
+    """The same, from the definition: every token predicted from its window, one after the other."""
+    import torch
+    from tokenizers import Tokenizer
+
+    from understudy import models
+
+    net, tokenizer = models.load(model, torch.device("cpu")), Tokenizer.from_file(str(model / "tokenizer.json"))
+    found: dict[str, list[Any]] = {"completion": [], "bits_per_byte": []}
+    for text in ("Return the value of the value.", "of"):
+        tokens = [0, *tokenizer.encode(text).ids, 0]
+        bits = 0.0
+        for place in range(1, len(tokens)):
+            window = tokens[(place - 1) // 8 * 8 : place]
+            with torch.inference_mode():
+                bits -= float(net(torch.tensor([window]))[0, -1].double().log_softmax(-1)[tokens[place]]) / np.log(2)
+        sequence = tokens[:-1]
+        for _ in range(5):
+            with torch.inference_mode():
+                following = int(net(torch.tensor([sequence[-8:]]))[0, -1].argmax())
+            if following == 0:
+                break
+            sequence.append(following)
+        found["completion"].append(tokenizer.decode(sequence[len(tokens) - 1 :]))
+        found["bits_per_byte"].append(bits / len(text.encode()))
+    return found
+
+
+def fresh_environment(folder: Path, uri: str, names: list[str]) -> Path:
+    """A virtual environment with what the versions say they need, out of uv's cache where it has it."""
+    from mlflow.artifacts import download_artifacts
+
+    uv = str(Path(sys.executable).with_name("uv"))
+    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(folder)], check=True)
+    wanted: list[str] = []
+    for name in names:
+        (folder / name).mkdir()
+        fetched = download_artifacts(
+            f"models:/{name}@challenger/requirements.txt", tracking_uri=uri, dst_path=str(folder / name)
+        )
+        wanted += ["-r", fetched]
+    install = [uv, "pip", "install", "--quiet", "--python", str(folder / "bin" / "python"), *wanted]
+    if subprocess.run([*install, "--offline"], check=False, capture_output=True).returncode:
+        subprocess.run(install, check=True)
+    return folder / "bin" / "python"
+
+
+def without_network() -> list[str]:
+    """A command prefix that takes the network away, where this user may do that."""
+    allowed = subprocess.run(["unshare", "-n", "true"], check=False, capture_output=True).returncode == 0
+    return ["unshare", "-n"] if allowed else []
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_versions_answer_alone_as_the_store_measured_them(
+    tmp_path: Path, local: str, modules: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    saved = make_models(tmp_path)
+    (tmp_path / "pipeline").mkdir()
+    for name, model in saved.items():
+        pipeline = Pipeline(tmp_path / "pipeline", local, {**RECIPE, "name": name})
+        pipeline.register(student=pipeline.adopt(model))
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (5, 1, 8, 8), dtype=np.uint8)
+    np.save(tmp_path / "images.npy", images)
+    connect(local)
+    python = fresh_environment(tmp_path / "venv", local, list(saved))
+    for path in (tmp_path / "pipeline", modules, *saved.values()):
+        path.rename(path.with_name(f"{path.name}-gone"))
+    command = [*without_network(), str(python), "-I", "-c", ELSEWHERE, local, str(tmp_path / "images.npy")]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**environment, "MLFLOW_DISABLE_TELEMETRY": "true"}, check=False,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    for path in (modules, *saved.values()):
+        path.with_name(f"{path.name}-gone").rename(path)
+    for name in ("vit", "factory"):
+        expected = probabilities(saved[name], images)
+        np.testing.assert_allclose(found[name]["probabilities"], expected, rtol=1e-4, atol=1e-6)
+        assert found[name]["label"] == [["ant", "bee", "cat"][index] for index in expected.argmax(axis=1)]
+    expected = text_answers(saved["lm"])
+    assert found["lm"]["completion"] == expected["completion"]
+    np.testing.assert_allclose(found["lm"]["bits_per_byte"], expected["bits_per_byte"], rtol=1e-4)
+    assert database(local) is not None

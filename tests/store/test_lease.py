@@ -1,0 +1,293 @@
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from understudy.errors import Fenced
+from understudy.store import Lease, Store, lease, objects
+from understudy.store import store as store_module
+from understudy.store.lease import Process, holder, is_held
+
+KEY = "ab" * 32
+fork = multiprocessing.get_context("fork")
+Child = tuple[ForkProcess, Connection]
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Child]]:
+    """Start a function in a process of its own; it gets a pipe. What is left is killed."""
+    with ExitStack() as stack:
+
+        def start(body: Callable[..., None], *args: Any) -> Child:
+            here, there = fork.Pipe()
+            process = fork.Process(target=body, args=(there, *args))
+            process.start()
+            stack.callback(process.join)
+            stack.callback(process.kill)
+            return process, here
+
+        yield start
+
+
+def told(connection: Connection) -> Any:
+    assert connection.poll(60)
+    return connection.recv()
+
+
+@contextmanager
+def held(store: Store) -> Iterator[Lease]:
+    taken = store.acquire(KEY)
+    assert taken is not None
+    yield taken
+    taken.finish()
+
+
+def take(store: Store) -> Lease:
+    taken = store.wait_for(KEY, lambda: False)
+    assert taken is not None
+    return taken
+
+
+def conclude(store: Store, taken: Lease, content: str) -> str:
+    staged = taken.staging()
+    (staged / "result").write_text(content)
+    return store.conclude(taken, "step", {}, staged, "things", {}, {}, 1.0)
+
+
+# One at a time
+
+
+def contend(pipe: Connection, folder: Path, turns: int) -> None:
+    store = Store(folder)
+    for _ in range(turns):
+        taken = take(store)
+        inside = os.open(folder / "inside", os.O_CREAT | os.O_EXCL)  # fails when somebody else is in
+        with (folder / "epochs").open("a") as stream:
+            stream.write(f"{taken.epoch}\n")
+        os.close(inside)
+        (folder / "inside").unlink()
+        taken.release()
+    pipe.send("done")
+
+
+def test_of_many_processes_one_holds_at_a_time_and_epochs_rise(store: Store, start: Callable[..., Child]) -> None:
+    children = [start(contend, store.folder, 8) for _ in range(6)]
+    assert [told(pipe) for _, pipe in children] == ["done"] * 6
+    assert (store.folder / "epochs").read_text().split() == [str(number) for number in range(1, 49)]
+
+
+def test_of_many_threads_that_start_at_once_one_gets_the_first_lease(store: Store) -> None:
+    for number in range(20):
+        barrier, taken = threading.Barrier(4), list[Lease | None]()
+
+        def race(key: str, barrier: threading.Barrier = barrier, taken: list[Lease | None] = taken) -> None:
+            barrier.wait()
+            taken.append(store.acquire(key))
+
+        threads = [threading.Thread(target=race, args=(f"{number:064x}",)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        (winner,) = [found for found in taken if found]
+        winner.finish()
+
+
+def test_a_held_key_is_refused_and_its_holder_named(store: Store) -> None:
+    with held(store) as taken:
+        assert store.acquire(KEY) is None
+        assert holder(store.folder / "work", KEY) == Process.current()
+        assert is_held(store.folder / "work", KEY, store.lease_seconds)
+        assert taken.epoch == 1
+    assert holder(store.folder / "work", KEY) is None
+    assert not is_held(store.folder / "work", KEY, store.lease_seconds)
+
+
+def test_waiting_ends_when_the_result_is_there(store: Store) -> None:
+    with held(store):
+        answers = iter([False, False, True])
+        assert store.wait_for(KEY, lambda: next(answers)) is None
+
+
+def test_a_released_step_keeps_its_work_and_loses_its_half_made_results(store: Store) -> None:
+    with held(store) as taken:
+        (taken.folder / "checkpoints").mkdir()
+        (taken.staging() / "half").touch()
+        taken.release()
+        again = take(store)
+        assert again.epoch == 2
+        assert sorted(path.name.split(".")[0] for path in again.folder.iterdir()) == ["checkpoints", "holder"]
+        again.finish()
+
+
+def test_finished_work_leaves_nothing(store: Store) -> None:
+    taken = take(store)
+    conclude(store, taken, "x")
+    assert list((store.folder / "work").iterdir()) == []
+
+
+# Holders that end, live on, or stop
+
+
+def hold(pipe: Connection, folder: Path, seconds: float) -> None:
+    taken = take(Store(folder, seconds))
+    pipe.send(taken.epoch)
+    pipe.recv()
+
+
+def test_a_killed_holder_is_taken_over_at_once(store: Store, start: Callable[..., Child]) -> None:
+    store = Store(store.folder, lease_seconds=3600)
+    process, pipe = start(hold, store.folder, 3600)
+    assert told(pipe) == 1
+    assert store.acquire(KEY) is None
+    assert process.pid
+    os.kill(process.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now: its parent has not asked for it
+    taken = store.acquire(KEY)
+    assert taken is not None
+    assert taken.epoch == 2
+    taken.finish()
+
+
+def test_a_slow_holder_keeps_its_lease_for_many_times_its_length(store: Store, start: Callable[..., Child]) -> None:
+    store = Store(store.folder, lease_seconds=1)
+    _, pipe = start(hold, store.folder, 1)
+    assert told(pipe) == 1
+    end = time.monotonic() + 2.5
+    while time.monotonic() < end:
+        assert store.acquire(KEY) is None
+        time.sleep(0.1)
+
+
+def test_a_process_that_got_an_old_number_is_not_its_predecessor() -> None:
+    me = Process.current()
+    assert not me.is_gone()
+    assert Process(me.host, me.boot, me.namespace, me.pid, "1").is_gone()
+    assert Process(me.host, me.boot, me.namespace, 2**22 + 1, me.started).is_gone()
+
+
+def test_a_process_elsewhere_is_never_taken_for_gone() -> None:
+    me = Process.current()
+    for other in (
+        ("elsewhere", me.boot, me.namespace),
+        (me.host, "other", me.namespace),
+        (me.host, me.boot, "pid:[1]"),
+    ):
+        assert not Process(*other, 2**22 + 1, "1").is_gone()
+
+
+def test_a_holder_elsewhere_is_taken_over_only_when_it_stops_renewing(store: Store) -> None:
+    store = Store(store.folder, lease_seconds=1)
+    taken = take(store)
+    beat = next(taken.folder.glob("holder.*"))
+    beat.write_text(beat.read_text().replace(Process.current().host, "elsewhere"))
+    assert store.acquire(KEY) is None
+    taken._done.set()  # it stops renewing
+    assert take(store).epoch == 2
+
+
+@pytest.mark.parametrize("left", [b"", b"{", b"{}", b'{"pid": 3}', None])
+def test_a_holder_that_a_power_cut_made_unreadable_is_taken_over_in_time(store: Store, left: bytes | None) -> None:
+    store = Store(store.folder, lease_seconds=1)
+    taken = take(store)
+    taken._done.set()
+    taken._thread.join()
+    beat = next(taken.folder.glob("holder.*"))
+    if left is None:
+        beat.unlink()
+    else:
+        beat.write_bytes(left)
+    assert store.acquire(KEY) is None
+    assert holder(store.folder / "work", KEY) is None
+    assert take(store).epoch == 2
+
+
+# Holders that come back late
+
+
+def freeze_in(pipe: Connection, folder: Path, where: str) -> None:
+    """Take the lease, stop dead in the middle of concluding, and say what came of it."""
+    store = Store(folder, lease_seconds=1)
+    taken = take(store)
+    staged = taken.staging()
+    (staged / "result").write_text("late")
+
+    def frozen(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            pipe.send("frozen")
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return function(*args)
+
+        return call
+
+    if where == "hashing":
+        objects.hash_file = frozen(objects.hash_file)
+    elif where == "publishing":
+        store.objects._move = frozen(store.objects._move)  # type: ignore[method-assign]
+    elif where == "remembering":
+        store_module.write_json = frozen(store_module.write_json)  # type: ignore[attr-defined]
+    else:
+        pipe.send("frozen")
+        os.kill(os.getpid(), signal.SIGSTOP)
+    try:
+        pipe.send(store.conclude(taken, "step", {}, staged, "things", {}, {}, 1.0))
+    except Fenced as error:
+        pipe.send(str(error))
+
+
+@pytest.mark.parametrize("ends_first", [True, False])
+@pytest.mark.parametrize("where", ["working", "hashing", "publishing", "remembering"])
+def test_a_frozen_holder_that_comes_back_can_no_longer_write(
+    store: Store, start: Callable[..., Child], where: str, ends_first: bool
+) -> None:
+    store = Store(store.folder, lease_seconds=1)
+    process, pipe = start(freeze_in, store.folder, where)
+    assert told(pipe) == "frozen"
+    taken = take(store)
+    assert taken.epoch == 2
+    digest = conclude(store, taken, "in time") if ends_first else None
+    assert process.pid
+    os.kill(process.pid, signal.SIGCONT)
+    assert told(pipe) == "step: another run has taken this step over; its result counts"
+    process.join()
+    if digest is None:
+        assert store.recall(KEY) is None
+        digest = conclude(store, taken, "in time")
+    memo = store.recall(KEY)
+    assert memo is not None
+    assert memo.digest == digest
+    if where != "remembering":  # an object that nobody remembers does no harm; gc takes it
+        assert list(store.objects) == [digest]
+
+
+def test_a_lost_lease_refuses_everything(store: Store) -> None:
+    taken = take(store)
+    thief = taken.folder.with_name("2.thief")
+    taken.folder.rename(thief)
+    for refused in (taken.check, taken.staging, taken.release):
+        with pytest.raises(Fenced, match="another run has taken this step over"):
+            refused()
+    taken.release_if_held()
+    taken.finish()
+    assert thief.is_dir()
+
+
+def test_one_that_freezes_while_it_takes_over_holds_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    take(store).release()
+
+    def overtaken(folder: Path) -> None:
+        folder.rename(folder.with_name("3.other"))
+        sweep(folder)
+
+    sweep = lease._sweep
+    monkeypatch.setattr(lease, "_sweep", overtaken)
+    assert store.acquire(KEY) is None

@@ -1,0 +1,159 @@
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import understudy
+from understudy import revision as module
+from understudy.revision import CARRIERS, module_source, modules_reached, revision
+
+STEPS = {
+    "ingest": ("understudy.data.ingest",),
+    "prepare": ("understudy.data.prepare",),
+    "evaluate": ("understudy.evaluate.measure",),
+    "gate": ("understudy.evaluate.gate",),
+}
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A copy of the package's source, to be edited."""
+    root = tmp_path / "understudy"
+    shutil.copytree(Path(understudy.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__"))
+    return root
+
+
+def sources(root: Path) -> dict[str, str]:
+    return {step: revision(enters, root)["source"] for step, enters in STEPS.items()}
+
+
+def file_of(name: str, root: Path) -> Path:
+    path = root.joinpath(*name.split(".")[1:])
+    return path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
+
+
+def test_a_changed_line_changes_exactly_the_steps_that_reach_it(package: Path) -> None:
+    reached = {step: modules_reached(enters, package) for step, enters in STEPS.items()}
+    assert len({frozenset(names) for names in reached.values()}) == len(STEPS)
+    for name in sorted(set().union(*reached.values())):
+        before = sources(package)
+        path = file_of(name, package)
+        path.write_text(f"{path.read_text()}\n_CHANGED = 1\n")
+        after = sources(package)
+        assert {step for step in STEPS if before[step] != after[step]} == {s for s in STEPS if name in reached[s]}, name
+
+
+def test_ingest_reaches_neither_training_nor_evaluation(package: Path) -> None:
+    reached = modules_reached(STEPS["ingest"], package)
+    assert "understudy.data.sources" in reached
+    assert not any(name.split(".")[1] in ("train", "evaluate", "registry", "cli") for name in reached)
+
+
+@pytest.mark.parametrize(
+    ("change", "counts"),
+    [
+        (lambda text: f"{text}\n# a comment\n", False),
+        (lambda text: text.replace("def f(x):", 'def f(x):\n    """Says what."""'), False),
+        (lambda text: text.replace("def f(x):", "def f(\n    x,\n):"), False),
+        (lambda text: text.replace('"""Top."""', '"""Other."""'), False),
+        (lambda text: text.replace("x + 1", "x + 2"), True),
+        (lambda text: text.replace("x + 1", "x + 1.0"), True),
+        (lambda text: text.replace("x + 1", "x - 1"), True),
+        (lambda text: text.replace("def f(x):", "def f(x=3):"), True),
+    ],
+)
+def test_only_what_the_interpreter_runs_counts(tmp_path: Path, change: Callable[[str], str], counts: bool) -> None:
+    text = '"""Top."""\n\n\ndef f(x):\n    return x + 1\n\n\nasync def g():\n    return 3\n'
+    path = tmp_path / "thing.py"
+    path.write_text(text)
+    before = revision(("understudy.thing",), tmp_path)
+    path.write_text(change(text))
+    assert path.read_text() != text
+    assert (revision(("understudy.thing",), tmp_path) != before) is counts
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import understudy.far.off",
+        "from understudy.far import off",
+        "from understudy.far.off import thing",
+        "def f():\n    from understudy.far.off import thing",
+        "if True:\n    import understudy.far.off as name",
+    ],
+)
+def test_every_kind_of_import_is_followed_with_the_packages_above(tmp_path: Path, statement: str) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "__init__.py").write_text("import understudy.above\n")
+    (tmp_path / "far" / "off.py").write_text("thing = 1\n")
+    (tmp_path / "above.py").write_text("")
+    (tmp_path / "near.py").write_text(statement)
+    assert modules_reached(("understudy.near",), tmp_path) == {
+        "understudy.near",
+        "understudy.far",
+        "understudy.far.off",
+        "understudy.above",
+    }
+
+
+def test_a_template_counts_for_the_modules_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "page.py").write_text("")
+    (tmp_path / "page.html.j2").write_text("one")
+    before = revision(("understudy.page",), tmp_path)
+    (tmp_path / "page.html.j2").write_text("two")
+    assert revision(("understudy.page",), tmp_path) != before
+
+
+def test_what_carries_bytes_and_messages_does_not_count(package: Path) -> None:
+    before = sources(package)
+    for name in (*CARRIERS, "understudy.store.objects"):
+        path = file_of(name, package)
+        path.write_text(f"{path.read_text()}\n_CHANGED = 1\n")
+    assert sources(package) == before
+
+
+def test_every_carrier_is_a_module() -> None:
+    root = Path(understudy.__file__).parent
+    assert all(file_of(name, root).exists() for name in CARRIERS)
+
+
+def test_the_versions_of_the_libraries_that_are_imported_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("def f():\n    import numpy.linalg\n    import json\n")
+    (tmp_path / "b.py").write_text("import rich\n")
+    before = [revision((name,), tmp_path) for name in ("understudy.a", "understudy.b")]
+    assert set(before[0]["libraries"]) == {"numpy"}
+    version = module.metadata.version
+    monkeypatch.setattr(module.metadata, "version", lambda name: "99" if name == "numpy" else version(name))
+    after = [revision((name,), tmp_path) for name in ("understudy.a", "understudy.b")]
+    assert after[0]["libraries"] == {"numpy": "numpy 99"}
+    assert after[1] == before[1]
+
+
+@pytest.mark.parametrize("initial", [True, False])
+def test_a_users_package_is_read_without_importing_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, initial: bool
+) -> None:
+    package = tmp_path / f"mine{initial}"
+    package.mkdir()
+    for name in ("model", "other", *(["__init__"] if initial else [])):
+        (package / f"{name}.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    digests = [module_source(f"{package.name}.model")]
+    (package / "other.py").write_text("raise SystemExit('changed')")
+    digests.append(module_source(f"{package.name}.model"))
+    (package / "other.py").rename(package / "renamed.py")
+    digests.append(module_source(f"{package.name}.model"))
+    assert len(set(digests)) == 3
+
+
+def test_a_users_single_module_is_read_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "lonely.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = module_source("lonely")
+    (tmp_path / "beside.py").write_text("")
+    assert module_source("lonely") == before
+    (tmp_path / "lonely.py").write_text("raise SystemExit('changed')")
+    assert module_source("lonely") != before
+    with pytest.raises(ModuleNotFoundError):
+        module_source("no_such_module_at_all.model")

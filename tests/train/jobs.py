@@ -1,0 +1,62 @@
+"""Job specifications for tests: small models, few steps."""
+
+from pathlib import Path
+from typing import Any
+
+from understudy import __version__
+from understudy.launch.spec import JobSpec
+
+VIT = {
+    "type": "vit",
+    "config": {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "patch_size": 4,
+    },
+}
+GPT = {"type": "gpt2", "config": {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 16}}
+NO_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+
+TRAIN = {
+    "steps": 9,
+    "epochs": None,
+    "batch_size": 16,
+    "accumulate": 1,
+    "optimizer": {
+        "name": "adamw",
+        "learning_rate": 0.003,
+        "weight_decay": 0.01,
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "momentum": 0.9,
+    },
+    "schedule": {"warmup": 2, "decay": "cosine", "final": 0.1},
+    "clip_norm": 1.0,
+    "precision": "fp32",
+    "strategy": "single",
+    "checkpoint_every": 100,
+}
+
+
+def spec(folder: Path, examples: Path, model: dict[str, Any], processes: int = 1, **changes: Any) -> JobSpec:
+    """A job in a new folder; `train` changes single settings, anything else a field of the specification."""
+    folder.mkdir(parents=True, exist_ok=True)
+    fields = {
+        "version": __version__,
+        "role": "teacher",
+        "folder": str(folder),
+        "examples": str(examples),
+        "initial": None,
+        "teacher": None,
+        "model": model,
+        "distill": None,
+        "seed": 1,
+        "nodes": 1,
+        "processes": processes,
+        "threads": 1,
+        "device": "cpu",
+        "logs": str(folder / "logs"),
+    }
+    return JobSpec(**{**fields, **changes, "train": {**TRAIN, **changes.get("train", {})}})
