@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.errors import InputError
@@ -33,6 +33,7 @@ student:
     epochs: 20
     optimizer: {learning_rate: 1e-3}
 """
+fast = settings(deadline=None, max_examples=50)
 PYDOC = """\
 name: pydoc
 task: causal-lm
@@ -211,6 +212,7 @@ def test_something_must_be_left_to_train_on(tmp_path: Path) -> None:
     ]
 
 
+@fast
 @given(batch=st.integers(1, 300), processes=st.integers(1, 8), accumulate=st.integers(1, 5))
 def test_a_batch_is_shared_out_evenly_or_the_nearest_that_can_be_are_named(
     batch: int, processes: int, accumulate: int
@@ -295,6 +297,7 @@ VALUES = st.recursive(
 )
 
 
+@fast
 @given(VALUES)
 def test_any_value_reaches_a_models_configuration_as_it_was_written(value: Any) -> None:
     (text,) = split_overrides(f"student.model.config.x={json.dumps(value)}")
@@ -302,6 +305,7 @@ def test_any_value_reaches_a_models_configuration_as_it_was_written(value: Any) 
     assert recipe.student.model.config["x"] == value  # type: ignore[union-attr]
 
 
+@fast
 @given(VALUES)
 def test_the_complete_recipe_loads_again_to_the_same(value: Any) -> None:
     values = parse(DIGITS).data
@@ -312,6 +316,7 @@ def test_the_complete_recipe_loads_again_to_the_same(value: Any) -> None:
     assert from_values(document.data, (), "here") == recipe
 
 
+@fast
 @given(st.lists(st.tuples(st.lists(WORDS, min_size=1, max_size=3), st.integers()), max_size=4), st.sampled_from("\n;"))
 def test_overrides_in_one_text_are_told_apart(pairs: list[tuple[list[str], int]], separator: str) -> None:
     texts = [f"{'.'.join(words)}={value}" for words, value in pairs]

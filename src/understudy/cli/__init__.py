@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from understudy import __version__
-from understudy.cli import doctor, recipe, store, ui
+from understudy.cli import compile as compile_command
+from understudy.cli import doctor, recipe, run, store, ui
 from understudy.cli.output import complain
 from understudy.cli.settings import Settings
 from understudy.errors import UnderstudyError
@@ -15,6 +16,8 @@ from understudy.errors import UnderstudyError
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
 )
+app.command()(run.run)
+app.command("compile")(compile_command.compile_)
 app.add_typer(recipe.app, name="recipe")
 app.add_typer(store.app, name="store")
 app.command()(doctor.doctor)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from understudy.cli.settings import Settings
+
 if TYPE_CHECKING:
     from understudy.store import StepState
 
@@ -47,8 +49,8 @@ class Bars:
 class Lines:
     """A line whenever a step changes its state, and now and then while it works."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, seconds: float) -> None:
+        self._console, self._seconds = console, seconds
         self._shown: dict[str, tuple[str, float]] = {}
 
     def update(self, states: "list[StepState]") -> None:
@@ -56,10 +58,10 @@ class Lines:
         now = time.monotonic()
         for state in states:
             shown, at = self._shown.get(state.step, ("", 0.0))
-            if state.state == shown and (state.state in MARKS or now - at < LINE_SECONDS):
+            if state.state == shown and (state.state in MARKS or now - at < self._seconds):
                 continue
             self._shown[state.step] = state.state, now
-            self._console.print(_line(state), markup=False, highlight=False, soft_wrap=True)
+            self._console.print(_line(state), markup=False)
 
 
 def _line(state: "StepState") -> str:
@@ -84,22 +86,13 @@ class JsonLines:
                 print(json.dumps({"event": "step", **asdict(state)}), flush=True)
 
 
-class Nothing:
-    """For -q."""
-
-    def update(self, states: "list[StepState]") -> None:
-        """Show nothing."""
-
-
 @contextmanager
-def display(console: Console, as_json: bool, quiet: bool) -> Iterator[Display]:
-    """What fits the place that output goes to."""
+def display(console: Console, as_json: bool, settings: Settings) -> Iterator[Display]:
+    """What fits the place that output goes to. -v means lines, one a second."""
     if as_json:
         yield JsonLines()
-    elif quiet:
-        yield Nothing()
-    elif not console.is_terminal:
-        yield Lines(console)
+    elif settings.verbose or settings.quiet or not console.is_terminal:
+        yield Lines(console, 1.0 if settings.verbose else LINE_SECONDS)
     else:
         columns = (
             TextColumn("{task.description:<9}"),

@@ -1,10 +1,64 @@
-"""What a run came to, as a table for the reader."""
+"""What a run came to: the models side by side, the verdict rule by rule, where to look, and what went wrong."""
 
+import json
 import math
+import os
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from understudy.errors import DONE, REJECTED, STOPPED
+from understudy.steps import summary
+from understudy.store import Run, StepState, Store
+
+
+def conclude(run: Run, store: Store, code: int, console: Console, as_json: bool) -> None:
+    """Say what a run came to.
+
+    Args:
+        run: the run, ended.
+        store: its store.
+        code: its exit code.
+        console: where results go; problems go to stderr.
+        as_json: print the last line of the machine's output too.
+    """
+    came_to = summary(store, run)
+    if as_json:
+        print(json.dumps({"event": "end", "exit_code": code, **asdict(came_to)}), flush=True)
+    if came_to.measures:
+        console.print()
+        console.print(results(came_to.measures))
+    if came_to.verdict:
+        console.print()
+        show_verdict(console, came_to.verdict)
+        gate = run.state("gate")
+        assert gate is not None
+        console.print(f"report: {os.path.relpath(store.objects.path(gate.digest) / 'report.html')}")
+    if came_to.registration and came_to.registration["version"]:
+        found = came_to.registration
+        console.print(f"registered: {found['name']} version {found['version']}, alias challenger")
+        console.print("look at it: understudy ui")
+    for problem in _problems(run, code):
+        Console(stderr=True, soft_wrap=True, highlight=False).print(problem, markup=False)
+
+
+def _problems(run: Run, code: int) -> list[str]:
+    if code in (DONE, REJECTED):
+        return []
+    states = [state for path in sorted((run.folder / "steps").glob("*.json")) if (state := run.state(path.stem))]
+    if code == STOPPED:
+        return [state.detail for state in states if state.state == "stopped"] or ["stopped; run again to go on"]
+    told = [f"error: {state.detail}" for state in states if state.state == "failed"]
+    return told or [_silent_end(run, states)]
+
+
+def _silent_end(run: Run, states: list[StepState]) -> str:
+    unfinished = [state.step for state in states if state.state in ("running", "waiting")]
+    what = f"the process of step {unfinished[0]} ended without a word" if unfinished else "the pipeline ended early"
+    log = os.path.relpath(run.folder / "logs" / "pipeline.log")
+    return f"error: {what}; its output is in {log}. Run again to go on."
 
 
 def results(measures: dict[str, Any]) -> Table:
@@ -43,5 +97,5 @@ def show_verdict(console: Console, verdict: dict[str, Any]) -> None:
     )
     for rule in verdict["rules"]:
         mark = "[green]pass[/]" if rule["passed"] else "[red]FAIL[/]"
-        console.print(f"  {mark}  {rule['rule']}: ", end="", highlight=False)
-        console.print(rule["detail"], markup=False, highlight=False, soft_wrap=True)
+        console.print(f"  {mark}  {rule['rule']}: ", end="")
+        console.print(rule["detail"], markup=False)

@@ -7,6 +7,9 @@ import typer
 
 from understudy.cli.output import print_json
 
+RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe's YAML file.")]
+Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="Change a value.")]
+
 app = typer.Typer(no_args_is_help=True, help="Look at recipes.")
 
 
@@ -19,10 +22,7 @@ def schema() -> None:
 
 
 @app.command()
-def show(
-    recipe: Annotated[Path, typer.Argument(help="The recipe's YAML file.")],
-    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="Change a value.")] = None,
-) -> None:
+def show(recipe: RecipePath, overrides: Overrides = None) -> None:
     """Print the complete recipe: every default filled in, every change made."""
     from understudy.recipe_file import dump, load
 

@@ -67,6 +67,7 @@ def _evaluate_section(recipe: Recipe, store: Store) -> dict[str, Any]:
     return {
         "task": recipe.task,
         "metrics": list(recipe.metrics),
+        "gate_metric": recipe.gate_metric,
         "evaluate": recipe.evaluate.model_dump(mode="json"),
         "device": device(recipe.resources.distill),
     }
@@ -130,6 +131,7 @@ def _register_section(recipe: Recipe, store: Store) -> dict[str, Any]:
 def _register(work: Work) -> None:
     from dataclasses import asdict
 
+    from understudy.registry.recorder import close_dead
     from understudy.registry.register import register
 
     lineage = {role: work.inputs[role] for role in LINEAGE if role in work.inputs}
@@ -144,6 +146,7 @@ def _register(work: Work) -> None:
         models={role: work.input(role) for role in MODELS[:3] if role in work.inputs},
         lineage={**lineage, **_provenance(work.recipe)},
     )
+    close_dead(work.store, work.tracking_uri)
     write_json(work.staged / "registration.json", asdict(registration))
     work.facts.update({key: value for key, value in asdict(registration).items() if value is not None})
 

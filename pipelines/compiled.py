@@ -1,0 +1,68 @@
+"""A recipe's pipeline as files for a cluster: kfp's IR, and the Kubernetes objects of the same content."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from kfp.compiler import Compiler
+from kfp.compiler.compiler_utils import KubernetesManifestOptions
+
+from pipelines.distillation import build
+from understudy.errors import InputError, disk_errors
+from understudy.recipe import Recipe
+from understudy.store.files import hash_file
+
+ROLE = "understudy/"  # how components name their image: understudy/launcher, understudy/trainer
+PREFIX = re.compile(r"[a-z0-9][a-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*")
+TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+
+
+def write(recipe: Recipe, images: str, folder: Path) -> list[Path]:
+    """Compile a recipe's pipeline. The same recipe and images give the same bytes.
+
+    NAME.yaml is the IR, for the KFP UI and client. NAME.kubernetes.yaml holds a Pipeline and then a PipelineVersion,
+    for kubectl and GitOps. A version's spec is immutable, so its name ends with a hash of the IR.
+
+    Args:
+        recipe: the recipe.
+        images: PREFIX:TAG; a component that runs on the image understudy/ROLE gets PREFIX-ROLE:TAG. So
+            registry.example/ml/understudy:1.2 means registry.example/ml/understudy-launcher:1.2 and -trainer:1.2.
+        folder: where to write; it is made when it is not there.
+
+    Returns:
+        The files, the IR first.
+
+    Raises:
+        InputError: images does not name a prefix and a tag that stays what it is, or the folder cannot be written.
+    """
+    prefix, tag = _parsed(images)
+    pipeline = build(recipe)
+    _place(pipeline, prefix, tag)
+    spec, objects = folder / f"{recipe.name}.yaml", folder / f"{recipe.name}.kubernetes.yaml"
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        Compiler().compile(pipeline, str(spec))
+        options = KubernetesManifestOptions(
+            pipeline_name=recipe.name,
+            pipeline_version_name=f"{recipe.name}-{hash_file(spec)[:12]}",
+            include_pipeline_manifest=True,
+        )
+        Compiler().compile(pipeline, str(objects), kubernetes_manifest_format=True, kubernetes_manifest_options=options)
+    return [spec, objects]
+
+
+def _parsed(images: str) -> tuple[str, str]:
+    prefix, _, tag = images.rpartition(":")
+    if not PREFIX.fullmatch(prefix) or not TAG.fullmatch(tag) or tag == "latest":
+        raise InputError(
+            f"--images {images}: give PREFIX:TAG, such as registry.example/ml/understudy:1.2, with a tag that is never "
+            "given to another image; it stands for PREFIX-launcher:TAG and PREFIX-trainer:TAG"
+        )
+    return prefix, tag
+
+
+def _place(pipeline: Any, prefix: str, tag: str) -> None:
+    """Put the real images in, after compiling: kfp's component objects are shared by every pipeline built here."""
+    for executor in pipeline.pipeline_spec.deployment_spec["executors"].values():
+        container = executor["container"]
+        container["image"] = f"{prefix}-{container['image'].removeprefix(ROLE)}:{tag}"

@@ -1,0 +1,97 @@
+import json
+import os
+import shutil
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from understudy.cli import doctor
+
+
+def checks(outcome) -> dict[str, dict[str, object]]:
+    return {check["what"]: check for check in json.loads(outcome.out)["checks"]}
+
+
+def test_a_machine_that_has_everything_passes_and_nothing_is_made(understudy) -> None:
+    outcome = understudy("doctor", "--json")
+    assert outcome.code == 0
+    assert json.loads(outcome.out)["ok"]
+    assert {"python", "cores", "memory", "disk", "torch", "mlflow", "GPU", "store", "tracking server"} <= set(
+        checks(outcome)
+    )
+    assert list(Path().iterdir()) == []
+    assert understudy("doctor").out.splitlines()[1].split()[:2] == ["python", "ok"]
+    assert understudy("-q", "doctor").out == ""
+
+
+def test_a_missing_library_is_named_with_the_way_to_get_it(understudy, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = metadata.version
+
+    def without_torch(name: str) -> str:
+        if name == "torch":
+            raise metadata.PackageNotFoundError(name)
+        return "0.1" if name == "mlflow" else version(name)
+
+    monkeypatch.setattr(metadata, "version", without_torch)
+    outcome = understudy("doctor", "--json")
+    assert outcome.code == 1
+    found = checks(outcome)
+    assert (found["torch"]["found"], found["torch"]["fix"]) == ("not installed", "python -m pip install torch==2.15.0")
+    assert (found["mlflow"]["found"], found["mlflow"]["fix"]) == ("0.1", "python -m pip install mlflow==3.17.2")
+    assert "hypothesis" not in found
+    assert [line.split()[0] for line in understudy("-q", "doctor").out.splitlines()[1:]] == ["mlflow", "torch"]
+
+
+def test_too_little_of_anything_is_a_problem(understudy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.version_info", (3, 12, 0, "final", 0))
+    monkeypatch.setattr(os, "sysconf", lambda name: 4096 if name == "SC_PAGE_SIZE" else 1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1))
+    found = {check.what: check for check in doctor._machine(Path())}
+    assert [what for what, check in found.items() if not check.ok] == ["python", "memory", "disk"]
+
+
+def test_a_store_of_another_version_is_a_problem(understudy, store) -> None:
+    (store.folder / "version.json").write_text('{"version": 99}')
+    outcome = understudy("doctor", "--json")
+    assert outcome.code == 1
+    assert "has version 99" in str(checks(outcome)["store"]["fix"])
+
+
+@pytest.mark.parametrize("number", [30, 95])
+def test_a_disk_that_a_store_cannot_use_is_a_problem(understudy, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "rename", refuse)
+    outcome = understudy("doctor", "--json")
+    assert outcome.code == 1
+    assert "--home" in str(checks(outcome)["store"]["fix"])
+    assert list(Path().iterdir()) == []
+
+
+def test_a_server_that_does_not_answer_is_a_problem_and_its_password_is_not_shown(understudy) -> None:
+    outcome = understudy("--tracking-uri", "http://me:secret@127.0.0.1:9", "doctor", "--json")
+    assert outcome.code == 1
+    assert checks(outcome)["tracking server"]["ok"] is False
+    assert "secret" not in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("devices", "cuda", "ok", "found"),
+    [
+        ([], "None", True, "none; training runs on the CPU"),
+        (["nvidia0", "nvidia1"], "'12.8'", True, "2 NVIDIA, torch built for CUDA 12.8"),
+        (["nvidia0"], "None", False, "1 NVIDIA, torch built without CUDA"),
+    ],
+)
+def test_the_gpu_is_found_without_importing_torch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, devices: list[str], cuda: str, ok: bool, found: str
+) -> None:
+    (tmp_path / "version.py").write_text(f"cuda: object = {cuda}\n")
+    spec = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: [Path("/dev") / name for name in devices])
+    check = doctor._gpu()
+    assert (check.ok, check.found) == (ok, found)

@@ -1,0 +1,29 @@
+"""A run's steps up to one of them, in this process, as the pipeline's tasks do them: RECIPE LAST_STEP LEASE_SECONDS."""
+
+import os
+import sys
+from pathlib import Path
+
+from understudy import steps
+from understudy.recipe_file import load
+from understudy.store import Store
+
+INPUTS = {"ingest": {}, "prepare": {"records": "ingest"}, "teacher": {"examples": "prepare"}}
+
+
+def main(path: Path, last: str, lease_seconds: float) -> None:
+    """Print each step's name and digest."""
+    steps.open_store = lambda: Store(Path(os.environ[steps.HOME]) / "store", lease_seconds)
+    recipe = load(path)
+    values = recipe.model_dump(mode="json", by_alias=True)
+    run = steps.start_component(values, "", recipe.seed, "", steps.graph(recipe))
+    digests: dict[str, str] = {}
+    for name, roles in INPUTS.items():
+        digests[name] = steps.component(name, run, **{role: digests[step] for role, step in roles.items()}).digest
+        print(name, digests[name], flush=True)
+        if name == last:
+            return
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]))

@@ -1,0 +1,80 @@
+"""A network with dropout whose every pass takes a while, so that a test can meet a step; and networks that fail."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+
+class Net(nn.Module):
+    """Blocks of Linear and dropout on the image's pixels; `pause` in seconds per pass."""
+
+    def __init__(self, inputs: int, num_labels: int, width: int, dropout: float, pause: float) -> None:
+        super().__init__()
+        self.first = nn.Linear(inputs, width)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(), nn.Dropout(dropout))
+            for _ in range(3)
+        )
+        self.last = nn.Linear(width, num_labels)
+        self._pause = pause
+        self.passes = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.passes += 1
+        time.sleep(self._pause)
+        hidden = self.first(images.flatten(1))
+        for block in self.blocks:
+            hidden = hidden + block(hidden)
+        logits: Tensor = self.last(hidden)
+        return logits
+
+
+def build(
+    num_labels: int, image_size: int, num_channels: int, width: int = 128, dropout: float = 0.1, pause: float = 0.02
+) -> nn.Module:
+    return Net(num_channels * image_size**2, num_labels, width, dropout, pause)
+
+
+def raises(num_labels: int) -> nn.Module:
+    raise RuntimeError(f"no weights for {num_labels} labels,\nnot today")
+
+
+class _Faulty(nn.Module):
+    """Does something at a training step on one rank, once: `sign` is a file that is there when it was done."""
+
+    def __init__(self, net: Net, at: int, rank: int, sign: str) -> None:
+        super().__init__()
+        self.net, self._at, self._rank, self._sign = net, at, rank, Path(sign)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.net(images)
+        if self.net.passes == self._at and self._rank == int(os.environ["RANK"]) and not self._sign.exists():
+            self._sign.touch()
+            return self.fault(logits)
+        return logits
+
+    def fault(self, logits: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class _Nan(_Faulty):
+    def fault(self, logits: Tensor) -> Tensor:
+        return logits * torch.nan
+
+
+class _Killed(_Faulty):
+    def fault(self, logits: Tensor) -> Tensor:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return logits
+
+
+def nan(num_labels: int, image_size: int, num_channels: int, at: int, rank: int, sign: str) -> nn.Module:
+    return _Nan(Net(num_channels * image_size**2, num_labels, 32, 0.1, 0.01), at, rank, sign)
+
+
+def killed(num_labels: int, image_size: int, num_channels: int, at: int, rank: int, sign: str) -> nn.Module:
+    return _Killed(Net(num_channels * image_size**2, num_labels, 32, 0.1, 0.01), at, rank, sign)

@@ -1,0 +1,143 @@
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kfp import components
+
+from pipelines.compiled import write
+from understudy.errors import InputError
+from understudy.recipe import Recipe
+from understudy.recipe_file import from_values
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "digits.yaml"
+IMAGES = "registry.example:5000/ml/understudy:1.2"
+DNS_1123 = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def changed(recipe: Recipe, *overrides: str) -> Recipe:
+    return from_values(recipe.model_dump(mode="json", by_alias=True), overrides, "test")
+
+
+def objects(folder: Path, name: str = "digits") -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((folder / f"{name}.kubernetes.yaml").read_text()))
+
+
+def version(recipe: Recipe, folder: Path, images: str = IMAGES) -> str:
+    write(recipe, images, folder)
+    return str(objects(folder, recipe.name)[1]["metadata"]["name"])
+
+
+def test_the_ir_loads_back_into_kfp(compiled: Path) -> None:
+    assert components.load_component_from_file(str(compiled / "digits.yaml")).name == "digits"
+
+
+def test_the_pipeline_comes_before_its_version_which_holds_the_same_spec(compiled: Path, spec: dict[str, Any]) -> None:
+    first, second = objects(compiled)
+    assert (first["kind"], second["kind"]) == ("Pipeline", "PipelineVersion")
+    assert first["apiVersion"] == second["apiVersion"] == "pipelines.kubeflow.org/v2beta1"
+    assert second["spec"]["pipelineName"] == first["metadata"]["name"] == "digits"
+    assert second["spec"]["pipelineSpec"] == spec
+
+
+def test_no_object_names_a_namespace(compiled: Path) -> None:
+    assert all("namespace" not in found["metadata"] for found in objects(compiled))
+
+
+@pytest.mark.parametrize("name", ["digits", "d1", "a-name-of-forty-characters-which-is-most"])
+def test_names_are_ones_that_kubernetes_takes(recipe: Recipe, tmp_path: Path, name: str) -> None:
+    write(changed(recipe, f"name={name}"), IMAGES, tmp_path)
+    first, second = (found["metadata"]["name"] for found in objects(tmp_path, name))
+    assert first == name
+    assert second.startswith(f"{name}-")
+    assert all(DNS_1123.fullmatch(found) for found in (first, second))
+
+
+def test_a_versions_name_changes_with_its_spec_and_only_with_it(recipe: Recipe, tmp_path: Path) -> None:
+    name = version(recipe, tmp_path)
+    assert version(changed(recipe), tmp_path / "again") == name
+    others = [
+        version(changed(recipe, "student.distill.temperature=5"), tmp_path),
+        version(changed(recipe, "student.control=false"), tmp_path),
+        version(changed(recipe, "seed=1"), tmp_path),
+        version(recipe, tmp_path, "registry.example:5000/ml/understudy:1.3"),
+    ]
+    assert len({name, *others}) == 5
+
+
+def test_compiling_in_another_process_gives_the_same_bytes(compiled: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from pipelines.compiled import write; "
+        "from understudy.recipe_file import load; write(load(Path(sys.argv[1])), sys.argv[2], Path(sys.argv[3]))"
+    )
+    command = [sys.executable, "-c", program, str(RECIPE), IMAGES, str(tmp_path)]
+    secrets = {"MLFLOW_TRACKING_URI": "https://ann:hunter2@mlflow.example", "HF_TOKEN": "hf_hunter2"}
+    subprocess.run(command, check=True, cwd=RECIPE.parents[1], env={**os.environ, **secrets, "PYTHONHASHSEED": "7"})
+    written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert written == {path.name: path.read_bytes() for path in compiled.iterdir()}
+    assert not any(b"hunter2" in content for content in written.values())
+
+
+def test_each_component_runs_on_an_image_of_the_prefix_and_tag(spec: dict[str, Any]) -> None:
+    executors = spec["deploymentSpec"]["executors"]
+    images = {name.removeprefix("exec-"): found["container"]["image"] for name, found in executors.items()}
+    trainers = {name for name, image in images.items() if image == "registry.example:5000/ml/understudy-trainer:1.2"}
+    launchers = {name for name, image in images.items() if image == "registry.example:5000/ml/understudy-launcher:1.2"}
+    assert trainers == {"teacher", "distill", "control", "evaluate"}
+    assert launchers == {"start", "ingest", "prepare", "gate", "register"}
+
+
+def test_compiling_leaves_the_components_own_images_alone(recipe: Recipe, tmp_path: Path) -> None:
+    write(recipe, IMAGES, tmp_path)
+    write(recipe, "other:2", tmp_path)
+    executors = yaml.safe_load((tmp_path / "digits.yaml").read_text())["deploymentSpec"]["executors"]
+    assert {found["container"]["image"] for found in executors.values()} == {"other-launcher:2", "other-trainer:2"}
+
+
+@pytest.mark.parametrize(
+    "images",
+    [
+        "registry.example/understudy",
+        "registry.example:5000/understudy",
+        "registry.example/understudy:",
+        "registry.example/understudy:latest",
+        "registry.example/understudy@sha256:" + 64 * "a",
+        "Registry.example/understudy:1",
+        "registry.example/under study:1",
+        "registry.example//understudy:1",
+        ":1",
+        "",
+    ],
+)
+def test_images_without_a_prefix_and_a_lasting_tag_are_refused(recipe: Recipe, tmp_path: Path, images: str) -> None:
+    with pytest.raises(InputError, match=r"--images .*: give PREFIX:TAG"):
+        write(recipe, images, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_first_task_gets_the_whole_recipe_and_the_parameters(recipe: Recipe, spec: dict[str, Any]) -> None:
+    given = spec["root"]["dag"]["tasks"]["start"]["inputs"]["parameters"]
+    assert Recipe.model_validate(json.loads(given["recipe"]["runtimeValue"]["constant"])) == recipe
+    assert given["overrides"] == {"componentInputParameter": "overrides"}
+    assert given["seed"] == {"componentInputParameter": "seed"}
+    assert given["job_id"] == {"runtimeValue": {"constant": "{{$.pipeline_job_uuid}}"}}
+
+
+def test_overrides_and_seed_stay_open_and_have_defaults(recipe: Recipe, tmp_path: Path) -> None:
+    write(changed(recipe, "seed=1234567890"), IMAGES, tmp_path)
+    inputs = yaml.safe_load((tmp_path / "digits.yaml").read_text())["root"]["inputDefinitions"]["parameters"]
+    assert inputs == {
+        "overrides": {"parameterType": "STRING", "defaultValue": "", "isOptional": True},
+        "seed": {"parameterType": "NUMBER_INTEGER", "defaultValue": 1234567890, "isOptional": True},
+    }
+
+
+def test_kfps_cache_is_off_for_every_task(spec: dict[str, Any]) -> None:
+    tasks = spec["root"]["dag"]["tasks"]
+    assert len(tasks) == 9
+    assert not any(task["cachingOptions"].get("enableCache") for task in tasks.values())

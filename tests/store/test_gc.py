@@ -1,0 +1,252 @@
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from understudy.store import Run, Store, gc
+from understudy.store.files import write_json
+from understudy.store.gc import collect, plan
+
+DAY = 86400.0
+
+
+@contextmanager
+def patient() -> Iterator[Store]:
+    """A store whose objects are all old enough to be collected."""
+    young, gc.YOUNG = gc.YOUNG, -1.0
+    try:
+        with TemporaryDirectory() as folder:
+            yield Store(Path(folder) / "store")
+    finally:
+        gc.YOUNG = young
+
+
+def publish(store: Store, content: str, inputs: dict[str, str] | None = None) -> str:
+    staged = store.folder / "staged"
+    staged.mkdir()
+    (staged / "content").write_text(content)
+    return store.objects.publish(staged, "things", inputs or {})
+
+
+def remember(store: Store, key: str, digest: str, used: float = 0.0) -> Path:
+    """Write a memo, last used so many seconds ago."""
+    path = store.folder / "memo" / f"{key}.json"
+    write_json(path, {"key": key, "step": "s", "parts": {}, "digest": digest, "seconds": 1.0, "at": 0.0})
+    os.utime(path, (time.time() - used,) * 2)
+    return path
+
+
+def live_run(store: Store, *uses: str) -> Run:
+    run = store.create_run("r", {}, "")
+    for digest in uses:
+        run.use(digest)
+    return run
+
+
+def what(store: Store, removals: list[gc.Removal]) -> set[str]:
+    return {str(removal.path.relative_to(store.folder)) for removal in removals}
+
+
+# Whatever is reachable stays
+
+
+@dataclass
+class Graph:
+    """Objects, each made from earlier ones, and who holds on to which."""
+
+    inputs: list[list[int]] = field(default_factory=list)
+    remembered: set[int] = field(default_factory=set)
+    forgotten: set[int] = field(default_factory=set)
+    registered: set[int] = field(default_factory=set)
+    live: set[int] = field(default_factory=set)
+    ended: set[int] = field(default_factory=set)
+
+    def kept(self) -> set[int]:
+        roots = self.remembered | self.registered | self.live
+        return roots | {at for root in roots for at in self.below(root)}
+
+    def below(self, at: int) -> set[int]:
+        return {inner for above in self.inputs[at] for inner in {above} | self.below(above)}
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    count = draw(st.integers(1, 8))
+    inputs = [draw(st.lists(st.integers(0, at - 1), unique=True, max_size=3)) if at else [] for at in range(count)]
+    some = st.sets(st.integers(0, count - 1), max_size=2)
+    return Graph(inputs, draw(some), draw(some), draw(some), draw(some), draw(some))
+
+
+@settings(deadline=None, max_examples=25)
+@given(graphs())
+def test_exactly_what_nothing_reaches_is_removed(graph: Graph) -> None:
+    with patient() as store:
+        digests: list[str] = []
+        for at, inputs in enumerate(graph.inputs):
+            digests.append(publish(store, str(at), {str(i): digests[i] for i in inputs}))
+        for at in graph.remembered:
+            remember(store, f"{at:064x}", digests[at])
+        for at in graph.forgotten - graph.remembered:
+            remember(store, f"{at:064x}", digests[at], used=3 * DAY)
+        live_run(store, *(digests[at] for at in graph.live))
+        live_run(store, *(digests[at] for at in graph.ended)).end(0)
+        registered = {digests[at] for at in graph.registered}
+        planned = plan(store, registered, forget_after=2 * DAY)
+        kept = {digests[at] for at in graph.kept()}
+        assert {p.path.name for p in planned if p.path.parent.parent.name == "objects"} == set(digests) - kept
+        assert set(store.objects) == set(digests)
+        collect(store, planned, registered)
+        assert set(store.objects) == kept
+        assert not [problem for digest in kept for problem in store.objects.damage(digest, thorough=True)]
+        assert {memo.digest for memo in store.memos()} == {digests[at] for at in graph.remembered}
+
+
+def test_without_forgetting_every_memo_counts() -> None:
+    with patient() as store:
+        remember(store, "ab" * 32, publish(store, "x"), used=400 * DAY)
+        assert plan(store, ()) == []
+
+
+# What may still be on its way
+
+
+def test_a_young_object_is_left_alone(store: Store) -> None:
+    digest = publish(store, "x")
+    assert plan(store, ()) == []
+    os.utime(store.objects.path(digest), (0, 0))
+    (removal,) = plan(store, ())
+    assert removal.path == store.objects.path(digest)
+    manifest = (removal.path / "manifest.json").stat().st_size
+    assert (removal.size, removal.why) == (1 + manifest, "no remembered step, model or live run reaches it")
+
+
+def test_what_was_published_again_since_the_plan_is_left_alone(store: Store) -> None:
+    digest = publish(store, "x")
+    os.utime(store.objects.path(digest), (0, 0))
+    planned = plan(store, ())
+    assert publish(store, "x") == digest
+    assert collect(store, planned, ()) == 0
+    assert store.objects.damage(digest, thorough=True) == []
+
+
+@pytest.mark.parametrize("how", ["used", "remembered", "as an input"])
+def test_what_came_into_use_since_the_plan_is_given_back(how: str) -> None:
+    with patient() as store:
+        digest = publish(store, "x")
+        planned = plan(store, ())
+        assert len(planned) == 1
+        if how == "used":
+            live_run(store, digest)
+        elif how == "remembered":
+            remember(store, "ab" * 32, digest)
+        else:
+            live_run(store, publish(store, "y", {"x": digest}))
+        assert collect(store, planned, ()) == 0
+        assert store.objects.damage(digest, thorough=True) == []
+
+
+def test_an_object_made_again_during_the_collection_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    with patient() as store:
+        digest = publish(store, "x")
+        planned = plan(store, ())
+        reachable = gc.reachable
+
+        def meanwhile(*roots: object) -> set[str]:
+            live_run(store, publish(store, "x"))
+            return reachable(*roots)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(gc, "reachable", meanwhile)
+        collect(store, planned, ())
+        assert store.objects.damage(digest, thorough=True) == []
+
+
+# Forgetting
+
+
+def test_forgetting_takes_old_memos_with_what_only_they_reach(store: Store) -> None:
+    digests = {name: publish(store, name) for name in ("old", "new")}
+    for digest in digests.values():
+        os.utime(store.objects.path(digest), (0, 0))
+    remember(store, "aa" * 32, digests["old"], used=3 * DAY)
+    remember(store, "bb" * 32, digests["new"], used=1 * DAY)
+    planned = plan(store, (), forget_after=2 * DAY)
+    old = str(store.objects.path(digests["old"]).relative_to(store.folder))
+    assert what(store, planned) == {f"memo/{'aa' * 32}.json", old}
+    assert collect(store, planned, ()) == sum(removal.size for removal in planned)
+    assert list(store.objects) == [digests["new"]]
+
+
+def test_abandoned_work_is_forgotten_and_work_in_hand_is_not(store: Store) -> None:
+    held, left = store.acquire("aa" * 32), store.acquire("bb" * 32)
+    assert held is not None
+    assert left is not None
+    left.release()
+    remember(store, "bb" * 32, publish(store, "x"))
+    planned = plan(store, (), forget_after=-1)
+    assert f"work/{'aa' * 32}" not in what(store, planned)
+    planned = [removal for removal in planned if removal.path.parent.name == "work"]
+    assert what(store, planned) == {f"work/{'bb' * 32}"}
+    again = store.acquire("bb" * 32)
+    assert again is not None
+    collect(store, planned, ())
+    again.check()
+    again.release()
+    collect(store, planned, ())
+    assert [path.name for path in (store.folder / "work").iterdir()] == ["aa" * 32]
+    held.finish()
+
+
+def test_abandoned_work_does_not_make_its_memo_forgotten(store: Store) -> None:
+    digest = publish(store, "x")
+    os.utime(store.objects.path(digest), (0, 0))
+    remember(store, "bb" * 32, digest)
+    left = store.acquire("bb" * 32)
+    assert left is not None
+    left.release()
+    os.utime(left.folder.parent, (0, 0))
+    assert what(store, plan(store, (), forget_after=DAY)) == {f"work/{'bb' * 32}"}
+
+
+def test_ended_runs_are_forgotten_and_live_ones_are_not(store: Store) -> None:
+    live, ended = live_run(store), live_run(store)
+    ended.end(0)
+    for run in (live, ended):
+        os.utime(run.folder, (0, 0))
+    planned = plan(store, (), forget_after=DAY)
+    assert what(store, planned) == {f"runs/{ended.id}"}
+    collect(store, planned, ())
+    assert [run.id for run in store.runs()] == [live.id]
+
+
+# What was left behind
+
+
+def test_what_was_left_half_written_goes_once_it_is_old(store: Store) -> None:
+    left = [store.folder / part / ".half" for part in ("memo", "fingerprints")] + [store.folder / "work" / ".half"]
+    for path in left:
+        path.mkdir() if path.parent.name == "work" else path.touch()
+    assert plan(store, ()) == []
+    for path in left:
+        os.utime(path, (0, 0))
+    planned = plan(store, ())
+    assert {removal.path for removal in planned} == set(left)
+    collect(store, planned, ())
+    assert not any(path.exists() for path in left)
+
+
+def test_what_was_set_aside_goes_but_not_under_another_gcs_hands(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    trash = store.objects.set_aside(publish(store, "x"))
+    assert trash is not None
+    assert plan(store, ()) == []
+    monkeypatch.setattr(gc, "SETTLED", -1.0)
+    (removal,) = plan(store, ())
+    assert removal.path == trash
+    collect(store, [removal], ())
+    assert not trash.exists()
