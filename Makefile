@@ -2,18 +2,28 @@
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
+INSTALL := $(UV) pip install --quiet --compile-bytecode --python $(BIN)/python
+COMPILE := $(UV) pip compile --quiet --python 3.11 --generate-hashes --no-emit-index-url
+
+# The first of these that is Python 3.11 and can make environments; looked for only when one is to be made.
+FIND_PYTHON := for name in python3.11 python3 python; do \
+	$$name -c 'import ensurepip, sys, venv; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && break; name=; done
 
 .PHONY: run test ui lint lock clean
 
-$(VENV)/run.stamp: requirements.lock pyproject.toml
-	test -x $(BIN)/python || python3.11 -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes --no-deps -r uv.lock.txt
-	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
-	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+$(UV): requirements-uv.lock
+	@$(FIND_PYTHON); test "$$name" || { echo "make: this needs Python 3.11 with its venv module" >&2; exit 1; }; \
+	test -x $(BIN)/pip || $$name -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-uv.lock
+	touch $@
+
+$(VENV)/run.stamp: requirements.lock pyproject.toml $(UV)
+	$(INSTALL) --require-hashes -r requirements.lock
+	$(INSTALL) --no-deps --no-build-isolation --editable .
 	touch $@
 
 $(VENV)/test.stamp: requirements-dev.lock $(VENV)/run.stamp
-	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements-dev.lock
+	$(INSTALL) --require-hashes -r requirements-dev.lock
 	touch $@
 
 run: $(VENV)/run.stamp
@@ -32,8 +42,10 @@ lint: $(VENV)/test.stamp
 
 # Resolves anew; the locks hold hashes and no index's address.
 lock: $(VENV)/test.stamp
-	$(UV) pip compile --quiet --python 3.11 --generate-hashes --no-emit-index-url --all-extras pyproject.toml -o requirements-dev.lock
-	$(UV) pip compile --quiet --python 3.11 --generate-hashes --no-emit-index-url pyproject.toml -c requirements-dev.lock -o requirements.lock
+	$(COMPILE) --all-extras pyproject.toml -o requirements-dev.lock
+	$(COMPILE) pyproject.toml -c requirements-dev.lock -o requirements.lock
+	echo uv | $(COMPILE) - -c requirements-dev.lock -o requirements-uv.lock
 
+# Takes the store and the local registry along.
 clean:
-	rm -rf $(VENV) .understudy build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .understudy build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -96,8 +96,8 @@ def _parse(path: Path, *_touched: int) -> tuple[str, tuple[str, ...]]:
 
 @cache
 def _distributions() -> dict[str, str]:
-    """Import name -> distribution, for what is installed."""
-    return {name: found[0] for name, found in metadata.packages_distributions().items()}
+    """Import name -> distribution, for what is installed. Of several (mlflow, mlflow-skinny) always the same one."""
+    return {name: min(found) for name, found in metadata.packages_distributions().items()}
 
 
 def _version(module: str) -> str:

@@ -31,7 +31,11 @@ def embedded(spec: dict[str, Any], name: str) -> str:
 
 
 def artifacts(name: str) -> list[str]:
-    return [parameter for parameter in inspect.signature(component(name).python_func).parameters if not given(name, parameter)]
+    return [
+        parameter
+        for parameter in inspect.signature(component(name).python_func).parameters
+        if not given(name, parameter)
+    ]
 
 
 def given(name: str, parameter: str) -> bool:
@@ -39,7 +43,7 @@ def given(name: str, parameter: str) -> bool:
 
 
 def test_there_is_a_component_for_each_step() -> None:
-    assert FOLDERS == sorted(["start", *steps.STEPS])
+    assert sorted(["start", *steps.STEPS]) == FOLDERS
 
 
 @pytest.mark.parametrize("name", FOLDERS)

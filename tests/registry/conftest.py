@@ -77,7 +77,7 @@ def start_server(folder: Path) -> Server:
     environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, start_new_session=True, env=environment)
-    server, deadline = Server(f"http://127.0.0.1:{port}", process), time.time() + 120
+    server, deadline = Server(f"http://127.0.0.1:{port}", process), time.time() + 300
     while True:
         try:
             urlopen(f"{server.uri}/health", timeout=5).close()

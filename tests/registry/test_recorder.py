@@ -49,7 +49,7 @@ def curve(client: MlflowClient, run: str, key: str = "loss") -> list[tuple[int, 
 
 
 def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.time() + 60
+    deadline = time.time() + 120
     while not true():
         assert time.time() < deadline
         time.sleep(0.05)

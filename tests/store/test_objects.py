@@ -69,6 +69,14 @@ def test_publishing_twice_gives_one_object_named_by_its_content(
         assert manifest.size == sum(map(len, contents.values()))
 
 
+def test_the_order_in_which_a_disk_lists_files_does_not_matter(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    contents = {"a": b"1", "b": b"2", "c/d": b"3"}
+    digest, listed = publish(store, contents), Path.rglob
+    for backwards in (False, True):
+        monkeypatch.setattr(Path, "rglob", lambda self, p, b=backwards: iter(sorted(listed(self, p), reverse=b)))
+        assert publish(store, contents) == digest
+
+
 @fast
 @given(st.lists(st.tuples(CONTENTS.filter(is_tree), st.sampled_from("xy"), WORDS), min_size=2, max_size=2))
 def test_what_differs_in_anything_has_another_digest(pair: list[tuple[dict[str, bytes], str, dict[str, str]]]) -> None:

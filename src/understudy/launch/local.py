@@ -9,16 +9,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 from understudy.errors import FAILED, InputError
+from understudy.launch import warm
 from understudy.launch.family import environment
 from understudy.launch.spec import JobSpec, Outcome
+from understudy.store import Run
+
+WORKER = "understudy.worker"
 
 
-def run(spec: JobSpec, watch: Callable[[], None]) -> Outcome:
+def run(spec: JobSpec, watch: Callable[[], None], of: Run) -> Outcome:
     """Run a job to its end.
 
     Args:
         spec: the job; it is written into its folder first.
         watch: called several times a second while the job runs; an exception from it ends the job.
+        of: the run that the job belongs to.
 
     Returns:
         How the job ended: the first failing rank's word, or what its process's end says.
@@ -29,23 +34,30 @@ def run(spec: JobSpec, watch: Callable[[], None]) -> Outcome:
     for stale in [spec.stop_file, spec.metrics, *Path(spec.folder).glob("outcome-*.json")]:
         stale.unlink(missing_ok=True)
     Path(spec.logs).mkdir(parents=True, exist_ok=True)
-    with (Path(spec.logs) / f"{spec.role}.log").open("ab") as log:
-        process = subprocess.Popen(
-            command(spec, path), env=_environment(spec), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+    process = _start(spec, path, of)
+    try:
+        while process.poll() is None:
+            watch()
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        returncode = process.wait()
+    return _outcome(spec, returncode)
+
+
+def _start(spec: JobSpec, path: Path, of: Run) -> warm.Worker | subprocess.Popen[bytes]:
+    log, environment = Path(spec.logs) / f"{spec.role}.log", _environment(spec)
+    if spec.world_size == 1 and (worker := warm.start(of, WORKER, str(path), environment, log)):
+        return worker
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command(spec, path), env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         )
-        try:
-            while process.poll() is None:
-                watch()
-                time.sleep(0.05)
-        finally:
-            process.kill()
-            process.wait()
-    return _outcome(spec, process.returncode)
 
 
 def command(spec: JobSpec, path: Path) -> list[str]:
     """What starts the job on one node: the worker itself when it is alone, otherwise torchrun."""
-    module = "understudy.worker" if spec.world_size == 1 else "understudy.launch.torchrun"
+    module = WORKER if spec.world_size == 1 else "understudy.launch.torchrun"
     return [sys.executable, "-m", module, str(path)]
 
 

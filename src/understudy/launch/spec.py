@@ -56,7 +56,7 @@ class JobSpec:
 
     @property
     def metrics(self) -> Path:
-        """A line of JSON per report: step, loss, learning_rate, grad_norm, rate (examples/s), memory (bytes), time."""
+        """A line of JSON per report: step, loss, learning_rate, grad_norm, rate (targets/s), memory (bytes), time."""
         return Path(self.folder) / "metrics.jsonl"
 
     @property

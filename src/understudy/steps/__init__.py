@@ -40,7 +40,7 @@ def start(values: dict[str, Any], overrides: str, seed: int, job_id: str, steps:
     Args:
         values: the recipe that the pipeline was compiled from.
         overrides: a.b=value, one a line or separated by semicolons.
-        seed: the run's seed.
+        seed: the run's seed, unless the overrides set another.
         job_id: the pipeline run's id where KFP runs it.
         steps: the compiled pipeline's steps.
 
@@ -53,19 +53,20 @@ def start(values: dict[str, Any], overrides: str, seed: int, job_id: str, steps:
     from understudy.registry.server import public_uri
 
     store = open_store()
-    if RUN in os.environ:
-        run = store.run(os.environ[RUN])
-        recipe = Recipe.model_validate(run.recipe)
+    made = store.run(os.environ[RUN]) if RUN in os.environ else None
+    if made:
+        recipe = Recipe.model_validate(made.recipe)
     else:
-        recipe = from_values(values, [*split_overrides(overrides), f"seed={seed}"], "overrides")
-        uri = public_uri(tracking_uri(store))
-        run = store.create_run(recipe.name, recipe.model_dump(mode="json", by_alias=True), uri, job_id)
+        recipe = from_values(values, [f"seed={seed}", *split_overrides(overrides)], "overrides")
     if graph(recipe) != steps:
         raise InputError(
             f"overrides: they change the pipeline's steps from {', '.join(steps)} to {', '.join(graph(recipe))}; "
             "compile the recipe with them instead"
         )
-    return run.id
+    if made:
+        return made.id
+    uri = public_uri(tracking_uri(store))
+    return store.create_run(recipe.name, recipe.model_dump(mode="json", by_alias=True), uri, job_id).id
 
 
 def _data_section(recipe: Recipe, store: Store) -> dict[str, Any]:
@@ -79,6 +80,7 @@ def _data_section(recipe: Recipe, store: Store) -> dict[str, Any]:
 def _ingest(work: Work) -> None:
     from understudy.data.ingest import ingest as write_records
 
+    training.expect_jobs(work.recipe, work.run)
     write_records(work.recipe.data, work.recipe.task, work.staged, work.progress)
     work.facts |= json.loads((work.staged / "records.json").read_text())["counts"]
 
@@ -96,6 +98,7 @@ def _shape_section(recipe: Recipe, store: Store) -> dict[str, Any]:
 def _prepare(work: Work) -> None:
     from understudy.data.prepare import prepare as write_examples
 
+    training.expect_jobs(work.recipe, work.run)
     write_examples(work.recipe.data, work.recipe.task, work.input("records"), work.staged, work.progress)
 
 

@@ -98,7 +98,12 @@ def _gate_section(recipe: Recipe, store: Store) -> dict[str, Any]:
 
 def _recipe(recipe: Recipe) -> dict[str, Any]:
     """The recipe without what changes nothing in the result, for the report."""
-    return recipe.model_dump(mode="json", by_alias=True, exclude={"resources", "register_"})
+    checkpoints = {"train": {"checkpoint_every"}}
+    return recipe.model_dump(
+        mode="json",
+        by_alias=True,
+        exclude={"resources": True, "register_": True, "teacher": checkpoints, "student": checkpoints},
+    )
 
 
 def _gate(work: Work) -> None:
@@ -171,5 +176,10 @@ def _is_still_registered(path: Path, store: Store) -> bool:
 EVALUATE = Step("evaluate", "measures", ("understudy.evaluate.measure",), _evaluate_section, _evaluate)
 GATE = Step("gate", "verdict", ("understudy.evaluate.gate", "understudy.evaluate.report"), _gate_section, _gate)
 REGISTER = Step(
-    "register", "registration", ("understudy.registry.register",), _register_section, _register, _is_still_registered
+    "register",
+    "registration",
+    ("understudy.registry.register", "understudy.registry.serving"),  # the latter is stored with the version by path
+    _register_section,
+    _register,
+    _is_still_registered,
 )

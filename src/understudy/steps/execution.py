@@ -80,6 +80,19 @@ def tracking_uri(store: Store) -> str:
     return server.tracking_uri(store.folder.parent, None)
 
 
+def parts(
+    step: Step, recipe: Recipe, store: Store, inputs: Mapping[str, str], world: Mapping[str, str]
+) -> dict[str, Any]:
+    """All that decides a step's result; the digest of this is the key under which it is remembered."""
+    return {
+        "step": step.name,
+        "code": revision(step.enters),
+        "recipe": dict(step.section(recipe, store)),
+        "inputs": dict(inputs),
+        "world": dict(world),
+    }
+
+
 def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world: Mapping[str, str]) -> Result:
     """A step's result: remembered, or made now by this process, or awaited from another run that makes it.
 
@@ -101,15 +114,10 @@ def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world
             raise Stopped(f"{step.name}: not begun, the run was asked to stop")
         for digest in inputs.values():
             run.use(digest)
-        parts = {
-            "step": step.name,
-            "code": revision(step.enters),
-            "recipe": dict(step.section(recipe, store)),
-            "inputs": dict(inputs),
-            "world": dict(world),
-        }
-        state = replace(state, key=sha256(canonical(parts)))
-        digest, how = _find_or_make(step, store, run, recipe, parts, state)
+        decided_by = parts(step, recipe, store, inputs, world)
+        state = replace(state, key=sha256(canonical(decided_by)))
+        digest, how = _find_or_make(step, store, run, recipe, decided_by, state)
+        run.use(digest)
     except UnderstudyError as error:
         kind = "stopped" if isinstance(error, Stopped) else "failed"
         run.record(replace(state, state=kind, detail=str(error), ended=time.time(), exit_code=error.exit_code))  # type: ignore[arg-type]
@@ -126,7 +134,7 @@ def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world
 
 
 def _find_or_make(
-    step: Step, store: Store, run: Run, recipe: Recipe, parts: Mapping[str, Any], state: StepState
+    step: Step, store: Store, run: Run, recipe: Recipe, decided_by: Mapping[str, Any], state: StepState
 ) -> tuple[str, str]:
     def remembered() -> str | None:
         memo = store.recall(state.key, run)
@@ -134,7 +142,7 @@ def _find_or_make(
 
     if digest := remembered():
         return digest, "reused"
-    lease = store.acquire(state.key) or _wait(store, run, state)
+    lease = store.acquire(state.key) or _wait(store, run, state, remembered)
     digest = remembered()
     if lease is None:
         if digest is None:
@@ -144,28 +152,28 @@ def _find_or_make(
         lease.finish()
         return digest, "reused"
     run.record(state)
-    return _make(step, store, run, recipe, parts, lease), "done"
+    return _make(step, store, run, recipe, decided_by, lease), "done"
 
 
-def _make(step: Step, store: Store, run: Run, recipe: Recipe, parts: Mapping[str, Any], lease: Lease) -> str:
+def _make(step: Step, store: Store, run: Run, recipe: Recipe, decided_by: Mapping[str, Any], lease: Lease) -> str:
     started = time.time()
-    work = Work(step.name, store, run, recipe, parts["inputs"], parts["world"], lease, lease.staging())
     try:
+        work = Work(step.name, store, run, recipe, decided_by["inputs"], decided_by["world"], lease, lease.staging())
         with disk_errors(store.folder):
             step.work(work)
+        seconds = time.time() - started
+        return store.conclude(lease, step.name, decided_by, work.staged, step.kind, work.inputs, work.facts, seconds)
     except BaseException:
         lease.release_if_held()
         raise
-    seconds = time.time() - started
-    return store.conclude(lease, step.name, parts, work.staged, step.kind, work.inputs, work.facts, seconds)
 
 
-def _wait(store: Store, run: Run, state: StepState) -> Lease | None:
+def _wait(store: Store, run: Run, state: StepState, remembered: Callable[[], str | None]) -> Lease | None:
     """Wait for the run that does this work: for its result, or for its end."""
     other: Process | None = holder(store.folder / "work", state.key)
     whom = f"process {other.pid} on {other.host}" if other else "another run"
     run.record(replace(state, state="waiting", detail=f"the same work is being done by {whom}"))
-    return store.wait_for(state.key, lambda: run.stop_requested or store.recall(state.key, run) is not None)
+    return store.wait_for(state.key, lambda: run.stop_requested or remembered() is not None)
 
 
 def watch_over(run: Run) -> None:

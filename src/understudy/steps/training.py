@@ -8,12 +8,12 @@ from typing import Any
 
 from understudy import __version__, pretrained
 from understudy.errors import STOPPED, InputError, Stopped, UnderstudyError
-from understudy.launch import local
+from understudy.launch import local, warm
 from understudy.launch.spec import JobSpec, Role
 from understudy.recipe import FactoryModel, Model, PretrainedModel, Recipe, Resources, Train
-from understudy.revision import module_source
+from understudy.revision import module_source, revision
 from understudy.steps.execution import Work
-from understudy.store import Store
+from understudy.store import Run, Store
 
 JOB_MODULES = ("understudy.worker", "understudy.launch.torchrun")
 
@@ -26,10 +26,11 @@ def device(resources: Resources) -> str:
 
 
 def model_identity(model: Model, store: Store, where: str) -> dict[str, Any]:
-    """What decides a model's initial state: its section, and the content that the section points to."""
+    """What decides a model's initial state: its section, the content that the section points to, how it is read."""
     section = model.model_dump(mode="json")
     if isinstance(model, PretrainedModel):
-        return {**section, "content": pretrained.identity(model, store.fingerprints, where)}
+        content = pretrained.identity(model, store.fingerprints, where)
+        return {**section, "content": content, "code": revision(("understudy.pretrained",))}
     if isinstance(model, FactoryModel):
         try:
             return {**section, "content": module_source(model.factory.partition(":")[0])}
@@ -38,29 +39,37 @@ def model_identity(model: Model, store: Store, where: str) -> dict[str, Any]:
     return section
 
 
-def _layout(train: Train | None, resources: Resources) -> dict[str, Any]:
+def _training(train: Train | None, resources: Resources, seed: int) -> dict[str, Any]:
     """What of the way a model is trained has a say in its numbers; checkpoints and threads have none."""
     if train is None:
         return {}
     settings = train.model_dump(mode="json", exclude={"checkpoint_every"})
-    return {"train": settings, "world": [resources.nodes, resources.processes], "device": device(resources)}
+    world = [resources.nodes, resources.processes]
+    return {"seed": seed, "train": settings, "world": world, "device": device(resources)}
 
 
 def teacher_section(recipe: Recipe, store: Store) -> dict[str, Any]:
     """What decides the teacher."""
     model = model_identity(recipe.teacher.model, store, "teacher.model")
-    return {"seed": recipe.seed, "model": model, **_layout(recipe.teacher.train, recipe.resources.teacher)}
+    return {"model": model, **_training(recipe.teacher.train, recipe.resources.teacher, recipe.seed)}
 
 
 def student_section(recipe: Recipe, store: Store) -> dict[str, Any]:
     """What decides the student without its teacher."""
     model = model_identity(recipe.student.model, store, "student.model")
-    return {"seed": recipe.seed, "model": model, **_layout(recipe.student.train, recipe.resources.distill)}
+    return {"model": model, **_training(recipe.student.train, recipe.resources.distill, recipe.seed)}
 
 
 def distill_section(recipe: Recipe, store: Store) -> dict[str, Any]:
     """What decides the student."""
     return {**student_section(recipe, store), "distill": recipe.student.distill.model_dump(mode="json")}
+
+
+def expect_jobs(recipe: Recipe, run: Run) -> None:
+    """Get ready for this run's trainings, if one of them will want a single process here."""
+    sizes = [found.nodes * found.processes for found in (recipe.resources.teacher, recipe.resources.distill)]
+    if 1 in sizes:
+        warm.begin(run)
 
 
 def train_teacher(work: Work) -> None:
@@ -112,6 +121,7 @@ def _train(
     settings: dict[str, Any] | None = None,
 ) -> None:
     alone = resources.nodes * resources.processes == 1
+    expect_jobs(work.recipe, work.run)
     spec = JobSpec(
         version=__version__,
         role=role,
@@ -130,7 +140,7 @@ def _train(
         logs=str(work.run.folder / "logs"),
     )
     with _recorded(work, spec):
-        outcome = local.run(spec, _Watch(work, spec))
+        outcome = local.run(spec, _Watch(work, spec), work.run)
     if outcome.exit_code == STOPPED:
         raise Stopped(f"{work.step}: {outcome.message}; run again to go on")
     if outcome.exit_code:
@@ -171,5 +181,6 @@ class _Watch:
             return stream.read().rstrip().rpartition(b"\n")[2]
 
     def _tell(self, entry: dict[str, Any]) -> None:
-        detail = f"loss {entry['loss']:.4f}, {entry['rate']:,.0f} examples/s"
+        unit = "tokens" if self._work.recipe.task == "causal-lm" else "images"
+        detail = f"loss {entry['loss']:.4f}, {entry['rate']:,.0f} {unit}/s"
         self._work.progress(entry["step"], entry["steps"], "steps", detail)

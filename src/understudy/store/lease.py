@@ -36,7 +36,12 @@ class Process:
     @staticmethod
     def current() -> "Process":
         """The calling process."""
-        return Process(*_machine(), os.getpid(), _started(os.getpid()) or "")
+        return Process.of(os.getpid())
+
+    @staticmethod
+    def of(pid: int) -> "Process":
+        """A process of this machine."""
+        return Process(*_machine(), pid, _started(pid) or "")
 
     def is_gone(self) -> bool:
         """Whether it surely ended. False also when it ran where this process cannot look."""

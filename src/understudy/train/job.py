@@ -14,7 +14,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from understudy import models
-from understudy.data.loader import Order, facts, open_split
+from understudy.data.loader import Examples, Order, facts, open_split
 from understudy.distill.objectives import LogitDistillation, Objective, cross_entropy
 from understudy.errors import InputError, disk_errors
 from understudy.launch.spec import JobSpec
@@ -66,7 +66,7 @@ def run(spec: JobSpec) -> None:
                 precision=dtype,
                 checkpoints=Checkpoints(Path(spec.folder) / "checkpoints", model, chosen),
                 stop_file=spec.stop_file,
-                report=_Report(spec, len(split), order, device),
+                report=_Report(spec, split, order, device),
             )
         )
         _save(spec, model, description, aliases, curve)
@@ -135,13 +135,19 @@ def _save(spec: JobSpec, model: nn.Module, description: dict[str, Any], aliases:
 class _Report:
     """Appends to the job's metrics file what the launcher shows and MLflow records."""
 
-    def __init__(self, spec: JobSpec, examples: int, order: Order, device: torch.device) -> None:
-        self._path, self._order, self._device = spec.metrics, order, device
+    def __init__(self, spec: JobSpec, examples: Examples, order: Order, device: torch.device) -> None:
+        self._path, self._examples, self._order, self._device = spec.metrics, examples, order, device
         self._steps = spec.train["steps"] or spec.train["epochs"] * order.steps_per_epoch
 
     def __call__(self, points: list[Point], seconds: float) -> None:
-        rate = self._order.batch_size * len(points) / seconds
-        entry = {**points[-1], "rate": rate, "memory": self._memory(), "time": time.time(), "steps": self._steps}
+        targets = sum(self._examples.targets(self._order.batch(point["step"] - 1)) for point in points)
+        entry = {
+            **points[-1],
+            "steps": self._steps,
+            "rate": targets / seconds,
+            "memory": self._memory(),
+            "time": time.time(),
+        }
         with disk_errors(self._path), self._path.open("a") as stream:
             stream.write(json.dumps(entry) + "\n")
 

@@ -1,0 +1,70 @@
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.distillation import build
+from understudy.recipe import Recipe
+from understudy.recipe_file import from_values, load
+from understudy.steps import STEPS, execution, graph
+from understudy.store import Store
+from understudy.store.files import canonical, sha256
+
+Keys = Callable[..., dict[str, str]]
+RECIPES = Path(__file__).parents[2] / "recipes"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def digits() -> Recipe:
+    return load(RECIPES / "digits.yaml")
+
+
+@pytest.fixture
+def pydoc() -> Recipe:
+    return load(RECIPES / "pydoc.yaml")
+
+
+@pytest.fixture
+def change() -> Callable[..., Recipe]:
+    """A recipe with overrides."""
+    return lambda recipe, *overrides: from_values(recipe.model_dump(mode="json", by_alias=True), overrides, "test")
+
+
+def wiring(recipe: Recipe) -> dict[str, dict[str, str]]:
+    """Which step's result is which input of a step, as the compiled pipeline has it."""
+    tasks = build(recipe).pipeline_spec.root.dag.tasks
+    found = {
+        name: {role: given.task_output_parameter.producer_task for role, given in task.inputs.parameters.items()}
+        for name, task in tasks.items()
+    }
+    return {name: {role: at for role, at in found[name].items() if at not in ("", "start")} for name in graph(recipe)}
+
+
+@pytest.fixture
+def keys(store: Store) -> Keys:
+    """The key of each step of a recipe's pipeline, were every step to give an object of its own for its key.
+
+    `inputs` and `world` add, by step, what does not come from the pipeline: the champion, the tracking server.
+    """
+
+    def compute(
+        recipe: Recipe,
+        inputs: Mapping[str, Mapping[str, str]] = {},
+        world: Mapping[str, Mapping[str, str]] = {},
+    ) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for name, wires in wiring(recipe).items():
+            given = {role: sha256(f"the object of {found[producer]}".encode()) for role, producer in wires.items()}
+            parts: dict[str, Any] = execution.parts(
+                STEPS[name], recipe, store, {**given, **inputs.get(name, {})}, world.get(name, {})
+            )
+            found[name] = sha256(canonical(parts))
+        return found
+
+    return compute

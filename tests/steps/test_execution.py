@@ -1,0 +1,390 @@
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from understudy.errors import Fenced, InputError, Stopped, UnderstudyError
+from understudy.recipe import Recipe
+from understudy.steps.execution import Result, Step, Work, execute
+from understudy.store import Run, StepState, Store
+from understudy.store import store as store_module
+
+Toy = Callable[..., "Recorded"]
+
+
+class Recorded:
+    """A step whose work writes given bytes, and that counts how often it was done."""
+
+    def __init__(self, name: str, content: bytes = b"content", **changes: Any) -> None:
+        self.times = 0
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.go_on.set()
+        self.fails: BaseException | None = None
+        self._content = content
+        self.step = replace(Step(name, "toys", (), lambda recipe, store: {"seed": recipe.seed}, self._work), **changes)
+
+    def _work(self, work: Work) -> None:
+        self.times += 1
+        self.begun.set()
+        assert self.go_on.wait(20)
+        if self.fails:
+            raise self.fails
+        (work.staged / "toy").write_bytes(self._content)
+        work.facts["size"] = len(self._content)
+
+
+def new_run(store: Store, recipe: Recipe) -> Run:
+    return store.create_run(recipe.name, recipe.model_dump(mode="json", by_alias=True), "")
+
+
+@pytest.fixture
+def run(store: Store, digits: Recipe) -> Run:
+    return new_run(store, digits)
+
+
+def do(toy: Recorded, store: Store, run: Run, inputs: Mapping[str, str] = {}, world: Mapping[str, str] = {}) -> Result:
+    return execute(toy.step, store, run, inputs, world)
+
+
+def state_of(run: Run, step: str = "toy") -> StepState:
+    state = run.state(step)
+    assert state is not None
+    return state
+
+
+def until(condition: Callable[[], Any]) -> None:
+    for _ in range(2000):
+        if condition():
+            return
+        time.sleep(0.005)
+    pytest.fail("waited in vain")
+
+
+class Thread(threading.Thread):
+    """Does a toy's work beside the test; join() gives what it returned or raises what it raised."""
+
+    def __init__(self, toy: Recorded, store: Store, run: Run) -> None:
+        super().__init__(daemon=True)
+        self._arguments = toy, store, run
+        self._outcome: Result | BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._outcome = do(*self._arguments)
+        except BaseException as error:
+            self._outcome = error
+
+    def result(self) -> Result:
+        self.join(20)
+        assert self._outcome is not None
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        return self._outcome
+
+
+def test_a_result_is_an_object_with_its_facts_and_a_state(store: Store, run: Run) -> None:
+    result = do(Recorded("toy"), store, run, {"other": "a" * 64})
+    assert (result.path / "toy").read_bytes() == b"content"
+    assert result.facts == {"size": 7}
+    manifest = store.objects.manifest(result.digest)
+    assert manifest is not None
+    assert (manifest.kind, manifest.inputs) == ("toys", {"other": "a" * 64})
+    state = state_of(run)
+    assert (state.state, state.digest, state.exit_code) == ("done", result.digest, 0)
+    assert state.started <= state.ended
+    assert run.uses == {"a" * 64, result.digest}
+    assert not list((store.folder / "work").iterdir())
+
+
+def test_what_was_done_is_reused_by_every_later_run(store: Store, run: Run, digits: Recipe) -> None:
+    toy = Recorded("toy")
+    first = do(toy, store, run)
+    second_run = new_run(store, digits)
+    assert do(toy, store, second_run) == first
+    assert toy.times == 1
+    assert state_of(second_run).state == "reused"
+    assert state_of(second_run).digest == first.digest
+    assert first.digest in second_run.uses
+
+
+def test_the_memo_says_what_decided_the_result(store: Store, run: Run) -> None:
+    do(Recorded("toy"), store, run, {"other": "a" * 64}, {"server": "here"})
+    (memo,) = store.memos()
+    assert memo.key == state_of(run).key
+    assert memo.parts["step"] == "toy"
+    assert memo.parts["recipe"] == {"seed": 0}
+    assert memo.parts["inputs"] == {"other": "a" * 64}
+    assert memo.parts["world"] == {"server": "here"}
+    assert set(memo.parts["code"]) == {"source", "libraries", "python"}
+
+
+def test_another_input_or_world_is_done_anew(store: Store, run: Run) -> None:
+    toy = Recorded("toy")
+    for inputs, world in [({}, {}), ({"other": "a" * 64}, {}), ({"other": "b" * 64}, {}), ({}, {"server": "here"})]:
+        do(toy, store, run, inputs, world)
+    assert toy.times == 4
+
+
+def test_a_result_that_no_longer_holds_in_the_world_is_made_anew(store: Store, run: Run) -> None:
+    holds = [True]
+    toy = Recorded("toy", still_holds=lambda path, store: (path / "toy").exists() and holds[0])
+    first = do(toy, store, run)
+    do(toy, store, run)
+    assert toy.times == 1
+    holds[0] = False
+    assert do(toy, store, run).digest == first.digest
+    assert toy.times == 2
+    assert state_of(run).state == "done"
+
+
+def test_a_damaged_object_is_found_and_made_anew(store: Store, run: Run) -> None:
+    toy = Recorded("toy")
+    first = do(toy, store, run)
+    (first.path / "toy").write_bytes(b"CONTENT")
+    second = do(toy, store, run)
+    assert second == first
+    assert (second.path / "toy").read_bytes() == b"content"
+    assert toy.times == 2
+    assert store.objects.damage(first.digest, thorough=True) == []
+
+
+def test_a_repeated_step_that_gives_the_same_again_lets_the_next_one_be_reused(store: Store, run: Run) -> None:
+    """Early cutoff: what follows depends on the digest, not on how it came about."""
+    first, second = Recorded("first"), Recorded("second")
+    digest = do(second, store, run, {"first": do(first, store, run).digest}).digest
+    repeated = do(first, store, run, world={"code": "changed"})
+    assert first.times == 2
+    assert do(second, store, run, {"first": repeated.digest}).digest == digest
+    assert second.times == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "exit_code"),
+    [
+        (InputError("data.x: is wrong; mend it"), "failed", 2),
+        (UnderstudyError("it broke; run again"), "failed", 1),
+        (Stopped("stopped at step 3; run again to go on"), "stopped", 130),
+    ],
+)
+def test_an_error_is_the_steps_state_and_nothing_is_remembered(
+    store: Store, run: Run, error: UnderstudyError, state: str, exit_code: int
+) -> None:
+    toy = Recorded("toy")
+    toy.fails = error
+    with pytest.raises(type(error), match=str(error)):
+        do(toy, store, run)
+    found = state_of(run)
+    assert (found.state, found.detail, found.exit_code, found.digest) == (state, str(error), exit_code, "")
+    assert found.ended
+    assert found.key
+    assert store.memos() == []
+    toy.fails = None
+    do(toy, store, run)
+    assert state_of(run).state == "done"
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt("no")])
+def test_an_error_that_nobody_foresaw_is_named_and_goes_on(store: Store, run: Run, error: BaseException) -> None:
+    toy = Recorded("toy")
+    toy.fails = error
+    with pytest.raises(type(error)):
+        do(toy, store, run)
+    state = state_of(run)
+    assert (state.state, state.exit_code) == ("failed", 1)
+    assert state.detail == f"toy: {type(error).__name__}: no"
+    toy.fails = None
+    do(toy, store, run)
+
+
+def test_a_wrong_section_fails_the_step_before_any_work(store: Store, run: Run) -> None:
+    def section(recipe: Recipe, store: Store) -> Mapping[str, Any]:
+        raise InputError("data.source.path: is not there")
+
+    toy = Recorded("toy", section=section)
+    with pytest.raises(InputError):
+        do(toy, store, run)
+    assert toy.times == 0
+    assert (state_of(run).state, state_of(run).exit_code) == ("failed", 2)
+
+
+def test_a_step_of_a_run_that_was_asked_to_stop_is_not_begun(store: Store, run: Run) -> None:
+    toy = Recorded("toy")
+    run.request_stop()
+    with pytest.raises(Stopped, match="not begun"):
+        do(toy, store, run)
+    assert toy.times == 0
+    assert (state_of(run).state, state_of(run).exit_code) == ("stopped", 130)
+
+
+def test_what_a_failed_attempt_left_in_the_work_folder_is_there_for_the_next(store: Store, run: Run) -> None:
+    folders = []
+
+    def work(work: Work) -> None:
+        folders.append(sorted(path.name for path in work.lease.folder.iterdir() if path.name == "checkpoints"))
+        (work.lease.folder / "checkpoints").mkdir(exist_ok=True)
+        if len(folders) == 1:
+            raise UnderstudyError("killed")
+
+    step = Recorded("toy", work=work).step
+    with pytest.raises(UnderstudyError):
+        execute(step, store, run, {}, {})
+    execute(step, store, run, {}, {})
+    assert folders == [[], ["checkpoints"]]
+
+
+def test_work_that_another_run_does_is_awaited_and_not_done_twice(store: Store, run: Run, digits: Recipe) -> None:
+    toy, waiter = Recorded("toy"), new_run(store, digits)
+    toy.go_on.clear()
+    first = Thread(toy, store, run)
+    assert toy.begun.wait(20)
+    second = Thread(toy, store, waiter)
+    until(lambda: (state := waiter.state("toy")) and state.state == "waiting")
+    assert f"process {os.getpid()} on " in state_of(waiter).detail
+    toy.go_on.set()
+    assert second.result() == first.result()
+    assert toy.times == 1
+    assert (state_of(run).state, state_of(waiter).state) == ("done", "reused")
+    assert not list((store.folder / "work").iterdir())
+
+
+def test_work_whose_run_fails_is_taken_over_by_the_one_that_waits(store: Store, run: Run, digits: Recipe) -> None:
+    toy, heir, waiter = Recorded("toy"), Recorded("toy"), new_run(store, digits)
+    toy.go_on.clear()
+    toy.fails = UnderstudyError("it broke")
+    first = Thread(toy, store, run)
+    assert toy.begun.wait(20)
+    second = Thread(heir, store, waiter)
+    until(lambda: (state := waiter.state("toy")) and state.state == "waiting")
+    toy.go_on.set()
+    with pytest.raises(UnderstudyError, match="it broke"):
+        first.result()
+    assert (second.result().path / "toy").exists()
+    assert (state_of(run).state, state_of(waiter).state) == ("failed", "done")
+
+
+def test_a_run_that_waits_can_be_stopped(store: Store, run: Run, digits: Recipe) -> None:
+    toy, waiter = Recorded("toy"), new_run(store, digits)
+    toy.go_on.clear()
+    first = Thread(toy, store, run)
+    assert toy.begun.wait(20)
+    second = Thread(toy, store, waiter)
+    until(lambda: (state := waiter.state("toy")) and state.state == "waiting")
+    waiter.request_stop()
+    with pytest.raises(Stopped, match="stopped while it waited"):
+        second.result()
+    toy.go_on.set()
+    first.result()
+    assert state_of(waiter).state == "stopped"
+
+
+def test_a_remembered_result_that_no_longer_holds_does_not_end_the_waiting(
+    store: Store, run: Run, digits: Recipe
+) -> None:
+    holds = [True]
+    toy = Recorded("toy", still_holds=lambda path, store: holds[0])
+    do(toy, store, run)
+    holds[0] = False
+    toy.go_on.clear()
+    toy.begun.clear()
+    first = Thread(toy, store, run)
+    assert toy.begun.wait(20)
+    waiter = new_run(store, digits)
+    second = Thread(toy, store, waiter)
+    until(lambda: (state := waiter.state("toy")) and state.state == "waiting")
+    time.sleep(0.5)
+    assert second.is_alive()
+    holds[0] = True
+    toy.go_on.set()
+    assert second.result() == first.result()
+
+
+def test_a_result_whose_lease_was_lost_is_refused(store: Store, run: Run) -> None:
+    def work(work: Work) -> None:
+        (work.staged / "toy").write_bytes(b"late")
+        os.rename(work.lease.folder, work.lease.folder.with_name("2.somebody"))
+
+    with pytest.raises(Fenced, match="another run has taken this step over"):
+        execute(Recorded("toy", work=work).step, store, run, {}, {})
+    assert store.memos() == []
+    assert list(store.objects) == []
+    assert state_of(run).state == "failed"
+    (left,) = (store.folder / "work").iterdir()
+    assert [path.name for path in left.iterdir() if path.name.startswith("2.")] == ["2.somebody"]
+
+
+def test_a_disk_that_fills_up_while_the_result_is_published_gives_the_lease_back(
+    monkeypatch: pytest.MonkeyPatch, store: Store, run: Run
+) -> None:
+    def full(self: Store, *given: Any) -> str:
+        raise UnderstudyError(f"{self.folder}: the disk is full")
+
+    toy = Recorded("toy")
+    conclude = store_module.Store.conclude
+    monkeypatch.setattr(store_module.Store, "conclude", full)
+    with pytest.raises(UnderstudyError, match="the disk is full"):
+        do(toy, store, run)
+    monkeypatch.setattr(store_module.Store, "conclude", conclude)
+    assert store.acquire(state_of(run).key) is not None
+
+
+def test_a_disk_that_fills_up_during_the_work_is_named(store: Store, run: Run) -> None:
+    toy = Recorded("toy")
+    toy.fails = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(UnderstudyError, match=r"the disk is full.*gc shows what can go"):
+        do(toy, store, run)
+    assert "the disk is full" in state_of(run).detail
+
+
+def test_progress_is_seen_while_the_work_goes_on(store: Store, run: Run) -> None:
+    seen = []
+
+    def work(work: Work) -> None:
+        work.progress(3, 10, "records", "reading")
+        seen.append(state_of(work.run))
+        (work.staged / "toy").write_bytes(b"")
+
+    execute(Recorded("toy", work=work).step, store, run, {}, {})
+    (state,) = seen
+    assert (state.state, state.done, state.total, state.unit, state.detail) == ("running", 3, 10, "records", "reading")
+    assert (state_of(run).state, state_of(run).done) == ("done", 3)
+
+
+def test_the_same_work_published_twice_is_one_object(store: Store, run: Run) -> None:
+    first = do(Recorded("one"), store, run)
+    second = do(Recorded("two"), store, run)
+    assert first.digest == second.digest
+    assert len(list(store.objects)) == 1
+
+
+def test_a_run_that_does_not_exist_is_named(store: Store) -> None:
+    with pytest.raises(UnderstudyError, match="no such run; understudy store ls --runs"):
+        do(Recorded("toy"), store, store.run("nobody"))
+
+
+def test_a_step_uses_its_inputs_before_it_looks_for_its_result(store: Store, run: Run) -> None:
+    """gc in between must find them in use, even when the step fails right after."""
+    toy = Recorded("toy")
+    toy.fails = UnderstudyError("no")
+    with pytest.raises(UnderstudyError):
+        do(toy, store, run, {"other": "a" * 64})
+    assert "a" * 64 in run.uses
+
+
+def test_paths_of_inputs_are_the_objects(store: Store, run: Run) -> None:
+    digest = do(Recorded("one"), store, run).digest
+    read = []
+
+    def work(work: Work) -> None:
+        read.append((work.input("one") / "toy").read_bytes())
+        (work.staged / "toy").write_bytes(b"")
+
+    execute(Recorded("two", work=work).step, store, run, {"one": digest}, {})
+    assert read == [b"content"]
+    assert isinstance(store.objects.path(digest), Path)

@@ -1,0 +1,387 @@
+"""What a step's key depends on: one test for each thing, and for what has no say."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import understudy
+from understudy import pretrained
+from understudy.data import digits as digits_data
+from understudy.data import python_docs
+from understudy.errors import InputError
+from understudy.recipe import Recipe
+from understudy.revision import revision
+from understudy.steps import execution, training
+from understudy.store import Store
+from understudy.store.files import Fingerprints
+
+Keys = Callable[..., dict[str, str]]
+Change = Callable[..., Recipe]
+
+REGISTER = {"register"}
+GATE = {"gate", *REGISTER}
+EVALUATE = {"evaluate", *GATE}
+DISTILL = {"distill", *EVALUATE}
+CONTROL = {"control", *EVALUATE}
+STUDENT = DISTILL | CONTROL
+TEACHER = {"teacher", *DISTILL}
+TRAINING = TEACHER | CONTROL
+PREPARE = {"prepare", *TRAINING}
+ALL = {"ingest", *PREPARE}
+
+
+def repeated(before: dict[str, str], after: dict[str, str]) -> set[str]:
+    return {name for name in after if before.get(name) != after[name]}
+
+
+def saved_model(folder: Path, weights: bytes = b"weights") -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(weights)
+    return folder
+
+
+def rewrite_unseen(path: Path, content: bytes) -> None:
+    """Change a file in place and set its times back: size, mtime and inode are what they were."""
+    stat = path.stat()
+    assert len(content) == stat.st_size
+    while path.stat().st_ctime_ns == stat.st_ctime_ns:  # the clock of a file system may tick slowly
+        with path.open("r+b") as stream:
+            stream.write(content)
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    now = path.stat()
+    assert (now.st_ino, now.st_size, now.st_mtime_ns) == (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("data.validation=0.2", ALL),
+        ("data.test=0.3", ALL),
+        ("data.on_error=skip", ALL),
+        ("data.image.size=16", PREPARE),
+        ("data.image.channels=3", PREPARE),
+        ("seed=7", TRAINING),
+        ("teacher.model.config.num_hidden_layers=3", TEACHER),
+        ("teacher.train.epochs=31", TEACHER),
+        ("teacher.train.batch_size=32", TEACHER),
+        ("teacher.train.optimizer.learning_rate=0.002", TEACHER),
+        ("teacher.train.precision=bf16", TEACHER),
+        ("student.model.config.num_hidden_layers=3", STUDENT),
+        ("student.train.epochs=41", STUDENT),
+        ("student.train.accumulate=2", STUDENT),
+        ("student.train.schedule.warmup=41", STUDENT),
+        ("student.distill.temperature=5", DISTILL),
+        ("student.distill.alpha=0.8", DISTILL),
+        ("evaluate.batch_size=32", EVALUATE),
+        ("evaluate.latency.repeats=51", EVALUATE),
+        ("evaluate.metrics=[accuracy]", EVALUATE),
+        ("gate.metric=nll", EVALUATE),
+        ("gate.margin=0.06", GATE),
+        ("gate.confidence=0.9", GATE),
+        ("gate.max_latency_ratio=null", GATE),
+        ("register.model=other", REGISTER),
+        ("register.experiment=other", REGISTER),
+        ("resources.teacher.device=cuda", TEACHER),
+        ("resources.distill.device=cuda", STUDENT),
+        ("resources.teacher.threads=1", set()),
+        ("resources.distill.threads=1", set()),
+        ("teacher.train.checkpoint_every=7", set()),
+        ("student.train.checkpoint_every=7", set()),
+    ],
+)
+def test_a_changed_value_repeats_what_depends_on_it(
+    keys: Keys, digits: Recipe, change: Change, override: str, expected: set[str]
+) -> None:
+    assert repeated(keys(digits), keys(change(digits, override))) == expected
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("data.text.sequence_length=64", PREPARE),
+        ("data.text.tokenizer.vocab_size=1024", PREPARE),
+        ("student.distill.temperature=5", DISTILL),
+        ("gate.metric=accuracy", EVALUATE),
+    ],
+)
+def test_a_changed_value_of_a_text_recipe_does_so_too(
+    keys: Keys, pydoc: Recipe, change: Change, override: str, expected: set[str]
+) -> None:
+    assert repeated(keys(pydoc), keys(change(pydoc, override))) == expected
+
+
+@pytest.mark.parametrize(
+    ("job", "section", "expected"), [("teacher", "teacher", TEACHER), ("distill", "student", STUDENT)]
+)
+def test_the_number_of_processes_and_their_strategy_count(
+    keys: Keys, digits: Recipe, change: Change, job: str, section: str, expected: set[str]
+) -> None:
+    two = change(digits, f"resources.{job}.processes=2", f"{section}.train.strategy=ddp")
+    sharded = change(two, f"{section}.train.strategy=fsdp")
+    assert repeated(keys(digits), keys(two)) == expected
+    assert repeated(keys(two), keys(sharded)) == expected
+
+
+def test_auto_counts_as_the_device_that_it_finds(
+    monkeypatch: pytest.MonkeyPatch, keys: Keys, digits: Recipe, change: Change
+) -> None:
+    named = change(digits, "resources.teacher.device=cuda", "resources.distill.device=cuda")
+    expected = keys(named)
+    exists = Path.exists
+    monkeypatch.setattr(Path, "exists", lambda path: "nvidia" in str(path) or exists(path))
+    assert keys(digits) == expected
+
+
+def test_the_same_recipe_without_a_control_repeats_no_training(keys: Keys, digits: Recipe, change: Change) -> None:
+    assert repeated(keys(digits), keys(change(digits, "student.control=false"))) == EVALUATE
+
+
+@pytest.mark.parametrize("kind", ["image-folder", "parquet", "text-files"])
+def test_a_source_file_changed_in_place_with_its_size_and_time_repeats_everything(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    keys: Keys,
+    digits: Recipe,
+    pydoc: Recipe,
+    change: Change,
+    kind: str,
+) -> None:
+    monkeypatch.setattr(Fingerprints, "_SETTLED", 0)  # let it remember files as young as these
+    root = tmp_path / "source"
+    name = {"image-folder": "a/1.png", "parquet": "a/1.parquet", "text-files": "a/1.txt"}[kind]
+    (root / "a").mkdir(parents=True)
+    (root / name).write_bytes(b"some content")
+    recipe = change(pydoc if kind == "text-files" else digits, f"data.source={{type: {kind}, path: {root}}}")
+    before = keys(recipe)
+    assert keys(recipe) == before
+    os.utime(root / name)
+    assert keys(recipe) == before
+    rewrite_unseen(root / name, b"same content")
+    changed = keys(recipe)
+    assert repeated(before, changed) == ALL
+    shutil.copy(root / name, root / "a" / f"2.{name.partition('.')[2]}")
+    assert repeated(changed, keys(recipe)) == ALL
+
+
+def test_what_lies_beside_the_source_files_has_no_say(
+    tmp_path: Path, keys: Keys, pydoc: Recipe, change: Change
+) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "1.txt").write_text("text")
+    recipe = change(pydoc, f"data.source={{type: text-files, path: {tmp_path / 'source'}}}")
+    before = keys(recipe)
+    (tmp_path / "source" / "notes.md").write_text("not of the glob")
+    assert keys(recipe) == before
+
+
+def test_the_same_files_in_another_place_are_not_read_or_trained_on_again(
+    tmp_path: Path, keys: Keys, pydoc: Recipe, change: Change
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.txt").write_text("text")
+    first, second = (
+        change(pydoc, f"data.source={{type: text-files, path: {tmp_path / name}}}") for name in ("one", "two")
+    )
+    assert repeated(keys(first), keys(second)) == GATE  # the report shows the path
+
+
+def test_built_in_sources_count_by_content(
+    monkeypatch: pytest.MonkeyPatch, keys: Keys, digits: Recipe, pydoc: Recipe
+) -> None:
+    before = keys(digits), keys(pydoc)
+    monkeypatch.setattr(digits_data, "digest", lambda: "another sklearn's")
+    monkeypatch.setattr(python_docs, "digest", lambda: "another Python's")
+    assert repeated(before[0], keys(digits)) == ALL
+    assert repeated(before[1], keys(pydoc)) == ALL
+
+
+@pytest.mark.parametrize(
+    ("library", "expected"),
+    [
+        ("pyarrow", ALL),
+        ("tokenizers", PREPARE),
+        ("torch", TRAINING),
+        ("transformers", TRAINING),
+        ("safetensors", TRAINING),
+        ("matplotlib", GATE),
+        ("mlflow", REGISTER),
+        ("typer", set()),
+        ("kfp", set()),
+        ("pytest", set()),
+    ],
+)
+def test_a_librarys_version_repeats_the_steps_whose_numbers_it_decides(
+    monkeypatch: pytest.MonkeyPatch, keys: Keys, digits: Recipe, library: str, expected: set[str]
+) -> None:
+    before = keys(digits)
+    version = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "99" if name.lower() == library else version(name))
+    assert repeated(before, keys(digits)) == expected
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        ("data/ingest.py", ALL),
+        ("data/digits.py", ALL),
+        ("data/prepare.py", PREPARE),
+        ("data/tokenizer.py", PREPARE),
+        ("data/loader.py", TRAINING),
+        ("distill/objectives.py", TRAINING),
+        ("train/loop.py", TRAINING),
+        ("parallel/apply.py", TRAINING),
+        ("models.py", TRAINING),
+        ("evaluate/measure.py", EVALUATE),
+        ("evaluate/latency.py", EVALUATE),
+        ("evaluate/gate.py", GATE),
+        ("evaluate/report.py", GATE),
+        ("registry/register.py", REGISTER),
+        ("pretrained.py", set()),
+        ("cli/run.py", set()),
+        ("store/objects.py", set()),
+        ("steps/execution.py", set()),
+        ("recipe.py", set()),
+    ],
+)
+def test_a_changed_line_repeats_the_steps_that_run_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keys: Keys, digits: Recipe, module: str, expected: set[str]
+) -> None:
+    root = tmp_path / "understudy"
+    shutil.copytree(Path(understudy.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__"))
+    for user in (execution, training):
+        monkeypatch.setattr(user, "revision", partial(revision, root=root))
+    before = keys(digits)
+    (root / module).write_text(f"{(root / module).read_text()}\n_CHANGED = 1\n")
+    assert repeated(before, keys(digits)) == expected
+
+
+def test_a_changed_line_of_what_fetches_models_repeats_only_those_that_are_fetched(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keys: Keys, digits: Recipe, change: Change
+) -> None:
+    model = f"model={{pretrained: {saved_model(tmp_path / 'model')}}}"
+    teacher, student = change(digits, f"teacher.{model}"), change(digits, f"student.{model}")
+    before = keys(teacher), keys(student)
+    monkeypatch.setattr(training, "revision", lambda modules: {"source": "changed", "modules": modules})
+    assert repeated(before[0], keys(teacher)) == TEACHER
+    assert repeated(before[1], keys(student)) == STUDENT
+
+
+def test_a_champion_repeats_what_compares_the_student_with_it(keys: Keys, digits: Recipe) -> None:
+    none, first, second = (
+        keys(digits, inputs={"evaluate": given}) for given in ({}, {"champion": "a" * 64}, {"champion": "b" * 64})
+    )
+    assert repeated(none, first) == repeated(first, second) == EVALUATE
+
+
+def test_a_champion_that_cannot_be_measured_repeats_the_gate(keys: Keys, digits: Recipe) -> None:
+    assert repeated(keys(digits), keys(digits, world={"gate": {"champion_problem": "no answer"}})) == GATE
+
+
+def test_another_tracking_server_repeats_the_registration_alone(keys: Keys, digits: Recipe) -> None:
+    here, there = (keys(digits, world={"register": {"server": server}}) for server in ("here", "there"))
+    assert repeated(here, there) == REGISTER
+
+
+@pytest.mark.parametrize("section", ["teacher", "student"])
+def test_a_pretrained_folder_counts_by_content(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keys: Keys, digits: Recipe, change: Change, section: str
+) -> None:
+    monkeypatch.setattr(Fingerprints, "_SETTLED", 0)
+    folder = saved_model(tmp_path / "model")
+    recipe = change(digits, f"{section}.model={{pretrained: {folder}}}")
+    before = keys(recipe)
+    assert keys(recipe) == before
+    rewrite_unseen(folder / "model.safetensors", b"WEIGHTS")
+    assert repeated(before, keys(recipe)) == {"teacher": TEACHER, "student": STUDENT}[section]
+
+
+def test_a_hub_id_counts_by_the_commit_that_it_points_to(
+    monkeypatch: pytest.MonkeyPatch, keys: Keys, digits: Recipe, change: Change
+) -> None:
+    asked: list[Any] = []
+    commit = "a" * 40
+
+    def hub_file(repository: str, name: str, at: str | None, place: str) -> Path:
+        asked.append((repository, name, at, place))
+        return Path(f"cache/snapshots/{commit}/{name}")
+
+    monkeypatch.setattr(pretrained, "hub_file", hub_file)
+    recipe = change(digits, "teacher.model={pretrained: owner/name, revision: v1}")
+    before = keys(recipe)
+    assert set(asked) == {("owner/name", "config.json", "v1", "teacher.model.pretrained")}
+    assert keys(recipe) == before
+    commit = "b" * 40
+    assert repeated(before, keys(recipe)) == TEACHER
+
+
+def test_a_commit_is_taken_at_its_word_without_asking_the_hub(
+    monkeypatch: pytest.MonkeyPatch, keys: Keys, digits: Recipe, change: Change
+) -> None:
+    monkeypatch.setattr(pretrained, "hub_file", lambda *given: pytest.fail(f"asked for {given}"))
+    first, second = (
+        change(digits, f"teacher.model={{pretrained: owner/name, revision: {commit * 40}}}") for commit in "ab"
+    )
+    assert repeated(keys(first), keys(second)) == TEACHER
+
+
+def test_a_pretrained_tokenizer_counts_by_content(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keys: Keys, pydoc: Recipe, change: Change
+) -> None:
+    monkeypatch.setattr(Fingerprints, "_SETTLED", 0)
+    (tmp_path / "tokenizer.json").write_text("one")
+    recipe = change(pydoc, f"data.text.tokenizer.pretrained={tmp_path}")
+    before = keys(recipe)
+    rewrite_unseen(tmp_path / "tokenizer.json", b"two")
+    assert repeated(before, keys(recipe)) == PREPARE
+
+
+def test_a_factory_counts_by_the_source_of_its_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keys: Keys, digits: Recipe, change: Change
+) -> None:
+    package = tmp_path / "nets_of_a_user"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "net.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    recipe = change(digits, "student.model={factory: 'nets_of_a_user.net:make'}")
+    before = keys(recipe)
+    assert keys(recipe) == before
+    assert repeated(before, keys(change(recipe, "student.model.kwargs={width: 3}"))) == STUDENT
+    (package / "layers.py").write_text("")
+    assert repeated(before, keys(recipe)) == STUDENT
+
+
+def test_a_factory_that_is_nowhere_is_refused(keys: Keys, digits: Recipe, change: Change) -> None:
+    with pytest.raises(InputError, match=r"student\.model\.factory: there is no module nowhere.*PYTHONPATH"):
+        keys(change(digits, "student.model={factory: 'nowhere.net:make'}"))
+
+
+def test_a_teacher_that_is_used_as_it_is_does_not_depend_on_the_seed_or_the_machine(
+    tmp_path: Path, keys: Keys, digits: Recipe, change: Change
+) -> None:
+    recipe = change(
+        digits, f"teacher={{model: {{pretrained: {saved_model(tmp_path / 'model')}}}}}", "student.control=false"
+    )
+    moved = change(recipe, "seed=7", "resources.teacher={device: cuda}")
+    assert repeated(keys(recipe), keys(moved)) == DISTILL
+
+
+def test_a_keys_parts_are_plain_data_and_hold_no_path_of_a_source(
+    tmp_path: Path, digits: Recipe, change: Change, store: Store
+) -> None:
+    from understudy.steps import STEPS
+
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "1.png").write_bytes(b"x")
+    recipe = change(digits, f"data.source={{type: image-folder, path: {tmp_path}}}")
+    parts = execution.parts(STEPS["ingest"], recipe, store, {}, {})
+    assert str(tmp_path) not in json.dumps(parts)

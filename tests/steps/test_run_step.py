@@ -1,0 +1,157 @@
+"""What the registry adds to a step's inputs: the champion, why it cannot be measured, and the server."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from understudy import steps
+from understudy.errors import UnderstudyError
+from understudy.recipe import Recipe
+from understudy.registry import champion as champions
+from understudy.registry.champion import Champion
+from understudy.steps import HOME, run_step
+from understudy.steps.evaluation import champion_input, gate_world, register_world
+from understudy.store import Manifest, Run, Store
+
+URI = "MLFLOW_TRACKING_URI"
+
+
+@pytest.fixture
+def run(store: Store, digits: Recipe) -> Run:
+    return store.create_run(digits.name, digits.model_dump(mode="json", by_alias=True), "")
+
+
+def model(store: Store, folder: Path) -> str:
+    """The digest of a model in the store."""
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(b"weights")
+    return store.objects.publish(folder, "model", {"examples": "e" * 64}, {"loss": 0.5})
+
+
+def name_champion(monkeypatch: pytest.MonkeyPatch, digest: str, copy: Path | None = None) -> list[str]:
+    """Let the registry have a champion, to be downloaded from a folder; the list grows with each download."""
+    fetched: list[str] = []
+
+    def fetch(uri: str, champion: Champion, folder: Path) -> Manifest:
+        assert copy is not None, "downloaded what is in the store"
+        fetched.append(champion.digest)
+        shutil.copy(copy / "model.safetensors", folder)
+        return Manifest("model", (), {"examples": "e" * 64}, {"loss": 0.5})
+
+    monkeypatch.setattr(champions, "champion", lambda uri, name: Champion(name, "3", digest, "models:/digits/3"))
+    monkeypatch.setattr(champions, "fetch", fetch)
+    return fetched
+
+
+def test_without_a_champion_there_is_nothing_to_compare_with(
+    monkeypatch: pytest.MonkeyPatch, store: Store, run: Run
+) -> None:
+    monkeypatch.setattr(champions, "champion", lambda uri, name: None)
+    assert champion_input(store, run) == {}
+    assert gate_world(run) == {}
+
+
+def test_a_champion_in_the_store_is_an_input_and_in_use(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: Store, run: Run
+) -> None:
+    digest = model(store, tmp_path / "model")
+    name_champion(monkeypatch, digest)
+    assert champion_input(store, run) == {"champion": digest}
+    assert gate_world(run) == {}
+    assert digest in run.uses
+
+
+@pytest.mark.parametrize("left", ["nothing", "damaged"])
+def test_a_champion_that_the_store_lacks_is_fetched_under_its_digest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: Store, run: Run, left: str
+) -> None:
+    digest = model(store, tmp_path / "model")
+    copy = shutil.copytree(store.objects.path(digest), tmp_path / "copy")
+    if left == "nothing":
+        store.objects.set_aside(digest)
+    else:
+        (store.objects.path(digest) / "model.safetensors").write_bytes(b"WEIGHTS")
+    fetched = name_champion(monkeypatch, digest, copy)
+    assert champion_input(store, run) == {"champion": digest}
+    assert fetched == [digest]
+    assert store.objects.damage(digest, thorough=True) == []
+
+
+def test_a_registry_that_cannot_be_asked_fails_the_gate_and_not_the_measuring(
+    monkeypatch: pytest.MonkeyPatch, store: Store, run: Run
+) -> None:
+    def silent(uri: str, name: str) -> Champion:
+        raise UnderstudyError("https://mlflow.example does not answer")
+
+    monkeypatch.setattr(champions, "champion", silent)
+    assert champion_input(store, run) == {}
+    assert gate_world(run) == {"champion_problem": "https://mlflow.example does not answer"}
+    monkeypatch.setattr(champions, "champion", lambda uri, name: None)
+    champion_input(store, run)
+    assert gate_world(run) == {}
+
+
+def test_a_server_counts_as_the_same_whoever_asks_it(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+    worlds = []
+    for uri in ("https://ann:secret@mlflow.example", "https://mlflow.example/", "https://other.example"):
+        monkeypatch.setenv(URI, uri)
+        worlds.append(register_world(store))
+    assert worlds[0] == worlds[1] != worlds[2]
+    assert "secret" not in str(worlds)
+
+
+def test_the_local_server_counts_by_its_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: Store) -> None:
+    monkeypatch.delenv(URI, raising=False)
+    assert register_world(store) == {"server": f"sqlite:///{tmp_path}/mlflow.db"}
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch, store: Store) -> list[tuple[Any, ...]]:
+    """Step, inputs and world of every step that would be executed."""
+    found: list[tuple[Any, ...]] = []
+
+    def execute(step: steps.Step, at: Store, run: Run, inputs: Mapping[str, str], world: Mapping[str, str]) -> str:
+        found.append((step.name, dict(inputs), dict(world)))
+        return "result"
+
+    monkeypatch.setenv(HOME, str(store.folder.parent))
+    monkeypatch.setattr(steps, "execute", execute)
+    monkeypatch.setattr(steps, "watch_over", lambda run: None)
+    return found
+
+
+def test_an_input_that_the_pipeline_does_not_have_is_left_out(calls: list[tuple[Any, ...]], run: Run) -> None:
+    run_step("distill", run.id, {"examples": "e", "teacher": "t", "control": ""})
+    assert calls == [("distill", {"examples": "e", "teacher": "t"}, {})]
+
+
+def test_the_champion_is_measured_with_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: Store, calls: list[tuple[Any, ...]], run: Run
+) -> None:
+    digest = model(store, tmp_path / "model")
+    name_champion(monkeypatch, digest)
+    run_step("evaluate", run.id, {"student": "s"})
+    assert calls == [("evaluate", {"student": "s", "champion": digest}, {})]
+
+
+def test_the_gate_knows_why_the_champion_was_not_measured(
+    monkeypatch: pytest.MonkeyPatch, calls: list[tuple[Any, ...]], run: Run
+) -> None:
+    def silent(uri: str, name: str) -> Champion:
+        raise UnderstudyError("no answer")
+
+    monkeypatch.setattr(champions, "champion", silent)
+    run_step("evaluate", run.id, {"student": "s"})
+    run_step("gate", run.id, {"measures": "m"})
+    assert calls[1] == ("gate", {"measures": "m"}, {"champion_problem": "no answer"})
+
+
+def test_the_registration_knows_the_server(
+    monkeypatch: pytest.MonkeyPatch, calls: list[tuple[Any, ...]], run: Run
+) -> None:
+    monkeypatch.setenv(URI, "https://mlflow.example")
+    run_step("register", run.id, {"student": "s"})
+    assert calls == [("register", {"student": "s"}, {"server": "https://mlflow.example"})]

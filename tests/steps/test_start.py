@@ -1,0 +1,128 @@
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from understudy import steps
+from understudy.errors import InputError
+from understudy.recipe import Recipe
+from understudy.steps import HOME, RUN, graph, open_store, start, start_component
+from understudy.store import Run
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(HOME, str(tmp_path / "home"))
+    monkeypatch.delenv(RUN, raising=False)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture
+def values(digits: Recipe) -> dict[str, Any]:
+    return digits.model_dump(mode="json", by_alias=True)
+
+
+def begin(values: dict[str, Any], overrides: str = "", seed: int = 0, job_id: str = "job-1") -> Run:
+    return open_store().run(start(values, overrides, seed, job_id, graph(Recipe.model_validate(values))))
+
+
+def test_the_run_has_the_recipe_with_the_runs_own_values(values: dict[str, Any], digits: Recipe) -> None:
+    run = begin(values, "student.distill.temperature=5\nteacher.train.epochs=2; gate.margin=0.1", seed=7)
+    recipe = Recipe.model_validate(run.recipe)
+    assert run.id == "job-1"
+    assert recipe.seed == 7
+    assert recipe.student.distill.temperature == 5
+    assert (recipe.teacher.train and recipe.teacher.train.epochs, recipe.gate.margin) == (2, 0.1)
+    assert recipe.student.model == digits.student.model
+
+
+def test_a_seed_among_the_overrides_wins(values: dict[str, Any]) -> None:
+    assert begin(values, "seed=3", seed=7).recipe["seed"] == 3
+
+
+def test_a_first_task_that_is_tried_again_takes_the_run_that_is_there(values: dict[str, Any]) -> None:
+    first = begin(values, seed=7)
+    assert begin(values, seed=7).folder == first.folder
+    assert len(open_store().runs()) == 1
+
+
+def test_here_the_run_is_the_one_that_the_command_made(monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]) -> None:
+    made = open_store().create_run("digits", values, "")
+    monkeypatch.setenv(RUN, made.id)
+    assert begin(values).id == made.id
+    assert len(open_store().runs()) == 1
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ("student.control=false", r"overrides: they change the pipeline's steps from .*control.* to .*; compile"),
+        ("student.tempo=5", r"student\.tempo"),
+        ("student.distill.temperature=-1", r"overrides student\.distill\.temperature=-1: .*greater than 0"),
+        ("student.distill.temperature", r"write it as a\.b\.c=value"),
+        ("seed=x", r"overrides seed=x"),
+    ],
+)
+def test_overrides_that_cannot_be_are_refused_and_leave_no_run(
+    values: dict[str, Any], overrides: str, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        begin(values, overrides)
+    assert not open_store().runs()
+
+
+def test_two_wrong_overrides_are_one_message_with_a_line_for_each(values: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as caught:
+        begin(values, "student.distill.temperature=-1; gate.margin=7")
+    assert {line.split(":")[0] for line in str(caught.value).splitlines()} == {
+        "overrides student.distill.temperature=-1",
+        "overrides gate.margin=7",
+    }
+
+
+def test_a_seed_that_cannot_be_is_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"overrides seed=-1"):
+        begin(values, seed=-1)
+
+
+def test_a_task_says_its_error_in_one_message_and_an_exit_code(
+    values: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        start_component(values, "student.control=false", 0, "job-1", graph(Recipe.model_validate(values)))
+    assert caught.value.code == 2
+    output = capsys.readouterr()
+    assert output.err.startswith("error: overrides: they change the pipeline's steps")
+    assert len(output.err.splitlines()) == 1
+    assert output.out == ""
+
+
+def test_a_steps_task_says_its_error_in_one_message_and_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run_step(name: str, run_id: str, inputs: dict[str, str]) -> None:
+        raise InputError(f"{name} of {run_id} with {inputs}: mend it")
+
+    monkeypatch.setattr(steps, "run_step", run_step)
+    with pytest.raises(SystemExit) as caught:
+        steps.component("gate", "run-1", measures="a")
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == "error: gate of run-1 with {'measures': 'a'}: mend it\n"
+
+
+def test_the_store_is_where_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert open_store().folder == tmp_path / "home" / "store"
+    monkeypatch.delenv(HOME)
+    monkeypatch.chdir(tmp_path)
+    assert open_store().folder == Path(os.getcwd()) / ".understudy" / "store"
+
+
+@pytest.mark.parametrize("uri", ["https://ann:hunter2@mlflow.example/x"])
+def test_the_runs_folder_holds_no_credentials(
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, Any], uri: str
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    run = begin(values)
+    assert run.facts["tracking_uri"] == "https://mlflow.example/x"
+    assert not any(b"hunter2" in path.read_bytes() for path in run.folder.rglob("*") if path.is_file())
