@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from understudy.errors import InputError
@@ -153,7 +153,7 @@ def test_sections_that_do_not_fit_the_rest_are_named(tmp_path: Path, more: str, 
 
 
 def test_each_problem_has_a_line_in_the_files_order(tmp_path: Path) -> None:
-    lines = said(tmp_path, "seed: x\n" + DIGITS.replace("size: 8", "size: big").replace("epochs: 20", "epochs: 0"))
+    lines = said(tmp_path, "gate: x\n" + DIGITS.replace("size: 8", "size: big").replace("epochs: 20", "epochs: 0"))
     assert [line.split(":")[1] for line in lines] == ["1", "7", "12", "17"]
 
 
@@ -307,6 +307,9 @@ def test_any_value_reaches_a_models_configuration_as_it_was_written(value: Any) 
 
 @fast
 @given(VALUES)
+@example("1e-3")
+@example("no")
+@example("0o17")
 def test_the_complete_recipe_loads_again_to_the_same(value: Any) -> None:
     values = parse(DIGITS).data
     values["student"]["model"]["config"]["x"] = value

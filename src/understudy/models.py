@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from understudy import remote_code
 from understudy.errors import InputError
 
 WEIGHTS = "model.safetensors"
@@ -22,6 +23,9 @@ DESCRIPTION = "understudy.json"
 
 class ImageModel(nn.Module):
     """An image classifier that takes pixels as they are stored and normalises them itself."""
+
+    mean: Tensor
+    std: Tensor
 
     def __init__(self, net: nn.Module, mean: list[float], std: list[float]) -> None:
         super().__init__()
@@ -77,18 +81,35 @@ def describe(spec: dict[str, Any], examples: dict[str, Any], where: str) -> dict
     kept = ("labels", "image", "mean", "std") if image else ("vocab_size", "sequence_length", "eos_id")
     description = {"task": examples["task"], **{key: examples[key] for key in kept}}
     if "factory" in spec:
-        kwargs = {**_accepted(spec["factory"], shape, where), **spec["kwargs"]}
+        kwargs = _kwargs(spec, shape, where)
         return {**description, "kind": "factory", "factory": spec["factory"], "kwargs": kwargs}
-    config = _config(spec, shape, examples, where)
-    return {**description, "kind": "transformers", "config": config}
+    description |= {"kind": "transformers", "config": _config(spec, shape, examples, where)}
+    _check_build(description, where)
+    return description
 
 
-def _accepted(factory: str, shape: dict[str, int], where: str) -> dict[str, int]:
-    parameters = inspect.signature(_function(factory, where)).parameters.values()
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
-        return shape
-    names = {parameter.name for parameter in parameters}
-    return {name: value for name, value in shape.items() if name in names}
+def _kwargs(spec: dict[str, Any], shape: dict[str, int], where: str) -> dict[str, Any]:
+    """What a factory is called with: the recipe's kwargs, and what it takes of the data's shape."""
+    signature = inspect.signature(_function(spec["factory"], where))
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
+    known = {name: value for name, value in shape.items() if takes_all or name in signature.parameters}
+    kwargs = {**known, **spec["kwargs"]}
+    try:
+        signature.bind(**kwargs)
+    except TypeError as error:
+        raise InputError(f"{where}.kwargs: {spec['factory']}{signature} cannot be called so: {error}") from error
+    return kwargs
+
+
+def _check_build(description: dict[str, Any], where: str) -> None:
+    """Build the model without memory, so that a configuration that contradicts itself is told before any work."""
+    try:
+        with torch.device("meta"):
+            build(description)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        kind, words = type(error).__name__, " ".join(str(error).split())
+        name = description["config"]["model_type"]
+        raise InputError(f"{where}.config: no {name} can be built so ({kind}: {words})") from error
 
 
 def _function(factory: str, where: str) -> Any:
@@ -119,23 +140,45 @@ def _config(spec: dict[str, Any], shape: dict[str, int], examples: dict[str, Any
     for key, value in shape.items():
         if given.get(key, value) != value:
             raise InputError(f"{where}.config.{key}: is {given[key]}, the data has {value}; leave it out")
-    tokens = {} if "vocab_size" not in shape else dict.fromkeys(("bos_token_id", "eos_token_id"), examples["eos_id"])
+    causal = {"is_decoder": True} if "is_decoder" in known else {}  # or it would see the tokens that it is to predict
+    ends = dict.fromkeys(("bos_token_id", "eos_token_id"), examples.get("eos_id"))
+    defaults = {**ends, **causal} if examples["task"] == "causal-lm" else {}
     try:
-        config = AutoConfig.for_model(spec["type"], **{**tokens, **shape, **given})
+        config = AutoConfig.for_model(spec["type"], **{**defaults, **shape, **given})
     except (StrictDataclassError, ValueError, TypeError) as error:
         raise InputError(f"{where}.config: {' '.join(str(error).split())}") from error
-    longest = getattr(config, "max_position_embeddings", None)
-    if tokens and longest and longest < examples["sequence_length"]:
-        raise InputError(
-            f"{where}.config: sees {longest} positions, data.text.sequence_length is {examples['sequence_length']}"
-        )
+    check_config(config, examples, where)
     return dict(config.to_diff_dict())
+
+
+def check_config(config: Any, examples: dict[str, Any], where: str) -> None:
+    """Whether a transformers configuration can be a model for these examples.
+
+    Raises:
+        InputError: its architecture is for another task, it sees the tokens to come, or too few positions.
+    """
+    task = examples["task"]
+    if type(config) not in auto(task)._model_mapping and not getattr(config, "auto_map", None):
+        raise InputError(f"{where}: {config.model_type} is no architecture for the task {task}")
+    if task == "causal-lm" and not getattr(config, "is_decoder", True) and "is_decoder" in type(config)().to_dict():
+        raise InputError(
+            f"{where}: a {config.model_type} sees the tokens that it is to predict unless its config says "
+            "is_decoder: true; take another model"
+        )
+    longest = getattr(config, "max_position_embeddings", None)
+    if task == "causal-lm" and longest and longest < examples["sequence_length"]:
+        raise InputError(
+            f"{where}: sees {longest} positions, data.text.sequence_length is {examples['sequence_length']}; "
+            "make that smaller or take a model that sees more"
+        )
 
 
 def build(description: dict[str, Any], where: str = "model") -> nn.Module:
     """A new model with random weights, drawn from torch's global generator."""
     if description["kind"] == "factory":
         net = _function(description["factory"], where)(**description["kwargs"])
+    elif "code" in description:
+        net = remote_code.build(description)
     else:
         from transformers import AutoConfig
 
@@ -184,8 +227,11 @@ def save(folder: Path, state: dict[str, Tensor], description: dict[str, Any], to
     tensors = {name.removeprefix("net."): tensor.contiguous() for name, tensor in state.items()}
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     (folder / DESCRIPTION).write_text(json.dumps(description, indent=1, sort_keys=True) + "\n")
+    for name, text in description.get("code", {}).items():
+        (folder / name).write_text(text, encoding="utf-8")
     if description["kind"] == "transformers":
-        config = {**description["config"], "architectures": [_architecture(description)]}
+        named = {} if "code" in description else {"architectures": [_architecture(description)]}
+        config = {**description["config"], **named}
         if "labels" in description:
             config["id2label"] = {str(index): label for index, label in enumerate(description["labels"])}
             config["label2id"] = {label: index for index, label in enumerate(description["labels"])}
@@ -221,7 +267,8 @@ def load(folder: Path, device: torch.device) -> nn.Module:
 def parameters(folder: Path) -> int:
     """The number of a saved model's weights, tied ones counted once, buffers left out."""
     description = json.loads((folder / DESCRIPTION).read_text())
-    with torch.device("meta"):
+    # Without memory where that is possible: a factory may look at values while it builds.
+    with torch.device("meta" if description["kind"] == "transformers" else "cpu"):
         model = build(description, where=str(folder))
     return sum(parameter.numel() for parameter in model.parameters())
 
@@ -237,4 +284,4 @@ def flops(model: nn.Module, inputs: Tensor) -> int:
 
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(inputs)
-    return counter.get_total_flops() // len(inputs)
+    return int(counter.get_total_flops()) // len(inputs)

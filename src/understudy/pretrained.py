@@ -5,10 +5,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+from understudy import remote_code
 from understudy.data.hub import hub_file
 from understudy.errors import InputError
 from understudy.recipe import PretrainedModel
-from understudy.store.files import Fingerprints
+from understudy.store.files import Fingerprints, read_json
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -52,6 +53,8 @@ def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head
     source = _source(model, where)
     net = _load(model, source, facts, where, head)
     description = _description(net.config, source, facts, where)
+    if getattr(net.config, "auto_map", None) and model.trust_remote_code:
+        description["code"] = remote_code.read(source)
     wrapped = models.wrapped(net, description)
     aliases = models.repeated_weights(wrapped)
     state = {name: tensor for name, tensor in wrapped.state_dict().items() if name not in aliases}
@@ -75,6 +78,8 @@ def _source(model: PretrainedModel, where: str) -> Path:
                 hub_file(model.pretrained, shard, folder.name, place)
         if model.allow_pickle and not (found[0] or found[1]):
             hub_file(model.pretrained, "pytorch_model.bin", folder.name, place)
+        if model.trust_remote_code:
+            _fetch_code(model.pretrained, config, place)
     if not (folder / "config.json").exists():
         raise InputError(f"{place}: {folder} has no config.json; give a folder in the hub's format")
     if not any(folder.glob("*.safetensors")) and not model.allow_pickle:
@@ -85,28 +90,71 @@ def _source(model: PretrainedModel, where: str) -> Path:
     return folder
 
 
+def _fetch_code(repository: str, config: Path, place: str) -> None:
+    """Bring the Python files that a repository's config.json names, and those that they import, beside it."""
+    from transformers.dynamic_module_utils import get_relative_imports
+
+    named = json.loads(config.read_text()).get("auto_map", {}).values()
+    todo = {name.partition(".")[0] for name in named if isinstance(name, str) and "--" not in name}
+    seen = set[str]()
+    while todo:
+        module = todo.pop()
+        seen.add(module)
+        path = hub_file(repository, f"{module}.py", config.parent.name, place)
+        todo |= set(get_relative_imports(path) if path else ()) - seen
+
+
 def _load(model: PretrainedModel, source: Path, facts: dict[str, Any], where: str, head: str) -> Any:
     import torch
+    from safetensors import SafetensorError
+    from transformers import AutoConfig
     from transformers.utils import logging
 
-    from understudy.models import auto
+    from understudy import models
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()
-    labels = {}
-    if facts["task"] == "image-classification" and head == "new":
-        labels = {"num_labels": len(facts["labels"]), "ignore_mismatched_sizes": True}
+    place = f"{where}.pretrained"
+    known = {"local_files_only": True, "trust_remote_code": model.trust_remote_code}
     try:
-        return auto(facts["task"]).from_pretrained(
+        config = AutoConfig.from_pretrained(source, **known, **_new_labels(facts, head))
+        models.check_config(config, facts, place)
+        net, loaded = models.auto(facts["task"]).from_pretrained(
             source,
-            local_files_only=True,
+            config=config,
             use_safetensors=None if model.allow_pickle else True,
-            trust_remote_code=model.trust_remote_code,
             dtype=torch.float32,
-            **labels,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            **known,
         )
-    except (OSError, ValueError) as error:
-        raise InputError(f"{where}.pretrained: {model.pretrained}: {' '.join(str(error).split())}") from error
+    except (OSError, ValueError, SafetensorError) as error:
+        if "trust_remote_code" in str(error):
+            raise InputError(
+                f"{place}: {model.pretrained} brings code of its own, which would run here. Say "
+                f"{where}.trust_remote_code: true if you trust its source, or take another model."
+            ) from error
+        raise InputError(f"{place}: {model.pretrained}: {' '.join(str(error).split())}") from error
+    _check_weights(net, loaded, place, head)
+    return net
+
+
+def _new_labels(facts: dict[str, Any], head: str) -> dict[str, Any]:
+    if facts["task"] != "image-classification" or head == "kept":
+        return {}
+    labels = facts["labels"]
+    return {"id2label": dict(enumerate(labels)), "label2id": {label: index for index, label in enumerate(labels)}}
+
+
+def _check_weights(net: Any, loaded: dict[str, Any], place: str, head: str) -> None:
+    """Refuse a model of which more than a head that is to be trained would keep its random weights."""
+    random = {*loaded["missing_keys"], *(mismatch[0] for mismatch in loaded["mismatched_keys"])}
+    body = {name for name in random if name.startswith(f"{net.base_model_prefix}.")}
+    if lacking := sorted(random if head == "kept" else body):
+        raise InputError(
+            f"{place}: has no fitting weights for {', '.join(lacking[:3])}{', ...' if lacking[3:] else ''}; "
+            "take a model that was trained for this task" + ("" if body else ", or give the teacher a section train")
+        )
 
 
 def _description(config: Any, source: Path, facts: dict[str, Any], where: str) -> dict[str, Any]:
@@ -126,10 +174,23 @@ def _description(config: Any, source: Path, facts: dict[str, Any], where: str) -
             f"{where}: sees images of {size} x {size} pixels in {channels} channels; set data.image.size={size} and "
             f"data.image.channels={channels}"
         )
-    path = source / "preprocessor_config.json"
-    own = json.loads(path.read_text()) if path.exists() else {}
-    mean, std = own.get("image_mean", facts["mean"]), own.get("image_std", facts["std"])
+    mean, std = _normalisation(source, facts)
     return {**common, "labels": facts["labels"], "image": facts["image"], "mean": mean, "std": std}
+
+
+def _normalisation(source: Path, facts: dict[str, Any]) -> tuple[list[float], list[float]]:
+    """Mean and deviation of x / 255 that the model was trained with; the data's where its files do not tell."""
+    from understudy.models import DESCRIPTION
+
+    ours, theirs = (read_json(source / name) or {} for name in (DESCRIPTION, "preprocessor_config.json"))
+    if ours:
+        return ours["mean"], ours["std"]
+    if not theirs:
+        return facts["mean"], facts["std"]
+    plain = [0.0] * facts["image"]["channels"], [1.0] * facts["image"]["channels"]
+    mean, std = (theirs["image_mean"], theirs["image_std"]) if theirs.get("do_normalize", True) else plain
+    unit = 255 * (theirs.get("rescale_factor", 1 / 255) if theirs.get("do_rescale", True) else 1)
+    return [value / unit for value in mean], [value / unit for value in std]
 
 
 def _check_labels(own: list[str], data: list[str], where: str) -> None:

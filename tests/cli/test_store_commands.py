@@ -8,6 +8,7 @@ import pytest
 from understudy.errors import UnderstudyError
 from understudy.registry import champion
 from understudy.store import StepState
+from understudy.store.files import sha256
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +98,14 @@ def test_verify_reads_everything_and_names_the_damaged_file(understudy, store, m
     assert understudy("store", "ls").code == 0
 
 
+def test_verify_believes_nothing_that_was_remembered(understudy, store, make, monkeypatch) -> None:
+    digest = make()
+    (store.objects.path(digest) / "result.txt").write_text("z")
+    monkeypatch.setattr("understudy.store.files.Fingerprints.file", lambda self, path: sha256(b"x"))
+    assert store.objects.damage(digest) == []
+    assert understudy("store", "verify").code == 1
+
+
 def test_a_damaged_manifest_is_named_everywhere(understudy, store, make) -> None:
     digest = make()
     (store.objects.path(digest) / "manifest.json").write_text("{")
@@ -144,6 +153,7 @@ def test_gc_refuses_while_the_registry_cannot_be_asked(understudy, store, make, 
     orphan(store, make())
 
     def silent(uri: str) -> set[str]:
+        assert uri == "http://server"
         raise UnderstudyError("http://server does not answer")
 
     monkeypatch.setattr(champion, "registered_digests", silent)

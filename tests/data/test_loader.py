@@ -113,6 +113,8 @@ def test_windows_hold_each_token_once_as_a_target_after_the_one_before(
     np.testing.assert_array_equal(inputs[real], tokens[:-1])
     assert (inputs[~real] == 0).all()
     assert real.any(dim=1).all()
+    assert inputs.is_contiguous()
+    assert labels.is_contiguous()
 
 
 @settings(max_examples=60)
@@ -133,6 +135,13 @@ def test_the_last_window_is_filled_up_with_what_does_not_count(tmp_path: Path) -
     assert inputs.tolist() == [[5, 6, 7], [8, 9, 1]]
     assert labels.tolist() == [[6, 7, 8], [9, 10, IGNORED]]
     assert (len(examples), examples.targets(np.array([0, 1]))) == (2, 5)
+
+
+def test_the_last_window_alone_is_what_it_is_among_others(tmp_path: Path) -> None:
+    examples, _ = texts(tmp_path, 20, 16)
+    together, alone = examples.batch(np.array([0, 1])), examples.batch(np.array([1]))
+    for several, single in zip(together, alone, strict=True):
+        assert several[1].tolist() == single[0].tolist()
 
 
 def test_tokens_of_a_large_vocabulary_are_read_as_they_are(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 HERE = Path(__file__).parent
+COMMAND = Path(sys.executable).with_name("understudy")
 NOWHERE = "http://127.0.0.1:9"  # a tracking server that refuses at once: training goes on, and MLflow is not imported
 PROCESSES = {"single": 1, "ddp": 2, "fsdp": 2, "hsdp": 4}
 STEPS, PAUSE = 80, 0.04
@@ -62,7 +63,7 @@ class Stage:
 
     def run(self, of: dict[str, Any]) -> "subprocess.Popen[str]":
         """The command understudy run, with MLflow's local database."""
-        return self._start("-m", "understudy", "run", self._written(of))
+        return self._start(str(COMMAND), "run", self._written(of))
 
     def _written(self, of: dict[str, Any]) -> str:
         path = self.home.with_name("recipe.yaml")
@@ -88,13 +89,13 @@ class Stage:
         """The living processes that work in this home."""
         return list(_of(self.home))
 
-    def ranks(self, below: int | None = None) -> dict[int, int]:
-        """The ranks' process ids; only those of one launcher if its process id is given."""
-        return {
-            seen.rank: seen.pid
-            for seen in self.processes()
-            if seen.rank is not None and (below is None or below in _ancestors(seen.pid))
-        }
+    def family(self, of: int) -> list[Seen]:
+        """A process and its descendants."""
+        return [seen for seen in self.processes() if of == seen.pid or of in _ancestors(seen.pid)]
+
+    def ranks(self) -> dict[int, int]:
+        """The process ids of a job's ranks."""
+        return {seen.rank: seen.pid for seen in self.processes() if seen.rank is not None}
 
     def left_behind(self, seconds: float = 5.0) -> list[Seen]:
         """The processes that still live after so many seconds; empty as soon as there are none."""
@@ -106,19 +107,19 @@ class Stage:
         folders = [path for path in (self.store / "work").glob("[!.]*/[0-9]*.*") if (path / "job.json").exists()]
         return max(folders, key=lambda path: int(path.name.split(".")[0]), default=None)
 
-    def reported(self) -> list[int]:
-        """The steps that the running job has reported."""
+    def reported(self, since: float = 0.0) -> list[int]:
+        """The steps that jobs have reported since a time."""
         job = self.job()
         try:
             lines = (job / "metrics.jsonl").read_bytes().split(b"\n")[:-1] if job else []
         except FileNotFoundError:
             return []
-        return [json.loads(line)["step"] for line in lines]
+        return [entry["step"] for entry in map(json.loads, lines) if entry["time"] >= since]
 
-    def forget_reports(self) -> None:
-        """Remove what a dead job has reported, so that only its successor's reports are seen."""
-        if job := self.job():
-            (job / "metrics.jsonl").unlink(missing_ok=True)
+    def first_report(self, process: "subprocess.Popen[str]", since: float) -> int:
+        """Wait until a new job reports: its first step. It reports that one, and at least every one that saves."""
+        assert wait(lambda: self.reported(since) or process.poll() is not None)
+        return self.reported(since)[0]
 
     def checkpoints(self) -> list[int]:
         """The complete checkpoints, by step."""

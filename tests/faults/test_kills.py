@@ -46,17 +46,15 @@ def test_killed_training_goes_on_to_the_same_bits(
 
 def go_on(stage: Stage, strategy: str) -> "subprocess.Popen[str]":
     """Start, and see that the job begins behind its last complete checkpoint."""
-    before = stage.checkpoints()
-    stage.forget_reports()
+    before, now = max(stage.checkpoints(), default=0), time.time()
     launcher = stage.steps(stages.recipe(strategy))
-    assert wait(lambda: stage.reported() or launcher.poll() is not None)
-    assert stage.reported()[0] == max(before, default=0) + 1
+    assert stage.first_report(launcher, now) == before + 1
     return launcher
 
 
 def meet(stage: Stage, step: int, part: float, while_writing: bool) -> None:
-    """Wait until the job is at a step; it reports its first one, and then every one with a checkpoint at least."""
-    assert wait(lambda: max(stage.reported(), default=0) >= step // 10 * 10)
+    """Wait until the job is at a step."""
+    assert wait(lambda: stage.reported()[-1] >= step // 10 * 10)
     if while_writing:
         assert wait(stage.is_writing, every=0.0005)
     else:

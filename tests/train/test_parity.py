@@ -53,7 +53,9 @@ def test_curve_equals_the_single_process(
     ours, theirs = load_file(spread.output / models.WEIGHTS), load_file(alone.output / models.WEIGHTS)
     assert ours.keys() == theirs.keys()
     for name, tensor in ours.items():
-        torch.testing.assert_close(tensor, theirs[name], rtol=1e-3, atol=2e-4, msg=lambda text, at=name: f"{at}: {text}")
+        torch.testing.assert_close(
+            tensor, theirs[name], rtol=1e-3, atol=2e-4, msg=lambda text, at=name: f"{at}: {text}"
+        )
 
 
 @pytest.mark.parametrize(("strategy", "processes"), STRATEGIES)
@@ -124,9 +126,7 @@ def test_a_checkpoint_loads_onto_other_degrees(
 def test_bf16_stays_near_fp32(ranks: Any, tmp_path: Path, image_examples: Path) -> None:
     full = jobs.spec(tmp_path / "fp32", image_examples, jobs.VIT)
     half = jobs.spec(tmp_path / "bf16", image_examples, jobs.VIT, train={"precision": "bf16"})
-    sharded = jobs.spec(
-        tmp_path / "fsdp", image_examples, jobs.VIT, 2, train={"precision": "bf16", "strategy": "fsdp"}
-    )
+    sharded = jobs.spec(tmp_path / "fsdp", image_examples, jobs.VIT, 2, train={"precision": "bf16", "strategy": "fsdp"})
     ranks.run(1, run, full)
     ranks.run(1, run, half)
     ranks.run(2, run, sharded)

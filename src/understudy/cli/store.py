@@ -170,5 +170,5 @@ def gc(
 
 def _print_plan(folder: Path, removals: "list[Removal]") -> None:
     rows = [[str(r.path.relative_to(folder)), size(r.size), r.why] for r in removals]
-    total = ["in all", size(sum(removal.size for removal in removals)), f"{len(removals)} things"]
+    total = ["in all", size(sum(removal.size for removal in removals)), ""]
     print_table(("what", "size", "why"), [*rows, total], right=("size",))

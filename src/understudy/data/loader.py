@@ -70,7 +70,7 @@ class TextExamples:
         positions = indices[:, None] * self._length + np.arange(self._length + 1)
         last = len(self._tokens) - 1
         windows = torch.from_numpy(self._tokens[np.minimum(positions, last)].astype(np.int64))
-        inputs, labels = windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
+        inputs, labels = windows[:, :-1].clone(), windows[:, 1:].clone()  # contiguous() gives views of a single window
         if len(indices) and positions[:, -1].max() > last:
             beyond = torch.from_numpy(positions[:, 1:] > last)
             inputs[beyond], labels[beyond] = self._eos, IGNORED

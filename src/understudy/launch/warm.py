@@ -10,7 +10,6 @@ import json
 import os
 import secrets
 import selectors
-import shutil
 import signal
 import socket
 import struct
@@ -130,7 +129,7 @@ def serve(name: str, driver: Process) -> None:
         for key, _ in jobs.watched.select(timeout=0.25):
             if key.fileobj is listener:
                 jobs.begin(listener.accept()[0], listener)
-            else:
+            elif key.fd in jobs.watched.get_map():  # the worker's end and its step's may come together
                 jobs.look_after(key)
 
 
@@ -141,6 +140,10 @@ class _Jobs:
         self.watched = selectors.DefaultSelector()
 
     def begin(self, connection: socket.socket, listener: socket.socket) -> None:
+        _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if user != os.getuid():
+            connection.close()
+            return
         request = json.loads(connection.makefile("rb").readline())
         request["environment"]["UNDERSTUDY_PARENT"] = str(os.getpid())
         child = os.fork()
@@ -155,8 +158,6 @@ class _Jobs:
 
     def look_after(self, key: selectors.SelectorKey) -> None:
         """A worker ended, or its step did: end the other too."""
-        if key.fd not in self.watched.get_map():
-            return  # both happened at once, and the first was enough
         child, descriptor, connection = key.data
         if key.fileobj is connection:
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
@@ -189,7 +190,7 @@ def _work(request: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _living_as_long_as(driver: Process, folder: Path) -> Iterator[None]:
+def _living_as_long_as(driver: Process) -> Iterator[None]:
     """End this process when the driver is gone, from a thread: what it does meanwhile takes seconds.
 
     The thread is over before the first fork, which it would not survive and might hold a lock at.
@@ -199,7 +200,6 @@ def _living_as_long_as(driver: Process, folder: Path) -> Iterator[None]:
     def watch() -> None:
         while not done.wait(0.25):
             if driver.is_gone():
-                shutil.rmtree(folder)
                 os._exit(1)
 
     thread = threading.Thread(target=watch)
@@ -214,14 +214,13 @@ def _living_as_long_as(driver: Process, folder: Path) -> Iterator[None]:
 def main() -> None:
     """Import, then fork workers until the run's driver is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    folder, driver = Path(sys.argv[1]), Process(**Run(Path(sys.argv[2])).facts["driver"])
-    with _living_as_long_as(driver, folder):
+    driver = Process(**Run(Path(sys.argv[2])).facts["driver"])
+    with _living_as_long_as(driver):
         import transformers.modeling_utils  # noqa: F401
 
         import understudy.train.job  # noqa: F401
 
-    serve(folder, driver)
-    shutil.rmtree(folder)
+    serve(sys.argv[1], driver)
     os._exit(0)  # Python's own end takes a second and more with these libraries
 
 

@@ -1,0 +1,58 @@
+"""Ctrl-C, SIGTERM and kill -9 for the command itself."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+
+import pytest
+import stage as stages
+from stage import PAUSE, Stage, wait
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_run_that_was_stopped_or_killed_goes_on_from_its_checkpoint(
+    stage: Stage, undisturbed: Callable[[str], str]
+) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        command = train(stage)
+        os.killpg(command.pid, number)  # what a terminal does on Ctrl-C: all in the command's group
+        code, out, error = stages.ended(command)
+        assert code == 130, error
+        assert "stopping at a checkpoint" in out
+        at = stage.reported()[-1]
+        assert stage.checkpoints()[-1] == at
+        assert f"stopped at step {at} of {stages.STEPS}, at a checkpoint; run again to go on" in error
+        assert not stage.left_behind()
+    command = train(stage)
+    command.kill()
+    stages.ended(command)
+    assert not stage.left_behind()
+    command = train(stage)
+    assert wait(lambda: stage.remembered("teacher"))
+    command.terminate()
+    code, _, error = stages.ended(command, 20)  # steps without checkpoints stop at once
+    assert code == 130, error
+    assert "run again to go on" in error
+    assert not stage.left_behind()
+    assert stage.remembered("teacher") == [undisturbed("single")]
+
+
+def train(stage: Stage) -> "subprocess.Popen[str]":
+    """Run the command until it has trained a few steps more; it must begin behind the last checkpoint."""
+    before, now = max(stage.checkpoints(), default=0), time.time()
+    command = stage.run(stages.recipe())
+    assert stage.first_report(command, now) == before + 1
+    time.sleep(7 * PAUSE)
+    return command
+
+
+@pytest.mark.parametrize("seconds", [0.5, 2.0, 4.0])
+def test_nobody_is_left_behind_whenever_the_command_is_killed(stage: Stage, seconds: float) -> None:
+    command = stage.run(stages.recipe())
+    time.sleep(seconds)
+    command.kill()
+    stages.ended(command)
+    assert not stage.left_behind()
