@@ -55,6 +55,14 @@ def _serve(rank: int, tasks: Any, results: Any) -> None:
             results.put((rank, (False, function(*args))))
         except BaseException:
             results.put((rank, (True, traceback.format_exc())))
+            _leave_group()
+
+
+def _leave_group() -> None:
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,8 @@ import difflib
 import importlib
 import inspect
 import json
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -222,10 +224,8 @@ def save(folder: Path, state: dict[str, Tensor], description: dict[str, Any], to
         description: as returned by describe().
         tokenizer: a tokenizer.json to go along.
     """
-    from safetensors.torch import save_file
-
     tensors = {name.removeprefix("net."): tensor.contiguous() for name, tensor in state.items()}
-    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    _save_tensors(tensors, folder / WEIGHTS)
     (folder / DESCRIPTION).write_text(json.dumps(description, indent=1, sort_keys=True) + "\n")
     for name, text in description.get("code", {}).items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -238,6 +238,18 @@ def save(folder: Path, state: dict[str, Tensor], description: dict[str, Any], to
         (folder / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
     if tokenizer:
         (folder / "tokenizer.json").write_bytes(tokenizer.read_bytes())
+
+
+def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """As OSError when the system refuses, which safetensors puts into the text of an error of its own."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(tensors, path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        raise (OSError(int(number[1]), os.strerror(int(number[1]))) if number else error) from error
 
 
 def _architecture(description: dict[str, Any]) -> str:

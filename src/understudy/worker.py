@@ -28,15 +28,13 @@ def main() -> int:
         run(spec)
         outcome = Outcome(0)
     except UnderstudyError as error:
+        print(error, file=sys.stderr)
         outcome = Outcome(error.exit_code, str(error))
     except BaseException as error:
         traceback.print_exc()
-        outcome = Outcome(FAILED, f"rank {rank}: {_one_line(error)}; the whole story is in {spec.logs}")
-        outcome.write(spec.outcome(rank))
-        raise
+        message = f"rank {rank}: {_one_line(error)}; the whole story is in {spec.logs}"
+        outcome = Outcome(FAILED, message, "raised")
     outcome.write(spec.outcome(rank))
-    if outcome.message:
-        print(outcome.message, file=sys.stderr)
     return outcome.exit_code
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from understudy.data.loader import IGNORED, ImageExamples, Order, TextExamples, facts, open_split
 
+unhurried = settings(deadline=None)
 sizes = st.integers(1, 200)
 seeds = st.integers(0, 2**31 - 1)
 
@@ -31,6 +32,7 @@ def read(order: Order, step: int, world_size: int, parts: int) -> list[int]:
     return [int(index) for part in range(parts) for rank in range(world_size) for index in by_rank[rank][part]]
 
 
+@unhurried
 @given(layouts(), st.integers(0, 3))
 def test_an_epoch_shows_each_example_once_whatever_the_layout(layout: tuple[Order, int, int], epoch: int) -> None:
     order, world_size, parts = layout
@@ -41,12 +43,14 @@ def test_an_epoch_shows_each_example_once_whatever_the_layout(layout: tuple[Orde
     assert sorted(seen) == list(range(order.examples))
 
 
+@unhurried
 @given(layouts(), st.integers(0, 500))
 def test_the_shares_of_a_step_are_its_batch_in_order(layout: tuple[Order, int, int], step: int) -> None:
     order, world_size, parts = layout
     assert read(order, step, world_size, parts) == order.batch(step).tolist()
 
 
+@unhurried
 @given(layouts(), st.integers(0, 500))
 def test_no_share_is_larger_than_another_of_a_full_batch(layout: tuple[Order, int, int], step: int) -> None:
     order, world_size, parts = layout
@@ -57,6 +61,7 @@ def test_no_share_is_larger_than_another_of_a_full_batch(layout: tuple[Order, in
         assert all(len(share) == width for share in shares)
 
 
+@unhurried
 @given(sizes, sizes, seeds)
 def test_every_batch_but_an_epochs_last_is_full(examples: int, batch_size: int, seed: int) -> None:
     order = Order(examples, batch_size, seed)
@@ -66,6 +71,7 @@ def test_every_batch_but_an_epochs_last_is_full(examples: int, batch_size: int, 
     assert sum(lengths) == examples
 
 
+@unhurried
 @given(layouts(), st.integers(0, 300), st.integers(0, 50))
 def test_a_run_that_resumes_at_a_step_reads_what_it_would_have_read(
     layout: tuple[Order, int, int], start: int, further: int
@@ -99,7 +105,7 @@ def texts(folder: Path, count: int, length: int) -> tuple[TextExamples, Any]:
     return TextExamples(folder, "train", length, 0), tokens.astype(np.int64)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(2, 120), st.integers(2, 20))
 def test_windows_hold_each_token_once_as_a_target_after_the_one_before(
     tmp_path_factory: pytest.TempPathFactory, count: int, length: int
@@ -117,7 +123,7 @@ def test_windows_hold_each_token_once_as_a_target_after_the_one_before(
     assert labels.is_contiguous()
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(2, 120), st.integers(2, 20), st.data())
 def test_targets_are_counted_without_reading(
     tmp_path_factory: pytest.TempPathFactory, count: int, length: int, data: st.DataObject

@@ -78,12 +78,12 @@ class _Confused(_Faulty):
 
 
 def nan(num_labels: int, image_size: int, num_channels: int, at: int, rank: int, sign: str) -> nn.Module:
-    return _Nan(Net(num_channels * image_size**2, num_labels, 32, 0.1, 0.01), at, rank, sign)
+    return _Nan(Net(num_channels * image_size**2, num_labels, 32, 0.1, 0.04), at, rank, sign)
 
 
 def killed(num_labels: int, image_size: int, num_channels: int, at: int, rank: int, sign: str) -> nn.Module:
-    return _Killed(Net(num_channels * image_size**2, num_labels, 32, 0.1, 0.01), at, rank, sign)
+    return _Killed(Net(num_channels * image_size**2, num_labels, 32, 0.1, 0.04), at, rank, sign)
 
 
 def confused(num_labels: int, image_size: int, num_channels: int, at: int, rank: int, sign: str) -> nn.Module:
-    return _Confused(Net(num_channels * image_size**2, num_labels, 32, 0.1, 0.01), at, rank, sign)
+    return _Confused(Net(num_channels * image_size**2, num_labels, 32, 0.1, 0.04), at, rank, sign)

@@ -47,7 +47,7 @@ def test_a_loss_that_is_no_number_names_step_rank_and_checkpoint(stage: Stage, t
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_rank_is_named_and_memory_as_the_reason(stage: Stage, tmp_path: Path, rank: int) -> None:
-    said = fails(stage, stages.recipe("ddp", "killed", at=12, rank=rank, sign=str(tmp_path / "sign")))
+    said = fails(stage, stages.recipe("ddp", "killed", at=19, rank=rank, sign=str(tmp_path / "sign")))
     assert f"teacher: rank {rank} ended with signal SIGKILL" in said
     assert "memory" in said
     assert stage.checkpoints() == [10]
@@ -57,7 +57,7 @@ def test_a_killed_rank_is_named_and_memory_as_the_reason(stage: Stage, tmp_path:
 def test_the_rank_that_raised_is_quoted_and_not_those_that_fail_of_its_silence(
     stage: Stage, tmp_path: Path, rank: int
 ) -> None:
-    said = fails(stage, stages.recipe("ddp", "confused", at=12, rank=rank, sign=str(tmp_path / "sign")))
+    said = fails(stage, stages.recipe("ddp", "confused", at=19, rank=rank, sign=str(tmp_path / "sign")))
     assert f"teacher: rank {rank}: ValueError: lost the thread; the whole story is in " in said
 
 

@@ -67,15 +67,12 @@ def _environment(spec: JobSpec) -> dict[str, str]:
 
 
 def _outcome(spec: JobSpec, returncode: int) -> Outcome:
-    """The first rank that has something to say; if none does, what the process's end tells."""
-    said = (Outcome.read(spec.outcome(rank)) for rank in range(spec.world_size))
+    """What the rank said that made the job fail; if none said anything, what the process's end tells."""
+    said = (Outcome.read(spec.outcome(rank)) for rank in range(-1, spec.world_size))
     failures = [outcome for outcome in said if outcome and outcome.exit_code]
     if failures:
-        return failures[0]
-    if returncode == 0:
-        return Outcome(0)
-    died = Outcome.read(spec.outcome(-1))
-    return died or death(0, returncode, spec)
+        return Outcome.cause(failures)
+    return death(0, returncode, spec) if returncode else Outcome(0)
 
 
 def death(rank: int, code: int, spec: JobSpec) -> Outcome:
@@ -94,4 +91,5 @@ def death(rank: int, code: int, spec: JobSpec) -> Outcome:
         else ""
     )
     logs = os.path.relpath(Path(spec.logs))
-    return Outcome(FAILED, f"rank {rank} ended with {name}.{hint} Its output is in {logs}; run again to go on.")
+    message = f"rank {rank} ended with {name}.{hint} Its output is in {logs}; run again to go on."
+    return Outcome(FAILED, message, "killed" if code < 0 else "silent")

@@ -1,7 +1,8 @@
 """The job specification: one JSON file that every rank reads, whoever started it; and what came of the job."""
 
 import json
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -80,6 +81,9 @@ class Outcome:
 
     exit_code: int
     message: str = ""
+    kind: Literal["told", "killed", "raised", "silent"] = "told"
+    """An error that we know, a signal, an exception that we do not know, or no word at all."""
+    at: float = field(default_factory=time.time, compare=False)
 
     def write(self, path: Path) -> None:
         """Write the outcome down."""
@@ -90,3 +94,9 @@ class Outcome:
         """The outcome in a file; None when there is none."""
         value = read_json(path)
         return Outcome(**value) if value else None
+
+    @staticmethod
+    def cause(failures: "list[Outcome]") -> "Outcome":
+        """The one that made the others fail: a killed rank's peers raise what their lost connection makes of it."""
+        kinds = ("told", "killed", "raised", "silent")
+        return min(failures, key=lambda outcome: (kinds.index(outcome.kind), outcome.at))

@@ -5,6 +5,7 @@ python -m understudy.launch.torchrun JOB.json
 
 import sys
 from pathlib import Path
+from signal import SIGTERM
 
 from understudy.launch.family import die_with_parent
 
@@ -37,10 +38,28 @@ def main() -> int:
     try:
         elastic_launch(config, sys.executable)("-m", "understudy.worker", sys.argv[1])
     except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
-        death(rank, failure.exitcode, spec).write(spec.outcome(-1))
+        rank, code = _first({rank: (failure.timestamp, failure.exitcode) for rank, failure in error.failures.items()})
+        death(rank, code, spec).write(spec.outcome(-1))
         return 1
     return 0
+
+
+def _first(failures: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """The rank that failed first, and its exit code.
+
+    Args:
+        failures: by rank, when it was noticed in whole seconds, and its exit code. What torchrun did itself is among
+            them: SIGTERM at once to those that were left, and SIGKILL half a minute later.
+    """
+    start = min(at for at, _ in failures.values())
+
+    def order(rank: int) -> tuple[bool, bool, int]:
+        at, code = failures[rank]
+        by_another = code < 0 and code != -SIGTERM and at < start + 10
+        return not by_another, code < 0, at
+
+    first = min(failures, key=order)
+    return first, failures[first][1]
 
 
 if __name__ == "__main__":

@@ -34,8 +34,8 @@ def shard(model: nn.Module, mesh: DeviceMesh, precision: torch.dtype) -> None:
 
 def blocks(model: nn.Module) -> list[nn.Module]:
     """The model's repeated blocks: the children of its largest ModuleList; none when it has no such list."""
-    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
-    return list(max(lists, key=_weight, default=nn.ModuleList()))
+    lists: list[nn.Module] = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    return list(max(lists, key=_weight).children()) if lists else []
 
 
 def _weight(module: nn.Module) -> int:
@@ -48,7 +48,7 @@ def gradient_sync(model: nn.Module, enabled: bool) -> AbstractContextManager[Non
         model.set_requires_gradient_sync(enabled)
         return nullcontext()
     if isinstance(model, DistributedDataParallel) and not enabled:
-        return model.no_sync()  # type: ignore[no-any-return]
+        return model.no_sync()
     return nullcontext()
 
 

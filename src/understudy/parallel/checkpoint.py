@@ -14,9 +14,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.optim import Optimizer
 
 from understudy.errors import Fenced, disk_errors
@@ -30,7 +33,9 @@ class Checkpoints:
     def __init__(self, folder: Path, model: nn.Module, optimizer: Optimizer) -> None:
         self._folder = folder
         self._model, self._optimizer = model, optimizer
-        self._group = dist.new_group(backend="gloo")
+        group = dist.new_group(backend="gloo")
+        assert isinstance(group, dist.ProcessGroup)
+        self._group = group
         self._leads = dist.get_rank() == 0
         self._pending: tuple[Future[Any], Path, int] | None = None
 
@@ -49,8 +54,8 @@ class Checkpoints:
         """
         path = self._folder / f"step-{step}"
         model, optimizer = get_state_dict(self._model, self._optimizer)
-        state = {"model": model, "optimizer": optimizer}
-        dcp.load(state, checkpoint_id=path, process_group=self._group)
+        state: dict[str, Any] = {"model": model, "optimizer": optimizer}
+        load(state, checkpoint_id=path, process_group=self._group)
         set_state_dict(
             self._model, self._optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
         )
@@ -75,9 +80,9 @@ class Checkpoints:
                 (aside / "progress.json").write_text(json.dumps(progress))
         dist.barrier(self._group)
         model, optimizer = get_state_dict(self._model, self._optimizer)
-        future = dcp.async_save(
+        future = async_save(
             {"model": model, "optimizer": optimizer},
-            storage_writer=dcp.FileSystemWriter(aside, single_file_per_rank=True),
+            storage_writer=FileSystemWriter(aside, single_file_per_rank=True),
             process_group=self._group,
         )
         assert isinstance(future, Future)
@@ -133,7 +138,7 @@ def _make(path: Path) -> None:
 def _outcome(future: Future[Any]) -> None:
     try:
         future.result()
-    except dcp.CheckpointException as error:
+    except CheckpointException as error:
         causes = [wrapped[0] for wrapped in error.failures.values()]
         raise next((cause for cause in causes if isinstance(cause, OSError)), error) from error
 
@@ -143,4 +148,5 @@ def whole_state(model: nn.Module) -> dict[str, torch.Tensor]:
     from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    return dict(get_model_state_dict(model, options=options))
+    state: dict[str, Any] = get_model_state_dict(model, options=options)
+    return state

@@ -136,8 +136,9 @@ def _register_section(recipe: Recipe, store: Store) -> dict[str, Any]:
 def _register(work: Work) -> None:
     from dataclasses import asdict
 
+    from understudy.registry.champion import champion
     from understudy.registry.recorder import close_dead
-    from understudy.registry.register import register
+    from understudy.registry.register import is_registered, register
 
     lineage = {role: work.inputs[role] for role in LINEAGE if role in work.inputs}
     registration = register(
@@ -152,6 +153,9 @@ def _register(work: Work) -> None:
         lineage={**lineage, **_provenance(work.recipe)},
     )
     close_dead(work.store, work.tracking_uri)
+    # Asked now, while MLflow is imported, the answers are remembered, and the next run need not import it.
+    is_registered(work.tracking_uri, registration, work.inputs["student"])
+    champion(work.tracking_uri, work.recipe.model_name)
     write_json(work.staged / "registration.json", asdict(registration))
     work.facts.update({key: value for key, value in asdict(registration).items() if value is not None})
 

@@ -85,13 +85,12 @@ def _device(wanted: str) -> torch.device:
 @contextmanager
 def _process_group(device: torch.device) -> Iterator[None]:
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    alone = os.environ["WORLD_SIZE"] == "1"
-    place = {"store": dist.HashStore(), "rank": 0, "world_size": 1} if alone else {}
-    dist.init_process_group(backend, **place)
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
+    if os.environ["WORLD_SIZE"] == "1":
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    else:
+        dist.init_process_group(backend)
+    yield
+    dist.destroy_process_group()  # not on an error: the others, whom that lets fail too, must not be heard first
 
 
 def _description(spec: JobSpec, examples: dict[str, Any]) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
                 loss = job.objective(logits, inputs, labels) / targets
             if not len(indices):  # a rank without examples takes part in the communication all the same
                 loss = loss * 0.0
-            (loss * world_size).backward()  # gradients are averaged over ranks, the loss is their sum
+            torch.autograd.backward(loss * world_size)  # gradients are averaged over ranks, the loss is their sum
         total += loss.detach()
     norm = clip(job.model, job.settings["clip_norm"])
     job.optimizer.step()

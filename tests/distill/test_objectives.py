@@ -1,0 +1,183 @@
+"""Objectives against numpy and scipy in double precision."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import log_softmax, rel_entr
+from torch import Tensor, nn
+
+from understudy.data.loader import IGNORED
+from understudy.distill.objectives import LogitDistillation, cross_entropy, soft_cross_entropy
+
+unhurried = settings(deadline=None)
+INPUTS = torch.zeros(0)
+Case = tuple[Tensor, Tensor, Tensor]
+
+
+def hard(logits: Tensor, labels: Tensor) -> float:
+    rows, targets = logits.double().numpy().reshape(-1, logits.shape[-1]), labels.numpy().ravel()
+    chosen = log_softmax(rows, axis=-1)[np.arange(len(rows)), np.where(targets == IGNORED, 0, targets)]
+    return float(-chosen[targets != IGNORED].sum())
+
+
+def soft(student: Tensor, teacher: Tensor, labels: Tensor, temperature: float) -> float:
+    def log_probabilities(logits: Tensor) -> Any:
+        return log_softmax(logits.double().numpy().reshape(-1, logits.shape[-1]) / temperature, axis=-1)
+
+    divergence = rel_entr(np.exp(log_probabilities(teacher)), np.exp(log_probabilities(student))).sum(-1)
+    return float(temperature**2 * divergence[labels.numpy().ravel() != IGNORED].sum())
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Logits of student and teacher and labels of images (N,) or of text (N, L), some without a target."""
+    random = torch.Generator().manual_seed(draw(st.integers(0, 10_000)))
+    shape = draw(st.sampled_from([(1,), (5,), (1, 1), (3, 4)]))
+    classes = draw(st.integers(2, 7))
+    student, teacher = (
+        draw(st.sampled_from([0.1, 1, 5])) * torch.randn(*shape, classes, generator=random) for _ in "ab"
+    )
+    labels = torch.randint(0, classes, shape, generator=random)
+    labels[torch.rand(shape, generator=random) < draw(st.sampled_from([0, 0.4, 1]))] = IGNORED
+    return student, teacher, labels
+
+
+class Fixed(nn.Module):
+    """A teacher that says the same whatever it is shown."""
+
+    def __init__(self, logits: Tensor) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(logits.clone())
+        self.modes: list[bool] = []
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.modes.append(self.training)
+        return self.logits * 1.0
+
+
+@unhurried
+@given(cases())
+def test_cross_entropy_is_the_sum_over_targets(case: Case) -> None:
+    logits, _, labels = case
+    assert cross_entropy(logits, INPUTS, labels).item() == pytest.approx(hard(logits, labels), rel=1e-4, abs=1e-5)
+
+
+@unhurried
+@given(cases(), st.sampled_from([0.5, 1.0, 2.0, 4.0, 10.0]))
+def test_the_soft_part_is_the_divergence_of_the_softened_distributions(case: Case, temperature: float) -> None:
+    student, teacher, labels = case
+    found = soft_cross_entropy(student, teacher, labels, temperature).item()
+    assert found == pytest.approx(soft(student, teacher, labels, temperature), rel=1e-3, abs=1e-4)
+
+
+@unhurried
+@given(cases(), st.sampled_from([1.0, 3.0]), st.sampled_from([0.0, 0.3, 1.0]))
+def test_the_loss_weighs_the_hard_and_the_soft_part(case: Case, temperature: float, alpha: float) -> None:
+    student, teacher, labels = case
+    expected = (1 - alpha) * hard(student, labels) + alpha * soft(student, teacher, labels, temperature)
+    found = LogitDistillation(Fixed(teacher), temperature, alpha)(student, INPUTS, labels).item()
+    assert found == pytest.approx(expected, rel=1e-3, abs=1e-4)
+
+
+@unhurried
+@given(cases())
+def test_without_the_soft_part_it_is_cross_entropy_and_its_gradient(case: Case) -> None:
+    student, teacher, labels = case
+    gradients = []
+    for objective in (LogitDistillation(Fixed(teacher), 4.0, 0.0), cross_entropy):
+        logits = student.clone().requires_grad_()
+        objective(logits, INPUTS, labels).backward()
+        gradients.append(logits.grad)
+    torch.testing.assert_close(*gradients)
+
+
+@unhurried
+@given(cases(), st.sampled_from([1.0, 2.0, 8.0]))
+def test_a_student_that_equals_its_teacher_loses_nothing_to_it(case: Case, temperature: float) -> None:
+    _, teacher, labels = case
+    logits = teacher.clone().requires_grad_()
+    loss = LogitDistillation(Fixed(teacher), temperature, 1.0)(logits, INPUTS, labels)
+    loss.backward()
+    assert loss.item() == pytest.approx(0, abs=1e-5)
+    torch.testing.assert_close(logits.grad, torch.zeros_like(logits), atol=1e-5, rtol=0)
+
+
+@unhurried
+@given(cases())
+def test_positions_without_a_target_pull_at_nothing(case: Case) -> None:
+    student, teacher, labels = case
+    logits = student.clone().requires_grad_()
+    LogitDistillation(Fixed(teacher), 2.0, 0.5)(logits, INPUTS, labels).backward()
+    assert logits.grad is not None
+    assert (logits.grad[labels == IGNORED] == 0).all()
+
+
+@unhurried
+@given(cases())
+def test_the_parts_of_a_batch_add_up_to_its_loss(case: Case) -> None:
+    student, teacher, labels = case
+    parts = [LogitDistillation(Fixed(teacher[at : at + 1]), 2.0, 0.5) for at in range(len(labels))]
+    split = sum(part(student[at : at + 1], INPUTS, labels[at : at + 1]).item() for at, part in enumerate(parts))
+    assert split == pytest.approx(LogitDistillation(Fixed(teacher), 2.0, 0.5)(student, INPUTS, labels).item(), abs=1e-3)
+
+
+def soft_gradient(temperature: float) -> Tensor:
+    random = torch.Generator().manual_seed(0)
+    student, teacher = torch.randn(8, 5, generator=random).requires_grad_(), torch.randn(8, 5, generator=random)
+    soft_cross_entropy(student, teacher, torch.zeros(8, dtype=torch.long), temperature).backward()
+    assert student.grad is not None
+    return student.grad
+
+
+def test_the_factor_keeps_the_gradient_from_shrinking_with_the_temperature() -> None:
+    """Hinton et al. 2015, section 2.1: at a high temperature it matches logits: (z - v) / K, both centred."""
+    random = torch.Generator().manual_seed(0)
+    student, teacher = torch.randn(8, 5, generator=random), torch.randn(8, 5, generator=random)
+    matching = (student - student.mean(-1, keepdim=True) - teacher + teacher.mean(-1, keepdim=True)) / 5
+    torch.testing.assert_close(soft_gradient(100.0), matching, rtol=0.03, atol=0.005)
+    ratio = soft_gradient(40.0).norm() / soft_gradient(20.0).norm()
+    assert ratio == pytest.approx(1, abs=0.02)
+
+
+def test_the_teacher_is_frozen_and_does_not_learn() -> None:
+    teacher = Fixed(torch.randn(4, 3)).train()
+    objective = LogitDistillation(teacher, 2.0, 0.5)
+    logits = torch.randn(4, 3, requires_grad=True)
+    objective(logits, INPUTS, torch.tensor([0, 1, 2, 0])).backward()
+    assert teacher.modes == [False]
+    assert not any(parameter.requires_grad for parameter in teacher.parameters())
+    assert teacher.logits.grad is None
+    assert logits.grad is not None
+
+
+def test_the_teacher_stays_in_evaluation_mode_while_the_student_trains() -> None:
+    class Noisy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return self.layers(inputs)
+
+    student, objective = Noisy().train(), LogitDistillation(Noisy().train(), 2.0, 1.0)
+    inputs, labels = torch.randn(4, 6), torch.zeros(4, dtype=torch.long)
+    logits = student(inputs)
+    losses = set()
+    for _ in range(5):
+        student.train()
+        losses.add(objective(logits, inputs, labels).item())
+    assert len(losses) == 1
+
+
+def test_logits_of_half_precision_are_compared_in_full() -> None:
+    random = torch.Generator().manual_seed(0)
+    student, teacher = (torch.randn(64, 50, generator=random).bfloat16() for _ in "ab")
+    labels = torch.randint(0, 50, (64,), generator=random)
+    found = LogitDistillation(Fixed(teacher), 2.0, 0.5)(student, INPUTS, labels)
+    assert found.dtype is torch.float32
+    expected = 0.5 * hard(student.float(), labels) + 0.5 * soft(student.float(), teacher.float(), labels, 2.0)
+    assert found.item() == pytest.approx(expected, rel=1e-4)
