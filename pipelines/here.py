@@ -3,15 +3,18 @@
 import sys
 from pathlib import Path
 
-from kfp import local
-
-from pipelines.distillation import build
+from understudy.launch.family import die_with_parent
 from understudy.recipe import Recipe
 from understudy.store import Run
 
 
 def main() -> None:
     """Run the pipeline of a run's recipe; the steps leave their outcome in the run's folder."""
+    die_with_parent()  # before the imports, which take seconds
+    from kfp import local
+
+    from pipelines.distillation import build
+
     run = Run(Path(sys.argv[1]))
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(run.folder / "kfp"), raise_on_error=False)
     build(Recipe.model_validate(run.recipe))()

@@ -1,5 +1,6 @@
 import json
 import struct
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,8 @@ import torch
 from torch import nn
 
 def small(num_labels, image_size, hidden=5, *, bias=True):
-    return nn.Sequential(nn.Flatten(), nn.Linear(image_size**2, hidden, bias), nn.BatchNorm1d(hidden), nn.Linear(hidden, num_labels))
+    first, norm = nn.Linear(image_size**2, hidden, bias), nn.BatchNorm1d(hidden)
+    return nn.Sequential(nn.Flatten(), first, norm, nn.Linear(hidden, num_labels))
 
 def anything(**kwargs):
     return nn.Linear(1, len(kwargs))
@@ -84,7 +86,7 @@ class Embedded(nn.Module):
 def factories(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "factories_of_a_test.py").write_text(FACTORY)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(__import__("sys").modules, "factories_of_a_test", raising=False)
+    monkeypatch.delitem(sys.modules, "factories_of_a_test", raising=False)
 
 
 @pytest.fixture(autouse=True)
@@ -130,7 +132,7 @@ def test_inputs_as_they_are_stored_become_logits(spec: dict[str, Any], examples:
     assert logits.dtype is torch.float32
 
 
-def test_images_are_normalised_inside(tmp_path: Path) -> None:
+def test_images_are_normalised_inside() -> None:
     model, _ = built(VIT, IMAGES)
     images = inputs(IMAGES)
     expected = model.eval().net((images.float() / 255 - 0.4) / 0.2).logits
@@ -199,7 +201,7 @@ def test_tied_weights_are_saved_once_and_stay_tied(tmp_path: Path) -> None:
     assert models.repeated_weights(model) == {"net.lm_head.weight"}
     folder = saved(model, description, tmp_path / "model")
     with safe_open(folder / models.WEIGHTS, "pt") as file:
-        assert "lm_head.weight" not in file.keys()
+        assert "lm_head.weight" not in set(file.keys())
         assert file.metadata() == {"format": "pt"}
     loaded = models.load(folder, CPU)
     assert loaded.net.lm_head.weight is loaded.net.transformer.wte.weight
@@ -256,7 +258,6 @@ def test_weights_that_are_not_the_models_are_refused(tmp_path: Path, change: Any
         (different(GPT2, n_positions=8), TEXTS, r"m: sees 8 positions, data\.text\.sequence_length is 16"),
         (different(BERT, is_decoder=False), TEXTS, r"m: a bert sees the tokens that it is to predict"),
         ({"type": "vitt", "config": {}}, IMAGES, r"m\.type: transformers has no architecture 'vitt'"),
-        (VIT, TEXTS, r"m.*"),
         ({"type": "vit", "config": {}}, TEXTS, r"m: vit is no architecture for the task causal-lm"),
         ({"type": "gpt2", "config": {}}, IMAGES, r"m: gpt2 is no architecture for the task image-classification"),
         (factory("small", hiden=3), IMAGES, r"m\.kwargs: .*:small\(num_labels, .*\) cannot be called so: .*'hiden'"),
@@ -283,7 +284,7 @@ def test_describing_draws_no_random_numbers_and_takes_no_memory() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_factory_gets_what_it_takes_of_the_datas_shape(tmp_path: Path) -> None:
+def test_a_factory_gets_what_it_takes_of_the_datas_shape() -> None:
     assert models.describe(factory("small"), IMAGES, "m")["kwargs"] == {"num_labels": 3, "image_size": 8}
     given = models.describe(factory("small", hidden=7, image_size=9), IMAGES, "m")["kwargs"]
     assert given == {"num_labels": 3, "image_size": 9, "hidden": 7}

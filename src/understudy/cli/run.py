@@ -62,9 +62,10 @@ def run(
 @contextmanager
 def _pipeline(run: "Run", uri: str) -> Iterator[subprocess.Popen[bytes]]:
     """The pipeline in a session of its own, so that a Ctrl-C reaches only this process; none of it outlives us."""
+    from understudy.launch import family
     from understudy.steps import HOME, RUN
 
-    environment = {**os.environ, RUN: run.id, HOME: str(run.folder.parents[2]), "MLFLOW_TRACKING_URI": uri}
+    environment = {**family.environment(), RUN: run.id, HOME: str(run.folder.parents[2]), "MLFLOW_TRACKING_URI": uri}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(checkout()), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "pipelines.here", str(run.folder)]
     with (run.folder / "logs" / "pipeline.log").open("wb") as log:

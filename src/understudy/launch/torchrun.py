@@ -38,13 +38,13 @@ def main() -> int:
     try:
         elastic_launch(config, sys.executable)("-m", "understudy.worker", sys.argv[1])
     except ChildFailedError as error:
-        rank, code = _first({rank: (failure.timestamp, failure.exitcode) for rank, failure in error.failures.items()})
-        death(rank, code, spec).write(spec.outcome(-1))
+        failures = {rank: (failure.timestamp, failure.exitcode) for rank, failure in error.failures.items()}
+        death(*first_to_fail(failures), spec).write(spec.outcome(-1))
         return 1
     return 0
 
 
-def _first(failures: dict[int, tuple[int, int]]) -> tuple[int, int]:
+def first_to_fail(failures: dict[int, tuple[int, int]]) -> tuple[int, int]:
     """The rank that failed first, and its exit code.
 
     Args:

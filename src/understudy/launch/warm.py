@@ -115,6 +115,7 @@ def _connected(name: str, server: Process) -> socket.socket | None:
             return connection
         except ConnectionRefusedError:
             time.sleep(0.02)
+    connection.close()
     return None
 
 

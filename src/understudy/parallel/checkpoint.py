@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemWriter
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
@@ -80,11 +80,10 @@ class Checkpoints:
                 (aside / "progress.json").write_text(json.dumps(progress))
         dist.barrier(self._group)
         model, optimizer = get_state_dict(self._model, self._optimizer)
-        future = async_save(
-            {"model": model, "optimizer": optimizer},
-            storage_writer=FileSystemWriter(aside, single_file_per_rank=True),
-            process_group=self._group,
-        )
+        writer = FileSystemWriter(aside, single_file_per_rank=True)
+        writer.fs = _NoNewFolders()
+        state = {"model": model, "optimizer": optimizer}
+        future = async_save(state, storage_writer=writer, process_group=self._group)
         assert isinstance(future, Future)
         self._pending = future, aside, step
 
@@ -135,11 +134,20 @@ def _make(path: Path) -> None:
         raise Fenced("another run has taken this step over") from error
 
 
+class _NoNewFolders(FileSystem):
+    """Writes into the folder that save() made. Torch's own would make it again, and the lost lease's folder with it."""
+
+    def mkdir(self, path: str | os.PathLike[str]) -> None:
+        """Make nothing; what is gone stays gone."""
+
+
 def _outcome(future: Future[Any]) -> None:
     try:
         future.result()
     except CheckpointException as error:
         causes = [wrapped[0] for wrapped in error.failures.values()]
+        if any(isinstance(cause, FileNotFoundError) for cause in causes):
+            raise Fenced("another run has taken this step over") from error
         raise next((cause for cause in causes if isinstance(cause, OSError)), error) from error
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,7 @@ def _evaluate(work: Work) -> None:
     from understudy.evaluate.measure import measure
 
     roles = [role for role in MODELS if role in work.inputs]
+    print(f"{time.time():.3f} measuring", flush=True)
     measure(
         {role: work.input(role) for role in roles},
         {role: work.inputs[role] for role in roles},
@@ -86,6 +88,7 @@ def _evaluate(work: Work) -> None:
         device(work.recipe.resources.distill),
         work.progress,
     )
+    print(f"{time.time():.3f} measured", flush=True)
     measures = json.loads((work.staged / "measures.json").read_text())
     for role, model in measures["models"].items():
         work.facts.update({f"{role}/{name}": value for name, value in model["metrics"].items() if value is not None})

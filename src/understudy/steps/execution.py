@@ -111,7 +111,7 @@ def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world
     run.record(state)
     try:
         if run.stop_requested:
-            raise Stopped(f"{step.name}: not begun, the run was asked to stop")
+            raise Stopped(f"{step.name}: not begun, the run was asked to stop; run again to go on")
         for digest in inputs.values():
             run.use(digest)
         decided_by = parts(step, recipe, store, inputs, world)
@@ -146,7 +146,7 @@ def _find_or_make(
     digest = remembered()
     if lease is None:
         if digest is None:
-            raise Stopped(f"{step.name}: stopped while it waited for another run")
+            raise Stopped(f"{step.name}: stopped while it waited for another run; run again to go on")
         return digest, "reused"
     if digest:
         lease.finish()

@@ -52,6 +52,7 @@ def run(spec: JobSpec) -> None:
         with disk_errors(Path(spec.folder)):
             (Path(spec.folder) / "checkpoints").mkdir(exist_ok=True)
         dist.barrier()
+        print(f"{time.time():.3f} training", flush=True)
         curve = train(
             Training(
                 model=model,
@@ -69,6 +70,7 @@ def run(spec: JobSpec) -> None:
                 report=_Report(spec, split, order, device),
             )
         )
+        print(f"{time.time():.3f} trained", flush=True)
         _save(spec, model, description, aliases, curve)
 
 

@@ -1,0 +1,81 @@
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from understudy.parallel.apply import blocks, gradient_sync, parallelize, unwrapped
+from understudy.parallel.mesh import ParallelDegrees, device_mesh
+
+
+class Net(nn.Module):
+    """Two blocks of the same kind, a short list of small ones, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scales = nn.ModuleList(nn.Linear(1, 1) for _ in range(3))
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        for layer in self.layers:
+            inputs = layer(inputs).relu()
+        return self.head(inputs) * sum(scale(inputs[:, :1]) for scale in self.scales)
+
+
+def test_the_blocks_are_those_that_hold_most_of_the_model() -> None:
+    net = Net()
+    assert blocks(net) == list(net.layers)
+    assert blocks(nn.Linear(2, 2)) == []
+
+
+def test_a_model_on_one_process_is_left_as_it_is(ranks: Any) -> None:
+    assert ranks.run(1, alone) == [(True, True)]
+
+
+def alone() -> tuple[bool, bool]:
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    try:
+        net = Net()
+        mesh = device_mesh(ParallelDegrees(1, 1), "cpu")
+        same = parallelize(net, ParallelDegrees(1, 1), mesh, torch.float32)
+        return same is net, isinstance(gradient_sync(same, enabled=False), nullcontext)
+    finally:
+        dist.destroy_process_group()
+
+
+def gradients(replicate: int, shard: int) -> tuple[list[Any], bool]:
+    """Gradients of two parts of a batch, of which only the second one's backward pass is synchronised."""
+    import torch.distributed as dist
+    from torch.distributed.tensor import DTensor
+
+    dist.init_process_group("gloo")
+    try:
+        torch.manual_seed(0)
+        net, found = Net(), ParallelDegrees(replicate, shard)
+        inputs = torch.randn(8, 4)
+        model = parallelize(net, found, device_mesh(found, "cpu"), torch.float32)
+        mine = inputs.chunk(dist.get_world_size())[dist.get_rank()].chunk(2)
+        for part, rows in enumerate(mine):
+            with gradient_sync(model, enabled=part == 1):
+                model(rows).sum().backward()
+        whole = [parameter.grad for parameter in unwrapped(model).parameters() if parameter.grad is not None]
+        full = [grad.full_tensor() if isinstance(grad, DTensor) else grad for grad in whole]
+        return [grad.tolist() for grad in full], isinstance(next(unwrapped(model).parameters()), DTensor)
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(("replicate", "shard", "size"), [(2, 1, 2), (1, 2, 2), (2, 2, 4)])
+def test_gradients_of_all_parts_are_averaged_over_processes(ranks: Any, replicate: int, shard: int, size: int) -> None:
+    torch.manual_seed(0)
+    net = Net()
+    inputs = torch.randn(8, 4)
+    (net(inputs).sum() / size).backward()
+    expected = [parameter.grad for parameter in net.parameters() if parameter.grad is not None]
+    for found, sharded in ranks.run(size, gradients, replicate, shard):
+        assert sharded is (shard > 1)
+        torch.testing.assert_close([torch.tensor(grad) for grad in found], expected)

@@ -1,0 +1,134 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from understudy.errors import Fenced
+from understudy.parallel.apply import parallelize
+from understudy.parallel.checkpoint import Checkpoints, whole_state
+from understudy.parallel.mesh import ParallelDegrees, device_mesh
+from understudy.train.optimizers import optimizer
+
+ADAMW = {"name": "adamw", "learning_rate": 0.1, "weight_decay": 0.1, "beta1": 0.9, "beta2": 0.9}
+LAYOUTS = [(1, 1), (2, 1), (1, 2), (2, 2)]
+
+
+def within(replicate: int, shard: int, act: Callable[..., Any], *given: Any) -> Any:
+    """What act returns, given a model on these degrees, its optimiser, and a checkpoint folder."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    try:
+        torch.manual_seed(0)
+        found = ParallelDegrees(replicate, shard)
+        net = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 8), nn.Linear(8, 3))
+        model = parallelize(net, found, device_mesh(found, "cpu"), torch.float32)
+        return act(model, optimizer(model, ADAMW), *given)
+    finally:
+        dist.destroy_process_group()
+
+
+def step(model: nn.Module, chosen: torch.optim.Optimizer, number: int) -> None:
+    torch.manual_seed(number)
+    model(torch.randn(6, 4)).square().mean().backward()
+    chosen.step()
+    chosen.zero_grad()
+
+
+def state(model: nn.Module) -> dict[str, Any]:
+    return {name.removeprefix("module."): tensor.tolist() for name, tensor in whole_state(model).items()}
+
+
+def save(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path, last: int) -> Any:
+    """Steps 1 to last, a checkpoint after each; the weights two steps later."""
+    checkpoints = Checkpoints(folder, model, chosen)
+    assert checkpoints.latest() is None
+    for number in range(1, last + 1):
+        step(model, chosen, number)
+        checkpoints.save(number, {"history": [number]})
+    checkpoints.finish()
+    for number in (last + 1, last + 2):
+        step(model, chosen, number)
+    return state(model)
+
+
+def go_on(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path) -> Any:
+    """The weights two steps after the newest checkpoint."""
+    checkpoints = Checkpoints(folder, model, chosen)
+    latest = checkpoints.latest()
+    assert latest is not None
+    assert checkpoints.load(latest) == {"history": [latest]}
+    for number in (latest + 1, latest + 2):
+        step(model, chosen, number)
+    return state(model)
+
+
+@pytest.mark.parametrize(("replicate", "shard"), LAYOUTS)
+def test_a_run_goes_on_bit_for_bit(ranks: Any, tmp_path: Path, replicate: int, shard: int) -> None:
+    size = replicate * shard
+    unbroken = ranks.run(size, within, replicate, shard, save, tmp_path, 3)[0]
+    assert ranks.run(size, within, replicate, shard, go_on, tmp_path)[0] == unbroken
+    assert len(unbroken) == 9
+
+
+def test_a_run_goes_on_on_other_degrees(ranks: Any, tmp_path: Path) -> None:
+    unbroken = ranks.run(2, within, 1, 2, save, tmp_path, 3)[0]
+    for replicate, shard in LAYOUTS:
+        found = ranks.run(replicate * shard, within, replicate, shard, go_on, tmp_path)[0]
+        assert found.keys() == unbroken.keys()
+        for name, values in unbroken.items():
+            torch.testing.assert_close(torch.tensor(found[name]), torch.tensor(values))
+
+
+def test_the_newest_two_are_kept_and_nothing_that_was_left_half_written(ranks: Any, tmp_path: Path) -> None:
+    (tmp_path / ".writing-9-abc").mkdir()
+    (tmp_path / ".writing-9-abc" / "progress.json").write_text("{")
+    ranks.run(1, within, 1, 1, save, tmp_path, 12)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-11", "step-12"]
+    assert json.loads((tmp_path / "step-12" / "progress.json").read_text()) == {"history": [12]}
+
+
+def after_a_takeover(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path, when: str) -> str:
+    checkpoints = Checkpoints(folder / "1.me", model, chosen)
+    step(model, chosen, 1)
+    if when == "during":
+        checkpoints.save(1, {})
+    (folder / "1.me").rename(folder / "2.other")
+    with pytest.raises(Fenced) as caught:
+        checkpoints.finish() if when == "during" else checkpoints.save(1, {})
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_a_run_that_was_taken_over_writes_no_checkpoint(ranks: Any, tmp_path: Path, when: str) -> None:
+    (tmp_path / "1.me").mkdir()
+    (said,) = ranks.run(1, within, 1, 1, after_a_takeover, tmp_path, when)
+    assert said == "another run has taken this step over"
+    assert [path.name for path in tmp_path.iterdir()] == ["2.other"]
+    assert not list((tmp_path / "2.other").glob("step-*"))
+
+
+def put_in_place(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path) -> list[str]:
+    import time
+
+    checkpoints = Checkpoints(folder, model, chosen)
+    step(model, chosen, 1)
+    checkpoints.save(1, {})
+    for _ in range(2000):
+        checkpoints.finish_if_written()
+        if checkpoints.latest() == 1:
+            break
+        time.sleep(0.01)
+    found = sorted(path.name for path in folder.iterdir())
+    checkpoints.finish()
+    checkpoints.finish()
+    return found
+
+
+def test_a_checkpoint_is_in_place_as_soon_as_it_is_written(ranks: Any, tmp_path: Path) -> None:
+    assert ranks.run(1, within, 1, 1, put_in_place, tmp_path) == [["step-1"]]
+    assert [path.name for path in tmp_path.iterdir()] == ["step-1"]

@@ -1,0 +1,171 @@
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR
+
+from understudy.train.optimizers import clip, learning_rate, optimizer, set_learning_rate
+
+ADAMW = {
+    "name": "adamw",
+    "learning_rate": 0.1,
+    "weight_decay": 0.5,
+    "beta1": 0.8,
+    "beta2": 0.9,
+    "momentum": 0.7,
+}
+SGD = {**ADAMW, "name": "sgd"}
+unhurried = settings(deadline=None)
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> tuple[int, float, dict[str, Any]]:
+    """Steps, peak, schedule."""
+    steps = draw(st.integers(1, 300))
+    decay = draw(st.sampled_from(["cosine", "linear", "constant"]))
+    schedule = {"warmup": draw(st.integers(0, steps - 1)), "decay": decay, "final": draw(st.floats(0, 1))}
+    return steps, draw(st.floats(1e-6, 10)), schedule
+
+
+def rates(steps: int, peak: float, schedule: dict[str, Any]) -> list[float]:
+    return [learning_rate(step, steps, peak, schedule) for step in range(steps)]
+
+
+@unhurried
+@given(schedules())
+def test_the_rate_rises_to_its_peak_and_never_rises_again(case: tuple[int, float, dict[str, Any]]) -> None:
+    found, warmup = rates(*case), case[2]["warmup"]
+    assert all(before < after for before, after in pairwise(found[:warmup]))
+    assert all(before >= after - 1e-12 for before, after in pairwise(found[warmup:]))
+    assert max(found) == pytest.approx(case[1])
+    assert found[warmup] == pytest.approx(case[1])
+
+
+@unhurried
+@given(schedules())
+def test_the_rate_stays_between_the_final_one_and_the_peak(case: tuple[int, float, dict[str, Any]]) -> None:
+    _, peak, schedule = case
+    found = rates(*case)
+    assert all(0 < rate <= peak * (1 + 1e-12) for rate in found[: schedule["warmup"] + 1])
+    assert all(rate >= schedule["final"] * peak * (1 - 1e-12) for rate in found[schedule["warmup"] :])
+
+
+@pytest.mark.parametrize("final", [0.0, 0.1])
+@pytest.mark.parametrize("decay", ["cosine", "linear"])
+def test_the_decay_is_torchs(decay: str, final: float) -> None:
+    chosen = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.3)
+    reference: Any = (
+        CosineAnnealingLR(chosen, T_max=40, eta_min=0.3 * final)
+        if decay == "cosine"
+        else LinearLR(chosen, start_factor=1, end_factor=final, total_iters=40)
+    )
+    expected = []
+    for _ in range(40):
+        expected.append(reference.get_last_lr()[0])
+        chosen.step()
+        reference.step()
+    found = rates(50, 0.3, {"warmup": 10, "decay": decay, "final": final})
+    np.testing.assert_allclose(found[10:], expected, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(found[:10], 0.3 * np.arange(1, 11) / 10)
+
+
+def test_rates_by_hand() -> None:
+    cosine = {"warmup": 2, "decay": "cosine", "final": 0.2}
+    expected = [0.5, 1, 1, 0.2 + 0.8 * 0.5 * (1 + math.cos(math.pi / 4)), 0.6, 0.2 + 0.8 * 0.5 * (1 - math.sqrt(0.5))]
+    assert rates(6, 1.0, cosine) == pytest.approx(expected)
+    assert rates(4, 2.0, {"warmup": 0, "decay": "linear", "final": 0.5}) == pytest.approx([2, 1.75, 1.5, 1.25])
+    assert rates(3, 2.0, {"warmup": 0, "decay": "constant", "final": 0.5}) == [2, 2, 2]
+
+
+class Net(nn.Module):
+    """A matrix under two names, a norm, a bias, and a part that does not learn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(5, 3)
+        self.norm = nn.LayerNorm(3)
+        self.head = nn.Linear(3, 5)
+        self.head.weight = self.table.weight
+        self.frozen = nn.Linear(3, 3).requires_grad_(requires_grad=False)
+
+
+@pytest.mark.parametrize("settings", [ADAMW, SGD], ids=["adamw", "sgd"])
+def test_matrices_decay_and_vectors_do_not(settings: dict[str, Any]) -> None:
+    net = Net()
+    matrices, vectors = optimizer(net, settings).param_groups
+    assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.5, 0.0)
+    assert [id(parameter) for parameter in matrices["params"]] == [id(net.table.weight)]
+    assert {id(p) for p in vectors["params"]} == {id(net.norm.weight), id(net.norm.bias), id(net.head.bias)}
+    assert matrices["lr"] == vectors["lr"] == 0.1
+
+
+def test_a_model_without_vectors_has_one_group() -> None:
+    assert len(optimizer(nn.Linear(3, 5, bias=False), ADAMW).param_groups) == 1
+
+
+def steps_of(settings: dict[str, Any], start: Any, gradients: Any) -> list[Any]:
+    """The weights of a matrix after each step."""
+    net = nn.Linear(3, 2, bias=False)
+    net.weight.data = torch.from_numpy(start.copy()).float()
+    chosen, found = optimizer(net, settings), []
+    for step, gradient in enumerate(gradients):
+        set_learning_rate(chosen, 0.1 / (step + 1))
+        net.weight.grad = torch.from_numpy(gradient.copy()).float()
+        chosen.step()
+        found.append(net.weight.detach().double().numpy().copy())
+    return found
+
+
+@pytest.fixture
+def run() -> tuple[Any, Any]:
+    random = np.random.default_rng(0)
+    return random.normal(size=(2, 3)), random.normal(size=(5, 2, 3))
+
+
+def test_adamw_is_the_papers(run: tuple[Any, Any]) -> None:
+    """Loshchilov & Hutter 2019, algorithm 2, with the decay scaled by the learning rate."""
+    weights, gradients = run
+    found = steps_of(ADAMW, weights, gradients)
+    first = second = np.zeros_like(weights)
+    for step, gradient in enumerate(gradients):
+        rate = 0.1 / (step + 1)
+        weights = weights - rate * 0.5 * weights
+        first, second = 0.8 * first + 0.2 * gradient, 0.9 * second + 0.1 * gradient**2
+        corrected = first / (1 - 0.8 ** (step + 1)), second / (1 - 0.9 ** (step + 1))
+        weights = weights - rate * corrected[0] / (np.sqrt(corrected[1]) + 1e-8)
+        np.testing.assert_allclose(found[step], weights, rtol=1e-5, atol=1e-6)
+
+
+def test_sgd_has_momentum_and_adds_the_decay_to_the_gradient(run: tuple[Any, Any]) -> None:
+    weights, gradients = run
+    found = steps_of(SGD, weights, gradients)
+    velocity = np.zeros_like(weights)
+    for step, gradient in enumerate(gradients):
+        velocity = 0.7 * velocity + gradient + 0.5 * weights
+        weights = weights - 0.1 / (step + 1) * velocity
+        np.testing.assert_allclose(found[step], weights, rtol=1e-5, atol=1e-6)
+
+
+def with_gradients(*values: float) -> nn.Module:
+    net = nn.Linear(len(values), 1, bias=False)
+    net.weight.grad = torch.tensor([values], dtype=torch.float32)
+    return net
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(10.0, [3, 4]), (5.0, [3, 4]), (1.0, [0.6, 0.8]), (None, [3, 4])])
+def test_gradients_are_scaled_to_the_limit_and_their_norm_is_told(limit: float | None, expected: list[float]) -> None:
+    net = with_gradients(3, 4)
+    assert clip(net, limit).item() == pytest.approx(5)
+    assert net.weight.grad is not None
+    np.testing.assert_allclose(net.weight.grad[0], expected, rtol=1e-4)
+
+
+def test_a_gradient_that_is_no_number_is_told_as_such() -> None:
+    assert not clip(with_gradients(3, float("nan")), 1.0).isfinite()
+    assert not clip(with_gradients(3, float("inf")), None).isfinite()
