@@ -15,7 +15,7 @@ def main() -> int:
     results, allowed = map(Path, sys.argv[1:])
     patterns = [line for line in allowed.read_text().splitlines() if line and not line.startswith("#")]
     tests = ElementTree.parse(results).getroot()
-    skipped = Counter(found.get("message", "") for found in tests.iter("skipped"))
+    skipped = Counter(" ".join(found.get("message", "").split()) for found in tests.iter("skipped"))
     unexpected = [reason for reason in skipped if not any(re.match(pattern, reason) for pattern in patterns)]
     print(f"{skipped.total()} of {sum(1 for _ in tests.iter('testcase'))} tests were skipped")
     for reason, count in skipped.most_common():

@@ -142,6 +142,8 @@ def test_half_precision_weights_become_full(images: Path, tmp_path: Path) -> Non
     source = vit(tmp_path / "source")
     halves = {name: tensor.bfloat16() for name, tensor in load_file(source / models.WEIGHTS).items()}
     save_file(halves, source / models.WEIGHTS, metadata={"format": "pt"})
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "dtype": "bfloat16"}))
     folder = fetched(source, images)
     assert same_weights(folder, source)
     assert {tensor.dtype for tensor in load_file(folder / models.WEIGHTS).values()} == {torch.float32}
@@ -261,6 +263,8 @@ def test_pickle_is_opened_only_where_the_recipe_says_so(images: Path, tmp_path: 
         images,
     )
     assert same_weights(fetched(source, images, allow_pickle=True), original)
+    save_file({"x": torch.zeros(1)}, source / "adapter.safetensors")
+    refused(r"no file named model\.safetensors", source, images)
 
 
 CODE = {

@@ -28,9 +28,11 @@ def main() -> int:
         run(spec)
         outcome = Outcome(0)
     except UnderstudyError as error:
+        spec.clear()
         print(error, file=sys.stderr)
         outcome = Outcome(error.exit_code, str(error))
     except BaseException as error:
+        spec.clear()
         traceback.print_exc()
         message = f"rank {rank}: {_one_line(error)}; the whole story is in {spec.logs}"
         outcome = Outcome(FAILED, message, "raised")

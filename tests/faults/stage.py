@@ -14,7 +14,6 @@ from typing import Any
 import yaml
 
 HERE = Path(__file__).parent
-COMMAND = Path(sys.executable).with_name("understudy")
 NOWHERE = "http://127.0.0.1:9"  # a tracking server that refuses at once: training goes on, and MLflow is not imported
 PROCESSES = {"single": 1, "ddp": 2, "fsdp": 2, "hsdp": 4}
 STEPS, PAUSE = 80, 0.04
@@ -63,7 +62,7 @@ class Stage:
 
     def run(self, of: dict[str, Any]) -> "subprocess.Popen[str]":
         """The command understudy run, with MLflow's local database."""
-        return self._start(str(COMMAND), "run", self._written(of))
+        return self._start("-m", "understudy", "run", self._written(of))
 
     def _written(self, of: dict[str, Any]) -> str:
         path = self.home.with_name("recipe.yaml")
@@ -138,8 +137,15 @@ class Stage:
 
     def states(self, step: str) -> dict[str, str]:
         """By run, the state of a step."""
-        found = {path.parts[-3]: path for path in (self.store / "runs").glob(f"*/steps/{step}.json")}
-        return {run: json.loads(path.read_text())["state"] for run, path in found.items()}
+        return {run: state["state"] for run, state in self._recorded(step)}
+
+    def failures(self, step: str) -> list[str]:
+        """What runs recorded of a step's failure: what the command shows its user."""
+        return [state["detail"] for _, state in self._recorded(step) if state["state"] == "failed"]
+
+    def _recorded(self, step: str) -> list[tuple[str, dict[str, Any]]]:
+        paths = sorted((self.store / "runs").glob(f"*/steps/{step}.json"))
+        return [(path.parts[-3], json.loads(path.read_text())) for path in paths]
 
     def clear(self) -> None:
         """Kill what is left."""

@@ -79,3 +79,30 @@ def test_gradients_of_all_parts_are_averaged_over_processes(ranks: Any, replicat
     for found, sharded in ranks.run(size, gradients, replicate, shard):
         assert sharded is (shard > 1)
         torch.testing.assert_close([torch.tensor(grad) for grad in found], expected)
+
+
+def parts_of_a_batch() -> list[Any]:
+    """A weight's gradient after each of two parts."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    try:
+        torch.manual_seed(0)
+        found, seen = ParallelDegrees(2, 1), []
+        model = parallelize(Net(), found, device_mesh(found, "cpu"), torch.float32)
+        torch.manual_seed(dist.get_rank())
+        for part in range(2):
+            with gradient_sync(model, enabled=part == 1):
+                model(torch.randn(3, 4)).sum().backward()
+            grad = unwrapped(model).head.weight.grad
+            assert grad is not None
+            seen.append(grad.tolist())
+        return seen
+    finally:
+        dist.destroy_process_group()
+
+
+def test_processes_speak_to_each_other_only_after_the_last_part(ranks: Any) -> None:
+    (first, last), (others_first, others_last) = ranks.run(2, parts_of_a_batch)
+    assert first != others_first
+    torch.testing.assert_close(torch.tensor(last), torch.tensor(others_last))

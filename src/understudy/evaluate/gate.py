@@ -166,7 +166,7 @@ def _ratio(
 
 
 def _failed(rule: str, threshold: float | None, reason: str) -> Rule:
-    return Rule(rule, passed=False, detail=f"Not passed, because {reason}.", threshold=threshold)
+    return Rule(rule, passed=False, detail=f"Not passed, because {reason.rstrip('.')}.", threshold=threshold)
 
 
 def _megabytes(model: Mapping[str, Any]) -> float | None:

@@ -42,6 +42,8 @@ def run(spec: JobSpec, watch: Callable[[], None], of: Run) -> Outcome:
     finally:
         process.kill()
         returncode = process.wait()
+        if returncode:
+            spec.clear()
     return _outcome(spec, returncode)
 
 

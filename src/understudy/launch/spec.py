@@ -1,6 +1,7 @@
 """The job specification: one JSON file that every rank reads, whoever started it; and what came of the job."""
 
 import json
+import shutil
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -73,6 +74,11 @@ class JobSpec:
     def outcome(self, rank: int) -> Path:
         """Where a rank says how it ended."""
         return Path(self.folder) / f"outcome-{rank}.json"
+
+    def clear(self) -> None:
+        """Remove what a failed job left half done: on a full disk nobody could write down why it failed."""
+        for path in [self.output, *Path(self.folder).glob("checkpoints/.writing-*")]:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,10 @@ import json
 import os
 import secrets
 import shutil
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
+from io import IOBase
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +20,17 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemWriter
+from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
+from torch.distributed.checkpoint.storage import WriteResult
 from torch.optim import Optimizer
 
 from understudy.errors import Fenced, disk_errors
 
 KEPT = 2
+PROGRESS = "progress.json"
 
 
 class Checkpoints:
@@ -59,7 +65,7 @@ class Checkpoints:
         set_state_dict(
             self._model, self._optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
         )
-        return dict(json.loads((path / "progress.json").read_text()))
+        return dict(json.loads((path / PROGRESS).read_text()))
 
     def save(self, step: int, progress: dict[str, Any]) -> None:
         """Begin to write a checkpoint; the one before is finished first.
@@ -77,13 +83,10 @@ class Checkpoints:
         if self._leads:
             with disk_errors(aside):
                 _make(aside)
-                (aside / "progress.json").write_text(json.dumps(progress))
         dist.barrier(self._group)
         model, optimizer = get_state_dict(self._model, self._optimizer)
-        writer = FileSystemWriter(aside, single_file_per_rank=True)
-        writer.fs = _NoNewFolders()
         state = {"model": model, "optimizer": optimizer}
-        future = async_save(state, storage_writer=writer, process_group=self._group)
+        future = async_save(state, storage_writer=_Writer(aside, json.dumps(progress)), process_group=self._group)
         assert isinstance(future, Future)
         self._pending = future, aside, step
 
@@ -134,11 +137,39 @@ def _make(path: Path) -> None:
         raise Fenced("another run has taken this step over") from error
 
 
-class _NoNewFolders(FileSystem):
-    """Writes into the folder that save() made. Torch's own would make it again, and the lost lease's folder with it."""
+class _Writer(FileSystemWriter):
+    """Writes progress.json too, in the background and flushed as the rest is."""
+
+    def __init__(self, folder: Path, progress: str) -> None:
+        super().__init__(folder, single_file_per_rank=True)
+        self.fs = _Files()
+        self._folder, self._progress = folder, progress
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """On the first rank, when all have written their part."""
+        with (self._folder / PROGRESS).open("w") as stream:
+            stream.write(self._progress)
+            stream.flush()
+            os.fsync(stream.fileno())
+        super().finish(metadata, results)
+
+
+class _Files(FileSystem):
+    """Torch's own would make a lost lease's folder again, and keep the system's word on a full disk to themselves."""
 
     def mkdir(self, path: str | os.PathLike[str]) -> None:
-        """Make nothing; what is gone stays gone."""
+        """Make nothing: save() made the folder, and if it is gone it stays gone."""
+
+    @contextmanager
+    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[IOBase]:
+        """A file. When it cannot be written, torch.save raises what that did to its zip archive."""
+        with super().create_stream(path, mode) as stream:
+            try:
+                yield stream
+            except RuntimeError as error:
+                if isinstance(error.__context__, OSError):
+                    raise error.__context__ from error
+                raise
 
 
 def _outcome(future: Future[Any]) -> None:

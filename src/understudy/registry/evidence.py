@@ -78,7 +78,7 @@ def _value(model: Mapping[str, Any], name: str) -> str:
     value, interval = model["metrics"].get(name), model["intervals"].get(name)
     if value is None:
         return "not measured"
-    return f"{value:.4g} [{interval[0]:.4g}, {interval[1]:.4g}]" if interval else f"{value:.4g}"
+    return f"{value:.3g} [{interval[0]:.3g}, {interval[1]:.3g}]" if interval else f"{value:.3g}"
 
 
 def _row(name: str, cells: list[str]) -> str:

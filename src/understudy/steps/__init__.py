@@ -72,9 +72,9 @@ def start(values: dict[str, Any], overrides: str, seed: int, job_id: str, steps:
 def _data_section(recipe: Recipe, store: Store) -> dict[str, Any]:
     from understudy.data.sources import source_identity
 
-    data = recipe.data.model_dump(mode="json", exclude={"image", "text"})
+    data = recipe.data.model_dump(mode="json", exclude={"image": True, "text": True, "source": {"path"}})
     content = source_identity(recipe.data.source, store.fingerprints)
-    return {"task": recipe.task, "data": {**data, "source": recipe.data.source.type, "content": content}}
+    return {"task": recipe.task, "data": data, "content": content}
 
 
 def _ingest(work: Work) -> None:
