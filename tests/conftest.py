@@ -6,7 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from ranks import Ranks
+
+settings.register_profile("understudy", deadline=None)  # no test asserts a time
+settings.load_profile("understudy")
 
 
 @pytest.fixture(scope="session")

@@ -97,12 +97,14 @@ def test_every_kind_of_import_is_followed_with_the_packages_above(tmp_path: Path
     }
 
 
-def test_a_template_counts_for_the_modules_beside_it(tmp_path: Path) -> None:
-    (tmp_path / "page.py").write_text("")
+def test_a_template_counts_for_the_module_that_names_it_and_no_other(tmp_path: Path) -> None:
+    (tmp_path / "page.py").write_text('TEMPLATE = "page.html.j2"')
+    (tmp_path / "number.py").write_text("")
     (tmp_path / "page.html.j2").write_text("one")
-    before = revision(("understudy.page",), tmp_path)
+    before = {name: revision((f"understudy.{name}",), tmp_path) for name in ("page", "number")}
     (tmp_path / "page.html.j2").write_text("two")
-    assert revision(("understudy.page",), tmp_path) != before
+    assert revision(("understudy.page",), tmp_path) != before["page"]
+    assert revision(("understudy.number",), tmp_path) == before["number"]
 
 
 def test_what_carries_bytes_and_messages_does_not_count(package: Path) -> None:

@@ -308,7 +308,7 @@ class JobResources(Section):
 class Recipe(Section):
     """One run, completely."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")]
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,38}[a-z0-9]$")]
     task: Task
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     data: Data

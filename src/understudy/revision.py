@@ -1,7 +1,8 @@
 """What a step's code is: a digest of all the source it can reach, and the versions of the libraries it imports.
 
 Both are read off the source with ast, following imports (those inside functions too), without importing anything.
-Comments, docstrings and layout do not count; templates (.j2) count for the modules beside them.
+Comments, docstrings and layout do not count; a template (.j2) counts for the modules
+beside it that name it.
 """
 
 import ast
@@ -65,7 +66,8 @@ def _closure(modules: tuple[str, ...], root: Path) -> tuple[dict[str, str], set[
             continue
         stat = path.stat()
         sources[name], imported = _parse(path, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size)
-        sources[name] += "".join(sha256(template.read_bytes()) for template in sorted(path.parent.glob("*.j2")))
+        templates = [template for template in sorted(path.parent.glob("*.j2")) if template.name in sources[name]]
+        sources[name] += "".join(sha256(template.read_bytes()) for template in templates)
         ours = [module.split(".") for module in imported if module.split(".")[0] == PACKAGE]
         todo.extend(".".join(module[:end]) for module in ours for end in range(1, len(module) + 1))
         libraries |= {module.split(".")[0] for module in imported} - {PACKAGE}

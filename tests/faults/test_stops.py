@@ -31,6 +31,12 @@ def test_a_run_that_was_stopped_or_killed_goes_on_from_its_checkpoint(
     stages.ended(command)
     assert not stage.left_behind()
     command = train(stage)
+    os.kill(step(stage), signal.SIGKILL)
+    code, _, error = stages.ended(command)
+    assert code == 1
+    assert "the process of step teacher ended without a word" in error
+    assert not stage.left_behind()
+    command = train(stage)
     assert wait(lambda: stage.remembered("teacher"))
     command.terminate()
     code, _, error = stages.ended(command, 20)  # steps without checkpoints stop at once
@@ -47,6 +53,11 @@ def train(stage: Stage) -> "subprocess.Popen[str]":
     assert stage.first_report(command, now) == before + 1
     time.sleep(7 * PAUSE)
     return command
+
+
+def step(stage: Stage) -> int:
+    """The process id of the pipeline's task that makes the teacher."""
+    return next(seen.pid for seen in stage.processes() if "--function_to_execute teacher" in seen.command)
 
 
 @pytest.mark.parametrize("seconds", [0.5, 2.0, 4.0])

@@ -1,39 +1,13 @@
-"""A finished pipeline run with a small made-up student, and MLflow: the local one, and a real server."""
+"""MLflow for tests: the local backend, a real server, and pipeline runs to register."""
 
-import json
 import os
-import shutil
-import signal
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import pytest
+from submitted import RECIPE, Pipeline, Server, start_server
 
-from understudy.recipe import Recipe
-from understudy.registry.register import Registration, register
 from understudy.registry.server import tracking_uri
-from understudy.store import Run, Store
-
-FACTS = {"task": "image-classification", "kind": "transformers", "labels": ["0", "1"], "mean": [0.5], "std": [0.5]}
-FACTS |= {"image": {"size": 8, "channels": 1}}
-HISTORY = [
-    {"step": step, "loss": 2 / step, "learning_rate": 0.1 / step, "grad_norm": 1.0 + step} for step in range(1, 301)
-]
-RECIPE = {
-    "name": "digits",
-    "task": "image-classification",
-    "data": {"source": {"type": "digits"}, "image": {"size": 8, "channels": 1}},
-    "teacher": {"model": {"type": "vit"}, "train": {"steps": 300}},
-    "student": {"model": {"type": "vit"}, "train": {"steps": 300}},
-}
 
 
 @pytest.fixture(autouse=True)
@@ -53,130 +27,12 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> str:
     return tracking_uri(tmp_path_factory.mktemp("home") / ".understudy", None)
 
 
-@dataclass
-class Server:
-    uri: str
-    process: "subprocess.Popen[bytes]"
-
-    def stop(self) -> None:
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-
-def start_server(folder: Path) -> Server:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    command += [
-        "--backend-store-uri",
-        f"sqlite:///{folder}/server.db",
-        "--artifacts-destination",
-        str(folder / "files"),
-    ]
-    environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    with (folder / "server.log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, start_new_session=True, env=environment)
-    server, deadline = Server(f"http://127.0.0.1:{port}", process), time.time() + 300
-    while True:
-        try:
-            urlopen(f"{server.uri}/health", timeout=5).close()
-        except (URLError, OSError):
-            assert process.poll() is None, (folder / "server.log").read_text()
-            assert time.time() < deadline
-            time.sleep(0.2)
-        else:
-            return server
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     running = start_server(tmp_path_factory.mktemp("server"))
     yield running
     if running.process.poll() is None:
         running.stop()
-
-
-def measures(digests: dict[str, str]) -> dict[str, Any]:
-    latency = {"batch_size": 1, "median_ms": 1.5, "min_ms": 1.4, "p95_ms": 2.0, "throughput_per_s": 600.0}
-    model = {
-        "parameters": 1000,
-        "flops": 5000,
-        "bytes": 4000,
-        "metrics": {"accuracy": 0.975, "nll": 0.1, "calibration_error": None},
-        "intervals": {"accuracy": [0.96, 0.99]},
-        "latency": latency,
-        "calibration": [],
-    }
-    return {
-        "task": "image-classification",
-        "split": "test",
-        "examples": 360,
-        "gate_metric": "accuracy",
-        "hardware": {"device": "cpu", "cpu": "a processor", "cores": 2, "threads": 2, "torch": "2"},
-        "models": {role: {**model, "digest": digest} for role, digest in digests.items()},
-        "slices": [],
-    }
-
-
-def verdict(approved: bool) -> dict[str, Any]:
-    rule = {"rule": "quality-against-teacher", "passed": approved, "observed": -0.01, "interval": [-0.02, 0.0]}
-    rule |= {"threshold": -0.02, "detail": "accuracy is 0.010 below the teacher's."}
-    found = {"approved": approved, "metric": "accuracy", "confidence": 0.95, "margin": 0.02}
-    return {**found, "smallest_detectable": 0.01, "rules": [rule]}
-
-
-class Pipeline:
-    """A store with a run in it whose student is ready to be registered."""
-
-    def __init__(self, folder: Path, uri: str, recipe: dict[str, Any] | None = None) -> None:
-        self.uri = uri
-        self.store = Store(folder / "store")
-        self.recipe = Recipe.model_validate(recipe or RECIPE)
-        self.run = self.new_run()
-
-    def new_run(self) -> Run:
-        return self.store.create_run("digits", self.recipe.model_dump(mode="json", by_alias=True), self.uri)
-
-    def model(self, weights: bytes, history: list[dict[str, Any]] | None = None) -> str:
-        staged = self.store.folder / "work" / f"staged-{weights.hex()[:16]}"
-        staged.mkdir()
-        (staged / "model.safetensors").write_bytes(weights)
-        (staged / "understudy.json").write_text(json.dumps(FACTS))
-        if history:
-            (staged / "history.json").write_text(json.dumps(history))
-        return self.store.objects.publish(staged, "model", {"examples": "e" * 64})
-
-    def adopt(self, folder: Path) -> str:
-        """Publish a copy of a model's folder."""
-        staged = self.store.folder / "work" / f"staged-{folder.name}"
-        shutil.copytree(folder, staged)
-        return self.store.objects.publish(staged, "model")
-
-    def register(
-        self, run: Run | None = None, approved: bool = True, weights: bytes = b"student", student: str | None = None
-    ) -> Registration:
-        digests = {role: self.model(role.encode(), HISTORY) for role in ("teacher", "control")}
-        digests["student"] = student or self.model(weights, HISTORY)
-        run = run or self.run
-        evidence = run.folder / "evidence"
-        (evidence / "plots").mkdir(parents=True, exist_ok=True)
-        if not (evidence / "measures.json").exists():
-            (evidence / "measures.json").write_text(json.dumps(measures(digests)))
-        (evidence / "verdict.json").write_text(json.dumps(verdict(approved)))
-        (evidence / "report.html").write_text("<html>the report</html>")
-        (evidence / "plots" / "curves.png").write_bytes(b"a picture")
-        return register(
-            run,
-            self.recipe,
-            self.uri,
-            model=self.store.objects.path(digests["student"]),
-            model_digest=digests["student"],
-            measures=evidence,
-            verdict=evidence,
-            models={role: self.store.objects.path(digest) for role, digest in digests.items()},
-            lineage={"teacher": digests["teacher"], "examples": "e" * 64, "recipe": "r" * 64, "revision": "abc"},
-        )
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import HISTORY, Pipeline
 from mlflow import MlflowClient
+from submitted import HISTORY, Pipeline
 
 from understudy.errors import Stopped
 from understudy.registry import recorder as recording
@@ -174,7 +174,7 @@ def test_parameters_are_flat_and_without_credentials() -> None:
 
 
 def test_long_parameters_are_cut(make_pipeline: Callable[..., Pipeline], local: str, client: MlflowClient) -> None:
-    from conftest import RECIPE
+    from submitted import RECIPE
 
     model = {"type": "vit", "config": {"note": "x" * 10_000}}
     pipeline = make_pipeline(local, {**RECIPE, "name": "long", "teacher": {"model": model, "train": {"steps": 1}}})

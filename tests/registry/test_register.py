@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from conftest import HISTORY, Pipeline
 from mlflow import MlflowClient
+from submitted import HISTORY, Pipeline
 
 from understudy.errors import UnderstudyError
 from understudy.registry import register as registering

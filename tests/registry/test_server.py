@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Pipeline, Server
 from hypothesis import given
 from hypothesis import strategies as st
+from submitted import Pipeline, Server
 
 from understudy.errors import InputError, UnderstudyError
 from understudy.registry.champion import champion
@@ -161,7 +161,7 @@ def test_a_http_server_keeps_versions_and_never_sees_credentials(
 
 
 def _history() -> list[dict[str, float]]:
-    from conftest import HISTORY
+    from submitted import HISTORY
 
     return HISTORY
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import RECIPE, Pipeline
+from submitted import RECIPE, Pipeline
 
 from understudy.errors import InputError
 from understudy.registry.pyfunc import user_code

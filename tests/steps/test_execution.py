@@ -15,7 +15,7 @@ from understudy.steps.execution import Result, Step, Work, execute
 from understudy.store import Run, StepState, Store
 from understudy.store import store as store_module
 
-Toy = Callable[..., "Recorded"]
+pytestmark = pytest.mark.timeout(60)  # a lease that nobody gives back would be waited for
 
 
 class Recorded:

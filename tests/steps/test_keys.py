@@ -124,9 +124,11 @@ def test_a_changed_value_of_a_text_recipe_does_so_too(
 def test_the_number_of_processes_and_their_strategy_count(
     keys: Keys, digits: Recipe, change: Change, job: str, section: str, expected: set[str]
 ) -> None:
-    two = change(digits, f"resources.{job}.processes=2", f"{section}.train.strategy=ddp")
+    copied = change(digits, f"{section}.train.strategy=ddp")
+    two = change(copied, f"resources.{job}.processes=2")
     sharded = change(two, f"{section}.train.strategy=fsdp")
-    assert repeated(keys(digits), keys(two)) == expected
+    assert repeated(keys(digits), keys(copied)) == expected
+    assert repeated(keys(copied), keys(two)) == expected
     assert repeated(keys(two), keys(sharded)) == expected
 
 

@@ -20,7 +20,9 @@ def parallelize(model: nn.Module, found: ParallelDegrees, mesh: DeviceMesh, prec
         shard(model, mesh if found.dp_replicate > 1 else mesh["dp_shard"], precision)
         return model
     if found.dp_replicate > 1:
-        return DistributedDataParallel(model, process_group=mesh.get_group("dp_replicate"))
+        # Without find_unused_parameters DDP sorts its buckets anew after the first step, and with them the order in
+        # which more than two ranks' gradients are summed: a run that resumes would part from one that went on.
+        return DistributedDataParallel(model, process_group=mesh.get_group("dp_replicate"), find_unused_parameters=True)
     return model
 
 

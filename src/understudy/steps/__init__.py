@@ -130,7 +130,7 @@ def run_step(name: str, run_id: str, inputs: Mapping[str, str]) -> Result:
     watch_over(run)
     given = {role: digest for role, digest in inputs.items() if digest}
     if name == "evaluate":
-        given |= evaluation.champion_input(store, run)
+        given |= evaluation.champion_input(store, run, given["examples"])
     world: dict[str, str] = {}
     if name == "gate":
         world = evaluation.gate_world(run)

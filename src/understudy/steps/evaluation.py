@@ -19,16 +19,18 @@ MODELS = ("teacher", "student", "control", "champion")
 LINEAGE = ("records", "examples", "teacher", "student", "control")
 
 
-def champion_input(store: Store, run: Run) -> dict[str, str]:
-    """The champion's digest by its role; nothing when there is none, or none that can be measured.
+def champion_input(store: Store, run: Run, examples: str) -> dict[str, str]:
+    """The champion's digest by its role; nothing when there is none, or none that can be measured on these examples.
 
     Why it cannot is written into the run's folder: the gate fails closed on it.
     """
     problem, found = "", {}
     try:
         found = _champion(store, run)
+        for champion in found.values():
+            _check_meaning(store.objects.path(champion), store.objects.path(examples))
     except UnderstudyError as error:
-        problem = str(error)
+        problem, found = str(error), {}
     write_json(run.folder / "champion.json", {"problem": problem})
     return found
 
@@ -48,6 +50,18 @@ def _champion(store: Store, run: Run) -> dict[str, str]:
         manifest = fetch(uri, found, folder)
         store.objects.publish(folder, manifest.kind, manifest.inputs, manifest.facts)
     return {"champion": found.digest}
+
+
+def _check_meaning(champion: Path, examples: Path) -> None:
+    """Refuse a champion to which these examples' labels, pixels or tokens mean something else than to the student."""
+    own, ours = read_json(champion / "understudy.json"), read_json(examples / "examples.json")
+    same = all(own.get(key) == ours.get(key) for key in ("task", "labels", "image", "vocab_size"))
+    tokenizers = [folder / "tokenizer.json" for folder in (champion, examples)]
+    if not same or len({path.read_bytes() if path.exists() else b"" for path in tokenizers}) > 1:
+        raise UnderstudyError(
+            "the champion was trained for other labels, image sizes or tokens than this run's data has; give the alias "
+            "champion to a version that fits, remove the alias, or set register.model to another name"
+        )
 
 
 def gate_world(run: Run) -> dict[str, str]:

@@ -127,7 +127,7 @@ def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world
         run.record(replace(state, state="failed", detail=detail, ended=time.time(), exit_code=FAILED))
         raise
     latest = run.state(step.name) or state
-    run.record(replace(latest, state=how, key=state.key, digest=digest, ended=time.time()))  # type: ignore[arg-type]
+    run.record(replace(latest, state=how, key=state.key, digest=digest, detail="", ended=time.time()))  # type: ignore[arg-type]
     manifest = store.objects.manifest(digest)
     assert manifest is not None
     return Result(digest, store.objects.path(digest), manifest.facts)

@@ -1,0 +1,34 @@
+"""A job that goes on from a checkpoint ends with the bits of one that was never interrupted, dropout and all."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jobs
+import pytest
+
+from understudy import models
+from understudy.launch.spec import JobSpec
+from understudy.train.job import run
+
+DROPOUT = {**jobs.VIT["config"], "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+LAYOUTS = [("single", 1), ("ddp", 2), ("ddp", 4), ("fsdp", 2), ("fsdp", 4), ("hsdp", 4)]
+
+
+def files(job: JobSpec) -> dict[str, bytes]:
+    return {name: (job.output / name).read_bytes() for name in (models.WEIGHTS, "history.json")}
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize(("strategy", "processes"), LAYOUTS)
+def test_a_job_goes_on_bit_for_bit(
+    ranks: Any, tmp_path: Path, image_examples: Path, strategy: str, processes: int, accumulate: int
+) -> None:
+    train = {"strategy": strategy, "accumulate": accumulate, "checkpoint_every": 3}
+    job = jobs.spec(tmp_path, image_examples, {**jobs.VIT, "config": DROPOUT}, processes, train=train)
+    ranks.run(processes, run, job)
+    unbroken = files(job)
+    shutil.rmtree(job.output)
+    shutil.rmtree(tmp_path / "checkpoints" / "step-9")
+    ranks.run(processes, run, job)
+    assert files(job) == unbroken
