@@ -1,0 +1,55 @@
+"""Every example recipe runs, from its file to a verdict, with few steps; the second run does nothing at all."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+SHORT = [
+    setting
+    for part in ("teacher", "student")
+    for value in ("steps=3", "epochs=null", "schedule.warmup=0")
+    for setting in ("--set", f"{part}.train.{value}")
+]
+WITNESS = """
+import atexit, os, sys
+def tell():
+    with open(os.environ["WITNESS"], "a") as stream:
+        print(*(name for name in ("torch", "transformers", "mlflow") if name in sys.modules), file=stream)
+atexit.register(tell)
+"""
+
+
+def run(recipe: Path, home: Path, witness: Path) -> tuple[int, list[dict[str, object]], str]:
+    """The exit code, the events, and which heavy libraries the run's processes imported."""
+    witness.mkdir(exist_ok=True)
+    (witness / "sitecustomize.py").write_text(WITNESS)
+    said = witness / "said"
+    said.write_text("")
+    environment = {**os.environ, "PYTHONPATH": str(witness), "WITNESS": str(said), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "understudy", "--home", str(home), "run", str(recipe), "--json", *SHORT]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode in (0, 3), done.stderr
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], said.read_text()
+
+
+def ends(events: list[dict[str, object]]) -> dict[object, object]:
+    """The last state of each step."""
+    return {event["step"]: event["state"] for event in events if event["event"] == "step"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_recipe_runs_and_the_second_time_does_nothing(recipe: Path, tmp_path: Path) -> None:
+    code, events, imported = run(recipe, tmp_path / "home", tmp_path / "witness")
+    assert set(ends(events).values()) == {"done"}
+    assert events[-1]["measures"]["models"].keys() == {"teacher", "student", "control"}  # type: ignore[attr-defined, index]
+    assert "torch" in imported
+    again, events, imported = run(recipe, tmp_path / "home", tmp_path / "witness")
+    assert again == code
+    assert set(ends(events).values()) == {"reused"}
+    assert imported.strip() == ""
