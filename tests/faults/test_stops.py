@@ -16,6 +16,12 @@ from stage import PAUSE, Stage, wait
 def test_a_run_that_was_stopped_or_killed_goes_on_from_its_checkpoint(
     stage: Stage, undisturbed: Callable[[str], str]
 ) -> None:
+    command = train(stage)
+    os.kill(step(stage), signal.SIGKILL)
+    code, _, error = stages.ended(command)
+    assert code == 1
+    assert "the process of step teacher ended without a word" in error
+    assert not stage.left_behind()
     for number in (signal.SIGINT, signal.SIGTERM):
         command = train(stage)
         os.killpg(command.pid, number)  # what a terminal does on Ctrl-C: all in the command's group
@@ -29,12 +35,6 @@ def test_a_run_that_was_stopped_or_killed_goes_on_from_its_checkpoint(
     command = train(stage)
     command.kill()
     stages.ended(command)
-    assert not stage.left_behind()
-    command = train(stage)
-    os.kill(step(stage), signal.SIGKILL)
-    code, _, error = stages.ended(command)
-    assert code == 1
-    assert "the process of step teacher ended without a word" in error
     assert not stage.left_behind()
     command = train(stage)
     assert wait(lambda: stage.remembered("teacher"))
