@@ -277,7 +277,7 @@ class Gate(Section):
     max_size_ratio: Annotated[float, Field(gt=0)] | None = 1.0
     """Student's bytes on disk over the teacher's."""
     max_latency_ratio: Annotated[float, Field(gt=0)] | None = 1.0
-    """Student's median latency over the teacher's."""
+    """Student's latency over the teacher's: the median of the ratios of all rounds."""
 
 
 class Register(Section):

@@ -63,6 +63,7 @@ def measures_of(arrays: dict[str, np.ndarray], task: Task, labels: list[str] = L
         "task": task,
         "split": "test",
         "examples": count,
+        "data": {"counts": {"train": 4 * count, "validation": 0, "test": count}, "skipped": 2},
         "gate_metric": names[0],
         "confidence": 0.95,
         "hardware": {"device": "cpu", "cpu": "AMD EPYC", "cores": 2, "threads": 2, "torch": "2.15.0"},
@@ -79,6 +80,7 @@ def measures_of(arrays: dict[str, np.ndarray], task: Task, labels: list[str] = L
                     "min_ms": times[role] * 0.93,
                     "p95_ms": times[role] * 1.2,
                     "throughput_per_s": 1000 / times[role],
+                    "ratio_to_teacher": times[role] / times["teacher"],
                 },
             }
             for place, role in enumerate(roles)

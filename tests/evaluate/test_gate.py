@@ -63,7 +63,7 @@ def test_a_worse_champion_does_not_hide_a_better_teacher_and_the_other_way_round
 def test_a_student_too_large_or_too_slow_fails(good):
     measures, arrays = copy.deepcopy(good)
     measures["models"]["student"]["bytes"] = 2 * measures["models"]["teacher"]["bytes"]
-    measures["models"]["student"]["latency"]["median_ms"] *= 10
+    measures["models"]["student"]["latency"]["ratio_to_teacher"] = 1.01
     verdict = decide(measures, arrays, Gate(), "accuracy")
     assert not rules(verdict)["size"]["passed"]
     assert rules(verdict)["size"]["observed"] == pytest.approx(2)
@@ -148,6 +148,8 @@ FAULTS = {
     "a latency of NaN": (put(math.nan, "models", "teacher", "latency", "median_ms"), {"latency"}),
     "an infinite latency": (put(math.inf, "models", "teacher", "latency", "median_ms"), {"latency"}),
     "a latency in words": (put("fast", "models", "student", "latency", "median_ms"), {"latency"}),
+    "a latency that was not compared": (remove("models", "student", "latency", "ratio_to_teacher"), {"latency"}),
+    "a ratio of NaN": (put(math.nan, "models", "student", "latency", "ratio_to_teacher"), {"latency"}),
     "no results of the student": (without_array("student.correct"), {"measured", "quality-against-teacher"}),
     "no results of the teacher": (without_array("teacher.correct"), {"measured", "quality-against-teacher"}),
     "no weights": (without_array("weights.tokens"), {"measured", "quality-against-teacher"}),

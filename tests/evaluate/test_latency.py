@@ -18,21 +18,32 @@ class Noted(nn.Module):
 
 def test_models_are_timed_in_turn_and_each_is_the_first_as_often():
     calls, ticks = [], []
-    latency({name: Noted(name, calls) for name in "abc"}, torch.zeros(2), 3, lambda: ticks.append(1))
+    latency({name: Noted(name, calls) for name in ("teacher", "b", "c")}, torch.zeros(2), 3, lambda: ticks.append(1))
     measured = calls[3 * WARM_UP :]
-    assert measured == [*"abc", *"bca", *"cab"]
+    assert measured == ["teacher", "b", "c", "b", "c", "teacher", "c", "teacher", "b"]
     assert len(ticks) == WARM_UP + 3
 
 
 def test_the_summary_is_in_milliseconds_and_inputs_a_second(monkeypatch):
     taken = iter([9.0] * WARM_UP + [0.001, 0.004, 0.002])
     monkeypatch.setattr(timing, "_seconds", lambda module, inputs: next(taken))
-    assert latency({"student": nn.Identity()}, torch.zeros(8, 1), 3, lambda: None) == {
-        "student": {
+    assert latency({"teacher": nn.Identity()}, torch.zeros(8, 1), 3, lambda: None) == {
+        "teacher": {
             "batch_size": 8,
             "median_ms": pytest.approx(2),
             "min_ms": pytest.approx(1),
             "p95_ms": pytest.approx(3.8),
             "throughput_per_s": pytest.approx(4000),
+            "ratio_to_teacher": pytest.approx(1),
         }
     }
+
+
+def test_models_are_compared_round_by_round_so_that_a_machine_that_slows_down_does_not_tip_the_scales(monkeypatch):
+    student, teacher = nn.Identity(), nn.Flatten()
+    warm = [9.0] * WARM_UP
+    clocks = {teacher: iter([*warm, 1.0, 1.0, 50.0]), student: iter([*warm, 0.5, 25.0, 25.0])}
+    monkeypatch.setattr(timing, "_seconds", lambda module, inputs: next(clocks[module]))
+    found = latency({"teacher": teacher, "student": student}, torch.zeros(1), 3, lambda: None)
+    assert found["student"]["ratio_to_teacher"] == pytest.approx(0.5)
+    assert found["teacher"]["ratio_to_teacher"] == 1

@@ -25,9 +25,10 @@ def broken(num_labels, image_size, num_channels):
     return model
 """
 LABELS = ["cat", "dog", "hen"]
+COUNTS = {"counts": {"train": 40, "validation": 5, "test": 20}, "skipped": 1}
 SHAPE = {"image": {"size": 4, "channels": 1}, "mean": [0.5], "std": [0.2]}
-IMAGES = {"task": "image-classification", "labels": LABELS, **SHAPE}
-TEXT = {"task": "causal-lm", "labels": None, "vocab_size": 9, "eos_id": 0, "sequence_length": 6}
+IMAGES = {"task": "image-classification", "labels": LABELS, **SHAPE, **COUNTS}
+TEXT = {**COUNTS, "task": "causal-lm", "labels": None, "vocab_size": 9, "eos_id": 0, "sequence_length": 6}
 
 
 def recipe_for(task, **sections):
@@ -148,7 +149,7 @@ def test_a_model_that_gives_nan_is_not_measured_and_fails_the_gate(tmp_path, ima
 
 def test_measuring_again_gives_the_same_numbers(tmp_path, text_examples):
     spec = {"factory": "torch.nn:Embedding", "kwargs": {"num_embeddings": 9, "embedding_dim": 9}}
-    folders = {"student": save_model(tmp_path / "student", spec, TEXT, 0)}
+    folders = {role: save_model(tmp_path / role, spec, TEXT, 0) for role in ("teacher", "student")}
     recipe = recipe_for("causal-lm")
     places = [tmp_path / "first", tmp_path / "second"]
     for place in places:
@@ -167,7 +168,8 @@ def test_an_empty_test_split_is_refused_by_the_recipes_path(tmp_path, image_exam
 
 
 def test_only_the_recipes_metrics_are_measured(tmp_path, image_examples):
-    folders = {"student": save_model(tmp_path / "student", {"factory": "made_here:linear"}, IMAGES, 0)}
+    spec = {"factory": "made_here:linear"}
+    folders = {role: save_model(tmp_path / role, spec, IMAGES, 0) for role in ("teacher", "student")}
     recipe = recipe_for("image-classification", evaluate={"metrics": ["nll"], "latency": {"repeats": 1}})
     measures, _ = run(tmp_path, folders, image_examples, recipe)
     assert list(measures["models"]["student"]["metrics"]) == ["accuracy", "nll"], "the gate's metric comes along"

@@ -13,7 +13,7 @@ import pytest
 from submitted import RECIPE, Pipeline
 
 from understudy.errors import InputError
-from understudy.registry.pyfunc import user_code
+from understudy.registry.pyfunc import imported_libraries, user_code
 from understudy.registry.server import connect
 
 NET = """
@@ -28,6 +28,34 @@ def net(width: int, num_labels: int) -> torch.nn.Module:
 """
 HEAD = "import torch\n\n\ndef head(width, labels):\n    return torch.nn.Linear(width, labels)\n"
 
+CODE = {
+    "configuration_own.py": """
+from transformers import PretrainedConfig
+
+class OwnConfig(PretrainedConfig):
+    model_type = "own-net"
+""",
+    "modeling_own.py": """
+import pydantic
+import torch
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import ImageClassifierOutput
+
+from .configuration_own import OwnConfig
+
+class OwnNet(PreTrainedModel):
+    config_class = OwnConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.layer = torch.nn.Linear(64, config.num_labels)
+        self.post_init()
+
+    def forward(self, pixel_values):
+        return ImageClassifierOutput(logits=self.layer(pixel_values.flatten(1)))
+""",
+}
+
 ELSEWHERE = """
 import importlib.util, json, sys
 import mlflow, numpy as np, pandas as pd
@@ -36,7 +64,7 @@ assert importlib.util.find_spec("understudy") is None
 mlflow.set_tracking_uri(sys.argv[1])
 images = np.load(sys.argv[2])
 found = {}
-for name in ("vit", "factory"):
+for name in ("vit", "factory", "own"):
     found[name] = mlflow.pyfunc.load_model(f"models:/{name}@challenger").predict(images).to_dict("list")
 model = mlflow.pyfunc.load_model("models:/lm@challenger")
 texts = pd.DataFrame({"text": ["Return the value of the value.", "of"]})
@@ -66,6 +94,11 @@ def test_a_factorys_code_is_all_that_it_imports(modules: Path) -> None:
         user_code("nowhere.at:all")
 
 
+def test_a_pretrained_models_own_code_names_the_libraries_that_it_imports() -> None:
+    assert imported_libraries(CODE) == {"pydantic", "torch", "transformers"}
+    assert imported_libraries({}) == set()
+
+
 def describe_images() -> dict[str, Any]:
     return {
         "task": "image-classification",
@@ -87,6 +120,21 @@ def save(folder: Path, spec: dict[str, Any], examples: dict[str, Any], tokenizer
     return folder
 
 
+def save_with_code(folder: Path) -> Path:
+    """A model that was fetched with code of its own, which the recipe trusted."""
+    import torch
+
+    from understudy import models
+
+    folder.mkdir()
+    auto = {"AutoConfig": "configuration_own.OwnConfig", "AutoModelForImageClassification": "modeling_own.OwnNet"}
+    config = {"model_type": "own-net", "auto_map": auto, "architectures": ["OwnNet"]}
+    config |= {"id2label": {str(index): label for index, label in enumerate(describe_images()["labels"])}}
+    description = {**describe_images(), "kind": "transformers", "config": config, "code": CODE}
+    models.save(folder, {"layer.weight": torch.randn(3, 64), "layer.bias": torch.randn(3)}, description)
+    return folder
+
+
 def trained_tokenizer(path: Path) -> Path:
     from tokenizers import ByteLevelBPETokenizer
 
@@ -105,6 +153,7 @@ def make_models(folder: Path) -> dict[str, Path]:
     return {
         "vit": save(folder / "vit", vit, describe_images()),
         "factory": save(folder / "factory", factory, describe_images()),
+        "own": save_with_code(folder / "own"),
         "lm": save(folder / "lm", lm, text, trained_tokenizer(folder / "tokenizer.json")),
     }
 
@@ -176,7 +225,10 @@ def without_network() -> list[str]:
 @pytest.mark.filterwarnings(
     "ignore:Operation with range is deprecated"
 )  # MLflow, writing an example out of a DataFrame
-def test_versions_answer_alone_as_the_store_measured_them(tmp_path: Path, local: str, modules: Path) -> None:
+def test_versions_answer_alone_as_the_store_measured_them(
+    tmp_path: Path, local: str, modules: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "imported"))
     saved = make_models(tmp_path)
     (tmp_path / "pipeline").mkdir()
     for name, model in saved.items():
@@ -199,7 +251,7 @@ def test_versions_answer_alone_as_the_store_measured_them(tmp_path: Path, local:
     found = json.loads(done.stdout.splitlines()[-1])
     for path in (modules, *saved.values()):
         path.with_name(f"{path.name}-gone").rename(path)
-    for name in ("vit", "factory"):
+    for name in ("vit", "factory", "own"):
         expected = probabilities(saved[name], images)
         np.testing.assert_allclose(found[name]["probabilities"], expected, rtol=1e-4, atol=1e-6)
         assert found[name]["label"] == [["ant", "bee", "cat"][index] for index in expected.argmax(axis=1)]

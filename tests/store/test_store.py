@@ -49,7 +49,10 @@ def test_a_damaged_object_is_set_aside_and_made_again(store: Store, name: str, d
         path.write_bytes(damage(path.read_bytes()))
     else:
         path.unlink()
-    assert store.recall(KEY) is None
+    run = store.create_run("digits", {}, "")
+    assert store.recall(KEY, run) is None
+    assert len(run.notes) == 1
+    assert str(path) in run.notes[0]
     assert make(store, b"x") == digest
     assert store.recall(KEY) is not None
     assert store.objects.damage(digest, thorough=True) == []

@@ -40,8 +40,9 @@ def conclude(run: Run, store: Store, code: int, console: Console, as_json: bool)
         found = came_to.registration
         console.print(f"registered: {found['name']} version {found['version']}, alias challenger")
         console.print("look at it: understudy ui")
-    for problem in _problems(run, code):
-        Console(stderr=True, soft_wrap=True, highlight=False).print(problem, markup=False)
+    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    for text in [*(f"note: {note}" for note in came_to.notes), *_problems(run, code)]:
+        errors.print(text, markup=False)
 
 
 def _problems(run: Run, code: int) -> list[str]:

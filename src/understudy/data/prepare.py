@@ -37,7 +37,7 @@ def prepare(data: Data, task: Task, records: Path, folder: Path, progress: Progr
         InputError: the pretrained tokenizer cannot be had.
     """
     facts = read_json(records / "records.json")
-    about = {"task": task, "counts": facts["counts"]}
+    about = {"task": task, "counts": facts["counts"], "skipped": len(facts["skipped"])}
     batches = _reported(_batches(records), sum(facts["counts"].values()), progress)
     if task == "causal-lm":
         about |= _texts(data.text or Text(), records, batches, folder)

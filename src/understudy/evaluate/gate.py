@@ -5,7 +5,7 @@ be able to rule out a loss larger than the margin.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -52,8 +52,8 @@ def decide(
     value for the rest. Its two-sided percentile interval at `gate.confidence` comes from the paired bootstrap, and
     its upper end must not exceed `gate.margin`. As only that end is compared, a student whose true loss is the
     margin passes with a probability of (1 - confidence) / 2: 2.5 % at a confidence of 95 %, a one-sided test at
-    97.5 %. Size and latency: the student's bytes and median latency over the teacher's, against the gate's limits;
-    a limit of None has no rule.
+    97.5 %. Size and latency: the student's bytes over the teacher's, and the median over the rounds of
+    its time over the teacher's, against the gate's limits; a limit of None has no rule.
 
     `smallest_detectable` is the smallest true loss against the teacher that this test set could have seen, at this
     confidence with a power of 80 %; None when the comparison could not be made.
@@ -77,9 +77,9 @@ def decide(
     if champion_problem:
         rules.append(_failed("quality-against-champion", gate.margin, champion_problem))
     if gate.max_size_ratio is not None:
-        rules.append(_ratio("size", models, _megabytes, gate.max_size_ratio, "MB"))
+        rules.append(_size(models, gate.max_size_ratio))
     if gate.max_latency_ratio is not None:
-        rules.append(_ratio("latency", models, _median_ms, gate.max_latency_ratio, "ms"))
+        rules.append(_latency(models, gate.max_latency_ratio))
     return {
         "approved": all(rule.passed for rule in rules),
         "metric": metric,
@@ -149,33 +149,39 @@ def _measured(measures: Mapping[str, Any], bootstrap: Bootstrap, metric: MetricN
     return Rule("measured", passed=True, detail=detail)
 
 
-def _ratio(
-    rule: str, models: Mapping[str, Any], read: Callable[[Mapping[str, Any]], float | None], most: float, unit: str
-) -> Rule:
-    student, teacher = (read(_mapping(models.get(role))) for role in ("student", "teacher"))
+def _size(models: Mapping[str, Any], most: float) -> Rule:
+    student, teacher = (_number(_mapping(models.get(role)).get("bytes")) for role in ("student", "teacher"))
     if not student or not teacher:
-        missing = " and ".join(role for role, value in (("student", student), ("teacher", teacher)) if not value)
-        return _failed(rule, most, f"the {rule} of the {missing} was not measured")
-    ratio = student / teacher
+        return _failed("size", most, f"the size of the {_missing(student, teacher)} was not measured")
+    sizes = f"student {student / 1e6:,.4g} MB, teacher {teacher / 1e6:,.4g} MB"
+    return _ratio("size", student / teacher, most, f"{sizes}; the ratio")
+
+
+def _latency(models: Mapping[str, Any], most: float) -> Rule:
+    times = [_mapping(_mapping(models.get(role)).get("latency")) for role in ("student", "teacher")]
+    student, teacher = (_number(time.get("median_ms")) for time in times)
+    ratio = _number(times[0].get("ratio_to_teacher"))
+    if not student or not teacher:
+        return _failed("latency", most, f"the latency of the {_missing(student, teacher)} was not measured")
+    if not ratio:
+        return _failed("latency", most, "the student's latency was not compared with the teacher's")
+    medians = f"student {student:,.4g} ms, teacher {teacher:,.4g} ms"
+    return _ratio("latency", ratio, most, f"{medians}; the ratio, as the median of all rounds,")
+
+
+def _missing(student: float | None, teacher: float | None) -> str:
+    return " and ".join(role for role, value in (("student", student), ("teacher", teacher)) if not value)
+
+
+def _ratio(rule: str, ratio: float, most: float, found: str) -> Rule:
     passed = ratio <= most
-    detail = (
-        f"{rule.capitalize()}: student {student:,.4g} {unit}, teacher {teacher:,.4g} {unit}; the ratio {ratio:.3f} is "
-        f"{'within' if passed else 'over'} the limit of {most:.3f}."
-    )
+    within = "within" if passed else "over"
+    detail = f"{rule.capitalize()}: {found} {ratio:.3f} is {within} the limit of {most:.3f}."
     return Rule(rule, passed, detail, observed=ratio, threshold=most)
 
 
 def _failed(rule: str, threshold: float | None, reason: str) -> Rule:
     return Rule(rule, passed=False, detail=f"Not passed, because {reason.rstrip('.')}.", threshold=threshold)
-
-
-def _megabytes(model: Mapping[str, Any]) -> float | None:
-    size = _number(model.get("bytes"))
-    return None if size is None else size / 1e6
-
-
-def _median_ms(model: Mapping[str, Any]) -> float | None:
-    return _number(_mapping(model.get("latency")).get("median_ms"))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -1,7 +1,8 @@
 """How fast each model answers: all of them in turn, in the same process, so that what slows one slows all.
 
 Every round times each model once and the next round starts with the next model: a clock that is throttled, a busy
-neighbour or a warm cache then falls on all alike. The median of the rounds is what counts.
+neighbour or a warm cache then falls on all alike. The median of the rounds is what counts; the gate reads the median
+of the rounds' own ratios, which a machine that slows down half-way does not move.
 """
 
 import time
@@ -20,7 +21,8 @@ def latency(
 ) -> dict[str, dict[str, Any]]:
     """Time all models on the same inputs, (batch, ...), already on their device.
 
-    Returns, by role: batch_size, median_ms, min_ms, p95_ms, throughput_per_s (inputs a second at the median).
+    Returns, by role: batch_size, median_ms, min_ms, p95_ms, throughput_per_s (inputs a second at the median), and
+    ratio_to_teacher (the median over the rounds of its time over the teacher's in the same round).
     """
     roles = list(modules)
     seconds: dict[str, list[float]] = {role: [] for role in roles}
@@ -31,7 +33,14 @@ def latency(
             if turn >= 0:
                 seconds[role].append(taken)
         tick()
-    return {role: _summary(np.array(taken) * 1000, len(inputs)) for role, taken in seconds.items()}
+    milliseconds = {role: np.array(taken) * 1000 for role, taken in seconds.items()}
+    return {
+        role: {
+            **_summary(taken, len(inputs)),
+            "ratio_to_teacher": float(np.median(taken / milliseconds["teacher"])),
+        }
+        for role, taken in milliseconds.items()
+    }
 
 
 def _seconds(module: nn.Module, inputs: Tensor) -> float:

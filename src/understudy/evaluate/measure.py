@@ -75,6 +75,7 @@ def measure(
         "task": recipe.task,
         "split": "test",
         "examples": len(split.tokens),
+        "data": {key: described[key] for key in ("counts", "skipped")},
         "gate_metric": recipe.gate_metric,
         "confidence": CONFIDENCE,
         "hardware": hardware(target),

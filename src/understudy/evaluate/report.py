@@ -155,7 +155,7 @@ def _tiles(
     student, teacher = models["student"], models["teacher"]
     quality, reference = (metric.show(model["metrics"][verdict["metric"]]) for model in (student, teacher))
     share = student["bytes"] / teacher["bytes"]
-    times = student["latency"]["median_ms"] / teacher["latency"]["median_ms"]
+    times = student["latency"]["ratio_to_teacher"]
     tiles = [
         (f"student's {metric.title}", quality, f"teacher {reference}"),
         ("size", f"{100 * share:.3g} %", f"of the teacher's {si(teacher['bytes'], 'B')}"),

@@ -8,7 +8,7 @@ import json
 import sys
 import sysconfig
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,7 @@ def write(folder: Path, model: Path, description: "Model") -> None:
 
     facts = json.loads((model / "understudy.json").read_text())
     code, libraries = user_code(facts["factory"]) if facts["kind"] == "factory" else ([], {"transformers"})
+    libraries |= imported_libraries(facts.get("code", {}))
     libraries |= {"tokenizers"} if facts["task"] == "causal-lm" else set()
     mlflow.pyfunc.save_model(
         folder,
@@ -134,6 +135,13 @@ def user_code(factory: str) -> tuple[list[Path], set[str]]:
     return own, libraries
 
 
+def imported_libraries(code: Mapping[str, str]) -> set[str]:
+    """The installed distributions that a pretrained model's own files import."""
+    distributions = metadata.packages_distributions()
+    names = {name for text in code.values() for name in _imports(text)}
+    return {distribution for name in names for distribution in distributions.get(name, [])[:1]}
+
+
 def _location(module: str) -> Path | None:
     """A top-level module's file, or a package's folder."""
     spec = util.find_spec(module)
@@ -150,8 +158,13 @@ def _is_installed(path: Path) -> bool:
 
 def _imported(path: Path) -> Iterator[str]:
     for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-        for node in ast.walk(ast.parse(file.read_bytes())):
-            if isinstance(node, ast.Import):
-                yield from (alias.name.partition(".")[0] for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                yield node.module.partition(".")[0]
+        yield from _imports(file.read_bytes())
+
+
+def _imports(source: str | bytes) -> Iterator[str]:
+    """Top-level names of the modules that a source imports absolutely."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]

@@ -43,7 +43,8 @@ class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
 
         text = self.facts["task"] == "causal-lm"
         auto = transformers.AutoModelForCausalLM if text else transformers.AutoModelForImageClassification
-        return auto.from_pretrained(self.folder, local_files_only=True, dtype=torch.float32)
+        trusted = "code" in self.facts  # only where the recipe said so
+        return auto.from_pretrained(self.folder, local_files_only=True, dtype=torch.float32, trust_remote_code=trusted)
 
     def logits(self, inputs: Any) -> Any:
         """The network's logits, float32, on the CPU."""

@@ -1,7 +1,10 @@
-r"""The pipeline's steps as plain functions: a run and input digests in, an object's digest out.
+"""The pipeline's steps as plain functions: a run and input digests in, an object's digest out.
 
-start -> ingest -> prepare -> teacher -> distill -> evaluate -> gate -> register
-+-> control -----------/
+    start -> ingest -> prepare -> teacher -> distill -> evaluate -> gate -> register
+                          |                                |
+                          +-----------> control -----------+
+
+The control is there when the recipe asks for one.
 """
 
 import json
@@ -21,6 +24,7 @@ from understudy.store import Run, Store
 
 HOME = "UNDERSTUDY_HOME"
 RUN = "UNDERSTUDY_RUN"
+NAMED = 3  # records that could not be read; the others are in records.json
 
 
 def graph(recipe: Recipe) -> list[str]:
@@ -165,6 +169,7 @@ class Summary:
     verdict: dict[str, Any] | None
     measures: dict[str, Any] | None
     registration: dict[str, Any] | None
+    notes: list[str]
 
 
 def summary(store: Store, run: Run) -> Summary:
@@ -180,4 +185,14 @@ def summary(store: Store, run: Run) -> Summary:
         content("gate", "verdict.json"),
         content("evaluate", "measures.json"),
         content("register", "registration.json"),
+        [*run.notes, *_left_out(content("ingest", "records.json"))],
     )
+
+
+def _left_out(records: dict[str, Any] | None) -> list[str]:
+    """The records that could not be read, in a sentence that names the first of them."""
+    skipped = records["skipped"] if records else []
+    if not skipped:
+        return []
+    first = "; ".join(f"{broken['name']} {broken['reason']}" for broken in skipped[:NAMED])
+    return [f"{len(skipped)} records left out: {first}{'; ...' if len(skipped) > NAMED else ''}"]

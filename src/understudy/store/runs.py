@@ -70,6 +70,17 @@ class Run:
         states = (self.state(path.stem) for path in (self.folder / "steps").glob("[!.]*.json"))
         return sorted((state for state in states if state), key=lambda state: state.started)
 
+    def note(self, text: str) -> None:
+        """Tell whoever looks at the run's end something that changed nothing in its result."""
+        with disk_errors(self.folder), (self.folder / "notes").open("a") as stream:
+            stream.write(f"{text}\n")
+
+    @property
+    def notes(self) -> list[str]:
+        """What note() was told."""
+        path = self.folder / "notes"
+        return path.read_text().splitlines() if path.exists() else []
+
     def use(self, digest: str) -> None:
         """Keep gc away from an object while the run lives. To be called before the object is looked for."""
         with disk_errors(self.folder):

@@ -66,7 +66,8 @@ class Store:
     def recall(self, key: str, run: Run | None = None) -> Memo | None:
         """The memo of a finished step whose object is there and whole; None when the work is to be done.
 
-        A damaged object is set aside here, so that it is made again. The run, if given, uses the object from now on.
+        A damaged object is set aside here, so that it is made again. The run, if given, uses the object from now on,
+        and is told of the damage.
         """
         path = self.folder / "memo" / f"{key}.json"
         memo = _memo(path)
@@ -74,10 +75,12 @@ class Store:
             return None
         if run:
             run.use(memo.digest)
-        if self.objects.manifest(memo.digest) is None:
+        if not self.objects.path(memo.digest).exists():
             return None
-        if self.objects.damage(memo.digest):
+        if damage := self.objects.damage(memo.digest):
             self.objects.set_aside(memo.digest)
+            if run:
+                run.note(f"damaged, so {memo.step} was done again: {damage[0]}")
             return None
         with disk_errors(path):
             os.utime(path)

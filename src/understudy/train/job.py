@@ -24,6 +24,7 @@ from understudy.parallel.mesh import ParallelDegrees, degrees, device_mesh
 from understudy.train.loop import Point, Training, train
 from understudy.train.optimizers import optimizer
 from understudy.train.precision import precision
+from understudy.train.shapes import check_shapes
 
 MODEL_SECTION = {"teacher": "teacher.model", "distill": "student.model", "control": "student.model"}
 
@@ -39,15 +40,16 @@ def run(spec: JobSpec) -> None:
     torch.set_num_threads(spec.threads)
     with _process_group(device):
         examples = Path(spec.examples)
+        split = open_split(examples, "train")
         description = _description(spec, facts(examples))
         model, aliases = _initial_model(spec, description, device)
+        check_shapes(model, split, description, device, MODEL_SECTION[spec.role])
         dtype = precision(spec.train["precision"], device)
         found = degrees(spec.train["strategy"], spec.nodes, spec.processes)
         mesh = device_mesh(found, device.type)
-        objective = _objective(spec, device, found, mesh, dtype)
+        objective = _objective(spec, split, device, found, mesh, dtype)
         model = parallelize(model, found, mesh, dtype)
         chosen = optimizer(model, spec.train["optimizer"])
-        split = open_split(examples, "train")
         order = Order(len(split), spec.train["batch_size"], spec.seed)
         with disk_errors(Path(spec.folder)):
             (Path(spec.folder) / "checkpoints").mkdir(exist_ok=True)
@@ -109,13 +111,20 @@ def _initial_model(spec: JobSpec, description: dict[str, Any], device: torch.dev
 
 
 def _objective(
-    spec: JobSpec, device: torch.device, found: ParallelDegrees, mesh: DeviceMesh, dtype: torch.dtype
+    spec: JobSpec,
+    examples: Examples,
+    device: torch.device,
+    found: ParallelDegrees,
+    mesh: DeviceMesh,
+    dtype: torch.dtype,
 ) -> Objective:
     """What the model learns from; the teacher is sharded as the student is."""
     if spec.distill is None:
         return cross_entropy
     assert spec.teacher is not None
     teacher = models.load(Path(spec.teacher), device)
+    description = json.loads((Path(spec.teacher) / models.DESCRIPTION).read_text())
+    check_shapes(teacher, examples, description, device, "teacher.model")
     if found.shards:
         shard(teacher, mesh if found.dp_replicate > 1 else mesh["dp_shard"], dtype)
     return LogitDistillation(teacher, spec.distill["temperature"], spec.distill["alpha"])

@@ -1,0 +1,45 @@
+"""Whether a model's outputs are what the data needs, tried on one example before anything is trained."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from understudy.data.loader import Examples
+from understudy.errors import InputError
+
+
+def check_shapes(
+    model: nn.Module, examples: Examples, description: dict[str, Any], device: torch.device, where: str
+) -> None:
+    """Send the first example through a model that is already on its device; its mode is as before afterwards.
+
+    Args:
+        model: maps a batch of inputs to logits, (B, classes) or (B, L, vocabulary).
+        examples: the training split.
+        description: the model's, as returned by models.describe().
+        device: cpu or cuda.
+        where: the recipe's path of the model, for errors.
+
+    Raises:
+        InputError: the model fails on the example, or its output has another shape.
+    """
+    inputs, labels = examples.batch(np.zeros(1, dtype=np.int64))
+    outputs = len(description["labels"]) if "labels" in description else description["vocab_size"]
+    expected, training = (*labels.shape, outputs), model.training
+    try:
+        with torch.no_grad():
+            found = tuple(model.eval()(inputs.to(device)).shape)
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        kind, words = type(error).__name__, " ".join(str(error).split())[:500]
+        raise InputError(
+            f"{where}: the model fails on the first example, {inputs.dtype} of shape {tuple(inputs.shape)} "
+            f"({kind}: {words}); give it a configuration that fits the data"
+        ) from error
+    model.train(training)
+    if found != expected:
+        raise InputError(
+            f"{where}: the model answers {tuple(inputs.shape)} with logits of shape {found}, "
+            f"the data needs {expected}; one logit for each label or token"
+        )

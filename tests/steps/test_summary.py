@@ -1,0 +1,50 @@
+"""What a run's end tells beside its result: records that were left out, objects that were damaged."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from understudy.recipe import Recipe
+from understudy.steps import STEPS, execute, summary, training
+from understudy.store import Run, Store
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for number in range(40):
+        (folder / f"{number:02}.txt").write_text(f"document {number}")
+    return folder
+
+
+@pytest.fixture
+def run(store: Store, pydoc: Recipe, texts: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setattr(training, "expect_jobs", lambda recipe, run: None)
+    values = pydoc.model_dump(mode="json", by_alias=True)
+    values["data"] |= {"source": {"type": "text-files", "path": str(texts)}, "on_error": "skip"}
+    return store.create_run("texts", values, "")
+
+
+def test_records_that_were_left_out_are_counted_and_the_first_named(store: Store, run: Run, texts: Path) -> None:
+    for number in range(4):
+        (texts / f"{number:02}.txt").write_bytes(b"\xff")
+    execute(STEPS["ingest"], store, run, {}, {})
+    (note,) = summary(store, run).notes
+    assert note.startswith("4 records left out: 00.txt is not UTF-8 text (byte 0); 01.txt")
+    assert note.endswith("; ...")
+    assert "03.txt" not in note
+
+
+def test_a_damaged_object_is_named_and_made_again(store: Store, run: Run) -> None:
+    made = execute(STEPS["ingest"], store, run, {}, {})
+    damaged = made.path / "records.parquet"
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    again = store.create_run("texts", run.recipe, "")
+    assert execute(STEPS["ingest"], store, again, {}, {}).digest == made.digest
+    assert damaged.read_bytes() == content
+    (note,) = summary(store, again).notes
+    assert note == f"damaged, so ingest was done again: {os.fspath(damaged)}: was changed"
+    assert summary(store, run).notes == []

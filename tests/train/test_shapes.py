@@ -1,0 +1,68 @@
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from understudy.errors import InputError
+from understudy.train.shapes import check_shapes
+
+IMAGES = {"labels": ["a", "b", "c"]}
+TEXTS = {"vocab_size": 5}
+
+
+class Split:
+    def __init__(self, inputs: Tensor, labels: Tensor) -> None:
+        self._inputs, self._labels = inputs, labels
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def batch(self, indices: np.ndarray[Any, np.dtype[np.int64]]) -> tuple[Tensor, Tensor]:
+        return self._inputs[indices], self._labels[indices]
+
+    def targets(self, indices: np.ndarray[Any, np.dtype[np.int64]]) -> int:
+        return len(indices)
+
+
+PICTURES = Split(torch.zeros(2, 1, 4, 4), torch.zeros(2, dtype=torch.int64))
+TOKENS = Split(torch.zeros(2, 7, dtype=torch.int64), torch.zeros(2, 7, dtype=torch.int64))
+
+
+def check(model: nn.Module, split: Split = PICTURES, description: dict[str, Any] = IMAGES) -> None:
+    check_shapes(model, split, description, torch.device("cpu"), "student.model")
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_model_that_fits_passes_and_keeps_its_mode(training: bool) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 3), nn.BatchNorm1d(3)).train(training)
+    check(model)
+    check(nn.Embedding(5, 5), TOKENS, TEXTS)
+    assert model.training is training
+    assert model[2].num_batches_tracked == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "split", "description", "found", "needed"),
+    [
+        (nn.Sequential(nn.Flatten(), nn.Linear(16, 4)), PICTURES, IMAGES, (1, 4), (1, 3)),
+        (nn.Linear(4, 3), PICTURES, IMAGES, (1, 1, 4, 3), (1, 3)),
+        (nn.Embedding(5, 4), TOKENS, TEXTS, (1, 7, 4), (1, 7, 5)),
+    ],
+    ids=["too many labels", "not flat", "too few tokens"],
+)
+def test_another_shape_is_told_with_both(
+    model: nn.Module, split: Split, description: dict[str, Any], found: tuple[int, ...], needed: tuple[int, ...]
+) -> None:
+    with pytest.raises(InputError) as raised:
+        check(model, split, description)
+    assert str(raised.value).startswith("student.model: ")
+    assert f"logits of shape {found}, the data needs {needed}" in str(raised.value)
+
+
+def test_a_model_that_fails_is_told_with_its_own_words() -> None:
+    with pytest.raises(
+        InputError, match=r"student\.model: the model fails on the first example, .*\(1, 1, 4, 4\).*mat1"
+    ):
+        check(nn.Sequential(nn.Flatten(), nn.Linear(15, 3)))
