@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 THREADS, BATCH, EXAMPLES, CLASSES, LOG_EVERY, CHECKPOINTS = 2, 64, 1280, 10, 10, 4
-SIZES = {"small": {"width": 128, "depth": 2, "steps": 3000}, "large": {"width": 2048, "depth": 6, "steps": 60}}
+SIZES = {"small": {"width": 128, "depth": 2, "steps": 3000}, "large": {"width": 2048, "depth": 6, "steps": 100}}
 
 
 class Perceptron(nn.Module):
