@@ -22,6 +22,7 @@ from understudy.parallel.apply import parallelize, shard, unwrapped
 from understudy.parallel.checkpoint import Checkpoints, whole_state
 from understudy.parallel.mesh import ParallelDegrees, degrees, device_mesh
 from understudy.train.loop import Point, Training, train
+from understudy.train.memory import keep_freed_memory
 from understudy.train.optimizers import optimizer
 from understudy.train.precision import precision
 from understudy.train.shapes import check_shapes
@@ -38,6 +39,7 @@ def run(spec: JobSpec) -> None:
     """
     device = _device(spec.device)
     torch.set_num_threads(spec.threads)
+    keep_freed_memory()
     with _process_group(device):
         examples = Path(spec.examples)
         split = open_split(examples, "train")
