@@ -25,7 +25,7 @@ STAMP = re.compile(r"(\d+\.\d{3}) (training|trained|measuring|measured)")
 
 
 def cold_run(home: Path) -> dict[str, float]:
-    """Seconds by step of a run in a new home that are neither training nor evaluating; `start and end` is the rest."""
+    """Seconds by step of a run in a new home that are neither training nor evaluating; `between` is the rest: the command, kfp, a process for each task."""
     began = time.time()
     command = [sys.executable, "-m", "understudy", "--home", str(home), "run", RECIPE, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -40,7 +40,7 @@ def cold_run(home: Path) -> dict[str, float]:
         times = {word: float(at) for at, word in STAMP.findall((run / "logs" / f"{log}.log").read_text())}
         begin, end = ("measuring", "measured") if step == "evaluate" else ("training", "trained")
         seconds[step] -= times[end] - times[begin]
-    return {**seconds, "start and end": rest, "sum": sum(seconds.values()) + rest, "whole run": total}
+    return {**seconds, "between": rest, "sum": sum(seconds.values()) + rest, "whole run": total}
 
 
 def import_seconds(modules: str) -> float:
