@@ -25,7 +25,10 @@ STAMP = re.compile(r"(\d+\.\d{3}) (training|trained|measuring|measured)")
 
 
 def cold_run(home: Path) -> dict[str, float]:
-    """Seconds by step of a run in a new home that are neither training nor evaluating; `between` is the rest: the command, kfp, a process for each task."""
+    """Seconds by step of a run in a new home that are neither training nor evaluating.
+
+    `between` is what lies outside of all steps: the command, kfp, a process for each task.
+    """
     began = time.time()
     command = [sys.executable, "-m", "understudy", "--home", str(home), "run", RECIPE, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
