@@ -9,8 +9,9 @@ from typing import Any, get_args
 
 from pydantic_core import ErrorDetails
 
-from understudy import recipe
-from understudy.recipe import SOURCES, Recipe, Section
+from understudy import recipe, recipe_data
+from understudy.recipe import SOURCES, Recipe
+from understudy.recipe_data import Section
 
 Place = tuple[str | int, ...]
 
@@ -35,11 +36,11 @@ BOUNDS = {
 }
 # The names that pydantic puts into a place for the member of a union that it took.
 MEMBERS: dict[str | int, type[Section] | None] = {
-    "digits": recipe.DigitsSource,
-    "image-folder": recipe.ImageFolderSource,
-    "parquet": recipe.ParquetSource,
-    "text-files": recipe.TextFilesSource,
-    "python-docs": recipe.PythonDocsSource,
+    "digits": recipe_data.DigitsSource,
+    "image-folder": recipe_data.ImageFolderSource,
+    "parquet": recipe_data.ParquetSource,
+    "text-files": recipe_data.TextFilesSource,
+    "python-docs": recipe_data.PythonDocsSource,
     "architecture": recipe.ArchitectureModel,
     "pretrained": recipe.PretrainedModel,
     "factory": recipe.FactoryModel,

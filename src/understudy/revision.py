@@ -22,6 +22,7 @@ CARRIERS = (
     "understudy",
     "understudy.errors",
     "understudy.recipe",
+    "understudy.recipe_data",
     "understudy.recipe_errors",
     "understudy.recipe_file",
     "understudy.recipe_rules",

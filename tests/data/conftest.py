@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from understudy.data.ingest import ingest
-from understudy.recipe import Data, Task
+from understudy.recipe import Task
+from understudy.recipe_data import Data
 
 Picture = Callable[..., bytes]
 Ingested = Callable[..., Path]

@@ -5,7 +5,7 @@ import pytest
 from understudy.data.raw import Broken, Raw
 from understudy.data.sources import read
 from understudy.errors import InputError
-from understudy.recipe import ParquetSource
+from understudy.recipe_data import ParquetSource
 
 
 def records(path, **columns):

@@ -8,7 +8,7 @@ from PIL import Image
 from tokenizers import Tokenizer
 
 from understudy.data.prepare import prepare
-from understudy.recipe import Data
+from understudy.recipe_data import Data
 
 SPLITS = ("train", "validation", "test")
 

@@ -12,7 +12,7 @@ from understudy.data.images import pixels
 from understudy.data.raw import Broken, Raw
 from understudy.data.sources import read, source_identity
 from understudy.errors import InputError
-from understudy.recipe import Source
+from understudy.recipe_data import Source
 from understudy.store.files import Fingerprints
 
 

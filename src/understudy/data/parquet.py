@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from understudy.data.raw import SPLIT_NAMES, Broken, Raw, Reading, Split
 from understudy.errors import InputError
-from understudy.recipe import ParquetSource
+from understudy.recipe_data import ParquetSource
 
 BATCH_ROWS = 256
 # What pyarrow raises for damaged files; ValueError is a damaged string.

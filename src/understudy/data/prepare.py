@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from understudy.data.npy import NpyFile
 from understudy.data.raw import SPLITS
-from understudy.recipe import Data, Image, Task, Text
+from understudy.recipe import Task
+from understudy.recipe_data import Data, Image, Text
 from understudy.store.files import read_json, write_json
 
 Progress = Callable[[int, int], None]

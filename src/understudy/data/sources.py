@@ -10,7 +10,14 @@ from typing import Any
 from understudy.data import digits, python_docs
 from understudy.data.raw import SPLIT_NAMES, Broken, Raw, Reading, Split
 from understudy.errors import InputError
-from understudy.recipe import DigitsSource, ImageFolderSource, ParquetSource, PythonDocsSource, Source, TextFilesSource
+from understudy.recipe_data import (
+    DigitsSource,
+    ImageFolderSource,
+    ParquetSource,
+    PythonDocsSource,
+    Source,
+    TextFilesSource,
+)
 from understudy.store.files import Fingerprints
 
 Files = ImageFolderSource | ParquetSource | TextFilesSource

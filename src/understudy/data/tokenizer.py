@@ -11,7 +11,7 @@ from typing import Any
 
 from understudy.data.hub import hub_file
 from understudy.errors import InputError
-from understudy.recipe import Tokenizer as Settings
+from understudy.recipe_data import Tokenizer as Settings
 
 END_OF_TEXT = "<|endoftext|>"
 PLACE = "data.text.tokenizer.pretrained"

@@ -46,36 +46,40 @@ def run(spec: JobSpec) -> None:
         description = _description(spec, facts(examples))
         model, aliases = _initial_model(spec, description, device)
         check_shapes(model, split, description, device, MODEL_SECTION[spec.role])
-        dtype = precision(spec.train["precision"], device)
-        found = degrees(spec.train["strategy"], spec.nodes, spec.processes)
-        mesh = device_mesh(found, device.type)
-        objective = _objective(spec, split, device, found, mesh, dtype)
-        model = parallelize(model, found, mesh, dtype)
-        chosen = optimizer(model, spec.train["optimizer"])
-        order = Order(len(split), spec.train["batch_size"], spec.seed)
-        with disk_errors(Path(spec.folder)):
-            (Path(spec.folder) / "checkpoints").mkdir(exist_ok=True)
-        dist.barrier()
+        job = _training(spec, split, model, device)
         print(f"{time.time():.3f} training", flush=True)
-        curve = train(
-            Training(
-                model=model,
-                objective=objective,
-                optimizer=chosen,
-                examples=split,
-                order=order,
-                settings=spec.train,
-                steps=spec.train["steps"] or spec.train["epochs"] * order.steps_per_epoch,
-                seed=spec.seed,
-                device=device,
-                precision=dtype,
-                checkpoints=Checkpoints(Path(spec.folder) / "checkpoints", model, chosen),
-                stop_file=spec.stop_file,
-                report=_Report(spec, split, order, device),
-            )
-        )
+        curve = train(job)
         print(f"{time.time():.3f} trained", flush=True)
-        _save(spec, model, description, aliases, curve)
+        _save(spec, job.model, description, aliases, curve)
+
+
+def _training(spec: JobSpec, split: Examples, model: nn.Module, device: torch.device) -> Training:
+    """The model spread over the processes, and all that goes with it."""
+    dtype = precision(spec.train["precision"], device)
+    found = degrees(spec.train["strategy"], spec.nodes, spec.processes)
+    mesh = device_mesh(found, device.type)
+    objective = _objective(spec, split, device, found, mesh, dtype)
+    model = parallelize(model, found, mesh, dtype)
+    chosen = optimizer(model, spec.train["optimizer"])
+    order = Order(len(split), spec.train["batch_size"], spec.seed)
+    with disk_errors(Path(spec.folder)):
+        (Path(spec.folder) / "checkpoints").mkdir(exist_ok=True)
+    dist.barrier()
+    return Training(
+        model=model,
+        objective=objective,
+        optimizer=chosen,
+        examples=split,
+        order=order,
+        settings=spec.train,
+        steps=spec.train["steps"] or spec.train["epochs"] * order.steps_per_epoch,
+        seed=spec.seed,
+        device=device,
+        precision=dtype,
+        checkpoints=Checkpoints(Path(spec.folder) / "checkpoints", model, chosen),
+        stop_file=spec.stop_file,
+        report=_Report(spec, split, order, device),
+    )
 
 
 def _device(wanted: str) -> torch.device:
