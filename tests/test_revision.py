@@ -6,7 +6,7 @@ import pytest
 
 import understudy
 from understudy import revision as module
-from understudy.revision import CARRIERS, module_source, modules_reached, revision
+from understudy.revision import CARRIERS, modules_reached, revision
 
 STEPS = {
     "ingest": ("understudy.data.ingest",),
@@ -130,32 +130,3 @@ def test_the_versions_of_the_libraries_that_are_imported_count(monkeypatch: pyte
     after = [revision((name,), tmp_path) for name in ("understudy.a", "understudy.b")]
     assert after[0]["libraries"] == {"numpy": "numpy 99"}
     assert after[1] == before[1]
-
-
-@pytest.mark.parametrize("initial", [True, False])
-def test_a_users_package_is_read_without_importing_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, initial: bool
-) -> None:
-    package = tmp_path / f"mine{initial}"
-    package.mkdir()
-    for name in ("model", "other", *(["__init__"] if initial else [])):
-        (package / f"{name}.py").write_text("raise SystemExit('imported')")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    digests = [module_source(f"{package.name}.model")]
-    (package / "other.py").write_text("raise SystemExit('changed')")
-    digests.append(module_source(f"{package.name}.model"))
-    (package / "other.py").rename(package / "renamed.py")
-    digests.append(module_source(f"{package.name}.model"))
-    assert len(set(digests)) == 3
-
-
-def test_a_users_single_module_is_read_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "lonely.py").write_text("raise SystemExit('imported')")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    before = module_source("lonely")
-    (tmp_path / "beside.py").write_text("")
-    assert module_source("lonely") == before
-    (tmp_path / "lonely.py").write_text("raise SystemExit('changed')")
-    assert module_source("lonely") != before
-    with pytest.raises(ModuleNotFoundError):
-        module_source("no_such_module_at_all.model")

@@ -118,7 +118,7 @@ def _function(factory: str, where: str) -> Any:
     module, _, name = factory.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
-    except (ModuleNotFoundError, AttributeError) as error:
+    except (ImportError, AttributeError, SyntaxError) as error:
         raise InputError(
             f"{where}.factory: {factory} cannot be imported ({error}). It is looked for in this environment, "
             "in PYTHONPATH and in the folder that understudy was started in."

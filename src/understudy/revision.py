@@ -1,14 +1,13 @@
 """What a step's code is: a digest of all the source it can reach, and the versions of the libraries it imports.
 
 Both are read off the source with ast, following imports (those inside functions too), without importing anything.
-Comments, docstrings and layout do not count; a template (.j2) counts for the modules
-beside it that name it.
+Comments, docstrings and layout do not count; a template (.j2) counts for the modules beside it that name it.
 """
 
 import ast
 import sys
 from functools import cache
-from importlib import metadata, util
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,7 @@ def revision(modules: tuple[str, ...], root: Path = Path(__file__).parent) -> di
     text = "".join(f"{name}\n{sources[name]}\n" for name in sorted(sources))
     return {
         "source": sha256(text.encode()),
-        "libraries": {name: _version(name) for name in sorted(libraries)},
+        "libraries": {name: version(name) for name in sorted(libraries)},
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
     }
 
@@ -72,7 +71,7 @@ def _closure(modules: tuple[str, ...], root: Path) -> tuple[dict[str, str], set[
         ours = [module.split(".") for module in imported if module.split(".")[0] == PACKAGE]
         todo.extend(".".join(module[:end]) for module in ours for end in range(1, len(module) + 1))
         libraries |= {module.split(".")[0] for module in imported} - {PACKAGE}
-    return sources, libraries & set(_distributions())
+    return sources, libraries & set(distributions())
 
 
 def _file(module: str, root: Path) -> Path | None:
@@ -98,27 +97,12 @@ def _parse(path: Path, *_touched: int) -> tuple[str, tuple[str, ...]]:
 
 
 @cache
-def _distributions() -> dict[str, str]:
+def distributions() -> dict[str, str]:
     """Import name -> distribution, for what is installed. Of several (mlflow, mlflow-skinny) always the same one."""
     return {name: min(found) for name, found in metadata.packages_distributions().items()}
 
 
-def _version(module: str) -> str:
-    distribution = _distributions()[module]
+def version(module: str) -> str:
+    """The distribution that an installed module comes from, and its version."""
+    distribution = distributions()[module]
     return f"{distribution} {metadata.version(distribution)}"
-
-
-def module_source(module: str) -> str:
-    """A digest of a user's module, or of the whole top-level package it lies in, found without importing it.
-
-    Raises:
-        ModuleNotFoundError: there is none.
-    """
-    spec = util.find_spec(module.split(".")[0])
-    if spec is None:
-        raise ModuleNotFoundError(module)
-    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
-    found = [(path.relative_to(folder), path) for folder in folders for path in sorted(folder.rglob("*.py"))]
-    if not folders and spec.origin:
-        found = [(Path(module), Path(spec.origin))]
-    return sha256("".join(f"{name} {sha256(path.read_bytes())}\n" for name, path in found).encode())

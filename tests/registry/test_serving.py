@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from submitted import RECIPE, Pipeline
 
-from understudy.errors import InputError
-from understudy.registry.pyfunc import imported_libraries, user_code
 from understudy.registry.server import connect
 
 NET = """
@@ -83,20 +81,6 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "layers" / "head.py").write_text(HEAD)
     monkeypatch.syspath_prepend(str(folder))
     return folder
-
-
-def test_a_factorys_code_is_all_that_it_imports(modules: Path) -> None:
-    code, libraries = user_code("ownnet:net")
-    assert sorted(code) == [modules / "layers", modules / "ownnet.py"]
-    assert libraries == {"torch"}
-    assert user_code("torch.nn:Linear") == ([], {"torch"})
-    with pytest.raises(InputError, match="there is no module nowhere"):
-        user_code("nowhere.at:all")
-
-
-def test_a_pretrained_models_own_code_names_the_libraries_that_it_imports() -> None:
-    assert imported_libraries(CODE) == {"pydantic", "torch", "transformers"}
-    assert imported_libraries({}) == set()
 
 
 def describe_images() -> dict[str, Any]:

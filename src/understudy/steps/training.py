@@ -11,9 +11,10 @@ from understudy.errors import STOPPED, InputError, Stopped, UnderstudyError
 from understudy.launch import local, warm
 from understudy.launch.spec import JobSpec, Role
 from understudy.recipe import FactoryModel, Model, PretrainedModel, Recipe, Resources, Train
-from understudy.revision import module_source, revision
+from understudy.revision import revision
 from understudy.steps.execution import Work
 from understudy.store import Run, Store
+from understudy.user_code import user_code
 
 JOB_MODULES = ("understudy.worker", "understudy.launch.torchrun")
 
@@ -33,7 +34,7 @@ def model_identity(model: Model, store: Store, where: str) -> dict[str, Any]:
         return {**section, "content": content, "code": revision(("understudy.pretrained",))}
     if isinstance(model, FactoryModel):
         try:
-            return {**section, "content": module_source(model.factory.partition(":")[0])}
+            return {**section, "content": user_code(model.factory.partition(":")[0]).identity}
         except ModuleNotFoundError as error:
             raise InputError(f"{where}.factory: there is no module {error}; is PYTHONPATH set?") from error
     return section

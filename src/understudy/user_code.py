@@ -1,0 +1,102 @@
+"""A user's own code: all that the module of a model factory imports, read off the source without importing it."""
+
+import ast
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import util
+from pathlib import Path
+
+from understudy.revision import PACKAGE, distributions, version
+from understudy.store.files import sha256
+
+
+@dataclass(frozen=True)
+class UserCode:
+    """What has to be there for a module to be imported."""
+
+    paths: tuple[Path, ...]
+    """The user's own: files of modules, folders of packages."""
+    libraries: frozenset[str]
+    """Import names of what is installed."""
+    imports_understudy: bool
+
+    @property
+    def identity(self) -> dict[str, object]:
+        """What of it can decide a model: {"source": digest, "libraries": {import name: distribution and version}}."""
+        lines = sorted(
+            f"{path.relative_to(own.parent)} {sha256(path.read_bytes())}\n"
+            for own in self.paths
+            for path in _files(own)
+        )
+        return {
+            "source": sha256("".join(lines).encode()),
+            "libraries": {name: version(name) for name in sorted(self.libraries)},
+        }
+
+
+def user_code(module: str) -> UserCode:
+    """What a module needs to be imported elsewhere; the whole of every top-level package that it touches.
+
+    Raises:
+        ModuleNotFoundError: there is no such module.
+    """
+    first = module.partition(".")[0]
+    todo, seen, own, libraries = [first], {*sys.stdlib_module_names, PACKAGE}, list[Path](), set[str]()
+    imports_understudy = first == PACKAGE
+    while todo:
+        name = todo.pop()
+        imports_understudy |= name == PACKAGE
+        if name in seen:
+            continue
+        seen.add(name)
+        paths = _locations(name)
+        if not paths and name == first:
+            raise ModuleNotFoundError(first)
+        if any(_is_installed(path) for path in paths):
+            libraries |= {name} & distributions().keys()
+        else:
+            own += paths
+            todo += [imported for path in paths for file in _files(path) for imported in _imports_of(file)]
+    return UserCode(tuple(sorted(own)), frozenset(libraries), imports_understudy)
+
+
+def imported_libraries(code: Mapping[str, str]) -> set[str]:
+    """The installed libraries that a pretrained model's own files import, by import name."""
+    return {name for text in code.values() for name in _imports(text)} & distributions().keys()
+
+
+def _locations(module: str) -> list[Path]:
+    """A top-level module's file, or a package's folders; none when it cannot be found: an import that is optional."""
+    spec = util.find_spec(module)
+    if spec is None:
+        return []
+    if spec.submodule_search_locations:
+        return [Path(folder) for folder in spec.submodule_search_locations]
+    return [Path(spec.origin)] if spec.has_location and spec.origin else []
+
+
+def _is_installed(path: Path) -> bool:
+    return any(path.is_relative_to(sysconfig.get_path(kind)) for kind in ("purelib", "platlib"))
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(path.rglob("*.py")) if path.is_dir() else [path]
+
+
+def _imports_of(file: Path) -> list[str]:
+    """None for a file that is no Python: if it is needed, importing it says more than could be said here."""
+    try:
+        return list(_imports(file.read_bytes()))
+    except (SyntaxError, ValueError):
+        return []
+
+
+def _imports(source: str | bytes) -> Iterator[str]:
+    """Top-level names of the modules that a source imports absolutely."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
