@@ -18,6 +18,7 @@ $(UV): requirements-uv.lock
 	touch $@
 
 $(VENV)/run.stamp: requirements.lock pyproject.toml $(UV)
+	@echo "installing into $(VENV); the first time this downloads about 3.3 GB, without a word for some minutes"
 	$(INSTALL) --require-hashes -r requirements.lock
 	$(INSTALL) --no-deps --no-build-isolation --editable .
 	touch $@

@@ -70,6 +70,12 @@ def looks_at_values(num_labels):
     rates = [rate.item() for rate in torch.linspace(0, 0.5, 3)]
     return nn.Sequential(nn.Flatten(), nn.Dropout(rates[-1]), nn.Linear(64, num_labels))
 
+def number():
+    return 5
+
+def lazy():
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(3))
+
 class Embedded(nn.Module):
     def __init__(self, vocab_size):
         super().__init__()
@@ -390,3 +396,20 @@ def test_the_normalisation_is_no_part_of_the_weights() -> None:
     model, _ = built(VIT, IMAGES)
     assert not any(name in ("mean", "std") for name in model.state_dict())
     assert functional_call(model.eval(), model.state_dict(), inputs(IMAGES)).shape == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("number", r"m\.factory: .*:number returned int, not a torch\.nn\.Module"),
+        ("lazy", r"returned lazy modules; give"),
+    ],
+)
+def test_a_factory_returns_a_module_that_knows_its_sizes(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        models.build(models.describe(factory(name), IMAGES, "m"), "m")
+
+
+def test_an_architecture_that_was_meant_is_named() -> None:
+    with pytest.raises(InputError, match=r"m\.type: transformers has no architecture 'vitt'; did you mean vit\?"):
+        models.describe({"type": "vitt", "config": {}}, IMAGES, "m")

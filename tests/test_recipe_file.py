@@ -69,7 +69,7 @@ BAD = {
         "batch_size: 6.5": "r.yaml:12: teacher.train.batch_size: expected a whole number, got 6.5",
         "batch_size: 0": "r.yaml:12: teacher.train.batch_size: must be greater than 0, got 0",
         "batch_size:": "r.yaml:12: teacher.train.batch_size: expected a whole number, got nothing (null)",
-        "steps: 3": "r.yaml:10: teacher.train: give exactly one of steps and epochs",
+        "steps: 3": "r.yaml:10: teacher.train: give exactly one of steps and epochs; null takes one back",
         "epochs: 3": "r.yaml:12: teacher.train.epochs: given twice, here and on line 11",
         "clip_norm: .inf": "r.yaml:12: teacher.train.clip_norm: .inf is not a finite number",
         "strategy: dpd": 'r.yaml:12: teacher.train.strategy: expected single, ddp, fsdp or hsdp, got "dpd"; '
@@ -281,7 +281,8 @@ def test_an_overrides_error_names_the_override(tmp_path: Path, override: str, me
 
 def test_an_error_in_the_file_names_the_overrides_that_took_part(tmp_path: Path) -> None:
     assert said(tmp_path, DIGITS, ["student.train.steps=3", "seed=3"]) == [
-        "r.yaml:15: student.train: give exactly one of steps and epochs (with --set student.train.steps=3)"
+        "r.yaml:15: student.train: give exactly one of steps and epochs; null takes one back "
+        "(with --set student.train.steps=3)"
     ]
 
 

@@ -47,6 +47,10 @@ def disk_errors(path: Path) -> Iterator[None]:
                 f"{path}: the disk is full. What was complete is kept; make room "
                 "(understudy store gc shows what can go) and run again."
             ) from error
+        if error.errno in (errno.ENOTDIR, errno.EEXIST):
+            raise InputError(
+                f"{error.filename or path}: is a file, not a folder. Give --home or -o a folder."
+            ) from error
         if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
             raise InputError(
                 f"{path}: cannot write here ({os.strerror(error.errno)}). Point UNDERSTUDY_HOME or --home "

@@ -10,6 +10,7 @@ import inspect
 import json
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -128,17 +129,17 @@ def _function(factory: str, where: str) -> Any:
 def _config(spec: dict[str, Any], shape: dict[str, int], examples: dict[str, Any], where: str) -> dict[str, Any]:
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
     given = spec["config"]
     try:
         known = AutoConfig.for_model(spec["type"]).to_dict()
     except ValueError as error:
-        raise InputError(f"{where}.type: transformers has no architecture {spec['type']!r}") from error
+        hint = _meant(spec["type"], CONFIG_MAPPING_NAMES)
+        raise InputError(f"{where}.type: transformers has no architecture {spec['type']!r}{hint}") from error
     for key in given:
         if key not in known and key not in shape:
-            close = difflib.get_close_matches(key, known, 1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise InputError(f"{where}.config.{key}: {spec['type']} has no such setting{hint}")
+            raise InputError(f"{where}.config.{key}: {spec['type']} has no such setting{_meant(key, known)}")
     for key, value in shape.items():
         if given.get(key, value) != value:
             raise InputError(f"{where}.config.{key}: is {given[key]}, the data has {value}; leave it out")
@@ -151,6 +152,11 @@ def _config(spec: dict[str, Any], shape: dict[str, int], examples: dict[str, Any
         raise InputError(f"{where}.config: {' '.join(str(error).split())}") from error
     check_config(config, examples, where)
     return dict(config.to_diff_dict())
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, known, 1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def check_config(config: Any, examples: dict[str, Any], where: str) -> None:
@@ -179,6 +185,7 @@ def build(description: dict[str, Any], where: str = "model") -> nn.Module:
     """A new model with random weights, drawn from torch's global generator."""
     if description["kind"] == "factory":
         net = _function(description["factory"], where)(**description["kwargs"])
+        _check_module(net, description["factory"], where)
     elif "code" in description:
         net = remote_code.build(description)
     else:
@@ -187,6 +194,13 @@ def build(description: dict[str, Any], where: str = "model") -> nn.Module:
         config = AutoConfig.for_model(**description["config"])
         net = auto(description["task"]).from_config(config)
     return wrapped(net, description)
+
+
+def _check_module(net: Any, factory: str, where: str) -> None:
+    if not isinstance(net, nn.Module):
+        raise InputError(f"{where}.factory: {factory} returned {type(net).__name__}, not a torch.nn.Module")
+    if any(torch.nn.parameter.is_lazy(parameter) for parameter in net.parameters()):
+        raise InputError(f"{where}.factory: {factory} returned lazy modules; give their sizes, which the data decides")
 
 
 def auto(task: str) -> Any:

@@ -121,7 +121,7 @@ class Train(Section):
     @model_validator(mode="after")
     def _one_length(self) -> "Train":
         if (self.steps is None) == (self.epochs is None):
-            raise ValueError("give exactly one of steps and epochs")
+            raise ValueError("give exactly one of steps and epochs; null takes one back")
         return self
 
 

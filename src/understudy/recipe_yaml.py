@@ -65,6 +65,8 @@ def parse(text: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         return Document(None, {}, [Problem(mark.line + 1 if mark else 1, (), f"not YAML: {error.problem}")])
+    except RecursionError:
+        return Document(None, {}, [Problem(1, (), "not a recipe: nested too deeply")])
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         return Document(None, {}, [Problem(line, (), f"not YAML: {error.reason}")])

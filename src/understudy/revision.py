@@ -31,17 +31,22 @@ CARRIERS = (
 )
 
 
-def revision(modules: tuple[str, ...], root: Path = Path(__file__).parent) -> dict[str, Any]:
+def revision(
+    modules: tuple[str, ...], root: Path = Path(__file__).parent, function: tuple[str, str] | None = None
+) -> dict[str, Any]:
     """What decides a step's numbers besides its recipe section and inputs.
 
     Args:
         modules: the modules that the step enters.
         root: the package's folder.
+        function: the module and the name of a function that enters them; it counts with what it uses of its module.
 
     Returns:
         {"source": digest, "libraries": {distribution: version}}
     """
     sources, libraries = _closure(modules, root)
+    if function and function[0].startswith(f"{PACKAGE}."):
+        sources[":".join(function)] = _used(*function, root)
     text = "".join(f"{name}\n{sources[name]}\n" for name in sorted(sources))
     return {
         "source": sha256(text.encode()),
@@ -74,6 +79,34 @@ def _closure(modules: tuple[str, ...], root: Path) -> tuple[dict[str, str], set[
     return sources, libraries & set(distributions())
 
 
+def _used(module: str, function: str, root: Path) -> str:
+    """A function's source, and that of all that it uses of its own module."""
+    path = _file(module, root)
+    assert path is not None
+    tree = ast.parse(path.read_bytes())
+    defined = {
+        node.name: node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    todo, used = [function], dict[str, str]()
+    while todo:
+        name = todo.pop()
+        if name in used or name not in defined:
+            continue
+        todo += [node.id for node in ast.walk(defined[name]) if isinstance(node, ast.Name)]
+        _strip(defined[name])
+        used[name] = ast.dump(defined[name])
+    return "".join(f"{name}\n{used[name]}\n" for name in sorted(used))
+
+
+def _strip(tree: ast.AST) -> None:
+    """Take the docstrings away."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
+            node
+        ):
+            node.body = node.body[1:]
+
+
 def _file(module: str, root: Path) -> Path | None:
     path = root.joinpath(*module.split(".")[1:])
     candidates = (path.with_suffix(".py"), path / "__init__.py")
@@ -89,10 +122,7 @@ def _parse(path: Path, *_touched: int) -> tuple[str, tuple[str, ...]]:
             imported += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             imported += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
-            node
-        ):
-            node.body = node.body[1:]
+    _strip(tree)
     return ast.dump(tree), tuple(imported)
 
 

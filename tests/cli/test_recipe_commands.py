@@ -38,3 +38,19 @@ def test_all_that_is_wrong_is_one_message(understudy) -> None:
         "r.yaml:5: student.train.stesp: unknown key; did you mean steps?",
         '--set seed=x: seed: expected a whole number, got "x"',
     ]
+
+
+def test_the_last_line_for_machines_is_an_end_also_when_nothing_could_begin(understudy, tmp_path: Path) -> None:
+    (tmp_path / "wrong.yaml").write_text("name: x")
+    outcome = understudy("run", "wrong.yaml", "--json")
+    end = json.loads(outcome.out.splitlines()[-1])
+    assert (outcome.code, end["event"], end["exit_code"]) == (2, "end", 2)
+    assert "wrong.yaml" in end["errors"][0]
+
+
+def test_a_home_that_is_a_file_is_wrong_input(understudy, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "r.yaml").write_text(RECIPE)
+    outcome = understudy("--home", "file", "run", "r.yaml")
+    assert outcome.code == 2
+    assert "is a file, not a folder" in outcome.err

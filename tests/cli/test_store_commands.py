@@ -118,7 +118,7 @@ def test_a_damaged_manifest_is_named_everywhere(understudy, store, make) -> None
 
 def test_gc_shows_what_would_go_and_asks_for_yes(understudy, store, make) -> None:
     digest = make()
-    assert understudy("store", "gc").out == "nothing to remove\n"
+    assert understudy("store", "gc").out.startswith("nothing to remove")
     orphan(store, digest)
     outcome = understudy("store", "gc")
     assert outcome.code == 0
@@ -146,7 +146,7 @@ def test_gc_keeps_what_the_registry_needs(understudy, store, make, registered: s
     registered.add(make("y", teacher=first))
     for digest in list(store.objects):
         orphan(store, digest)
-    assert understudy("store", "gc", "--yes").out == "nothing to remove\n"
+    assert understudy("store", "gc", "--yes").out.startswith("nothing to remove")
 
 
 def test_gc_refuses_while_the_registry_cannot_be_asked(understudy, store, make, monkeypatch) -> None:
@@ -169,8 +169,8 @@ def test_gc_forgets_what_was_not_used_for_days(understudy, store, make) -> None:
     digest = make()
     (memo,) = (store.folder / "memo").glob("*.json")
     os.utime(store.objects.path(digest), (0, 0))
-    assert understudy("store", "gc", "--yes", "--forget-after", "2").out == "nothing to remove\n"
+    assert understudy("store", "gc", "--yes", "--forget-after", "2").out.startswith("nothing to remove")
     os.utime(memo, (0, 0))
-    assert understudy("store", "gc", "--yes").out == "nothing to remove\n"
+    assert understudy("store", "gc", "--yes").out.startswith("nothing to remove")
     assert "finished step, not used lately" in understudy("store", "gc", "--yes", "--forget-after", "2").out
     assert list(store.objects) == []

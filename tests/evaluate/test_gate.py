@@ -76,15 +76,16 @@ def test_a_small_test_set_says_that_it_is_small(images, measured):
     arrays = images(20, {"teacher": 1.0, "student": 1.0})
     verdict = decide(measured(arrays, "image-classification"), arrays, Gate(), "accuracy")
     quality = rules(verdict)["quality-against-teacher"]
-    assert quality["interval"] == (0, 0)
+    assert quality["interval"] == (0, pytest.approx(1 - 0.025 ** (1 / 20)))
+    assert not quality["passed"]
     assert verdict["smallest_detectable"] == pytest.approx(1 - 0.025 ** (1 / 20))
     assert "too small to see a loss of the margin" in quality["detail"]
     assert "16.84 points" in quality["detail"]
 
 
 def test_a_loss_of_exactly_the_margin_is_allowed_however_the_floats_fall(measured):
-    correct = np.ones(50)
-    arrays = {"weights.tokens": np.ones(50), "weights.bytes": np.zeros(50)}
+    correct = np.ones(200)
+    arrays = {"weights.tokens": np.ones(200), "weights.bytes": np.zeros(200)}
     for role, values in (("teacher", correct), ("student", correct - 0.02)):
         arrays |= {f"{role}.nll": values, f"{role}.correct": values}
     verdict = decide(measured(arrays, "image-classification"), arrays, Gate(), "accuracy")
@@ -206,10 +207,10 @@ def quality_of(teacher, student, metric, margin):
 
 @settings(deadline=None, max_examples=20)
 @given(results, st.floats(0, 0.5), st.sampled_from(["accuracy", "nll", "calibration_error"]))
-def test_identical_models_pass_whatever_the_margin(correct, margin, metric):
+def test_identical_models_pass_wherever_the_test_set_can_rule_out_the_margin(correct, margin, metric):
     quality = quality_of(correct, correct, metric, margin)
     assert quality["interval"][0] <= 0 <= quality["interval"][1]
-    assert quality["passed"]
+    assert quality["passed"] == (metric != "accuracy" or 1 - 0.025 ** (1 / len(correct)) <= margin)
 
 
 @settings(deadline=None, max_examples=20)
@@ -241,3 +242,20 @@ def test_the_order_of_examples_does_not_change_what_was_observed(images, random)
         for one in (arrays, {name: array[order] for name, array in arrays.items()})
     )
     assert first == pytest.approx(second, abs=1e-12)
+
+
+@pytest.mark.parametrize(("count", "approved"), [(2, False), (50, False), (182, False), (183, True)])
+def test_models_that_agree_on_few_examples_are_not_known_to_agree(images, measured, count, approved):
+    """The rule of three, exactly: 1 - 0.025 ** (1 / 183) is just below 0.02."""
+    arrays = images(count, {"teacher": 1.0, "student": 1.0})
+    verdict = decide(measured(arrays, "image-classification"), arrays, Gate(margin=0.02), "accuracy")
+    assert rules(verdict)["quality-against-teacher"]["passed"] is approved
+
+
+def test_the_control_is_told_of_and_is_no_rule(images, measured):
+    arrays = images(600, {"teacher": 0.97, "student": 0.969, "control": 0.95})
+    verdict = decide(measured(arrays, "image-classification"), arrays, Gate(), "accuracy")
+    assert not any("control" in rule for rule in rules(verdict))
+    expected = 100 * (arrays["student.correct"].mean() - arrays["control.correct"].mean())
+    assert verdict["control"]["observed"] == pytest.approx(expected / 100)
+    assert verdict["control"]["detail"].startswith("student minus control: ")

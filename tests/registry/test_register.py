@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
@@ -11,7 +12,7 @@ from submitted import HISTORY, Pipeline
 
 from understudy.errors import UnderstudyError
 from understudy.registry import register as registering
-from understudy.registry.champion import champion, fetch, registered_digests
+from understudy.registry.champion import champion, fetch, needed_digests, registered_digests
 from understudy.registry.lookup import aliases
 from understudy.registry.register import is_registered
 from understudy.registry.server import connect
@@ -115,6 +116,14 @@ def test_the_challenger_moves_to_the_next_approved_student(pipeline: Pipeline, c
     assert made.version == "2"
 
 
+def test_another_run_of_the_same_student_makes_no_second_version(pipeline: Pipeline, client: MlflowClient) -> None:
+    first = pipeline.register()
+    again = pipeline.register(run=pipeline.new_run())
+    assert again.version == first.version
+    assert again.parent_run_id != first.parent_run_id
+    assert len(client.search_model_versions(f"name = '{first.name}'")) == 1
+
+
 def test_registering_does_not_import_torch(pipeline: Pipeline) -> None:
     pipeline.register()
     code = (
@@ -187,6 +196,18 @@ def test_gc_learns_the_digests_of_students_and_teachers(pipeline: Pipeline) -> N
     pipeline.register()
     wanted = {pipeline.model(b"student", HISTORY), pipeline.model(b"teacher", HISTORY)}
     assert wanted <= registered_digests(pipeline.uri)
+
+
+def test_gc_asks_every_registry_that_models_went_to(pipeline: Pipeline, tmp_path: Path) -> None:
+    pipeline.register()
+    student = pipeline.model(b"student", HISTORY)
+    elsewhere = f"sqlite:///{tmp_path}/elsewhere.db"
+    assert needed_digests(elsewhere, {}) == set()
+    assert student in needed_digests(elsewhere, {pipeline.uri: tmp_path / "server.json"})
+    gone = {f"sqlite:///{tmp_path}/gone.db": tmp_path / "gone.json"}
+    for uri in (pipeline.uri, *gone):
+        with pytest.raises(UnderstudyError, match=r"the file is gone\n.* for good, remove .*gone\.json"):
+            needed_digests(uri, gone)
 
 
 def test_without_a_database_nothing_is_registered(tmp_path: object) -> None:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -169,3 +170,37 @@ def _history() -> list[dict[str, float]]:
 def _files(server: Server) -> list[Path]:
     folder = Path(f"/proc/{server.process.pid}/cwd").resolve()
     return [path for path in folder.rglob("*") if path.is_file() and path.name != "server.log"]
+
+
+def test_credentials_follow_no_redirect() -> None:
+    seen = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.headers.get("Authorization"))
+            self.send_response(302)
+            self.send_header("Location", f"http://localhost:{self.server.server_port}/elsewhere")
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(UnderstudyError, match=r"MLflow cannot be used \(302"):
+            reachable(f"http://user:secret@127.0.0.1:{server.server_port}")
+        server.shutdown()
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("http://[::1", "this is no address"),
+        ("postgresql://u:p@h:abc/x", "this is no address"),
+        ("foo://host", "MLflow knows no foo://"),
+    ],
+)
+def test_an_address_that_cannot_be_one_is_wrong_input(tmp_path: Path, uri: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        tracking_uri(tmp_path, uri)

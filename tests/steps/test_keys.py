@@ -266,6 +266,40 @@ def test_a_changed_line_repeats_the_steps_that_run_it(
     assert repeated(before, keys(digits)) == expected
 
 
+@pytest.mark.parametrize(
+    ("module", "before", "after", "expected"),
+    [
+        ("steps/training.py", "seed=work.recipe.seed", "seed=work.recipe.seed + 1", TEACHER | STUDENT | CONTROL),
+        ("steps/training.py", '_student(work, "control", None)', '_student(work, "control", {})', CONTROL),
+        ("steps/evaluation.py", "work.staged,\n        device(", "work.staged,\n        str(device(", EVALUATE),
+        ("steps/evaluation.py", "LINEAGE if role", "LINEAGE[1:] if role", GATE | REGISTER),
+        ("steps/training.py", '"""Train the student with the teacher."""', '"""."""', set()),
+    ],
+)
+def test_a_changed_line_of_a_steps_own_function_repeats_it(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    keys: Keys,
+    digits: Recipe,
+    module: str,
+    before: str,
+    after: str,
+    expected: set[str],
+) -> None:
+    root = tmp_path / "understudy"
+    shutil.copytree(Path(understudy.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__"))
+    for user in (execution, training):
+        monkeypatch.setattr(user, "revision", partial(revision, root=root))
+    found = keys(digits)
+    text = (root / module).read_text()
+    assert before in text
+    text = text.replace(before, after)
+    if "str(device(" in after:
+        text = text.replace("str(device(work.recipe.resources.distill),", "str(device(work.recipe.resources.distill)),")
+    (root / module).write_text(text)
+    assert repeated(found, keys(digits)) == expected
+
+
 def test_a_changed_line_of_what_fetches_models_repeats_only_those_that_are_fetched(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keys: Keys, digits: Recipe, change: Change
 ) -> None:

@@ -169,3 +169,32 @@ def test_gradients_are_scaled_to_the_limit_and_their_norm_is_told(limit: float |
 def test_a_gradient_that_is_no_number_is_told_as_such() -> None:
     assert not clip(with_gradients(3, float("nan")), 1.0).isfinite()
     assert not clip(with_gradients(3, float("inf")), None).isfinite()
+
+
+@pytest.mark.parametrize("chosen", [ADAMW, SGD])
+def test_the_first_steps_are_those_of_an_optimiser_that_makes_its_state_late(chosen: dict[str, Any]) -> None:
+    late = {
+        "adamw": lambda p: torch.optim.AdamW(p, lr=0.1, weight_decay=0.5, betas=(0.8, 0.9)),
+        "sgd": lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.5, momentum=0.7),
+    }[chosen["name"]]
+    torch.manual_seed(0)
+    ours = nn.Linear(3, 2, bias=False)
+    theirs = nn.Linear(3, 2, bias=False)
+    theirs.load_state_dict(ours.state_dict())
+    optimizers = optimizer(ours, chosen), late(theirs.parameters())
+    torch.testing.assert_close(ours.weight, theirs.weight, rtol=0, atol=0)
+    for step in range(4):
+        for model, each in zip((ours, theirs), optimizers, strict=True):
+            model.weight.grad = torch.sin(torch.arange(6.0).view(2, 3) + step)
+            each.step()
+    torch.testing.assert_close(ours.weight, theirs.weight)
+
+
+def test_a_parameter_without_a_gradient_has_state_and_does_not_move() -> None:
+    model = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
+    before = model[1].weight.clone()
+    chosen = optimizer(model, ADAMW)
+    model[0](torch.ones(1, 2)).sum().backward()
+    chosen.step()
+    assert set(chosen.state) == set(model.parameters())
+    torch.testing.assert_close(model[1].weight, before, rtol=0, atol=0)

@@ -15,6 +15,16 @@ DROPOUT = {**jobs.VIT["config"], "hidden_dropout_prob": 0.1, "attention_probs_dr
 LAYOUTS = [("single", 1), ("ddp", 2), ("ddp", 4), ("fsdp", 2), ("fsdp", 4), ("hsdp", 4)]
 
 
+RESNET = {
+    "type": "resnet",
+    "config": {"embedding_size": 8, "hidden_sizes": [8, 8], "depths": [1, 1], "layer_type": "basic"},
+}
+DINO = {
+    "type": "dinov2",
+    "config": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "mlp_ratio": 2, "patch_size": 4},
+}
+
+
 def files(job: JobSpec) -> dict[str, bytes]:
     return {name: (job.output / name).read_bytes() for name in (models.WEIGHTS, "history.json")}
 
@@ -26,6 +36,21 @@ def test_a_job_goes_on_bit_for_bit(
 ) -> None:
     train = {"strategy": strategy, "accumulate": accumulate, "checkpoint_every": 3}
     job = jobs.spec(tmp_path, image_examples, {**jobs.VIT, "config": DROPOUT}, processes, train=train)
+    ranks.run(processes, run, job)
+    unbroken = files(job)
+    shutil.rmtree(job.output)
+    shutil.rmtree(tmp_path / "checkpoints" / "step-9")
+    ranks.run(processes, run, job)
+    assert files(job) == unbroken
+
+
+@pytest.mark.parametrize(("strategy", "processes"), [("single", 1), ("ddp", 2), ("fsdp", 2)])
+@pytest.mark.parametrize("model", [RESNET, DINO], ids=["running means", "a weight that gets no gradient"])
+def test_a_job_of_another_kind_of_model_goes_on_bit_for_bit(
+    ranks: Any, tmp_path: Path, image_examples: Path, model: dict[str, Any], strategy: str, processes: int
+) -> None:
+    train = {"strategy": strategy, "checkpoint_every": 3}
+    job = jobs.spec(tmp_path, image_examples, model, processes, train=train)
     ranks.run(processes, run, job)
     unbroken = files(job)
     shutil.rmtree(job.output)

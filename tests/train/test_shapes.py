@@ -66,3 +66,12 @@ def test_a_model_that_fails_is_told_with_its_own_words() -> None:
         InputError, match=r"student\.model: the model fails on the first example, .*\(1, 1, 4, 4\).*mat1"
     ):
         check(nn.Sequential(nn.Flatten(), nn.Linear(15, 3)))
+
+
+def test_too_little_memory_is_no_fault_of_the_recipes() -> None:
+    class Large(nn.Module):
+        def forward(self, inputs: Tensor) -> Tensor:
+            raise torch.OutOfMemoryError("72 GiB")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        check(Large())

@@ -52,6 +52,7 @@ class Lines:
     def __init__(self, console: Console, seconds: float) -> None:
         self._console, self._seconds = console, seconds
         self._shown: dict[str, tuple[str, float]] = {}
+        self._last = ""
 
     def update(self, states: "list[StepState]") -> None:
         """Print what is new."""
@@ -61,7 +62,10 @@ class Lines:
             if state.state == shown and (state.state in MARKS or now - at < self._seconds):
                 continue
             self._shown[state.step] = state.state, now
-            self._console.print(_line(state), markup=False)
+            line = _line(state)
+            if line != self._last:
+                self._console.print(line, markup=False)
+            self._last = line
 
 
 def _line(state: "StepState") -> str:

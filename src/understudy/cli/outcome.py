@@ -25,8 +25,9 @@ def conclude(run: Run, store: Store, code: int, console: Console, as_json: bool)
         as_json: print the last line of the machine's output too.
     """
     came_to = summary(store, run)
+    problems = _problems(run, code)
     if as_json:
-        print(json.dumps({"event": "end", "exit_code": code, **asdict(came_to)}), flush=True)
+        print(json.dumps({"event": "end", "exit_code": code, "errors": problems, **asdict(came_to)}), flush=True)
     if came_to.measures:
         console.print()
         console.print(results(came_to.measures))
@@ -36,13 +37,26 @@ def conclude(run: Run, store: Store, code: int, console: Console, as_json: bool)
         gate = run.state("gate")
         assert gate is not None
         console.print(f"report: {os.path.relpath(store.objects.path(gate.digest) / 'report.html')}")
-    if came_to.registration and came_to.registration["version"]:
-        found = came_to.registration
-        console.print(f"registered: {found['name']} version {found['version']}, alias challenger")
+    if came_to.registration:
+        console.print(_registered(run, came_to.registration))
         console.print("look at it: understudy ui")
+    if code == REJECTED and console.quiet and came_to.verdict:
+        problems = [
+            f"rejected: {rule['rule']}: {rule['detail']}" for rule in came_to.verdict["rules"] if not rule["passed"]
+        ]
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
-    for text in [*(f"note: {note}" for note in came_to.notes), *_problems(run, code)]:
+    for text in [*(f"note: {note}" for note in came_to.notes), *problems]:
         errors.print(text, markup=False)
+
+
+def _registered(run: Run, registration: dict[str, Any]) -> str:
+    """Where the student is. An alias may have been moved since an earlier run registered it."""
+    if not registration["version"]:
+        return "not registered; the evidence is in MLflow"
+    state = run.state("register")
+    told = "registered before" if state and state.state == "reused" else "registered"
+    alias = "" if told == "registered before" else ", alias challenger"
+    return f"{told}: {registration['name']} version {registration['version']}{alias}"
 
 
 def _problems(run: Run, code: int) -> list[str]:
@@ -100,3 +114,5 @@ def show_verdict(console: Console, verdict: dict[str, Any]) -> None:
         mark = "[green]pass[/]" if rule["passed"] else "[red]FAIL[/]"
         console.print(f"  {mark}  {rule['rule']}: ", end="")
         console.print(rule["detail"], markup=False)
+    if verdict["control"]:
+        console.print(f"  what the teacher was worth: {verdict['control']['detail']}", markup=False)

@@ -1,5 +1,6 @@
 """understudy run: the recipe's pipeline on this machine, in processes that end with this one."""
 
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import typer
 from understudy.cli.checkout import checkout
 from understudy.cli.recipe import Overrides, RecipePath
 from understudy.cli.settings import Settings
-from understudy.errors import DONE, FAILED, REJECTED, STOPPED
+from understudy.errors import DONE, FAILED, REJECTED, STOPPED, UnderstudyError
 
 if TYPE_CHECKING:
     from understudy.cli.display import Display
@@ -45,9 +46,12 @@ def run(
     from understudy.store import Store
 
     settings: Settings = ctx.obj
-    wanted = load(recipe, overrides or [])
-    store = Store(settings.store_folder)
-    uri = settings.tracking_uri
+    try:
+        wanted, store, uri = load(recipe, overrides or []), Store(settings.store_folder), settings.tracking_uri
+    except UnderstudyError as error:
+        if as_json:
+            print(json.dumps({"event": "end", "exit_code": error.exit_code, "errors": [str(error)]}))
+        raise
     begun = store.create_run(wanted.name, wanted.model_dump(mode="json", by_alias=True), public_uri(uri))
     console = Console(stderr=as_json, quiet=settings.quiet, highlight=False, soft_wrap=True)
     console.print(f"run {begun.id} of {recipe}")

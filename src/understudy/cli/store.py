@@ -127,7 +127,7 @@ def verify(
         listed = "\n".join(f"  {problem}" for problem in problems)
         raise UnderstudyError(f"the store is damaged; the next run that needs these makes them again\n{listed}")
     if not settings.quiet:
-        print(f"{len(chosen)} objects, every byte read: whole")
+        print(f"{len(chosen)} {'object' if len(chosen) == 1 else 'objects'}, every byte read: whole")
 
 
 def _watched(digests: list[str]) -> Any:
@@ -148,18 +148,18 @@ def gc(
     yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
 ) -> None:
     """Remove what no remembered step, registered model or live run can reach; shows it first."""
-    from understudy.registry.champion import registered_digests
+    from understudy.registry.champion import needed_digests
     from understudy.store.gc import collect, plan
 
     settings: Settings = ctx.obj
     store = settings.open_store()
     try:
-        registered = registered_digests(settings.tracking_uri)
+        registered = needed_digests(settings.tracking_uri, store.servers)
     except UnderstudyError as error:
         raise UnderstudyError(f"nothing was removed: what the registry still needs is not known. {error}") from error
     removals = plan(store, registered, None if forget_after is None else forget_after * DAY)
     if not removals:
-        print("nothing to remove")
+        print("nothing to remove: all of it is remembered, registered, in use, or younger than an hour")
         return
     _print_plan(store.folder, removals)
     if yes or (sys.stdin.isatty() and typer.confirm("Remove all this?")):

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 # What Pillow's decoders raise for damaged files.
 _DAMAGE = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
@@ -24,6 +24,8 @@ def decode(content: bytes) -> Image.Image:
             with Image.open(io.BytesIO(content)) as image:
                 upright = ImageOps.exif_transpose(image)
                 upright.load()
+        except UnidentifiedImageError as error:  # its text holds an address in memory
+            raise ValueError("cannot be decoded as an image (of no known format)") from error
         except _DAMAGE as error:
             raise ValueError(f"cannot be decoded as an image ({error})") from error
     if upright.mode.startswith("I;16"):

@@ -50,7 +50,8 @@ def decide(
     Quality, against the teacher and, where there is one, the champion: the loss is the student's shortfall (accuracy:
     other - student; the rest: student - other), absolute for accuracy and calibration error, a share of the other's
     value for the rest. Its two-sided percentile interval at `gate.confidence` comes from the paired bootstrap, and
-    its upper end must not exceed `gate.margin`. As only that end is compared, a student whose true loss is the
+    its upper end must not exceed `gate.margin`; for accuracy that end is never below what so few predictions could have
+    missed altogether. As only that end is compared, a student whose true loss is the
     margin passes with a probability of (1 - confidence) / 2: 2.5 % at a confidence of 95 %, a one-sided test at
     97.5 %. Size and latency: the student's bytes over the teacher's, and the median over the rounds of
     its time over the teacher's, against the gate's limits; a limit of None has no rule.
@@ -82,12 +83,29 @@ def decide(
         rules.append(_latency(models, gate.max_latency_ratio))
     return {
         "approved": all(rule.passed for rule in rules),
+        "control": _against_control(models, per_example, metric, gate),
         "metric": metric,
         "confidence": gate.confidence,
         "margin": gate.margin,
         "smallest_detectable": losses["teacher"].smallest if "teacher" in losses else None,
         "rules": [asdict(rule) for rule in rules],
     }
+
+
+def _against_control(
+    models: Mapping[str, Any], per_example: Mapping[str, Any], metric: MetricName, gate: Gate
+) -> dict[str, Any] | None:
+    """The student against the same student trained without the teacher: no rule, but what the teacher was worth."""
+    if "control" not in models:
+        return None
+    try:
+        found = Bootstrap(per_example, ["student", "control"]).difference(metric, "student", "control", gate.confidence)
+    except Unmeasured:
+        return None
+    form = METRICS[metric]
+    observed, low, high = (form.show_difference(number) for number in (found.observed, found.low, found.high))
+    detail = f"student minus control: {observed}, {100 * gate.confidence:g} % interval {low} to {high}"
+    return {"observed": found.observed, "interval": (found.low, found.high), "detail": detail}
 
 
 def loss(bootstrap: Bootstrap, metric: MetricName, other: str, confidence: float) -> Loss:
@@ -99,7 +117,10 @@ def loss(bootstrap: Bootstrap, metric: MetricName, other: str, confidence: float
     found = bootstrap.difference(metric, "student", other, confidence)
     smallest = smallest_detectable(found.standard_error, confidence)
     if metric == "accuracy":
-        smallest = max(smallest, unseen_share(found.predictions, confidence))
+        # Two models that agree on all of few predictions may differ on the next: a bootstrap cannot draw what it never
+        # saw, so the upper end is at least the share of losses that so many predictions could have missed.
+        unseen = unseen_share(found.predictions, confidence)
+        return Loss(-found.observed, -found.high, max(-found.low, unseen), max(smallest, unseen))
     if METRICS[metric].higher_is_better:
         return Loss(-found.observed, -found.high, -found.low, smallest)
     return Loss(found.observed, found.low, found.high, smallest)

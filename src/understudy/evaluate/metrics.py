@@ -93,6 +93,8 @@ class Metric:
             shown = f"{100 * value:+.2f} %"
         else:
             shown = f"{100 * value:+.2f} points" if self.style.endswith("%") else f"{value:+.4f}"
+        if not any(digit in shown for digit in "123456789"):
+            shown = shown.replace("-", "+")  # what rounds to nothing has no direction
         return shown.replace("-", "−")
 
 

@@ -35,6 +35,8 @@ class JobSpec:
     threads: int
     device: str
     logs: str
+    others: dict[str, Any] = field(default_factory=dict)
+    """Models that later jobs of the run will train, by their place in the recipe: tried on an example beforehand."""
 
     @property
     def world_size(self) -> int:

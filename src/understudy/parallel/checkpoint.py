@@ -79,6 +79,7 @@ class Checkpoints:
             UnderstudyError: the disk is full.
         """
         self.finish()
+        self._align_buffers()
         aside = self._aside(step)
         if self._leads:
             with disk_errors(aside):
@@ -89,6 +90,15 @@ class Checkpoints:
         future = async_save(state, storage_writer=_Writer(aside, json.dumps(progress)), process_group=self._group)
         assert isinstance(future, Future)
         self._pending = future, aside, step
+
+    def _align_buffers(self) -> None:
+        """Give all ranks the first one's buffers (running means), as DDP does before a step and nobody under fsdp.
+
+        Of tensors that are not sharded a checkpoint holds some rank's; the finished model has the first rank's.
+        """
+        if dist.get_world_size() > 1:
+            for buffer in self._model.buffers():
+                dist.broadcast(buffer, 0)
 
     def _aside(self, step: int) -> Path:
         """A name that no other attempt has, the same on every rank."""

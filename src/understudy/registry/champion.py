@@ -2,12 +2,13 @@
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from understudy.errors import UnderstudyError, disk_errors
 from understudy.registry import lookup
-from understudy.registry.server import connect, database, public_uri, translated
+from understudy.registry.server import connect, database, identity, public_uri, translated
 from understudy.store import Manifest
 from understudy.store.files import hash_file, sha256
 
@@ -85,6 +86,29 @@ def _lift(fetched: Path, folder: Path) -> None:
     for path in list(fetched.iterdir()):
         path.rename(folder / path.name)
     shutil.rmtree(folder / fetched.relative_to(folder).parts[0])
+
+
+def needed_digests(uri: str, servers: Mapping[str, Path]) -> set[str]:
+    """The digests of all models, and of their teachers, in this registry and in the others that a store knows.
+
+    Args:
+        uri: the registry in use.
+        servers: the public addresses of those that models of the store went to, each with the file that says so.
+
+    Raises:
+        UnderstudyError: one of them cannot be asked.
+    """
+    digests = registered_digests(uri)
+    for server, file in servers.items():
+        try:
+            path = database(server)
+            if path and not path.exists():
+                raise UnderstudyError(f"{path}: models were registered here, and the file is gone")
+            if server != identity(uri):
+                digests |= registered_digests(server)
+        except UnderstudyError as error:
+            raise UnderstudyError(f"{error}\nIf this registry is gone for good, remove {file}") from error
+    return digests
 
 
 def registered_digests(uri: str) -> set[str]:

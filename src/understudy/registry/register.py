@@ -179,14 +179,11 @@ def _log_figures(
 
 
 def _version(client: "MlflowClient", run: Run, parent: str, submission: Submission, uri: str) -> str:
-    """The version of this run and digest, made when there is none; it gets the alias challenger."""
+    """The version of this student, whichever run made it; it gets the alias challenger."""
     name = submission.recipe.model_name
-    made = [
-        version.version
-        for version in client.search_model_versions(f"run_id = '{parent}'")
-        if version.name == name and version.tags.get(DIGEST) == submission.digest
-    ]
-    version = made[0] if made else _made_version(client, run, parent, submission, uri)
+    query = f"name = '{name}' and tags.`{DIGEST}` = '{submission.digest}'"
+    made = [version.version for version in client.search_model_versions(query)]
+    version = max(made, key=int) if made else _made_version(client, run, parent, submission, uri)
     client.set_registered_model_alias(name, ALIAS, version)
     return str(version)
 

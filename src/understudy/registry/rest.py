@@ -8,7 +8,7 @@ from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import SplitResult, unquote, urlencode, urlsplit, urlunsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from understudy.errors import UnderstudyError
 
@@ -33,7 +33,7 @@ def get(uri: str, endpoint: str, **query: str) -> Any:
     server = urlunsplit(SplitResult(parts.scheme, netloc, parts.path.rstrip("/"), "", ""))
     request = Request(f"{server}/api/2.0/mlflow/{endpoint}?{urlencode(query)}", headers=_authorization(parts))
     try:
-        with urlopen(request, timeout=SECONDS, context=_tls()) as response:
+        with build_opener(_Stay, HTTPSHandler(context=_tls())).open(request, timeout=SECONDS) as response:
             return json.load(response)
     except HTTPError as error:
         return _refused(server, error)
@@ -41,6 +41,13 @@ def get(uri: str, endpoint: str, **query: str) -> Any:
         raise UnderstudyError(f"{server}: this is no MLflow tracking server; correct --tracking-uri") from error
     except (OSError, HTTPException) as error:
         raise silent(server, str(getattr(error, "reason", error))) from error
+
+
+class _Stay(HTTPRedirectHandler):
+    """Follows no redirect: the credentials would follow it too, to whatever host it names."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing to go on with; the answer counts as an error."""
 
 
 def _refused(server: str, error: HTTPError) -> None:

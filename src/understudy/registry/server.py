@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 URI = "MLFLOW_TRACKING_URI"
 SQLITE = "sqlite:///"
 PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+SCHEMES = {"http", "https", "file", "sqlite", "databricks", "uc", *PORTS, ""}
 SECONDS = 5.0
 
 # MLflow would send usage data to its makers, try an unreachable server for minutes, and write to both output streams.
@@ -37,8 +38,19 @@ QUIET = {
 def tracking_uri(home: Path, given: str | None) -> str:
     """The server to use: the one given, or MLFLOW_TRACKING_URI, or the local one in `home`."""
     uri = (given or os.environ.get(URI) or f"{SQLITE}{home.absolute()}/mlflow.db").rstrip("/")
+    _check_address(uri)
     path = database(uri)
     return f"{SQLITE}{path.absolute()}" if path and "?" not in uri else uri
+
+
+def _check_address(uri: str) -> None:
+    try:
+        scheme, _ = urlsplit(uri).scheme, urlsplit(uri).port
+    except ValueError as error:
+        raise InputError(f"--tracking-uri or {URI}: this is no address ({error})") from error
+    if scheme.partition("+")[0] not in SCHEMES:
+        known = ", ".join(sorted(filter(None, SCHEMES)))
+        raise InputError(f"--tracking-uri or {URI}: MLflow knows no {scheme}://; it knows {known}")
 
 
 def database(uri: str) -> Path | None:

@@ -195,4 +195,5 @@ def _left_out(records: dict[str, Any] | None) -> list[str]:
     if not skipped:
         return []
     first = "; ".join(f"{broken['name']} {broken['reason']}" for broken in skipped[:NAMED])
-    return [f"{len(skipped)} records left out: {first}{'; ...' if len(skipped) > NAMED else ''}"]
+    count = f"{len(skipped)} records" if len(skipped) > 1 else "1 record"
+    return [f"{count} left out: {first}{'; ...' if len(skipped) > NAMED else ''}"]

@@ -11,7 +11,7 @@ from understudy.errors import UnderstudyError
 from understudy.recipe import Recipe
 from understudy.revision import revision
 from understudy.steps.execution import Step, Work, tracking_uri
-from understudy.steps.training import JOB_MODULES, device
+from understudy.steps.training import JOB_MODULES, device, model_identity
 from understudy.store import Run, Store
 from understudy.store.files import canonical, read_json, sha256, write_json
 
@@ -78,9 +78,13 @@ def register_world(store: Store) -> dict[str, str]:
 
 
 def _evaluate_section(recipe: Recipe, store: Store) -> dict[str, Any]:
-    del store
+    models = {"teacher.model": recipe.teacher.model, "student.model": recipe.student.model}
+    code = {
+        where: model_identity(model, store, where) for where, model in models.items() if "factory" in model.__dict__
+    }
     return {
         "task": recipe.task,
+        "code": code,
         "metrics": list(recipe.metrics),
         "gate_metric": recipe.gate_metric,
         "evaluate": recipe.evaluate.model_dump(mode="json"),
@@ -156,6 +160,7 @@ def _register(work: Work) -> None:
     from understudy.registry.champion import champion
     from understudy.registry.recorder import close_dead
     from understudy.registry.register import is_registered, register
+    from understudy.registry.server import identity
 
     lineage = {role: work.inputs[role] for role in LINEAGE if role in work.inputs}
     registration = register(
@@ -169,6 +174,8 @@ def _register(work: Work) -> None:
         models={role: work.input(role) for role in MODELS[:3] if role in work.inputs},
         lineage={**lineage, **_provenance(work.recipe)},
     )
+    if registration.version:
+        work.store.remember_server(identity(work.tracking_uri))
     close_dead(work.store, work.tracking_uri)
     # Asked now, while MLflow is imported, the answers are remembered, and the next run need not import it.
     is_registered(work.tracking_uri, registration, work.inputs["student"])

@@ -86,7 +86,7 @@ def parts(
     """All that decides a step's result; the digest of this is the key under which it is remembered."""
     return {
         "step": step.name,
-        "code": revision(step.enters),
+        "code": revision(step.enters, function=(step.work.__module__, step.work.__name__)),
         "recipe": dict(step.section(recipe, store)),
         "inputs": dict(inputs),
         "world": dict(world),

@@ -28,10 +28,11 @@ def device(resources: Resources) -> str:
 
 def model_identity(model: Model, store: Store, where: str) -> dict[str, Any]:
     """What decides a model's initial state: its section, the content that the section points to, how it is read."""
-    section = model.model_dump(mode="json")
     if isinstance(model, PretrainedModel):
+        section = model.model_dump(mode="json", exclude={"pretrained", "revision"})  # where it lies decides nothing
         content = pretrained.identity(model, store.fingerprints, where)
         return {**section, "content": content, "code": revision(("understudy.pretrained",))}
+    section = model.model_dump(mode="json")
     if isinstance(model, FactoryModel):
         try:
             return {**section, "content": user_code(model.factory.partition(":")[0]).identity}
@@ -41,7 +42,11 @@ def model_identity(model: Model, store: Store, where: str) -> dict[str, Any]:
 
 
 def _training(train: Train | None, resources: Resources, seed: int) -> dict[str, Any]:
-    """What of the way a model is trained has a say in its numbers; checkpoints and threads have none."""
+    """What of the way a model is trained has a say in its numbers.
+
+    Checkpoints have none. Threads change the order of sums, and so the last bits, from machine to machine; what one
+    machine has trained is not trained again for that.
+    """
     if train is None:
         return {}
     settings = train.model_dump(mode="json", exclude={"checkpoint_every"})
@@ -139,16 +144,29 @@ def _train(
         threads=resources.threads or (os.cpu_count() or 1 if alone else 1),
         device=device(resources),
         logs=str(work.run.folder / "logs"),
+        others=_others(work.recipe, role),
     )
     with _recorded(work, spec):
         outcome = local.run(spec, _Watch(work, spec), work.run)
     if outcome.exit_code == STOPPED:
         raise Stopped(f"{work.step}: {outcome.message}; run again to go on")
+    if outcome.exit_code == InputError.exit_code:
+        raise InputError(outcome.message)
     if outcome.exit_code:
-        kind = InputError if outcome.exit_code == InputError.exit_code else UnderstudyError
-        raise kind(f"{work.step}: {outcome.message}")
+        raise UnderstudyError(f"{work.step}: {outcome.message}")
     for path in spec.output.iterdir():
         os.rename(path, work.staged / path.name)
+
+
+def _others(recipe: Recipe, role: Role) -> dict[str, Any]:
+    """The models of the recipe that this job does not train; what is fetched is checked when it is."""
+    models = {"teacher.model": recipe.teacher.model, "student.model": recipe.student.model}
+    own = "teacher.model" if role == "teacher" else "student.model"
+    return {
+        where: model.model_dump(mode="json")
+        for where, model in models.items()
+        if where != own and role != "distill" and not isinstance(model, PretrainedModel)
+    }
 
 
 def _recorded(work: Work, spec: JobSpec) -> AbstractContextManager[None]:
@@ -165,7 +183,8 @@ class _Watch:
     def __init__(self, work: Work, spec: JobSpec) -> None:
         self._work, self._spec = work, spec
         self._read = -1
-        work.progress(0, 0, detail="starting")
+        steps = [int(path.name.removeprefix("step-")) for path in (Path(spec.folder) / "checkpoints").glob("step-*")]
+        work.progress(0, 0, detail=f"going on from step {max(steps)}" if steps else "starting")
 
     def __call__(self) -> None:
         self._work.lease.check()

@@ -10,7 +10,7 @@ from typing import Any
 from understudy.errors import Fenced, InputError, disk_errors
 from understudy.store import lease as leases
 from understudy.store import runs
-from understudy.store.files import Fingerprints, read_json, write_json
+from understudy.store.files import Fingerprints, read_json, sha256, write_json
 from understudy.store.lease import Lease
 from understudy.store.objects import Objects
 from understudy.store.runs import Run
@@ -126,6 +126,18 @@ class Store:
             raise Fenced(f"{step}: another run has taken this step over; its result counts") from error
         lease.finish()
         return digest
+
+    def remember_server(self, address: str) -> None:
+        """Write down that models of this store are registered there; gc asks every such server."""
+        with disk_errors(self.folder):
+            (self.folder / "servers").mkdir(exist_ok=True)
+        write_json(self.folder / "servers" / f"{sha256(address.encode())[:16]}.json", {"address": address})
+
+    @property
+    def servers(self) -> dict[str, Path]:
+        """The servers that remember_server() was told, each with the file that says so."""
+        files = sorted((self.folder / "servers").glob("[0-9a-f]*.json"))
+        return {found["address"]: file for file in files if (found := read_json(file))}
 
     def create_run(self, name: str, recipe: dict[str, Any], tracking_uri: str, run_id: str | None = None) -> Run:
         """A new run's folder."""

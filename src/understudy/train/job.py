@@ -43,6 +43,7 @@ def run(spec: JobSpec) -> None:
     with _process_group(device):
         examples = Path(spec.examples)
         split = open_split(examples, "train")
+        _try_others(spec, split)
         description = _description(spec, facts(examples))
         model, aliases = _initial_model(spec, description, device)
         check_shapes(model, split, description, device, MODEL_SECTION[spec.role])
@@ -51,6 +52,14 @@ def run(spec: JobSpec) -> None:
         curve = train(job)
         print(f"{time.time():.3f} trained", flush=True)
         _save(spec, job.model, description, aliases, curve)
+
+
+def _try_others(spec: JobSpec, split: Examples) -> None:
+    """Whether the models that come after this job fit the data too: hours later would be late to hear it."""
+    cpu = torch.device("cpu")
+    for where, section in spec.others.items():
+        description = models.describe(section, facts(Path(spec.examples)), where)
+        check_shapes(models.build(description, where), split, description, cpu, where)
 
 
 def _training(spec: JobSpec, split: Examples, model: nn.Module, device: torch.device) -> Training:
@@ -112,7 +121,8 @@ def _description(spec: JobSpec, examples: dict[str, Any]) -> dict[str, Any]:
 def _initial_model(spec: JobSpec, description: dict[str, Any], device: torch.device) -> tuple[nn.Module, set[str]]:
     """The model to start from, the same on every rank, and the names of its tied weights."""
     torch.manual_seed(spec.seed)
-    model = models.load(Path(spec.initial), device) if spec.initial else models.build(description).to(device)
+    where = MODEL_SECTION[spec.role]
+    model = models.load(Path(spec.initial), device) if spec.initial else models.build(description, where).to(device)
     return model, models.repeated_weights(model)
 
 

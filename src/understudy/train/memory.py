@@ -8,7 +8,7 @@ million weights.
 import ctypes
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of glibc
-NEVER = 2**31 - 1
+NEVER = -1  # as a size, the largest
 
 
 def keep_freed_memory() -> None:

@@ -18,9 +18,29 @@ def optimizer(model: nn.Module, settings: dict[str, Any]) -> Optimizer:
     ]
     groups = [group for group in groups if group["params"]]
     if settings["name"] == "sgd":
-        return SGD(groups, lr=settings["learning_rate"], momentum=settings["momentum"], fused=True)
-    betas = (settings["beta1"], settings["beta2"])
-    return AdamW(groups, lr=settings["learning_rate"], betas=betas, fused=True)
+        chosen: Optimizer = SGD(groups, lr=0.0, momentum=settings["momentum"], fused=True)
+    else:
+        chosen = AdamW(groups, lr=0.0, betas=(settings["beta1"], settings["beta2"]), fused=True)
+    _make_state(chosen)
+    set_learning_rate(chosen, settings["learning_rate"])
+    return chosen
+
+
+def _make_state(chosen: Optimizer) -> None:
+    """At a learning rate of 0, give every parameter the state that it has before its first step.
+
+    Torch makes it at a parameter's first gradient. A parameter that never gets one (dinov2's mask token) would then be
+    missing in checkpoints, and torch refuses to load those.
+    """
+    parameters = [parameter for group in chosen.param_groups for parameter in group["params"]]
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    chosen.step()
+    chosen.zero_grad(set_to_none=True)
+    for state in chosen.state.values():
+        for value in state.values():
+            if isinstance(value, torch.Tensor):
+                value.zero_()
 
 
 def learning_rate(step: int, steps: int, peak: float, schedule: dict[str, Any]) -> float:

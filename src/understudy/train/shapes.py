@@ -31,11 +31,13 @@ def check_shapes(
     try:
         with torch.no_grad():
             found = tuple(model.eval()(inputs.to(device)).shape)
+    except torch.OutOfMemoryError:
+        raise
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         kind, words = type(error).__name__, " ".join(str(error).split())[:500]
         raise InputError(
-            f"{where}: the model fails on the first example, {inputs.dtype} of shape {tuple(inputs.shape)} "
-            f"({kind}: {words}); give it a configuration that fits the data"
+            f"{where}: the model fails on the first example, {_what(description)} of shape {tuple(inputs.shape)} "
+            f"({kind}: {words}); it has to fit the data and return logits, or an object with .logits"
         ) from error
     model.train(training)
     if found != expected:
@@ -43,3 +45,7 @@ def check_shapes(
             f"{where}: the model answers {tuple(inputs.shape)} with logits of shape {found}, "
             f"the data needs {expected}; one logit for each label or token"
         )
+
+
+def _what(description: dict[str, Any]) -> str:
+    return "a batch of images" if "labels" in description else "a batch of tokens"
