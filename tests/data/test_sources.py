@@ -73,6 +73,23 @@ def test_train_and_test_folders_are_splits(tmp_path, picture, held_out):
     assert {raw.label for raw in found} == {"a", "b"}
 
 
+@pytest.mark.parametrize("names", [("Train", "Test"), ("train", "valid"), ("TRAIN", "VAL")])
+def test_splits_are_known_in_any_case_of_letters(tmp_path, picture, names):
+    for name in names:
+        (tmp_path / name / "cat").mkdir(parents=True)
+        (tmp_path / name / "cat" / "0.png").write_bytes(picture(1))
+    found = records(type="image-folder", path=str(tmp_path))
+    assert {raw.label for raw in found} == {"cat"}
+    assert {raw.split for raw in found} == {"train", "test" if names[1] == "Test" else "validation"}
+
+
+def test_a_link_to_a_folder_is_refused_and_not_left_out(image_folder, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (image_folder / "dog2").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=r"dog2 is a link to a folder; links are not followed"):
+        records(type="image-folder", path=str(image_folder))
+
+
 def test_a_label_may_be_called_train(image_folder):
     (image_folder / "cat").rename(image_folder / "train")
     found = records(type="image-folder", path=str(image_folder))

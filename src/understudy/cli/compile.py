@@ -2,12 +2,15 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from understudy.cli.checkout import checkout
 from understudy.cli.recipe import Overrides, RecipePath
+
+if TYPE_CHECKING:
+    from understudy.recipe import Recipe
 
 
 def compile_(
@@ -24,5 +27,18 @@ def compile_(
     sys.path.insert(0, str(checkout()))
     from pipelines.compiled import write
 
-    for path in write(load(recipe, overrides or []), images, output):
+    wanted = load(recipe, overrides or [])
+    for path in write(wanted, images, output):
         typer.echo(path)
+    for place, needed in _of_this_machine(wanted).items():
+        typer.echo(f"note: {place}: {needed} has to be in the pods too, the path or module as it is written", err=True)
+
+
+def _of_this_machine(recipe: "Recipe") -> dict[str, str]:
+    """What the recipe names that lies outside of it, by place."""
+    places = {"data.source.path": getattr(recipe.data.source, "path", None)}
+    for role, model in (("teacher", recipe.teacher.model), ("student", recipe.student.model)):
+        places[f"{role}.model.factory"] = getattr(model, "factory", None)
+        folder = getattr(model, "pretrained", None)
+        places[f"{role}.model.pretrained"] = folder if folder and Path(folder).is_dir() else None
+    return {place: needed for place, needed in places.items() if needed}

@@ -6,7 +6,13 @@ from typing import Literal, NamedTuple
 Split = Literal["train", "validation", "test"]
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-SPLIT_NAMES: dict[str, Split] = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
+SPLIT_NAMES: dict[str, Split] = {
+    "train": "train",
+    "validation": "validation",
+    "valid": "validation",
+    "val": "validation",
+    "test": "test",
+}
 
 
 class Raw(NamedTuple):

@@ -92,9 +92,13 @@ def files(source: Files) -> tuple[Path, list[Path]]:
 
 
 def own_splits(root: Path) -> dict[str, Split]:
-    """The sub-folders that are splits: train/ with test/, validation/ or val/ beside it; otherwise none are."""
-    present = {name: split for name, split in SPLIT_NAMES.items() if (root / name).is_dir()}
-    return present if "train" in present and len(present) > 1 else {}
+    """The sub-folders that are splits: train/ with test/, validation/, valid/ or val/ beside it; otherwise none are.
+
+    They may be written in any case.
+    """
+    folders = sorted(path.name for path in root.iterdir() if path.is_dir())
+    present = {name: SPLIT_NAMES[known] for known in SPLIT_NAMES for name in folders if name.lower() == known}
+    return present if "train" in present.values() and len(set(present.values())) > 1 else {}
 
 
 def read_images(source: ImageFolderSource) -> Reading:
@@ -152,6 +156,11 @@ def _matching(root: Path, source: Files) -> list[Path]:
         raise InputError(
             f"data.source.glob: {pattern!r} does not fit ({error}). Give a pattern below path, such as **/*.txt."
         ) from error
+    for path in (*root.glob("[!.]*"), *root.glob("[!.]*/[!.]*")):
+        if path.is_symlink() and path.is_dir():
+            raise InputError(
+                f"data.source.path: {path} is a link to a folder; links are not followed, put it there itself"
+            )
     for path in visible:
         _check_name(path)
     return [path for path in visible if not isinstance(source, ImageFolderSource) or _is_image(path)]

@@ -1,0 +1,28 @@
+from pathlib import Path
+
+RECIPE = """\
+name: shapes
+task: image-classification
+data: {source: {type: image-folder, path: /data/shapes}}
+teacher: {model: {type: vit}, train: {steps: 9}}
+student: {model: {factory: "nets:small"}, train: {steps: 9}}
+"""
+
+
+def test_what_a_pod_needs_of_this_machine_is_told(understudy, tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text(RECIPE)
+    outcome = understudy("compile", "r.yaml", "--images", "r.example/ml/understudy:1")
+    assert outcome.code == 0
+    assert [Path(line).name for line in outcome.out.splitlines()] == ["shapes.yaml", "shapes.kubernetes.yaml"]
+    assert [line.split(" has to be")[0] for line in outcome.err.splitlines()] == [
+        "note: data.source.path: /data/shapes",
+        "note: student.model.factory: nets:small",
+    ]
+
+
+def test_a_folder_that_is_a_file_is_wrong_input(understudy, tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text(RECIPE)
+    (tmp_path / "file").touch()
+    outcome = understudy("compile", "r.yaml", "--images", "r.example/ml/understudy:1", "-o", "file")
+    assert outcome.code == 2
+    assert "is a file, not a folder" in outcome.err
