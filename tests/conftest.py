@@ -43,3 +43,12 @@ def text_examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     facts = {"task": "causal-lm", "vocab_size": 50, "eos_id": 0, "sequence_length": 16}
     (folder / "examples.json").write_text(json.dumps({**facts, "tokens": {"train": 701}}))
     return folder
+
+
+@pytest.fixture(scope="session")
+def imported_code(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let transformers keep the code that it imports in a folder of the tests'."""
+    with pytest.MonkeyPatch.context() as patch:
+        cache = str(tmp_path_factory.mktemp("modules"))
+        patch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", cache)
+        yield

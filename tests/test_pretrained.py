@@ -1,6 +1,6 @@
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -299,15 +299,6 @@ class MyNet(PreTrainedModel):
         return ImageClassifierOutput(logits=self.layer(pixel_values.flatten(1)))
 """,
 }
-
-
-@pytest.fixture(scope="session")
-def imported_code(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let transformers keep the code that it imports in a folder of the tests'."""
-    with pytest.MonkeyPatch.context() as patch:
-        cache = str(tmp_path_factory.mktemp("modules"))
-        patch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", cache)
-        yield
 
 
 def with_code(folder: Path) -> Path:

@@ -36,24 +36,28 @@ def test_a_single_module_is_read_alone(folder: Path) -> None:
 
 
 def test_imports_are_followed_through_the_users_own_code_to_libraries(folder: Path) -> None:
-    (folder / "ownnet.py").write_text("import json\nfrom layers.head import head\n\ndef f():\n    import torch\n")
-    (folder / "layers").mkdir()
-    (folder / "layers" / "__init__.py").touch()
-    (folder / "layers" / "head.py").write_text("import numpy.linalg\nfrom . import nothing\nimport not_there_at_all")
-    found = user_code("ownnet")
-    assert found.paths == (folder / "layers", folder / "ownnet.py")
+    (folder / "net_of_a_user.py").write_text(
+        "import json\nfrom layers_of_a_user.head import head\n\ndef f():\n    import torch\n"
+    )
+    (folder / "layers_of_a_user").mkdir()
+    (folder / "layers_of_a_user" / "__init__.py").touch()
+    (folder / "layers_of_a_user" / "head.py").write_text(
+        "import numpy.linalg\nfrom . import nothing\nimport not_there_at_all"
+    )
+    found = user_code("net_of_a_user")
+    assert found.paths == (folder / "layers_of_a_user", folder / "net_of_a_user.py")
     assert found.libraries == {"torch", "numpy"}
     assert not found.imports_understudy
     before = found.identity
-    (folder / "layers" / "head.py").write_text("import numpy.linalg")
-    assert user_code("ownnet").identity != before
+    (folder / "layers_of_a_user" / "head.py").write_text("import numpy.linalg")
+    assert user_code("net_of_a_user").identity != before
 
 
 def test_another_version_of_a_library_counts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "ownnet.py").write_text("import numpy")
-    before = user_code("ownnet").identity
+    (folder / "net_of_a_user.py").write_text("import numpy")
+    before = user_code("net_of_a_user").identity
     monkeypatch.setattr(revision.metadata, "version", lambda name: "99")
-    after = user_code("ownnet").identity
+    after = user_code("net_of_a_user").identity
     assert after["libraries"] == {"numpy": "numpy 99"}
     assert after["source"] == before["source"]
 
@@ -65,10 +69,10 @@ def test_an_installed_module_is_a_library_and_none_of_the_users_own() -> None:
 
 
 def test_understudy_is_named_and_not_followed(folder: Path) -> None:
-    (folder / "ownnet.py").write_text("from understudy.models import build")
-    found = user_code("ownnet")
+    (folder / "net_of_a_user.py").write_text("from understudy.models import build")
+    found = user_code("net_of_a_user")
     assert found.imports_understudy
-    assert found.paths == (folder / "ownnet.py",)
+    assert found.paths == (folder / "net_of_a_user.py",)
 
 
 def test_a_file_that_is_no_python_counts_by_its_bytes(folder: Path) -> None:

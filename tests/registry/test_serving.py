@@ -206,13 +206,11 @@ def without_network() -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("imported_code")
 @pytest.mark.filterwarnings(
     "ignore:Operation with range is deprecated"
 )  # MLflow, writing an example out of a DataFrame
-def test_versions_answer_alone_as_the_store_measured_them(
-    tmp_path: Path, local: str, modules: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "imported"))
+def test_versions_answer_alone_as_the_store_measured_them(tmp_path: Path, local: str, modules: Path) -> None:
     saved = make_models(tmp_path)
     (tmp_path / "pipeline").mkdir()
     for name, model in saved.items():
