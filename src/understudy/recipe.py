@@ -229,6 +229,11 @@ class Recipe(Section):
     resources: JobResources = JobResources()
 
     @property
+    def models(self) -> dict[str, Model]:
+        """Teacher's and student's model by their place in the recipe."""
+        return {"teacher.model": self.teacher.model, "student.model": self.student.model}
+
+    @property
     def metrics(self) -> tuple[MetricName, ...]:
         """What is measured, the gate's metric included."""
         chosen = self.evaluate.metrics or METRICS[self.task]

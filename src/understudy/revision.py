@@ -84,15 +84,18 @@ def _used(module: str, function: str, root: Path) -> str:
     path = _file(module, root)
     assert path is not None
     tree = ast.parse(path.read_bytes())
-    defined = {
-        node.name: node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-    }
+    defined: dict[str, ast.stmt] = {}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            defined[node.name] = node
+        elif isinstance(node, ast.Assign):
+            defined |= {target.id: node for target in node.targets if isinstance(target, ast.Name)}
     todo, used = [function], dict[str, str]()
     while todo:
         name = todo.pop()
         if name in used or name not in defined:
             continue
-        todo += [node.id for node in ast.walk(defined[name]) if isinstance(node, ast.Name)]
+        todo += [word.id for word in ast.walk(defined[name]) if isinstance(word, ast.Name)]
         _strip(defined[name])
         used[name] = ast.dump(defined[name])
     return "".join(f"{name}\n{used[name]}\n" for name in sorted(used))

@@ -18,7 +18,7 @@ from understudy.data import python_docs
 from understudy.errors import InputError
 from understudy.recipe import Recipe
 from understudy.revision import revision
-from understudy.steps import execution, training
+from understudy.steps import STEPS, execution, training
 from understudy.store import Store
 from understudy.store.files import Fingerprints
 
@@ -35,6 +35,15 @@ TEACHER = {"teacher", *DISTILL}
 TRAINING = TEACHER | CONTROL
 PREPARE = {"prepare", *TRAINING}
 ALL = {"ingest", *PREPARE}
+
+
+def copied(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
+    """A copy of the package's source, which the keys are made of from now on."""
+    root = folder / "understudy"
+    shutil.copytree(Path(understudy.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__"))
+    for user in (execution, training):
+        monkeypatch.setattr(user, "revision", partial(revision, root=root))
+    return root
 
 
 def repeated(before: dict[str, str], after: dict[str, str]) -> set[str]:
@@ -257,10 +266,7 @@ def test_a_librarys_version_repeats_the_steps_whose_numbers_it_decides(
 def test_a_changed_line_repeats_the_steps_that_run_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keys: Keys, digits: Recipe, module: str, expected: set[str]
 ) -> None:
-    root = tmp_path / "understudy"
-    shutil.copytree(Path(understudy.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__"))
-    for user in (execution, training):
-        monkeypatch.setattr(user, "revision", partial(revision, root=root))
+    root = copied(monkeypatch, tmp_path)
     before = keys(digits)
     (root / module).write_text(f"{(root / module).read_text()}\n_CHANGED = 1\n")
     assert repeated(before, keys(digits)) == expected
@@ -271,7 +277,7 @@ def test_a_changed_line_repeats_the_steps_that_run_it(
     [
         ("steps/training.py", "seed=work.recipe.seed", "seed=work.recipe.seed + 1", TEACHER | STUDENT | CONTROL),
         ("steps/training.py", '_student(work, "control", None)', '_student(work, "control", {})', CONTROL),
-        ("steps/evaluation.py", "work.staged,\n        device(", "work.staged,\n        str(device(", EVALUATE),
+        ("steps/evaluation.py", '"control", "champion")', '"champion", "control")', EVALUATE),
         ("steps/evaluation.py", "LINEAGE if role", "LINEAGE[1:] if role", GATE | REGISTER),
         ("steps/training.py", '"""Train the student with the teacher."""', '"""."""', set()),
     ],
@@ -286,17 +292,11 @@ def test_a_changed_line_of_a_steps_own_function_repeats_it(
     after: str,
     expected: set[str],
 ) -> None:
-    root = tmp_path / "understudy"
-    shutil.copytree(Path(understudy.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__"))
-    for user in (execution, training):
-        monkeypatch.setattr(user, "revision", partial(revision, root=root))
+    root = copied(monkeypatch, tmp_path)
     found = keys(digits)
     text = (root / module).read_text()
     assert before in text
-    text = text.replace(before, after)
-    if "str(device(" in after:
-        text = text.replace("str(device(work.recipe.resources.distill),", "str(device(work.recipe.resources.distill)),")
-    (root / module).write_text(text)
+    (root / module).write_text(text.replace(before, after))
     assert repeated(found, keys(digits)) == expected
 
 
@@ -421,3 +421,28 @@ def test_a_keys_parts_are_plain_data_and_hold_no_path_of_a_source(
     recipe = change(digits, f"data.source={{type: image-folder, path: {tmp_path}}}")
     parts = execution.parts(STEPS["ingest"], recipe, store, {}, {})
     assert str(tmp_path) not in json.dumps(parts)
+
+
+def test_where_a_pretrained_folder_lies_has_no_say(tmp_path: Path, keys: Keys, digits: Recipe, change: Change) -> None:
+    here = saved_model(tmp_path / "here")
+    there = tmp_path / "there"
+    shutil.copytree(here, there)
+    found = [keys(change(digits, f"teacher.model={{pretrained: {folder}}}"))["teacher"] for folder in (here, there)]
+    assert found[0] == found[1]
+
+
+def test_the_code_of_a_factory_has_a_say_in_what_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: Store, digits: Recipe, change: Change
+) -> None:
+    (tmp_path / "measured_net.py").write_text("import torch")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    recipe = change(digits, "student.model={factory: 'measured_net:make'}")
+    before = STEPS["evaluate"].section(recipe, store)
+    (tmp_path / "measured_net.py").write_text("import torch  # another forward")
+    assert STEPS["evaluate"].section(recipe, store) != before
+
+
+def test_a_job_tries_the_models_that_are_trained_after_it(digits: Recipe) -> None:
+    assert list(training._others(digits, "teacher")) == ["student.model"]
+    assert list(training._others(digits, "control")) == ["teacher.model"]
+    assert training._others(digits, "distill") == {}

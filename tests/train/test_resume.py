@@ -29,6 +29,16 @@ def files(job: JobSpec) -> dict[str, bytes]:
     return {name: (job.output / name).read_bytes() for name in (models.WEIGHTS, "history.json")}
 
 
+def assert_goes_on(ranks: Any, processes: int, job: JobSpec) -> None:
+    """Train, take the last checkpoint away, train again."""
+    ranks.run(processes, run, job)
+    unbroken = files(job)
+    shutil.rmtree(job.output)
+    shutil.rmtree(Path(job.folder) / "checkpoints" / "step-9")
+    ranks.run(processes, run, job)
+    assert files(job) == unbroken
+
+
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize(("strategy", "processes"), LAYOUTS)
 def test_a_job_goes_on_bit_for_bit(
@@ -36,12 +46,7 @@ def test_a_job_goes_on_bit_for_bit(
 ) -> None:
     train = {"strategy": strategy, "accumulate": accumulate, "checkpoint_every": 3}
     job = jobs.spec(tmp_path, image_examples, {**jobs.VIT, "config": DROPOUT}, processes, train=train)
-    ranks.run(processes, run, job)
-    unbroken = files(job)
-    shutil.rmtree(job.output)
-    shutil.rmtree(tmp_path / "checkpoints" / "step-9")
-    ranks.run(processes, run, job)
-    assert files(job) == unbroken
+    assert_goes_on(ranks, processes, job)
 
 
 @pytest.mark.parametrize(("strategy", "processes"), [("single", 1), ("ddp", 2), ("fsdp", 2)])
@@ -51,9 +56,4 @@ def test_a_job_of_another_kind_of_model_goes_on_bit_for_bit(
 ) -> None:
     train = {"strategy": strategy, "checkpoint_every": 3}
     job = jobs.spec(tmp_path, image_examples, model, processes, train=train)
-    ranks.run(processes, run, job)
-    unbroken = files(job)
-    shutil.rmtree(job.output)
-    shutil.rmtree(tmp_path / "checkpoints" / "step-9")
-    ranks.run(processes, run, job)
-    assert files(job) == unbroken
+    assert_goes_on(ranks, processes, job)

@@ -37,8 +37,8 @@ def compile_(
 def _of_this_machine(recipe: "Recipe") -> dict[str, str]:
     """What the recipe names that lies outside of it, by place."""
     places = {"data.source.path": getattr(recipe.data.source, "path", None)}
-    for role, model in (("teacher", recipe.teacher.model), ("student", recipe.student.model)):
-        places[f"{role}.model.factory"] = getattr(model, "factory", None)
+    for where, model in recipe.models.items():
+        places[f"{where}.factory"] = getattr(model, "factory", None)
         folder = getattr(model, "pretrained", None)
-        places[f"{role}.model.pretrained"] = folder if folder and Path(folder).is_dir() else None
+        places[f"{where}.pretrained"] = folder if folder and Path(folder).is_dir() else None
     return {place: needed for place, needed in places.items() if needed}

@@ -53,10 +53,10 @@ def _registered(run: Run, registration: dict[str, Any]) -> str:
     """Where the student is. An alias may have been moved since an earlier run registered it."""
     if not registration["version"]:
         return "not registered; the evidence is in MLflow"
-    state = run.state("register")
-    told = "registered before" if state and state.state == "reused" else "registered"
-    alias = "" if told == "registered before" else ", alias challenger"
-    return f"{told}: {registration['name']} version {registration['version']}{alias}"
+    state, version = run.state("register"), f"{registration['name']} version {registration['version']}"
+    if state and state.state == "reused":
+        return f"registered before: {version}"
+    return f"registered: {version}, alias challenger"
 
 
 def _problems(run: Run, code: int) -> list[str]:

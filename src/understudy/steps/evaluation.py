@@ -8,7 +8,7 @@ from typing import Any
 
 from understudy import __version__
 from understudy.errors import UnderstudyError
-from understudy.recipe import Recipe
+from understudy.recipe import FactoryModel, Recipe
 from understudy.revision import revision
 from understudy.steps.execution import Step, Work, tracking_uri
 from understudy.steps.training import JOB_MODULES, device, model_identity
@@ -78,9 +78,10 @@ def register_world(store: Store) -> dict[str, str]:
 
 
 def _evaluate_section(recipe: Recipe, store: Store) -> dict[str, Any]:
-    models = {"teacher.model": recipe.teacher.model, "student.model": recipe.student.model}
     code = {
-        where: model_identity(model, store, where) for where, model in models.items() if "factory" in model.__dict__
+        where: model_identity(model, store, where)
+        for where, model in recipe.models.items()
+        if isinstance(model, FactoryModel)
     }
     return {
         "task": recipe.task,

@@ -160,11 +160,10 @@ def _train(
 
 def _others(recipe: Recipe, role: Role) -> dict[str, Any]:
     """The models of the recipe that this job does not train; what is fetched is checked when it is."""
-    models = {"teacher.model": recipe.teacher.model, "student.model": recipe.student.model}
     own = "teacher.model" if role == "teacher" else "student.model"
     return {
         where: model.model_dump(mode="json")
-        for where, model in models.items()
+        for where, model in recipe.models.items()
         if where != own and role != "distill" and not isinstance(model, PretrainedModel)
     }
 
