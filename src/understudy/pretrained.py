@@ -111,6 +111,7 @@ def _load(model: PretrainedModel, source: Path, facts: dict[str, Any], where: st
     from transformers.utils import logging
 
     from understudy import models
+    from understudy.description import check_config
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()
@@ -118,7 +119,7 @@ def _load(model: PretrainedModel, source: Path, facts: dict[str, Any], where: st
     known = {"local_files_only": True, "trust_remote_code": model.trust_remote_code}
     try:
         config = AutoConfig.from_pretrained(source, **known, **_new_labels(facts, head))
-        models.check_config(config, facts, place)
+        check_config(config, facts, place)
         net, loaded = models.auto(facts["task"]).from_pretrained(
             source,
             config=config,

@@ -252,6 +252,18 @@ def test_models_that_agree_on_few_examples_are_not_known_to_agree(images, measur
     assert rules(verdict)["quality-against-teacher"]["passed"] is approved
 
 
+@pytest.mark.parametrize(("repeats", "approved"), [(1, False), (50, True)])
+def test_few_documents_with_a_small_loss_do_not_rule_out_a_large_one(texts, measured, repeats, approved):
+    losses = np.tile([1.0, 1.01, 1.015], repeats)
+    arrays = texts(len(losses), {"teacher": 2.0, "student": 2.0})
+    for name in ("weights.tokens", "weights.bytes"):
+        arrays[name] = np.full(len(losses), arrays[name].max())
+    arrays["teacher.nll"] = 2.0 * arrays["weights.tokens"]
+    arrays["student.nll"] = arrays["teacher.nll"] * losses
+    verdict = decide(measured(arrays, "causal-lm"), arrays, Gate(), "bits_per_byte")
+    assert rules(verdict)["quality-against-teacher"]["passed"] == approved
+
+
 def test_the_control_is_told_of_and_is_no_rule(images, measured):
     arrays = images(600, {"teacher": 0.97, "student": 0.969, "control": 0.95})
     verdict = decide(measured(arrays, "image-classification"), arrays, Gate(), "accuracy")

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from understudy import models
+from understudy.description import describe
 from understudy.errors import InputError
 from understudy.evaluate.gate import decide
 from understudy.evaluate.measure import measure
@@ -50,7 +51,7 @@ def recipe_for(task, **sections):
 
 def save_model(folder, spec, examples, seed):
     folder.mkdir()
-    description = models.describe({"kwargs": {}, **spec}, examples, "teacher.model")
+    description = describe({"kwargs": {}, **spec}, examples, "teacher.model")
     torch.manual_seed(seed)
     models.save(folder, models.build(description).state_dict(), description)
     return folder

@@ -4,7 +4,13 @@ import scipy.stats
 
 from understudy.evaluate import statistics
 from understudy.evaluate.metrics import Unmeasured
-from understudy.evaluate.statistics import Bootstrap, resampled_sums, smallest_detectable, unseen_share
+from understudy.evaluate.statistics import (
+    Bootstrap,
+    resampled_sums,
+    smallest_detectable,
+    student_t_margin,
+    unseen_share,
+)
 
 MONTE_CARLO = 0.06  # of the interval's width: both sides draw 10 000 times, ends vary by about 2 % each
 
@@ -153,3 +159,10 @@ def test_no_share_is_taken_of_nothing():
     arrays = {"weights.tokens": np.ones(4), "teacher.nll": np.zeros(4), "student.nll": np.ones(4)}
     with pytest.raises(Unmeasured, match="the teacher's negative log-likelihood is 0"):
         Bootstrap(arrays, ["teacher", "student"]).difference("nll", "student", "teacher", 0.95)
+
+
+def test_the_margin_of_few_examples_is_student_s():
+    sample = np.array([0.1, 0.4, -0.2, 0.3])
+    low, high = scipy.stats.t.interval(0.95, 3, sample.mean(), scipy.stats.sem(sample))
+    margin = student_t_margin(sample.std() / 2, 4, 0.95)
+    assert margin == pytest.approx((high - low) / 2)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from submitted import RECIPE, Pipeline
 
+from understudy.description import describe
 from understudy.registry.server import connect
 
 NET = """
@@ -97,7 +98,7 @@ def save(folder: Path, spec: dict[str, Any], examples: dict[str, Any], tokenizer
     from understudy import models
 
     folder.mkdir()
-    description = models.describe(spec, examples, "student.model")
+    description = describe(spec, examples, "student.model")
     net = models.build(description)
     state = {name: value for name, value in net.state_dict().items() if name not in models.repeated_weights(net)}
     models.save(folder, state, description, tokenizer)

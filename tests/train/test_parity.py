@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from understudy import models
+from understudy.description import describe
 from understudy.launch.spec import JobSpec
 from understudy.train.job import run
 from understudy.train.optimizers import learning_rate
@@ -86,7 +87,7 @@ def by_hand(examples: str, model: dict[str, Any], train: dict[str, Any], seed: i
     images = torch.from_numpy(np.load(Path(examples) / "train.images.npy"))
     labels = torch.from_numpy(np.load(Path(examples) / "train.labels.npy"))
     torch.manual_seed(seed)
-    module = models.build(models.describe(model, facts, "model")).train()
+    module = models.build(describe(model, facts, "model")).train()
     settings = train["optimizer"]
     matrices = [weight for weight in module.parameters() if weight.ndim > 1]
     vectors = [weight for weight in module.parameters() if weight.ndim <= 1]

@@ -6,11 +6,11 @@ be able to rule out a loss larger than the margin.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from understudy.evaluate.metrics import METRICS, Unmeasured
-from understudy.evaluate.statistics import Bootstrap, smallest_detectable, unseen_share
+from understudy.evaluate.statistics import Bootstrap, smallest_detectable, student_t_margin, unseen_share
 from understudy.recipe import Gate, MetricName
 
 ROUNDING = 1e-12  # 0.98 - 0.96 is more than 0.02 in floating point; a loss of exactly the margin is allowed
@@ -50,11 +50,11 @@ def decide(
     Quality, against the teacher and, where there is one, the champion: the loss is the student's shortfall (accuracy:
     other - student; the rest: student - other), absolute for accuracy and calibration error, a share of the other's
     value for the rest. Its two-sided percentile interval at `gate.confidence` comes from the paired bootstrap, and
-    its upper end must not exceed `gate.margin`; for accuracy that end is never below what so few predictions could have
-    missed altogether. As only that end is compared, a student whose true loss is the
-    margin passes with a probability of (1 - confidence) / 2: 2.5 % at a confidence of 95 %, a one-sided test at
-    97.5 %. Size and latency: the student's bytes over the teacher's, and the median over the rounds of
-    its time over the teacher's, against the gate's limits; a limit of None has no rule.
+    its upper end must not exceed `gate.margin`. Few examples make that end larger: for accuracy it is never below
+    what so few predictions could have missed altogether, for the rest never below Student's t. As only that end is
+    compared, a student whose true loss is the margin passes with a probability of (1 - confidence) / 2: 2.5 % at a
+    confidence of 95 %, a one-sided test at 97.5 %. Size and latency: the student's bytes over the teacher's, and the
+    median over the rounds of its time over the teacher's, against the gate's limits; a limit of None has no rule.
 
     `smallest_detectable` is the smallest true loss against the teacher that this test set could have seen, at this
     confidence with a power of 80 %; None when the comparison could not be made.
@@ -122,8 +122,9 @@ def loss(bootstrap: Bootstrap, metric: MetricName, other: str, confidence: float
         unseen = unseen_share(found.predictions, confidence)
         return Loss(-found.observed, -found.high, max(-found.low, unseen), max(smallest, unseen))
     if METRICS[metric].higher_is_better:
-        return Loss(-found.observed, -found.high, -found.low, smallest)
-    return Loss(found.observed, found.low, found.high, smallest)
+        found = replace(found, observed=-found.observed, low=-found.high, high=-found.low)
+    least = found.observed + student_t_margin(found.standard_error, bootstrap.examples, confidence)
+    return Loss(found.observed, found.low, max(found.high, least), smallest)
 
 
 def _quality(bootstrap: Bootstrap, seen: Loss, metric: MetricName, other: str, gate: Gate) -> Rule:

@@ -131,6 +131,19 @@ def unseen_share(predictions: float, confidence: float) -> float:
     return 1 - math.pow((1 - confidence) / 2, 1 / predictions)
 
 
+def student_t_margin(standard_error: float, examples: int, confidence: float) -> float:
+    """Half of Student's t interval for a mean of so many examples, from its bootstrap standard error.
+
+    The percentile interval of few examples is too narrow, and of two it is only what lies between them: it takes the
+    normal's quantiles where t's belong, and its standard error lacks the factor sqrt(n / (n - 1)) (Hesterberg 2015,
+    section 4.1). From some hundred examples on the two agree.
+    """
+    from scipy.special import stdtrit
+
+    quantile = float(stdtrit(examples - 1, (1 + confidence) / 2))
+    return quantile * standard_error * math.sqrt(examples / (examples - 1))
+
+
 def _percentiles(values: FloatArray, confidence: float) -> tuple[float, float]:
     low, high = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)

@@ -15,6 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from understudy import models
 from understudy.data.loader import Examples, Order, facts, open_split
+from understudy.description import describe
 from understudy.distill.objectives import LogitDistillation, Objective, cross_entropy
 from understudy.errors import InputError, disk_errors
 from understudy.launch.spec import JobSpec
@@ -58,7 +59,7 @@ def _try_others(spec: JobSpec, split: Examples) -> None:
     """Whether the models that come after this job fit the data too: hours later would be late to hear it."""
     cpu = torch.device("cpu")
     for where, section in spec.others.items():
-        description = models.describe(section, facts(Path(spec.examples)), where)
+        description = describe(section, facts(Path(spec.examples)), where)
         check_shapes(models.build(description, where), split, description, cpu, where)
 
 
@@ -115,7 +116,7 @@ def _process_group(device: torch.device) -> Iterator[None]:
 def _description(spec: JobSpec, examples: dict[str, Any]) -> dict[str, Any]:
     if spec.initial:
         return dict(json.loads((Path(spec.initial) / models.DESCRIPTION).read_text()))
-    return models.describe(spec.model, examples, MODEL_SECTION[spec.role])
+    return describe(spec.model, examples, MODEL_SECTION[spec.role])
 
 
 def _initial_model(spec: JobSpec, description: dict[str, Any], device: torch.device) -> tuple[nn.Module, set[str]]:

@@ -18,7 +18,7 @@ def check_shapes(
     Args:
         model: maps a batch of inputs to logits, (B, classes) or (B, L, vocabulary).
         examples: the training split.
-        description: the model's, as returned by models.describe().
+        description: the model's, as returned by description.describe().
         device: cpu or cuda.
         where: the recipe's path of the model, for errors.
 
