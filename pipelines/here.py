@@ -1,5 +1,6 @@
 """Runs a pipeline on this machine, through kfp.local:  python -m pipelines.here RUN_FOLDER."""
 
+import logging
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ def main() -> None:
 
     from pipelines.distillation import build
 
+    logging.disable(logging.INFO)  # kfp's own words on every task; the steps speak for themselves
     run = Run(Path(sys.argv[1]))
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(run.folder / "kfp"), raise_on_error=False)
     build(Recipe.model_validate(run.recipe))()

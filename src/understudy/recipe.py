@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from understudy.recipe_data import Data, Fraction, Image, Positive, Section, Text
 
@@ -18,6 +18,11 @@ SOURCES: dict[Task, tuple[str, ...]] = {
     "image-classification": ("digits", "image-folder", "parquet"),
     "causal-lm": ("text-files", "python-docs"),
 }
+
+
+def _as_text(value: Any) -> Any:
+    """YAML reads 4 as a number, and Kubernetes writes it as text."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 class ArchitectureModel(Section):
@@ -61,6 +66,9 @@ Model = Annotated[
         custom_error_message="a model needs one of the keys type (an architecture), pretrained, or factory",
     ),
 ]
+
+
+Quantity = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"), BeforeValidator(_as_text)]
 
 
 class Degrees(Section):
@@ -205,6 +213,25 @@ class Resources(Section):
     threads: Positive | None = None
     """CPU threads per process. Default: all cores for a single process, otherwise one."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    pool: str | None = None
+    """In a cluster: the node pool, one of those in the cluster's settings. Default: any node without taints."""
+    cpu: Quantity | None = None
+    """In a cluster: per node, such as 4 or 500m; requested, not limited."""
+    memory: Quantity | None = None
+    """In a cluster: per node, such as 16Gi; requested, and the limit."""
+    shared_memory: Quantity = "1Gi"
+    """In a cluster: of /dev/shm, per node; it counts as memory. NCCL and data loading need it."""
+    queue: str | None = None
+    """In a cluster: Kueue's LocalQueue. Default: the one in the cluster's settings."""
+    priority: str | None = None
+    """In a cluster: the PriorityClass of the job's pods."""
+    grace: Positive = 60
+    """In a cluster: seconds that a pod gets to take a checkpoint when it has to go."""
+    hang: Positive = 600
+    """In a cluster: seconds without a step after which a job counts as hung and starts again at its checkpoint. Longer
+    than the slowest step."""
+    failures: Annotated[int, Field(ge=0)] = 3
+    """In a cluster: how many killed ranks are forgiven. Preemption, lost nodes and hangs are not counted."""
 
 
 class JobResources(Section):

@@ -43,10 +43,7 @@ def _metrics(recipe: Recipe) -> Iterator[Conflict]:
 
 def _job(place: Place, train: Train, job: str, resources: Resources) -> Iterator[Conflict]:
     processes = resources.processes
-    yield from _strategy((*place, "strategy"), train, job, processes)
-    if resources.nodes > 1:
-        place_of_nodes = ("resources", job, "nodes")
-        yield place_of_nodes, f"{resources.nodes} nodes need a cluster, and jobs run on one machine here; set it to 1"
+    yield from _strategy((*place, "strategy"), train, job, resources)
     parts = resources.nodes * processes * train.accumulate
     if train.batch_size % parts:
         below = train.batch_size // parts * parts
@@ -60,13 +57,18 @@ def _job(place: Place, train: Train, job: str, resources: Resources) -> Iterator
         yield (*place, "schedule", "warmup"), f"{train.schedule.warmup} of {train.steps} steps; leave some to train in"
 
 
-def _strategy(place: Place, train: Train, job: str, processes: int) -> Iterator[Conflict]:
-    strategy, where = train.strategy, f"resources.{job}.processes"
+def _strategy(place: Place, train: Train, job: str, resources: Resources) -> Iterator[Conflict]:
+    strategy, nodes, processes = train.strategy, resources.nodes, resources.processes
+    where, count = f"resources.{job}.processes", f"{processes}"
+    if nodes > 1:
+        where, count = f"resources.{job}.nodes x processes", f"{nodes} x {processes}"
     if isinstance(strategy, Degrees):
         product = strategy.dp_replicate * strategy.dp_shard
-        if product != processes:
-            yield place, f"dp_replicate x dp_shard is {product}, but {where} is {processes}; make them equal"
-    elif strategy == "single" and processes > 1:
-        yield place, f"single is for one process, but {where} is {processes}; use ddp, fsdp or hsdp"
-    elif strategy == "hsdp" and (processes < 4 or processes % 2):
+        if product != nodes * processes:
+            yield place, f"dp_replicate x dp_shard is {product}, but {where} is {count}; make them equal"
+    elif strategy == "single" and nodes * processes > 1:
+        yield place, f"single is for one process, but {where} is {count}; use ddp, fsdp or hsdp"
+    elif strategy == "hsdp" and nodes == 1 and (processes < 4 or processes % 2):
         yield place, f"hsdp keeps two sharded replicas: {where} must be 4, 6, 8, ..., and is {processes}; or use fsdp"
+    elif strategy == "hsdp" and nodes > 1 and processes < 2:
+        yield place, f"hsdp shards inside a node: resources.{job}.processes must be 2 or more; or use ddp"

@@ -1,8 +1,10 @@
 """What every rank of a job runs: `python -m understudy.worker JOB.json`, under torchrun or alone."""
 
+import os
 import signal
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 from understudy.launch.family import die_with_parent
@@ -12,20 +14,23 @@ def main() -> int:
     """Do this rank's part of the job, and say in its outcome file how it ended."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a stop comes through the stop file
-    import os
-
     from understudy import __version__
     from understudy.errors import FAILED, UnderstudyError
+    from understudy.launch.beats import Pulse
     from understudy.launch.spec import JobSpec, Outcome
 
     spec = JobSpec.read(Path(sys.argv[1]))
     rank = int(os.environ["RANK"])
+    pulse = Pulse(spec, rank)
+    if spec.supervised:
+        _write_into(spec.log(rank))
     try:
+        pulse("importing")
         if spec.version != __version__:
             raise UnderstudyError(f"the job was written by understudy {spec.version}, this image has {__version__}")
         from understudy.train.job import run
 
-        run(spec)
+        run(spec, pulse)
         outcome = Outcome(0)
     except UnderstudyError as error:
         spec.clear()
@@ -35,9 +40,26 @@ def main() -> int:
         spec.clear()
         traceback.print_exc()
         message = f"rank {rank}: {_one_line(error)}; the whole story is in {spec.logs}"
-        outcome = Outcome(FAILED, message, "raised")
-    outcome.write(spec.outcome(rank))
+        outcome = Outcome(FAILED, message, "lost" if _is_another_s_fault(error) else "raised")
+    pulse.stop()
+    replace(outcome, attempt=pulse.attempt).write(spec.outcome(rank))
     return outcome.exit_code
+
+
+def _write_into(log: Path) -> None:
+    """Have everything that this process says in its own file, which outlives the pod."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    stream = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o664)
+    os.dup2(stream, 1)
+    os.dup2(stream, 2)
+    os.close(stream)
+
+
+def _is_another_s_fault(error: BaseException) -> bool:
+    """Whether this rank only found that another one had gone. Gloo's errors have no class of their own."""
+    from torch.distributed import DistError
+
+    return isinstance(error, DistError) or (isinstance(error, RuntimeError) and "gloo/transport" in str(error))
 
 
 def _one_line(error: BaseException) -> str:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from understudy import steps
+from understudy.launch.placement import RUN_ID
 from understudy.recipe_file import load
 from understudy.store import Store
 
@@ -16,7 +17,7 @@ def main(path: Path, last: str, lease_seconds: float) -> None:
     steps.open_store = lambda: Store(Path(os.environ[steps.HOME]) / "store", lease_seconds)
     recipe = load(path)
     values = recipe.model_dump(mode="json", by_alias=True)
-    run = steps.start_component(values, "", recipe.seed, "", steps.graph(recipe))
+    run = steps.start_component(values, "", recipe.seed, os.environ.get(RUN_ID, ""), steps.graph(recipe))
     digests: dict[str, str] = {}
     for name, roles in INPUTS.items():
         digests[name] = steps.component(name, run, **{role: digests[step] for role, step in roles.items()}).digest

@@ -87,3 +87,23 @@ def killed(num_labels: int, image_size: int, num_channels: int, at: int, rank: i
 
 def confused(num_labels: int, image_size: int, num_channels: int, at: int, rank: int, sign: str) -> nn.Module:
     return _Confused(Net(num_channels * image_size**2, num_labels, 32, 0.1, 0.04), at, rank, sign)
+
+
+class _Hung(_Faulty):
+    def fault(self, logits: Tensor) -> Tensor:
+        time.sleep(3600)
+        return logits
+
+
+class _Greedy(_Faulty):
+    def fault(self, logits: Tensor) -> Tensor:
+        bytes_held = [torch.ones(2**25) for _ in range(64)]  # 128 MiB each
+        return logits + 0 * bytes_held[0].sum()
+
+
+def hangs(num_labels: int, image_size: int, num_channels: int, at: int, rank: int, sign: str) -> nn.Module:
+    return _Hung(Net(num_channels * image_size**2, num_labels, 32, 0.1, 0.04), at, rank, sign)
+
+
+def greedy(num_labels: int, image_size: int, num_channels: int, at: int, rank: int, sign: str) -> nn.Module:
+    return _Greedy(Net(num_channels * image_size**2, num_labels, 32, 0.1, 0.04), at, rank, sign)

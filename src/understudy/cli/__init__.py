@@ -8,7 +8,7 @@ import typer
 
 from understudy import __version__
 from understudy.cli import compile as compile_command
-from understudy.cli import doctor, recipe, run, store, ui
+from understudy.cli import doctor, jobs, recipe, run, store, ui
 from understudy.cli.output import complain
 from understudy.cli.settings import Settings
 from understudy.errors import UnderstudyError
@@ -20,6 +20,7 @@ app.command()(run.run)
 app.command("compile")(compile_command.compile_)
 app.add_typer(recipe.app, name="recipe")
 app.add_typer(store.app, name="store")
+app.add_typer(jobs.app, name="jobs")
 app.command()(doctor.doctor)
 app.command()(ui.ui)
 

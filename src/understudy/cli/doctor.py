@@ -4,12 +4,13 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from understudy.cli.check import Check
 from understudy.cli.output import print_json, print_table, size
 from understudy.cli.settings import Settings
 from understudy.errors import FAILED, UnderstudyError, disk_errors
@@ -18,25 +19,20 @@ PYTHON = (3, 11)
 MEMORY, DISK = 4e9, 2e9  # bytes that the example recipes need
 
 
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at."""
-
-    what: str
-    found: str
-    fix: str = ""
-    """How to get what is missing; empty when nothing is."""
-
-    @property
-    def ok(self) -> bool:
-        """Whether a run can do with it."""
-        return not self.fix
-
-
-def doctor(ctx: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Check this machine, the store and the tracking server; say how to get what is missing."""
+def doctor(
+    ctx: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    cluster: Annotated[bool, typer.Option("--cluster", help="Check the cluster that KUBECONFIG names.")] = False,
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="In the cluster.")] = None,
+) -> None:
+    """Check this machine, the store and the tracking server, or a cluster; say how to get what is missing."""
     settings: Settings = ctx.obj
-    checks = [*_machine(settings.home), *_libraries(), _gpu(), *_store(settings), _server(settings)]
+    if cluster:
+        from understudy.cli import doctor_cluster
+
+        checks = list(doctor_cluster.checks(namespace))
+    else:
+        checks = [*_machine(settings.home), *_libraries(), _gpu(), *_store(settings), _server(settings)]
     problems = [check for check in checks if not check.ok]
     if as_json:
         print_json({"ok": not problems, "checks": [{**asdict(check), "ok": check.ok} for check in checks]})

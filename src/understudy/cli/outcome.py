@@ -4,6 +4,7 @@ import json
 import math
 import os
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -36,7 +37,7 @@ def conclude(run: Run, store: Store, code: int, console: Console, as_json: bool)
         show_verdict(console, came_to.verdict)
         gate = run.state("gate")
         assert gate is not None
-        console.print(f"report: {os.path.relpath(store.objects.path(gate.digest) / 'report.html')}")
+        console.print(f"report: {_shortest(store.objects.path(gate.digest) / 'report.html')}")
     if came_to.registration:
         console.print(_registered(run, came_to.registration))
         console.print("look at it: understudy ui")
@@ -47,6 +48,11 @@ def conclude(run: Run, store: Store, code: int, console: Console, as_json: bool)
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     for text in [*(f"note: {note}" for note in came_to.notes), *problems]:
         errors.print(text, markup=False)
+
+
+def _shortest(path: Path) -> str:
+    """A path as one would type it from here."""
+    return min(os.path.relpath(path), str(path.absolute()), key=lambda text: (text.count(".."), len(text), text))
 
 
 def _registered(run: Run, registration: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +21,16 @@ from understudy.errors import DONE, FAILED, REJECTED, STOPPED, UnderstudyError
 
 if TYPE_CHECKING:
     from understudy.cli.display import Display
+    from understudy.recipe import Recipe
     from understudy.store import Run, StepState, Store
+
+
+class Place(StrEnum):
+    """Where a run's jobs run."""
+
+    HERE = "here"
+    CLUSTER = "cluster"
+
 
 RESUMABLE = ["teacher", "control", "distill"]
 
@@ -30,8 +40,10 @@ def run(
     recipe: RecipePath,
     overrides: Overrides = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object a line on stdout.")] = False,
+    on: Annotated[Place, typer.Option(help="This machine, or the cluster that KUBECONFIG names.")] = Place.HERE,
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="In the cluster.")] = None,
 ) -> None:
-    """Run a recipe on this machine, to a student that is registered or rejected.
+    """Run a recipe to a student that is registered or rejected, on this machine or in a cluster.
 
     What an earlier run has finished is not done again; a run that was stopped or killed goes on from its last
     checkpoint. Exit codes: 0 registered, 1 failed, 2 wrong input, 3 rejected by the gate, 130 stopped.
@@ -46,13 +58,17 @@ def run(
     from understudy.store import Store
 
     settings: Settings = ctx.obj
+    if on is Place.CLUSTER:
+        from understudy.cli.cluster import run_there
+
+        raise typer.Exit(run_there(load(recipe, overrides or []), namespace, settings.quiet))
     try:
         wanted, store, uri = load(recipe, overrides or []), Store(settings.store_folder), settings.tracking_uri
     except UnderstudyError as error:
         if as_json:
             print(json.dumps({"event": "end", "exit_code": error.exit_code, "errors": [str(error)]}))
         raise
-    begun = store.create_run(wanted.name, wanted.model_dump(mode="json", by_alias=True), public_uri(uri))
+    begun = _begun(store, wanted, public_uri(uri))
     console = Console(stderr=as_json, quiet=settings.quiet, highlight=False, soft_wrap=True)
     console.print(f"run {begun.id} of {recipe}")
     with _pipeline(begun, uri) as pipeline, display(console, as_json, settings) as shown:
@@ -61,6 +77,20 @@ def run(
     begun.end(code)
     conclude(begun, store, code, console, as_json)
     raise typer.Exit(code)
+
+
+def _begun(store: "Store", recipe: "Recipe", uri: str) -> "Run":
+    """A new run; in a cluster the one that this pod's Job stands for, which an earlier pod may have begun."""
+    from understudy.launch import placement
+    from understudy.launch.local import refuse_nodes
+
+    if not placement.in_cluster():
+        refuse_nodes(recipe.resources)
+    run = store.create_run(
+        recipe.name, recipe.model_dump(mode="json", by_alias=True), uri, os.environ.get(placement.RUN_ID)
+    )
+    run.take_up()
+    return run
 
 
 @contextmanager
@@ -94,9 +124,16 @@ def _follow(
     run: "Run", steps: list[str], pipeline: subprocess.Popen[bytes], shown: "Display", say: Callable[[str], None]
 ) -> None:
     """Show the run until its pipeline ends; a signal asks it to stop, a second one ends it."""
+    from understudy.launch.following import Words
+    from understudy.launch.placement import in_cluster
+
+    words = Words(run.folder / "logs")
 
     def stop(number: int, frame: FrameType | None) -> None:
         del number, frame
+        if in_cluster():
+            _kill(pipeline)  # this pod has to go; the job goes on, and the next pod with it
+            return
         training = any(state.state == "running" for state in _states(run, RESUMABLE))
         if training and not run.stop_requested:
             say("stopping at a checkpoint; once more stops at once")
@@ -108,6 +145,8 @@ def _follow(
     try:
         while pipeline.poll() is None:
             shown.update(_states(run, steps))
+            for line in words.new():
+                say(line)
             time.sleep(0.1)
         shown.update(_states(run, steps))
     finally:

@@ -3,6 +3,7 @@
 Whatever is learned from data here (mean, deviation, the tokenizer) is learned from the training split alone.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -84,13 +85,20 @@ def _images(shape: Image, labels: list[str], batches: Iterator[Batch], folder: P
 
 
 def _moments(histogram: NDArray[np.int64]) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of x / 255 per channel, from counts (channels, 256)."""
-    levels = np.arange(256) / 255
-    total = histogram.sum(axis=1)
-    mean = histogram @ levels / total
-    variance = (histogram * (levels - mean[:, np.newaxis]) ** 2).sum(axis=1) / total
-    # A channel that never changes has no deviation to divide by.
-    return mean.tolist(), np.maximum(np.sqrt(variance), GREY_LEVEL).tolist()
+    """Mean and standard deviation of x / 255 per channel, from counts (channels, 256).
+
+    In whole numbers: a product of matrices rounds as the machine's memory happens to lie, and every key below this one
+    would differ in the last bit.
+    """
+    means, deviations = [], []
+    for counts in histogram.tolist():
+        total = sum(counts)
+        first = sum(count * level for level, count in enumerate(counts))
+        second = sum(count * level**2 for level, count in enumerate(counts))
+        means.append(first / (255 * total))
+        deviation = math.sqrt((total * second - first**2) / (255 * total) ** 2)
+        deviations.append(max(deviation, GREY_LEVEL))  # a channel that never changes has none to divide by
+    return means, deviations
 
 
 def _texts(shape: Text, records: Path, batches: Iterator[Batch], folder: Path) -> dict[str, Any]:

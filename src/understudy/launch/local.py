@@ -12,6 +12,7 @@ from understudy.errors import FAILED, InputError
 from understudy.launch import warm
 from understudy.launch.family import environment
 from understudy.launch.spec import JobSpec, Outcome
+from understudy.recipe import JobResources
 from understudy.store import Run
 
 WORKER = "understudy.worker"
@@ -45,6 +46,19 @@ def run(spec: JobSpec, watch: Callable[[], None], of: Run) -> Outcome:
         if returncode:
             spec.clear()
     return _outcome(spec, returncode)
+
+
+def refuse_nodes(resources: JobResources) -> None:
+    """Refuse a recipe whose jobs need more than this machine, before any work.
+
+    Raises:
+        InputError: a job asks for more than one node.
+    """
+    for job, found in (("teacher", resources.teacher), ("distill", resources.distill)):
+        if found.nodes > 1:
+            raise InputError(
+                f"resources.{job}.nodes: {found.nodes} nodes need a cluster: add --on cluster, or set it to 1"
+            )
 
 
 def _start(spec: JobSpec, path: Path, of: Run) -> warm.Worker | subprocess.Popen[bytes]:

@@ -37,6 +37,16 @@ class JobSpec:
     logs: str
     others: dict[str, Any] = field(default_factory=dict)
     """Models that later jobs of the run will train, by their place in the recipe: tried on an example beforehand."""
+    supervised: bool = False
+    """Whether a launcher in a cluster watches: ranks that end early are started again, as the job's next attempt."""
+    attempt: str = ""
+    """The folder below `folder` for checkpoints and the result; a supervised job's ranks agree on it when they meet."""
+    grace: float = 60.0
+    """Seconds to take a checkpoint in, when a pod has to go."""
+    hang: float = 600.0
+    """Seconds without a step after which the job counts as hung."""
+    patience: float = 600.0
+    """Seconds without a sign of life from the launcher after which ranks take a checkpoint and leave."""
 
     @property
     def world_size(self) -> int:
@@ -69,9 +79,26 @@ class JobSpec:
         return Path(self.folder) / "stop"
 
     @property
+    def work(self) -> Path:
+        """Where checkpoints and the result lie; a writer that lost its right to write finds it gone."""
+        return Path(self.folder) / self.attempt
+
+    @property
     def output(self) -> Path:
         """The finished model's files."""
-        return Path(self.folder) / "output"
+        return self.work / "output"
+
+    def beat(self, rank: int) -> Path:
+        """Where a rank says how far it is: step, phase, node, process, time."""
+        return Path(self.folder) / f"beat-{rank}.json"
+
+    def log(self, rank: int) -> Path:
+        """What a supervised job's rank says, all attempts one after the other."""
+        return Path(self.logs) / f"{self.role}-rank-{rank}.log"
+
+    def stacks(self, rank: int) -> Path:
+        """Where a rank that hangs leaves the stacks of its threads."""
+        return Path(self.logs) / f"{self.role}-stacks-{rank}.txt"
 
     def outcome(self, rank: int) -> Path:
         """Where a rank says how it ended."""
@@ -79,7 +106,7 @@ class JobSpec:
 
     def clear(self) -> None:
         """Remove what a failed job left half done: on a full disk nobody could write down why it failed."""
-        for path in [self.output, *Path(self.folder).glob("checkpoints/.writing-*")]:
+        for path in [self.output, *self.work.glob("checkpoints/.writing-*")]:
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -89,9 +116,11 @@ class Outcome:
 
     exit_code: int
     message: str = ""
-    kind: Literal["told", "killed", "raised", "silent"] = "told"
-    """An error that we know, a signal, an exception that we do not know, or no word at all."""
+    kind: Literal["told", "killed", "raised", "silent", "lost"] = "told"
+    """An error that we know, a signal, an exception that we do not know, no word at all, or another rank's end."""
     at: float = field(default_factory=time.time, compare=False)
+    attempt: str = ""
+    """The job's folder of that time; what an earlier one said does not count for a later one."""
 
     def write(self, path: Path) -> None:
         """Write the outcome down."""
@@ -106,5 +135,5 @@ class Outcome:
     @staticmethod
     def cause(failures: "list[Outcome]") -> "Outcome":
         """The one that made the others fail: a killed rank's peers raise what their lost connection makes of it."""
-        kinds = ("told", "killed", "raised", "silent")
+        kinds = ("told", "killed", "raised", "silent", "lost")
         return min(failures, key=lambda outcome: (kinds.index(outcome.kind), outcome.at))

@@ -1,4 +1,4 @@
-"""torchrun on one node, tied to its parent's life, saying which rank failed first and how.
+"""torchrun on this machine, tied to its parent's life, saying which rank failed first and how; or on a pod's node.
 
 python -m understudy.launch.torchrun JOB.json
 """
@@ -20,10 +20,13 @@ def main() -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    from understudy.launch import node
     from understudy.launch.local import death
     from understudy.launch.spec import JobSpec
 
     spec = JobSpec.read(Path(sys.argv[1]))
+    if spec.supervised:
+        return node.run(spec.path)
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,

@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 from understudy.errors import FAILED, STOPPED, Stopped, UnderstudyError, disk_errors
+from understudy.launch.placement import in_cluster
 from understudy.recipe import Recipe
 from understudy.revision import revision
 from understudy.store import Lease, Run, StepState, Store
@@ -179,10 +181,15 @@ def _wait(store: Store, run: Run, state: StepState, remembered: Callable[[], str
 def watch_over(run: Run) -> None:
     """Let this process follow its run's fate: end with the run's driver, and stop at a checkpoint on SIGTERM."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: run.request_stop())
+    signal.signal(signal.SIGTERM, _leave if in_cluster() else lambda *_: run.request_stop())
     driver = run.facts.get("driver")
     if driver:
         threading.Thread(target=_end_with, args=(Process(**driver),), name="driver", daemon=True).start()
+
+
+def _leave(_signal: int, _frame: FrameType | None) -> NoReturn:
+    """This pod has to go: what it holds is given back, and its job goes on for whoever comes next."""
+    raise SystemExit(STOPPED)
 
 
 def _end_with(driver: Process) -> None:

@@ -2,14 +2,16 @@
 
 import json
 import os
+import socket
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from understudy import __version__, pretrained
 from understudy.errors import STOPPED, InputError, Stopped, UnderstudyError
-from understudy.launch import local, warm
-from understudy.launch.spec import JobSpec, Role
+from understudy.launch import attempts, local, placement, warm
+from understudy.launch.spec import JobSpec, Outcome, Role
 from understudy.recipe import FactoryModel, Model, PretrainedModel, Recipe, Resources, Train
 from understudy.revision import revision
 from understudy.steps.execution import Work
@@ -20,9 +22,11 @@ JOB_MODULES = ("understudy.worker", "understudy.launch.torchrun")
 
 
 def device(resources: Resources) -> str:
-    """Cpu or cuda: what auto means on this machine, found without importing torch."""
+    """Cpu or cuda: what auto means on this machine or in the job's node pool, found without importing torch."""
     if resources.device != "auto":
         return resources.device
+    if placement.in_cluster():
+        return "cuda" if placement.cluster().pool(resources, "resources").gpu else "cpu"
     return "cuda" if Path("/proc/driver/nvidia/version").exists() and Path("/dev/nvidiactl").exists() else "cpu"
 
 
@@ -73,6 +77,8 @@ def distill_section(recipe: Recipe, store: Store) -> dict[str, Any]:
 
 def expect_jobs(recipe: Recipe, run: Run) -> None:
     """Get ready for this run's trainings, if one of them will want a single process here."""
+    if placement.in_cluster():
+        return
     sizes = [found.nodes * found.processes for found in (recipe.resources.teacher, recipe.resources.distill)]
     if 1 in sizes:
         warm.begin(run)
@@ -111,9 +117,18 @@ def _fetched(work: Work, model: Model, where: str, head: str) -> Path | None:
     if not isinstance(model, PretrainedModel):
         return None
     work.progress(0, 0, detail=f"fetching {model.pretrained}")
-    folder = work.lease.folder / "initial"
+    folder = _folder(work) / "initial"
     folder.mkdir(exist_ok=True)
     pretrained.fetch(model, work.input("examples"), folder, where, head)
+    return folder
+
+
+def _folder(work: Work) -> Path:
+    """The job's folder. In a cluster it is beside the lease's, not in it: a job outlives the launcher's pod."""
+    if not placement.in_cluster():
+        return work.lease.folder
+    folder = work.lease.folder.parent / "job"
+    folder.mkdir(exist_ok=True)
     return folder
 
 
@@ -131,7 +146,7 @@ def _train(
     spec = JobSpec(
         version=__version__,
         role=role,
-        folder=str(work.lease.folder),
+        folder=str(_folder(work)),
         examples=str(work.input("examples")),
         initial=str(initial) if initial else None,
         teacher=str(work.input("teacher")) if "teacher" in work.inputs else None,
@@ -145,9 +160,13 @@ def _train(
         device=device(resources),
         logs=str(work.run.folder / "logs"),
         others=_others(work.recipe, role),
+        supervised=placement.in_cluster(),
+        grace=float(resources.grace),
+        hang=float(resources.hang),
+        patience=placement.cluster().patience if placement.in_cluster() else JobSpec.patience,
     )
     with _recorded(work, spec):
-        outcome = local.run(spec, _Watch(work, spec), work.run)
+        spec, outcome = _launched(work, spec, resources)
     if outcome.exit_code == STOPPED:
         raise Stopped(f"{work.step}: {outcome.message}; run again to go on")
     if outcome.exit_code == InputError.exit_code:
@@ -156,6 +175,26 @@ def _train(
         raise UnderstudyError(f"{work.step}: {outcome.message}")
     for path in spec.output.iterdir():
         os.rename(path, work.staged / path.name)
+
+
+def _launched(work: Work, spec: JobSpec, resources: Resources) -> tuple[JobSpec, Outcome]:
+    """The job, and how it ended: here or in the cluster that this step runs in."""
+    watch = _Watch(work, spec)
+    if not placement.in_cluster():
+        return spec, local.run(spec, watch, work.run)
+    from understudy.launch import supervision
+    from understudy.launch.kube import Kube
+    from understudy.launch.pytorchjob import Identity
+
+    kube, cluster = Kube(), placement.cluster()
+    key = work.lease.folder.parent.name
+    pod = os.environ.get("KFP_POD_NAME") or socket.gethostname()
+    job = supervision.Job(
+        spec, Identity(work.run.id, work.step, key), resources, cluster, supervision.owner_reference(kube, pod)
+    )
+    outcome = supervision.run(job, kube, watch, watch.tell)
+    attempt = attempts.latest(Path(spec.folder))
+    return (replace(spec, attempt=attempt.name) if attempt else spec), outcome
 
 
 def _others(recipe: Recipe, role: Role) -> dict[str, Any]:
@@ -182,7 +221,8 @@ class _Watch:
     def __init__(self, work: Work, spec: JobSpec) -> None:
         self._work, self._spec = work, spec
         self._read = -1
-        steps = [int(path.name.removeprefix("step-")) for path in (Path(spec.folder) / "checkpoints").glob("step-*")]
+        folder = attempts.latest(Path(spec.folder)) or spec.work
+        steps = [int(path.name.removeprefix("step-")) for path in (folder / "checkpoints").glob("step-*")]
         work.progress(0, 0, detail=f"going on from step {max(steps)}" if steps else "starting")
 
     def __call__(self) -> None:
@@ -192,14 +232,19 @@ class _Watch:
         size = self._spec.metrics.stat().st_size if self._spec.metrics.exists() else 0
         if size not in (0, self._read):
             self._read = size
-            self._tell(json.loads(self._last_line(size)))
+            self._tell_step(json.loads(self._last_line(size)))
+
+    def tell(self, text: str) -> None:
+        """Show where a job in a cluster stands before and between its steps."""
+        state = self._work.run.state(self._work.step)
+        self._work.progress(state.done if state else 0, state.total if state else 0, "steps", text)
 
     def _last_line(self, size: int) -> bytes:
         with self._spec.metrics.open("rb") as stream:
             stream.seek(max(0, size - 4096))
             return stream.read().rstrip().rpartition(b"\n")[2]
 
-    def _tell(self, entry: dict[str, Any]) -> None:
+    def _tell_step(self, entry: dict[str, Any]) -> None:
         unit = "tokens" if self._work.recipe.task == "causal-lm" else "images"
         detail = f"loss {entry['loss']:.4f}, {entry['rate']:,.0f} {unit}/s"
         self._work.progress(entry["step"], entry["steps"], "steps", detail)

@@ -100,6 +100,12 @@ class Run:
         """Whether the run was asked to stop."""
         return (self.folder / "stop").exists()
 
+    def take_up(self) -> None:
+        """Go on with a run whose driver is no more: this process is its driver now."""
+        write_json(self.folder / "run.json", {**self.facts, "driver": _driver()})
+        for name in ("ended.json", "stop"):
+            (self.folder / name).unlink(missing_ok=True)
+
     def end(self, exit_code: int) -> None:
         """Write down that nobody works for this run any more."""
         write_json(self.folder / "ended.json", {"exit_code": exit_code, "at": time.time()})

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from understudy.data.loader import Examples, Order, facts, open_split
 from understudy.description import describe
 from understudy.distill.objectives import LogitDistillation, Objective, cross_entropy
 from understudy.errors import InputError, disk_errors
+from understudy.launch import attempts
+from understudy.launch.beats import Pulse, has_to_leave
 from understudy.launch.spec import JobSpec
 from understudy.parallel.apply import parallelize, shard, unwrapped
 from understudy.parallel.checkpoint import Checkpoints, whole_state
@@ -31,28 +34,49 @@ from understudy.train.shapes import check_shapes
 MODEL_SECTION = {"teacher": "teacher.model", "distill": "student.model", "control": "student.model"}
 
 
-def run(spec: JobSpec) -> None:
+def run(spec: JobSpec, pulse: Pulse | None = None) -> None:
     """This rank's part of the job.
+
+    Args:
+        spec: the job.
+        pulse: told how far the rank is.
 
     Raises:
         InputError: the recipe does not fit the data or the machine.
         UnderstudyError: training failed; the message says where and how to go on.
     """
+    pulse = pulse or Pulse(spec, int(os.environ["RANK"]))
     device = _device(spec.device)
     torch.set_num_threads(spec.threads)
     keep_freed_memory()
+    pulse("meeting the others")
     with _process_group(device):
+        spec = _entered(spec, pulse)
+        pulse("loading")
         examples = Path(spec.examples)
         split = open_split(examples, "train")
         _try_others(spec, split)
         description = _description(spec, facts(examples))
         model, aliases = _initial_model(spec, description, device)
         check_shapes(model, split, description, device, MODEL_SECTION[spec.role])
-        job = _training(spec, split, model, device)
+        job = _training(spec, split, model, device, pulse)
         print(f"{time.time():.3f} training", flush=True)
         curve = train(job)
         print(f"{time.time():.3f} trained", flush=True)
+        pulse("saving", job.steps)
         _save(spec, job.model, description, aliases, curve)
+        pulse("done", job.steps)
+
+
+def _entered(spec: JobSpec, pulse: Pulse) -> JobSpec:
+    """The specification with the attempt that all ranks are part of now."""
+    if not spec.supervised:
+        return spec
+    name: list[Any] = [attempts.begin(spec) if dist.get_rank() == 0 else ""]
+    dist.broadcast_object_list(name, 0)
+    spec = replace(spec, attempt=name[0])
+    pulse.entered(spec)
+    return spec
 
 
 def _try_others(spec: JobSpec, split: Examples) -> None:
@@ -63,7 +87,7 @@ def _try_others(spec: JobSpec, split: Examples) -> None:
         check_shapes(models.build(description, where), split, description, cpu, where)
 
 
-def _training(spec: JobSpec, split: Examples, model: nn.Module, device: torch.device) -> Training:
+def _training(spec: JobSpec, split: Examples, model: nn.Module, device: torch.device, pulse: Pulse) -> Training:
     """The model spread over the processes, and all that goes with it."""
     dtype = precision(spec.train["precision"], device)
     found = degrees(spec.train["strategy"], spec.nodes, spec.processes)
@@ -72,8 +96,8 @@ def _training(spec: JobSpec, split: Examples, model: nn.Module, device: torch.de
     model = parallelize(model, found, mesh, dtype)
     chosen = optimizer(model, spec.train["optimizer"])
     order = Order(len(split), spec.train["batch_size"], spec.seed)
-    with disk_errors(Path(spec.folder)):
-        (Path(spec.folder) / "checkpoints").mkdir(exist_ok=True)
+    with disk_errors(spec.work):
+        (spec.work / "checkpoints").mkdir(exist_ok=True)
     dist.barrier()
     return Training(
         model=model,
@@ -86,8 +110,9 @@ def _training(spec: JobSpec, split: Examples, model: nn.Module, device: torch.de
         seed=spec.seed,
         device=device,
         precision=dtype,
-        checkpoints=Checkpoints(Path(spec.folder) / "checkpoints", model, chosen),
-        stop_file=spec.stop_file,
+        checkpoints=Checkpoints(spec.work / "checkpoints", model, chosen),
+        has_to_stop=lambda: spec.stop_file.exists() or has_to_leave(),
+        beat=lambda step: pulse("training", step),
         report=_Report(spec, split, order, device),
     )
 

@@ -10,7 +10,6 @@ import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
@@ -54,7 +53,10 @@ class Training:
     device: torch.device
     precision: torch.dtype
     checkpoints: Checkpoints
-    stop_file: Path
+    has_to_stop: Callable[[], bool]
+    """Asked on every rank after each report; one that says yes stops all of them, at a checkpoint."""
+    beat: Callable[[int], None]
+    """Called on every rank with the steps done, as often as report."""
     report: Callable[[list[Point], float], None]
     """Called on the first rank with the points since the last call and the seconds that they took."""
     history: list[Point] = field(default_factory=list)
@@ -166,7 +168,7 @@ class _Recent:
         norms = torch.stack(self._norms).float().cpu()
         self._refuse_nan(losses, norms)
         elapsed = time.perf_counter() - self._since
-        shared = torch.cat([losses.double(), torch.tensor([elapsed, float(self._job.stop_file.exists())])])
+        shared = torch.cat([losses.double(), torch.tensor([elapsed, float(self._job.has_to_stop())])])
         dist.all_reduce(shared)
         points = [
             Point(step=self._first + place + 1, loss=loss, learning_rate=rate, grad_norm=norm)
@@ -177,6 +179,7 @@ class _Recent:
         self._job.history += [point for point in points if self._is_kept(point)]
         if dist.get_rank() == 0:
             self._job.report(points, elapsed)
+        self._job.beat(steps)
         pace = shared[-2].item() / dist.get_world_size() / len(points)
         self._interval = max(1, int(REPORT_SECONDS / max(pace, 1e-6)))
         self._first, self._since = steps, time.perf_counter()

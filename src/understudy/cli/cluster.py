@@ -1,0 +1,32 @@
+"""understudy run --on cluster: submit a run to the cluster that KUBECONFIG names, and follow it."""
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from understudy.cli.output import complain
+
+if TYPE_CHECKING:
+    from understudy.recipe import Recipe
+
+
+def run_there(recipe: "Recipe", namespace: str | None, quiet: bool) -> int:
+    """Run a recipe in a cluster. Ctrl-C ends the following, not the run.
+
+    Returns:
+        The run's exit code.
+    """
+    from understudy.launch import driver
+    from understudy.launch.kube import Kube
+
+    kube = Kube(namespace)
+    cluster = driver.settings(kube)
+    driver.check(kube, cluster, recipe)
+    name = driver.submit(kube, cluster, recipe)
+    try:
+        if not quiet:
+            typer.echo(f"run {name} in namespace {kube.namespace}")
+        return driver.follow(kube, name, lambda line: None if quiet else typer.echo(line))
+    except KeyboardInterrupt:
+        complain(f"the run goes on; understudy jobs stop {name} ends it")
+        return 130

@@ -1,0 +1,91 @@
+"""understudy doctor --cluster: does the cluster have what runs need, and how to get what is missing."""
+
+from collections.abc import Iterator
+
+from understudy.cli.check import Check
+from understudy.errors import UnderstudyError
+from understudy.launch import driver
+from understudy.launch.kube import Kube
+from understudy.launch.placement import Cluster
+
+RIGHTS = (
+    ("create", "batch", "jobs"),
+    ("create", "", "configmaps"),
+    ("get", "", "pods/log"),
+    ("list", "kubeflow.org", "pytorchjobs"),
+    ("delete", "kubeflow.org", "pytorchjobs"),
+)
+ROLE = "ask for the rights that manifests/base/rights.yaml gives to the pipeline's account"
+
+
+def checks(namespace: str | None) -> Iterator[Check]:
+    """What was found, in the order in which it is needed."""
+    try:
+        kube = Kube(namespace)
+        kube.ask(kube.core.get_api_resources)
+    except UnderstudyError as error:
+        yield Check("cluster", "no answer", str(error))
+        return
+    yield Check("cluster", f"{kube.core.api_client.configuration.host}, namespace {kube.namespace}")
+    for verb, group, resource in RIGHTS:
+        allowed = kube.allows(verb, group, resource)
+        name = f"{resource}.{group}" if group else resource
+        yield Check(f"right to {verb} {name}", "yes" if allowed else "no", "" if allowed else ROLE)
+    yield _api(kube, "kubeflow.org", "v1", "install the Kubeflow Training Operator 1.9")
+    try:
+        cluster = driver.settings(kube)
+    except UnderstudyError as error:
+        yield Check("settings", "none", str(error))
+        return
+    yield Check("settings", f"ConfigMap {driver.CONFIG}, image {cluster.image}")
+    yield _claim(kube, cluster)
+    yield from _queue(kube, cluster)
+    yield from _pools(kube, cluster)
+    yield _mlflow(kube)
+
+
+def _api(kube: Kube, group: str, version: str, fix: str) -> Check:
+    known = kube.knows(group, version)
+    return Check(f"{group}/{version}", "there" if known else "not there", "" if known else fix)
+
+
+def _claim(kube: Kube, cluster: Cluster) -> Check:
+    found = kube.ask(kube.core.read_namespaced_persistent_volume_claim, cluster.claim, kube.namespace)
+    if found is None:
+        return Check("claim", f"{cluster.claim} is not there", "kubectl apply -k one of manifests/overlays")
+    modes, phase = ", ".join(found["spec"]["accessModes"]), found["status"].get("phase", "Pending")
+    if "ReadWriteMany" not in found["spec"]["accessModes"]:
+        return Check("claim", f"{cluster.claim} is {modes}", "give it a storage class that is ReadWriteMany")
+    fix = "" if phase == "Bound" else "is there a storage class that provides ReadWriteMany? kubectl describe pvc says"
+    return Check("claim", f"{cluster.claim}, {modes}, {phase}", fix)
+
+
+def _queue(kube: Kube, cluster: Cluster) -> Iterator[Check]:
+    if cluster.queue is None:
+        yield Check("queue", "none: jobs start at once")
+        return
+    yield _api(kube, "kueue.x-k8s.io", "v1beta1", "install Kueue, or take queue out of the cluster's settings")
+    found = driver.queue(kube, cluster.queue)
+    fix = "" if found else f"make a LocalQueue {cluster.queue} in namespace {kube.namespace}"
+    yield Check("queue", cluster.queue, fix)
+
+
+def _pools(kube: Kube, cluster: Cluster) -> Iterator[Check]:
+    if not kube.allows("list", "", "nodes", namespaced=False):
+        yield Check("pools", f"{len(cluster.pools)}; their nodes cannot be seen from this account")
+        return
+    nodes = kube.nodes()
+    for name, pool in sorted(cluster.pools.items()):
+        fitting = [n for n in nodes if pool.node_selector.items() <= (n["metadata"].get("labels") or {}).items()]
+        gpus = [n["status"]["allocatable"].get(pool.gpu or "", "0") for n in fitting]
+        found = f"{len(fitting)} nodes" + (f", {' + '.join(gpus)} {pool.gpu}" if pool.gpu else "")
+        fix = "" if fitting else "no node has its labels now; an autoscaler may add some, or correct node_selector"
+        yield Check(f"pool {name}", found, fix)
+
+
+def _mlflow(kube: Kube) -> Check:
+    found = kube.ask(kube.core.read_namespaced_endpoints, "mlflow", kube.namespace)
+    if found is None:
+        return Check("mlflow", "no Service mlflow here; MLFLOW_TRACKING_URI in the environment ConfigMap counts")
+    ready = any(subset.get("addresses") for subset in found.get("subsets", ()))
+    return Check("mlflow", "ready" if ready else "not ready", "" if ready else "kubectl describe deployment mlflow")

@@ -1,0 +1,66 @@
+"""understudy jobs: what runs in the cluster, ending it, and removing what was left behind."""
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from understudy.cli.output import age, print_json, print_table
+from understudy.errors import InputError
+
+if TYPE_CHECKING:
+    from understudy.launch.leftovers import Known
+
+app = typer.Typer(no_args_is_help=True, help="Look after the runs and trainings in a cluster.")
+Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="The current context's without one.")]
+
+
+@app.command("ls")
+def list_(
+    namespace: Namespace = None, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+) -> None:
+    """List runs and trainings, the oldest first, and which of them nobody waits for."""
+    found = _known(namespace)
+    if as_json:
+        print_json([one.__dict__ for one in found])
+        return
+    rows = [[one.name, one.kind, one.run, one.step, one.stage, age(one.age), one.left] for one in found]
+    print_table(("name", "kind", "run", "step", "state", "age", "left behind"), rows)
+
+
+@app.command()
+def stop(run: Annotated[str, typer.Argument(help="The run's name.")], namespace: Namespace = None) -> None:
+    """End a run. Its trainings take a checkpoint first; running the recipe again goes on from there."""
+    from understudy.launch.kube import Kube
+    from understudy.launch.leftovers import stop as stop_run
+
+    kube = Kube(namespace)
+    if not stop_run(kube, run):
+        raise InputError(f"namespace {kube.namespace}: there is no run {run}; understudy jobs ls lists them")
+    print(f"{run}: ending; its trainings take a checkpoint within their grace period")
+
+
+@app.command()
+def gc(
+    namespace: Namespace = None, yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False
+) -> None:
+    """Remove trainings that nobody waits for: their run has ended, was terminated, or is gone."""
+    from understudy.launch.kube import Kube
+
+    left = [one for one in _known(namespace) if one.left]
+    for one in left:
+        print(f"{one.name}: {one.left}")
+    if not left:
+        print("nothing was left behind")
+    elif yes or typer.confirm("Remove all this?"):
+        kube = Kube(namespace)
+        for one in left:
+            kube.delete_job(one.name)
+        print(f"{len(left)} removed")
+
+
+def _known(namespace: str | None) -> "list[Known]":
+    from understudy.launch.kube import Kube
+    from understudy.launch.leftovers import known
+
+    return known(Kube(namespace), time.time())

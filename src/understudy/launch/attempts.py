@@ -1,0 +1,69 @@
+"""Attempts: when a job's ranks come back, the first of them renames the folder that they write checkpoints into.
+
+A rank of an earlier attempt that was only cut off (its node came back) finds its path gone, as a holder of a lost lease
+does: see store/lease.py.
+"""
+
+import json
+import os
+import secrets
+from dataclasses import asdict
+from pathlib import Path
+
+from understudy.errors import Fenced, disk_errors
+from understudy.launch.spec import JobSpec, Outcome
+
+PREFIX = "attempt."
+FAILURES = "failures.jsonl"
+
+
+def latest(folder: Path) -> Path | None:
+    """The folder of a job's newest attempt; None before the first."""
+    return max(folder.glob(f"{PREFIX}*"), key=lambda path: _number(path.name), default=None)
+
+
+def begin(spec: JobSpec) -> str:
+    """Start a job's next attempt. To be called by its first rank alone.
+
+    Returns:
+        The name of the attempt's folder.
+
+    Raises:
+        Fenced: the job is over, or given up.
+    """
+    folder = Path(spec.folder)
+    while True:
+        before = latest(folder)
+        name = f"{PREFIX}{_number(before.name) + 1 if before else 1}.{secrets.token_hex(4)}"
+        try:
+            with disk_errors(folder):
+                os.rename(before, folder / name) if before else (folder / name).mkdir()
+        except FileNotFoundError as error:
+            if not folder.is_dir():
+                raise Fenced(f"{folder}: this job is over") from error
+            continue
+        _keep_failures(spec)
+        return name
+
+
+def failures(folder: Path) -> list[Outcome]:
+    """How the ranks of earlier attempts failed, the oldest first."""
+    path = folder / FAILURES
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [Outcome(**json.loads(line)) for line in lines]
+
+
+def _keep_failures(spec: JobSpec) -> None:
+    """What the attempt before said is history now."""
+    said = [(path, Outcome.read(path)) for path in Path(spec.folder).glob("outcome-*.json")]
+    with disk_errors(Path(spec.folder)), (Path(spec.folder) / FAILURES).open("a") as stream:
+        for path, outcome in said:
+            if outcome and outcome.exit_code:
+                stream.write(json.dumps(asdict(outcome)) + "\n")
+            path.unlink(missing_ok=True)
+    for path in Path(spec.folder).glob("beat-*.json"):
+        path.unlink(missing_ok=True)
+
+
+def _number(name: str) -> int:
+    return int(name.split(".")[1])

@@ -1,0 +1,114 @@
+"""Signs of life: every rank says which step it has done, the launcher renews its lease; each watches the other."""
+
+import faulthandler
+import json
+import os
+import socket
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from understudy.errors import disk_errors
+from understudy.launch.spec import JobSpec
+from understudy.store.files import read_json
+
+LEAVE = "UNDERSTUDY_LEAVE"
+"""A file of this node: when it exists, its ranks have to take a checkpoint and leave; it holds the reason."""
+
+
+@dataclass(frozen=True)
+class Beat:
+    """Where a rank stood when it was last heard of."""
+
+    rank: int
+    attempt: str
+    phase: str
+    step: int
+    node: str
+    at: float
+
+
+class Pulse:
+    """A rank's own signs of life. When none follows for `spec.hang` seconds, the stacks of its threads are written.
+
+    They are written by a thread of C, which runs though Python's may be stuck (faulthandler.dump_traceback_later).
+    """
+
+    def __init__(self, spec: JobSpec, rank: int) -> None:
+        self._spec, self._rank = spec, rank
+        self._stacks: IO[str] | None = None
+
+    def __call__(self, phase: str, step: int = -1) -> None:
+        """Say how far the rank is."""
+        if not self._spec.supervised:
+            return
+        path = self._spec.beat(self._rank)
+        beat = Beat(self._rank, self._spec.attempt, phase, step, node(), time.time())
+        aside = path.with_name(f".{path.name}.{os.getpid()}")
+        with disk_errors(path):
+            aside.write_text(json.dumps(beat.__dict__))
+            os.replace(aside, path)
+            self._stacks = self._stacks or self._spec.stacks(self._rank).open("w")
+        faulthandler.dump_traceback_later(self._spec.hang, file=self._stacks)
+
+    @property
+    def attempt(self) -> str:
+        """The attempt that the rank is part of; empty before it met the others."""
+        return self._spec.attempt
+
+    def entered(self, spec: JobSpec) -> None:
+        """From now on the rank is part of this attempt."""
+        self._spec = spec
+
+    def stop(self) -> None:
+        """Nothing more is to be expected."""
+        faulthandler.cancel_dump_traceback_later()
+
+
+def node() -> str:
+    """The node that this process runs on, or its pod, or its machine."""
+    return os.environ.get("UNDERSTUDY_NODE") or socket.gethostname()
+
+
+def has_to_leave() -> bool:
+    """Whether this node's ranks have to go."""
+    path = os.environ.get(LEAVE)
+    return path is not None and os.path.exists(path)
+
+
+def beats(folder: Path, ranks: Iterable[int]) -> dict[int, Beat]:
+    """The last sign of life of each rank that gave one."""
+    found = ((rank, read_json(folder / f"beat-{rank}.json")) for rank in ranks)
+    return {rank: Beat(**value) for rank, value in found if value}
+
+
+def silence(folder: Path, ranks: Iterable[int]) -> float | None:
+    """Seconds since any rank was heard of, by the file system's clock; None before all of them were."""
+    times = []
+    for rank in ranks:
+        try:
+            times.append((folder / f"beat-{rank}.json").stat().st_mtime)
+        except FileNotFoundError:
+            return None
+    return now(folder) - max(times)
+
+
+def launcher_silence(folder: Path) -> float:
+    """Seconds since the launcher last renewed the lease on the step that this job's folder belongs to."""
+    times = []
+    for path in folder.parent.glob("[0-9]*/holder.*"):
+        try:
+            times.append(path.stat().st_mtime)
+        except FileNotFoundError:
+            continue
+    return now(folder) - max(times, default=folder.stat().st_mtime)
+
+
+def now(folder: Path) -> float:
+    """The file system's own clock, which all nodes share."""
+    probe = folder / f".now-{socket.gethostname()}-{os.getpid()}"
+    probe.touch()
+    os.utime(probe)
+    return probe.stat().st_mtime

@@ -1,0 +1,210 @@
+"""A run in a cluster without KFP: a Job whose pod runs the recipe's pipeline and launches its trainings.
+
+The pod may go at any time: the next one takes the same run up and finds its jobs. The PyTorchJobs belong to the Job,
+so deleting the Job ends all of the run.
+"""
+
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
+from understudy.errors import DONE, InputError, UnderstudyError
+from understudy.launch.kube import Away, Kube, Object
+from understudy.launch.placement import LAUNCHER, RUN_ID, SETTINGS, Cluster, parsed
+from understudy.launch.sight import death
+from understudy.recipe import Recipe
+
+CONFIG = "understudy"  # the ConfigMap with cluster.yaml and the steps' environment
+ACCOUNT = "understudy-pipeline"
+SECRET = "understudy-mlflow"
+FINAL = [1, 2, 3]  # exit codes of a run that has an answer; another pod would find the same one
+KEPT = 24 * 3600
+
+
+def settings(kube: Kube) -> Cluster:
+    """What the cluster says of itself in the namespace's ConfigMap.
+
+    Raises:
+        InputError: it says nothing, or something wrong.
+    """
+    found = kube.ask(kube.core.read_namespaced_config_map, CONFIG, kube.namespace)
+    if found is None or "cluster.yaml" not in found.get("data", {}):
+        raise InputError(
+            f"namespace {kube.namespace}: there is no ConfigMap {CONFIG} with cluster.yaml; kubectl apply -k one of "
+            "manifests/overlays first, or name another namespace with --namespace"
+        )
+    return parsed(yaml.safe_load(found["data"]["cluster.yaml"]), f"ConfigMap {CONFIG}: cluster.yaml")
+
+
+def check(kube: Kube, cluster: Cluster, recipe: Recipe) -> None:
+    """Whether the recipe's jobs can run there, before anything is submitted.
+
+    Raises:
+        InputError: a pool, a queue or the claim is not there or not what is needed.
+    """
+    for section, resources in (("teacher", recipe.resources.teacher), ("distill", recipe.resources.distill)):
+        cluster.pool(resources, f"resources.{section}")
+        name = resources.queue or cluster.queue
+        if name and queue(kube, name) is None:
+            raise InputError(f"resources.{section}.queue: namespace {kube.namespace} has no LocalQueue {name}")
+    claim = kube.ask(kube.core.read_namespaced_persistent_volume_claim, cluster.claim, kube.namespace)
+    if claim is None:
+        raise InputError(f"namespace {kube.namespace}: there is no claim {cluster.claim} for the store")
+    if "ReadWriteMany" not in claim["spec"]["accessModes"]:
+        raise InputError(
+            f"claim {cluster.claim}: is {', '.join(claim['spec']['accessModes'])}; the store needs "
+            "ReadWriteMany, since pods of several nodes write to it"
+        )
+
+
+def queue(kube: Kube, name: str) -> Any:
+    """Kueue's LocalQueue of this name; None when there is none."""
+    where = ("kueue.x-k8s.io", "v1beta1", kube.namespace, "localqueues")
+    return kube.ask(kube.custom.get_namespaced_custom_object, *where, name)
+
+
+def submit(kube: Kube, cluster: Cluster, recipe: Recipe) -> str:
+    """Start a run.
+
+    Returns:
+        The run's id, which is the Job's name too.
+    """
+    name = f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+    made = kube.ask(kube.batch.create_namespaced_job, kube.namespace, render(name, cluster))
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": made["metadata"]["uid"]}
+    values = yaml.safe_dump(recipe.model_dump(mode="json", by_alias=True), sort_keys=False)
+    recipe_map = {"metadata": {"name": name, "ownerReferences": [owner]}, "data": {"recipe.yaml": values}}
+    kube.ask(kube.core.create_namespaced_config_map, kube.namespace, recipe_map)
+    return name
+
+
+def render(name: str, cluster: Cluster) -> Object:
+    """The Job of a run."""
+    environment = {
+        "UNDERSTUDY_HOME": f"{cluster.mount}/home",
+        LAUNCHER: "pytorchjob",
+        SETTINGS: "/etc/understudy/cluster.yaml",
+        RUN_ID: name,
+        "HOME": "/tmp",
+        "MPLCONFIGDIR": "/tmp/matplotlib",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+    labels = {"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "driver", "understudy.run": name}
+    container: dict[str, Any] = {
+        "name": "driver",
+        "image": cluster.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python", "-m", "understudy", "run", "/etc/understudy-run/recipe.yaml"],
+        "env": [{"name": key, "value": value} for key, value in environment.items()],
+        "envFrom": [
+            {"configMapRef": {"name": f"{CONFIG}-environment", "optional": True}},
+            {"secretRef": {"name": SECRET, "optional": True}},
+        ],
+        "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"memory": "8Gi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "store", "mountPath": cluster.mount},
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "settings", "mountPath": "/etc/understudy"},
+            {"name": "recipe", "mountPath": "/etc/understudy-run"},
+        ],
+    }
+    pod = {
+        "serviceAccountName": ACCOUNT,
+        "restartPolicy": "Never",
+        "enableServiceLinks": False,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+        "volumes": [
+            {"name": "store", "persistentVolumeClaim": {"claimName": cluster.claim}},
+            {"name": "tmp", "emptyDir": {}},
+            {"name": "settings", "configMap": {"name": CONFIG}},
+            {"name": "recipe", "configMap": {"name": name}},
+        ],
+    }
+    answered = {"containerName": "driver", "operator": "In", "values": FINAL}
+    rules = [
+        {"action": "FailJob", "onExitCodes": answered},
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
+    ]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "backoffLimit": 5,
+            "ttlSecondsAfterFinished": KEPT,
+            "podFailurePolicy": {"rules": rules},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+
+
+def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
+    """Say what a run's pods say until the run has ended.
+
+    Returns:
+        The run's exit code.
+    """
+    said: dict[str, int] = {}
+    while True:
+        try:
+            job = kube.ask(kube.batch.read_namespaced_job, name, kube.namespace)
+            pods = kube.pods(f"batch.kubernetes.io/job-name={name}")
+            for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"])):
+                _stream(kube, pod, said, say)
+            if job is None:
+                raise UnderstudyError(f"the run {name} was deleted")
+            code = _exit_code(job, pods)
+            if code is not None:
+                return code
+        except Away as error:
+            say(f"{error}; the run goes on")
+        time.sleep(1)
+
+
+def _stream(kube: Kube, pod: Object, said: dict[str, int], say: Callable[[str], None]) -> None:
+    """A pod's new lines; after a lost connection its log is read again, and what is known skipped."""
+    name = pod["metadata"]["name"]
+    if pod.get("status", {}).get("phase") == "Pending":
+        return
+    try:
+        stream = kube.core.read_namespaced_pod_log(name, kube.namespace, follow=True, _preload_content=False)
+        for number, line in enumerate(_lines(stream)):
+            if number >= said.get(name, 0):
+                said[name] = number + 1
+                say(line)
+    except (ApiException, HTTPError, OSError):
+        return  # the next round asks again, and says so if nobody answers then
+
+
+def _lines(stream: Any) -> Any:
+    rest = b""
+    for part in stream.stream(amt=None):
+        *whole, rest = (rest + part).split(b"\n")
+        yield from (line.decode(errors="replace") for line in whole)
+
+
+def _exit_code(job: Object, pods: list[Object]) -> int | None:
+    """The exit code of a run that has ended; None while it goes on."""
+    ended = [c["type"] for c in job.get("status", {}).get("conditions", ()) if c["status"] == "True"]
+    if "Complete" in ended:
+        return DONE
+    if "Failed" not in ended:
+        return None
+    statuses = [status for pod in pods for status in pod.get("status", {}).get("containerStatuses", ())]
+    codes = [(status.get("state", {}).get("terminated") or {}).get("exitCode") for status in statuses]
+    final = [code for code in codes if code in FINAL]
+    if not final:
+        raise UnderstudyError(f"the run's pods failed: {death(pods) or 'Kubernetes does not say why'}")
+    return int(final[-1])

@@ -1,0 +1,77 @@
+"""Following the ranks' logs: each rank's file in the run folder is the truth, read on by offset, so nothing is lost or
+said twice by whoever follows it next.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from understudy.launch.spec import JobSpec
+from understudy.store.files import read_json, write_json
+
+TAIL = 30
+WORDS = "jobs.log"
+
+
+class Words:
+    """What the jobs of a run have said, for whoever follows the run from its folder."""
+
+    def __init__(self, logs: Path) -> None:
+        self._path = logs / WORDS
+        self._offset = self._path.stat().st_size if self._path.exists() else 0
+
+    def say(self, line: str) -> None:
+        """Add a line, and print it."""
+        print(line, flush=True)
+        with self._path.open("a") as stream:
+            stream.write(f"{line}\n")
+
+    def new(self) -> list[str]:
+        """The lines that were added since the last time."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as stream:
+            stream.seek(self._offset)
+            text = stream.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return whole.decode(errors="replace").splitlines()
+
+
+class Logs:
+    """All ranks' logs of a job, from where the follower before this one was."""
+
+    def __init__(self, spec: JobSpec, say: Callable[[str], None]) -> None:
+        self._spec, self._say = spec, say
+        self._place = Path(spec.logs) / f".{spec.role}-followed.json"
+        found = read_json(self._place) or {}
+        self._offsets = {int(rank): int(offset) for rank, offset in found.items()}
+
+    def follow(self, nodes: Mapping[int, str]) -> None:
+        """Say every whole line that was added, with the rank's node and number before it."""
+        before = dict(self._offsets)
+        for rank in range(self._spec.world_size):
+            for line in self._added(rank):
+                self._say(f"[{nodes.get(rank, '?')} rank {rank}] {line}")
+        if self._offsets != before:
+            write_json(self._place, self._offsets)
+
+    def _added(self, rank: int) -> list[str]:
+        try:
+            with self._spec.log(rank).open("rb") as stream:
+                stream.seek(self._offsets.get(rank, 0))
+                text = stream.read(2**20)
+        except FileNotFoundError:
+            return []
+        whole = text[: text.rfind(b"\n") + 1]
+        if whole:
+            self._offsets[rank] = self._offsets.get(rank, 0) + len(whole)
+        return whole.decode(errors="replace").splitlines()
+
+    def tail(self, rank: int) -> list[str]:
+        """A rank's last lines."""
+        try:
+            with self._spec.log(rank).open("rb") as stream:
+                stream.seek(max(0, stream.seek(0, 2) - 2**14))
+                return stream.read().decode(errors="replace").splitlines()[-TAIL:]
+        except FileNotFoundError:
+            return []

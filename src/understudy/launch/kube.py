@@ -1,0 +1,176 @@
+"""Questions to the Kubernetes API: one connection, errors in words, a server that is away told from a refusal."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
+from understudy.errors import InputError, UnderstudyError
+
+SECONDS = 10  # for one answer
+NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+JOBS = ("kubeflow.org", "v1", "pytorchjobs")
+WORKLOADS = ("kueue.x-k8s.io", "v1beta1", "workloads")
+
+Object = dict[str, Any]
+
+
+class Away(UnderstudyError):
+    """The API server, or a webhook that it asks, does not answer now; it may later."""
+
+
+class Refused(UnderstudyError):
+    """The API server said no: a right is missing, or what was sent is not accepted."""
+
+
+class Kube:
+    """One namespace of one cluster."""
+
+    def __init__(self, namespace: str | None = None) -> None:
+        self._connect()
+        self.namespace = namespace or self._default_namespace()
+
+    def _connect(self) -> None:
+        try:
+            config.load_incluster_config() if NAMESPACE.exists() else config.load_kube_config()
+        except config.ConfigException as error:
+            raise InputError(f"no cluster to speak to: {error}; set KUBECONFIG") from error
+        api = client.ApiClient()
+        self.core, self.custom, self.batch = client.CoreV1Api(api), client.CustomObjectsApi(api), client.BatchV1Api(api)
+
+    def _default_namespace(self) -> str:
+        if NAMESPACE.exists():
+            return NAMESPACE.read_text().strip()
+        _, active = config.list_kube_config_contexts()
+        return str(active["context"].get("namespace", "default"))
+
+    def ask(self, question: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """The answer as plain JSON; None when what was asked for does not exist.
+
+        Raises:
+            Away: nobody answers.
+            Refused: the answer is no.
+        """
+        try:
+            try:
+                answer = question(*arguments, **options, _request_timeout=SECONDS, _preload_content=False)
+            except ApiException as error:
+                if error.status != 401:
+                    raise
+                self._connect()  # a token is good for an hour; the mounted file has the next one
+                again = getattr(getattr(self, _owner(question)), question.__name__)
+                answer = again(*arguments, **options, _request_timeout=SECONDS, _preload_content=False)
+        except ApiException as error:
+            if error.status == 404:
+                return None
+            raise _in_words(error) from error
+        except (HTTPError, OSError) as error:
+            raise Away(f"the API server does not answer ({type(error).__name__})") from error
+        return json.loads(answer.data)
+
+    # What jobs need
+
+    def job(self, name: str) -> Object | None:
+        """A PyTorchJob."""
+        found: Object | None = self.ask(self.custom.get_namespaced_custom_object, *self._jobs(), name)
+        return found
+
+    def jobs(self, selector: str) -> list[Object]:
+        """PyTorchJobs with these labels."""
+        found = self.ask(self.custom.list_namespaced_custom_object, *self._jobs(), label_selector=selector)
+        if found is None:
+            raise InputError(
+                "this cluster does not know PyTorchJobs of kubeflow.org/v1: install the Kubeflow Training Operator 1.9"
+            )
+        return list(found["items"])
+
+    def create_job(self, job: Object) -> None:
+        """Submit a PyTorchJob; one of the same name that is there already is as good."""
+        try:
+            self.ask(self.custom.create_namespaced_custom_object, *self._jobs(), job)
+        except Refused as error:
+            if "AlreadyExists" not in str(error.__cause__):
+                raise
+
+    def delete_job(self, name: str) -> None:
+        """Delete a PyTorchJob and its pods."""
+        self.ask(self.custom.delete_namespaced_custom_object, *self._jobs(), name, propagation_policy="Background")
+
+    def pods(self, selector: str) -> list[Object]:
+        """Pods with these labels."""
+        return list(self.ask(self.core.list_namespaced_pod, self.namespace, label_selector=selector)["items"])
+
+    def delete_pod(self, name: str, grace: int | None = None) -> None:
+        """Delete a pod; with a grace of 0 it is forgotten even when its node does not answer."""
+        options = {} if grace is None else {"grace_period_seconds": grace}
+        self.ask(self.core.delete_namespaced_pod, name, self.namespace, **options)
+
+    def log(self, pod: str, lines: int) -> list[str]:
+        """The last lines that a pod said; none when there is no such pod any more, or it has said nothing."""
+        try:
+            answer = self.core.read_namespaced_pod_log(
+                pod, self.namespace, tail_lines=lines, _request_timeout=SECONDS, _preload_content=False
+            )
+        except ApiException:
+            return []
+        return str(answer.data.decode(errors="replace")).splitlines()
+
+    def workload_of(self, job: Object) -> Object | None:
+        """Kueue's view of a job; None when Kueue has none, or is not there."""
+        found = self.ask(
+            self.custom.list_namespaced_custom_object, WORKLOADS[0], WORKLOADS[1], self.namespace, WORKLOADS[2]
+        )
+        uid = job["metadata"]["uid"]
+        for workload in found["items"] if found else ():
+            if any(owner["uid"] == uid for owner in workload["metadata"].get("ownerReferences", ())):
+                return dict(workload)
+        return None
+
+    def events(self, name: str) -> list[Object]:
+        """What was reported of an object, the oldest first."""
+        found = self.ask(self.core.list_namespaced_event, self.namespace, field_selector=f"involvedObject.name={name}")
+        return list(found["items"])
+
+    def allows(self, verb: str, group: str, resource: str, namespaced: bool = True) -> bool:
+        """Whether this account may do something."""
+        attributes = {"verb": verb, "group": group, "resource": resource.partition("/")[0]}
+        attributes |= {"subresource": resource.partition("/")[2]} if "/" in resource else {}
+        attributes |= {"namespace": self.namespace} if namespaced else {}
+        review = {"spec": {"resourceAttributes": attributes}}
+        api = client.AuthorizationV1Api(self.core.api_client)
+        answer = self.ask(api.create_self_subject_access_review, review)
+        return bool(answer["status"].get("allowed"))
+
+    def knows(self, group: str, version: str) -> bool:
+        """Whether the cluster has this version of an API."""
+        return self.ask(self.custom.get_api_resources, group, version) is not None
+
+    def nodes(self) -> list[Object]:
+        """All nodes."""
+        return list(self.ask(self.core.list_node)["items"])
+
+    def _jobs(self) -> tuple[str, str, str, str]:
+        return JOBS[0], JOBS[1], self.namespace, JOBS[2]
+
+
+def _owner(question: Callable[..., Any]) -> str:
+    api = type(question.__self__)  # type: ignore[attr-defined]
+    return {client.CoreV1Api: "core", client.CustomObjectsApi: "custom", client.BatchV1Api: "batch"}[api]
+
+
+def _in_words(error: ApiException) -> UnderstudyError:
+    try:
+        message = str(json.loads(error.body)["message"])
+    except (TypeError, ValueError, KeyError):
+        message = str(error.reason)
+    if error.status in (429, 500, 502, 503, 504) and "denied the request" not in message:
+        return Away(f"the API server cannot answer now ({message})")
+    if error.status == 403 and " cannot " in message:
+        return Refused(f"a right is missing: {message}; manifests/base/rights.yaml grants it")
+    if error.status == 401:
+        return Refused("the API server does not accept this account's token; sign in again")
+    return Refused(f"the cluster refuses it: {message}")

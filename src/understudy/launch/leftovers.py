@@ -1,0 +1,99 @@
+"""Jobs in the cluster that nobody waits for: their run has ended, was terminated, or is not there any more.
+
+A KFP run that is terminated keeps its Workflow and only sets its deadline to 0, so what the Workflow owns goes on
+burning GPUs; and a launcher that was killed cannot end its job.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from understudy.launch.kube import Kube, Object
+from understudy.launch.pytorchjob import PARTS, RUN, STEP
+from understudy.launch.sight import look, seconds
+
+OURS = f"app.kubernetes.io/name={PARTS['app.kubernetes.io/name']}"
+OVER = ("Succeeded", "Failed", "Error")
+YOUNG = 300.0  # seconds in which a job without an owner may still get its launcher
+
+
+@dataclass(frozen=True)
+class Known:
+    """One of the cluster's jobs: a run's driver or a training."""
+
+    name: str
+    kind: str
+    run: str
+    step: str
+    stage: str
+    age: float
+    left: str
+    """Why nobody waits for it; empty when somebody does."""
+
+
+def known(kube: Kube, now: float) -> list[Known]:
+    """All drivers and trainings in the namespace, the oldest first."""
+    drivers = kube.ask(kube.batch.list_namespaced_job, kube.namespace, label_selector=f"{OURS},{RUN}")["items"]
+    found = [_driver(job, now) for job in drivers]
+    for job in kube.jobs(OURS):
+        stage = look(job, [], None, now).stage
+        over = stage in ("succeeded", "failed")
+        found.append(_known(job, "PyTorchJob", stage, "" if over else _why_left(kube, job, now), now))
+    return sorted(found, key=lambda one: -one.age)
+
+
+def stop(kube: Kube, run: str) -> int:
+    """End a run and its trainings, which take a checkpoint within their grace period.
+
+    Returns:
+        How many objects that were.
+    """
+    chosen = f"{OURS},{RUN}={run[:63]}"
+    drivers = kube.ask(kube.batch.list_namespaced_job, kube.namespace, label_selector=chosen)["items"]
+    for job in drivers:
+        name = job["metadata"]["name"]
+        kube.ask(kube.batch.delete_namespaced_job, name, kube.namespace, propagation_policy="Background")
+    jobs = kube.jobs(chosen)
+    for job in jobs:
+        kube.delete_job(job["metadata"]["name"])
+    return len(drivers) + len(jobs)
+
+
+def _driver(job: Object, now: float) -> Known:
+    ended = [c["type"] for c in job.get("status", {}).get("conditions", ()) if c["status"] == "True"]
+    stage = "succeeded" if "Complete" in ended else "failed" if "Failed" in ended else "running"
+    return _known(job, "Job", stage, "", now)
+
+
+def _known(job: Object, kind: str, stage: str, left: str, now: float) -> Known:
+    meta = job["metadata"]
+    labels = meta.get("labels", {})
+    age = now - seconds(meta["creationTimestamp"])
+    return Known(meta["name"], kind, labels.get(RUN, ""), labels.get(STEP, ""), stage, age, left)
+
+
+def _why_left(kube: Kube, job: Object, now: float) -> str:
+    owners = job["metadata"].get("ownerReferences")
+    if not owners:
+        young = now - seconds(job["metadata"]["creationTimestamp"]) < YOUNG
+        return "" if young else "it belongs to no run"
+    owner = owners[0]
+    found = _owner(kube, owner)
+    if found is None or found["metadata"]["uid"] != owner["uid"]:
+        return f"{owner['kind']} {owner['name']} is not there any more"
+    if found["spec"].get("activeDeadlineSeconds") == 0:
+        return f"{owner['kind']} {owner['name']} was terminated"
+    status: dict[str, Any] = found.get("status", {})
+    ended = [
+        c["type"] for c in status.get("conditions", ()) if c["status"] == "True" and c["type"] in ("Complete", "Failed")
+    ]
+    if ended or status.get("phase") in OVER:
+        return f"{owner['kind']} {owner['name']} has ended"
+    return ""
+
+
+def _owner(kube: Kube, owner: Object) -> Any:
+    if owner["kind"] == "Job":
+        return kube.ask(kube.batch.read_namespaced_job, owner["name"], kube.namespace)
+    group, _, version = owner["apiVersion"].partition("/")
+    plural = f"{owner['kind'].lower()}s"
+    return kube.ask(kube.custom.get_namespaced_custom_object, group, version, kube.namespace, plural, owner["name"])

@@ -1,0 +1,213 @@
+"""What a pod of a job runs: torchrun's agent for its ranks, a watch over them, and an exit code that says what it was.
+
+torchrun exits with 1 whatever its rank's code was, and the training operator restarts a pod by its code: 1 to 127 is
+for good, 128 to 255 is tried again. So the agent reads what its ranks said and says it in that language.
+"""
+
+import os
+import re
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from understudy.errors import FAILED, STOPPED
+from understudy.launch import attempts
+from understudy.launch.beats import LEAVE, beats, launcher_silence, silence
+from understudy.launch.spec import JobSpec, Outcome
+
+# Exit codes of a pod. For good:
+LEFT = 75  # at a checkpoint: the run was stopped, or nobody watches any more (EX_TEMPFAIL of sysexits.h)
+# To be started again:
+KILLED = 137  # a rank was killed, and not for memory
+LOST = 140  # another pod's ranks went away
+HUNG = 142
+PREEMPTED = 143  # a pod has to go; its ranks took a checkpoint
+
+LOOK = 1.0  # seconds between two looks at the ranks
+CARE = 5.0  # seconds between two looks at the launcher
+
+
+def run(path: Path) -> int:
+    """Run this node's ranks to their end.
+
+    Args:
+        path: the job's specification.
+
+    Returns:
+        The pod's exit code.
+    """
+    spec = JobSpec.read(path)
+    leave = Path(tempfile.mkdtemp()) / "leave"
+    os.environ[LEAVE] = str(leave)
+    watch = _Watch(spec, leave)
+    signal.signal(signal.SIGTERM, watch.terminated)
+    watch.start()
+    return exit_code(spec, _failures(spec, path), leave)
+
+
+def _failures(spec: JobSpec, path: Path) -> dict[int, int] | None:
+    """Exit codes of this node's ranks that failed, by rank; None when the nodes lost each other instead."""
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous.api import RendezvousError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    config = LaunchConfig(
+        **world(os.environ),
+        nproc_per_node=spec.processes,
+        max_restarts=0,
+        monitor_interval=0.1,
+        signals_to_handle="SIGINT",  # SIGTERM is the watch's
+        logs_specs=DefaultLogsSpecs(log_dir=tempfile.mkdtemp()),
+    )
+    try:
+        elastic_launch(config, sys.executable)("-m", "understudy.worker", str(path))
+    except ChildFailedError as error:
+        return {rank: failure.exitcode for rank, failure in error.failures.items()}
+    except (RendezvousError, ConnectionError) as error:
+        print(f"the nodes lost each other: {error}", file=sys.stderr)
+        return None
+    return {}
+
+
+def world(environment: Mapping[str, str]) -> dict[str, Any]:
+    """How the nodes find each other, as torchrun's LaunchConfig takes it, from the variables of torchrun (PET_*).
+
+    The training operator names a rendezvous that any node may join, Trainer v2 a first node and everyone's number.
+    """
+    least, _, most = environment["PET_NNODES"].partition(":")
+    nodes = {"min_nodes": int(least), "max_nodes": int(most or least)}
+    if "PET_RDZV_ENDPOINT" in environment:
+        return {
+            **nodes,
+            "run_id": environment.get("PET_RDZV_ID", "none"),
+            "rdzv_backend": environment["PET_RDZV_BACKEND"],
+            "rdzv_endpoint": environment["PET_RDZV_ENDPOINT"],
+        }
+    return {
+        **nodes,
+        "run_id": "none",
+        "rdzv_backend": "static",
+        "rdzv_endpoint": f"{environment['PET_MASTER_ADDR']}:{environment['PET_MASTER_PORT']}",
+        "rdzv_configs": {"rank": int(environment["PET_NODE_RANK"])},
+    }
+
+
+def exit_code(spec: JobSpec, failures: dict[int, int] | None, leave: Path) -> int:
+    """What a pod's end means to whoever may start it again.
+
+    Args:
+        spec: the job.
+        failures: this node's failed ranks with their exit codes, negative for a signal; None: no word of any.
+        leave: holds the reason why this node had to leave, if it had to.
+    """
+    if failures == {}:
+        return 0
+    reason = leave.read_text() if leave.exists() else ""
+    if failures is None:
+        return PREEMPTED if reason else LOST
+    outcome = Outcome.cause([_outcome(spec, rank, code) for rank, code in failures.items()])
+    print(f"this node's ranks ended: {outcome.message}", file=sys.stderr)
+    if outcome.exit_code == STOPPED:
+        return LEFT if reason == "abandoned" or spec.stop_file.exists() else PREEMPTED
+    if outcome.kind in ("killed", "lost"):
+        return KILLED if outcome.kind == "killed" else LOST
+    return outcome.exit_code
+
+
+def _outcome(spec: JobSpec, rank: int, code: int) -> Outcome:
+    """What a rank said at its end, or what its end says; then it is written down for the launcher."""
+    if outcome := Outcome.read(spec.outcome(rank)):
+        return outcome
+    said = _death(rank, code, spec)
+    if code != -signal.SIGTERM:  # that was the agent, who ends the others when one has failed
+        said.write(spec.outcome(rank))
+    return said
+
+
+def _death(rank: int, code: int, spec: JobSpec) -> Outcome:
+    if code == -signal.SIGKILL and (limit := _killed_for_memory()):
+        message = (
+            f"rank {rank} was killed for memory (OOMKilled): its pod may take {limit}. Raise resources.{_section(spec)}"
+            ".memory, or take a smaller batch_size, a larger accumulate or strategy fsdp."
+        )
+        return Outcome(FAILED, message, "told")
+    if code == -signal.SIGTERM:
+        return Outcome(FAILED, f"rank {rank} was ended because another one of its node failed", "lost")
+    if code < 0:
+        return Outcome(FAILED, f"rank {rank} ended with signal {signal.Signals(-code).name}", "killed")
+    return Outcome(FAILED, f"rank {rank} ended with exit code {code} and no word", "silent")
+
+
+def _section(spec: JobSpec) -> str:
+    return "teacher" if spec.role == "teacher" else "distill"
+
+
+def _killed_for_memory() -> str | None:
+    """The memory limit of this container, if one of its processes was killed for it (cgroups, version 2 or 1)."""
+    for events, limit in (
+        ("memory.events", "memory.max"),
+        ("memory/memory.oom_control", "memory/memory.limit_in_bytes"),
+    ):
+        path = Path("/sys/fs/cgroup") / events
+        if path.exists():
+            count = re.search(r"^oom_kill (\d+)", path.read_text(), re.MULTILINE)
+            if count and int(count[1]):
+                allowed = (Path("/sys/fs/cgroup") / limit).read_text().strip()
+                return f"{int(allowed) / 2**20:,.0f} MiB" if allowed.isdigit() else allowed
+    return None
+
+
+class _Watch(threading.Thread):
+    """Looks after the ranks while they work: asks them to leave, and ends them when they hang."""
+
+    def __init__(self, spec: JobSpec, leave: Path) -> None:
+        super().__init__(name="watch", daemon=True)
+        self._spec, self._leave = spec, leave
+        self._folder = Path(spec.folder)
+
+    def terminated(self, _signal: int, _frame: FrameType | None) -> None:
+        """The pod has to go: its ranks take a checkpoint if they have anything to keep."""
+        if any(beat.step >= 0 for beat in beats(self._folder, range(self._spec.world_size)).values()):
+            self._leave.write_text("preempted")
+        else:
+            _end(PREEMPTED)
+
+    def run(self) -> None:
+        """Look until the ranks are done."""
+        ended, waited = threading.Event(), 0.0
+        while not ended.wait(LOOK):
+            if not self._folder.is_dir():
+                _end(LEFT)  # somebody else has finished this job, or gc has
+            self._look_for_a_hang()
+            waited += LOOK
+            if waited >= CARE:
+                waited = 0.0
+                self._look_for_the_launcher()
+
+    def _look_for_the_launcher(self) -> None:
+        if launcher_silence(self._folder) > self._spec.patience and not self._leave.exists():
+            print(f"nobody has watched this job for {self._spec.patience:.0f} s: leaving", file=sys.stderr, flush=True)
+            self._leave.write_text("abandoned")
+
+    def _look_for_a_hang(self) -> None:
+        ranks = range(self._spec.world_size)
+        quiet = silence(self._folder, ranks)
+        if quiet is None or quiet < self._spec.hang + LOOK or any(self._spec.outcome(rank).exists() for rank in ranks):
+            return
+        places = [f"rank {b.rank} on {b.node}: {b.phase}, step {b.step}" for b in beats(self._folder, ranks).values()]
+        text = f"no rank has moved for {quiet:.0f} s ({'; '.join(places)}); stacks are in {self._spec.logs}"
+        attempt = attempts.latest(self._folder)
+        Outcome(FAILED, text, "lost", attempt=attempt.name if attempt else "").write(self._spec.outcome(-1))
+        _end(HUNG)
+
+
+def _end(code: int) -> None:
+    """End the pod: its ranks die with this process."""
+    sys.stdout.flush()
+    os._exit(code)

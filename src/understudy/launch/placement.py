@@ -1,0 +1,120 @@
+"""Where a cluster's jobs run: its node pools, image, claim and queue, defined in one file that every step reads.
+
+The file is a ConfigMap in the cluster, mounted where UNDERSTUDY_CLUSTER points; manifests/base/cluster.yaml is one.
+"""
+
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from understudy.errors import InputError
+from understudy.recipe import Resources
+
+SETTINGS = "UNDERSTUDY_CLUSTER"
+LAUNCHER = "UNDERSTUDY_LAUNCHER"
+"""pytorchjob where jobs run in a cluster; not set on one machine."""
+RUN_ID = "UNDERSTUDY_RUN_ID"
+"""The run that a driver's pod stands for."""
+
+
+class Settings(BaseModel):
+    """A part of the cluster's settings: frozen, and nothing unknown in it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Pool(Settings):
+    """Nodes of one kind, and how a pod gets there."""
+
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[dict[str, Any], ...] = ()
+    affinity: dict[str, Any] | None = None
+    gpu: str | None = None
+    """The resource that counts its GPUs, such as nvidia.com/gpu; a process gets one of them."""
+    topology: str | None = None
+    """The node label of a rack or block; pods of a job are packed into one where that is possible."""
+
+
+class Cluster(Settings):
+    """What jobs need to know of the cluster that they run in."""
+
+    image: str
+    """The trainer's."""
+    claim: str
+    """The ReadWriteMany claim that holds the store."""
+    mount: Annotated[str, Field(pattern="^/")] = "/var/lib/understudy"
+    """Where every pod mounts the claim; UNDERSTUDY_HOME of the steps."""
+    service_account: str = "default"
+    """Of the ranks, which need no right at all."""
+    queue: str | None = None
+    """Kueue's LocalQueue for jobs that name none."""
+    pools: dict[str, Pool] = {}
+    patience: Annotated[float, Field(gt=0)] = 600.0
+    """Seconds without a launcher after which a job's ranks take a checkpoint and leave."""
+    environment: dict[str, str] = {}
+    """Variables of every rank. No secret belongs here: it can be read in the job."""
+
+    def pool(self, resources: Resources, where: str) -> Pool:
+        """The nodes that a job asks for.
+
+        Raises:
+            InputError: there is no such pool.
+        """
+        if resources.pool is None:
+            return Pool()
+        if resources.pool not in self.pools:
+            known = ", ".join(sorted(self.pools)) or "none at all"
+            raise InputError(
+                f"{where}.pool: this cluster has no pool {resources.pool!r}, but {known}; pools are defined in the "
+                "file that UNDERSTUDY_CLUSTER names"
+            )
+        return self.pools[resources.pool]
+
+
+def in_cluster() -> bool:
+    """Whether this process's jobs run as PyTorchJobs."""
+    return os.environ.get(LAUNCHER) == "pytorchjob"
+
+
+def parsed(values: Any, source: str) -> Cluster:
+    """The cluster's settings.
+
+    Raises:
+        InputError: a value is missing, unknown or wrong.
+    """
+    try:
+        return Cluster.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise InputError(f"{source}: {place}: {first['msg']}") from error
+
+
+@cache
+def cluster() -> Cluster:
+    """The settings of the cluster that this process runs in.
+
+    Raises:
+        InputError: there are none, or they are wrong.
+    """
+    source = os.environ.get(SETTINGS)
+    if source is None:
+        raise InputError(f"{SETTINGS} is not set: it names the file that describes the cluster's pools")
+    try:
+        values = yaml.safe_load(Path(source).read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise InputError(f"{source}: cannot be read as the cluster's settings: {error}") from error
+    return parsed(values, source)
+
+
+def requests(resources: Resources, pool: Pool) -> Mapping[str, str]:
+    """What one pod of a job asks for."""
+    asked = {"cpu": resources.cpu, "memory": resources.memory}
+    if pool.gpu and resources.device != "cpu":
+        asked[pool.gpu] = str(resources.processes)
+    return {name: value for name, value in asked.items() if value}

@@ -1,0 +1,180 @@
+"""A job specification as a PyTorchJob of the Kubeflow Training Operator (kubeflow.org/v1).
+
+A job has workers only and an elasticPolicy, since the init container that the operator gives to the workers of a
+master is refused where Pod Security is `restricted`. The operator then calls the job a success as soon as one worker
+has ended well: the verdict is the launcher's, see supervision.py.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from kubeflow.training import (
+    KubeflowOrgV1ElasticPolicy,
+    KubeflowOrgV1PyTorchJob,
+    KubeflowOrgV1PyTorchJobSpec,
+    KubeflowOrgV1ReplicaSpec,
+    KubeflowOrgV1RunPolicy,
+)
+from kubernetes.client import ApiClient
+
+from understudy.launch.placement import Cluster, requests
+from understudy.launch.spec import JobSpec
+from understudy.recipe import Resources
+
+KEPT = 24 * 3600  # seconds that a finished job stays, for whoever wants to look at it
+GONE_NODE = 30  # seconds until a pod gives up on a node that does not answer
+PARTS = {"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "training"}
+RUN, STEP, KEY = "understudy.run", "understudy.step", "understudy.key"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which job this is: a step of a run, and the key of the work that it does."""
+
+    run: str
+    step: str
+    key: str
+
+    @property
+    def name(self) -> str:
+        """The object's name: the same for whoever starts this step of this run, and for nobody else (DNS-1035)."""
+        from understudy.store.files import sha256
+
+        return f"{self.step}-{self.key[:10]}-{sha256(self.run.encode())[:8]}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """By these it is found."""
+        return {**PARTS, RUN: self.run[:63], STEP: self.step, KEY: self.key[:40]}
+
+
+def render(
+    spec: JobSpec, identity: Identity, resources: Resources, cluster: Cluster, owner: dict[str, Any] | None
+) -> dict[str, Any]:
+    """The PyTorchJob, as the API takes it.
+
+    Args:
+        spec: the job; it lies on the claim.
+        identity: whose job it is.
+        resources: what the recipe gives to it.
+        cluster: where it runs.
+        owner: an owner reference; the job goes when this object goes.
+
+    Raises:
+        InputError: the recipe names a pool that this cluster does not have.
+    """
+    queue = resources.queue or cluster.queue
+    labels = identity.labels | ({"kueue.x-k8s.io/queue-name": queue} if queue else {})
+    job = KubeflowOrgV1PyTorchJob(
+        api_version="kubeflow.org/v1",
+        kind="PyTorchJob",
+        metadata={"name": identity.name, "labels": labels, "ownerReferences": [owner] if owner else []},
+        spec=KubeflowOrgV1PyTorchJobSpec(
+            elastic_policy=KubeflowOrgV1ElasticPolicy(
+                rdzv_backend="c10d",
+                rdzv_id=identity.name,
+                min_replicas=spec.nodes,
+                max_replicas=spec.nodes,
+                max_restarts=0,
+                n_proc_per_node=spec.processes,
+            ),
+            run_policy=KubeflowOrgV1RunPolicy(
+                clean_pod_policy="All", ttl_seconds_after_finished=KEPT, suspend=True if queue else None
+            ),
+            pytorch_replica_specs={
+                "Worker": KubeflowOrgV1ReplicaSpec(
+                    replicas=spec.nodes,
+                    restart_policy="ExitCode",
+                    template=pod(spec, identity, resources, cluster),
+                )
+            },
+        ),
+    )
+    return dict(ApiClient().sanitize_for_serialization(job))
+
+
+def command(spec: JobSpec) -> list[str]:
+    """What starts the ranks on one node."""
+    return ["python", "-m", "understudy.launch.torchrun", str(spec.path)]
+
+
+def pod(spec: JobSpec, identity: Identity, resources: Resources, cluster: Cluster) -> dict[str, Any]:
+    """The pod of one node, fit for a namespace that enforces the Pod Security Standard `restricted`."""
+    section = "teacher" if spec.role == "teacher" else "distill"
+    pool = cluster.pool(resources, f"resources.{section}")
+    asked = dict(requests(resources, pool))
+    limits = {name: value for name, value in asked.items() if name != "cpu"}
+    gone = [
+        {
+            "key": f"node.kubernetes.io/{what}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": GONE_NODE,
+        }
+        for what in ("not-ready", "unreachable")
+    ]
+    affinity = dict(pool.affinity or {})
+    if pool.topology:
+        affinity["podAffinity"] = _together(identity, pool.topology)
+    return {
+        "metadata": {"labels": identity.labels},
+        "spec": {
+            "serviceAccountName": cluster.service_account,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": resources.grace,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "fsGroupChangePolicy": "OnRootMismatch",
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            **({"priorityClassName": resources.priority} if resources.priority else {}),
+            **({"affinity": affinity} if affinity else {}),
+            "nodeSelector": pool.node_selector,
+            "tolerations": [*pool.tolerations, *gone],
+            "containers": [
+                {
+                    "name": "pytorch",  # the operator looks for this name
+                    "image": cluster.image,
+                    "imagePullPolicy": "IfNotPresent",  # tags are never given to another image
+                    "command": command(spec),
+                    "env": _environment(spec, cluster),
+                    "resources": {"requests": asked, "limits": limits},
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "readOnlyRootFilesystem": True,
+                        "capabilities": {"drop": ["ALL"]},
+                    },
+                    "volumeMounts": [
+                        {"name": "store", "mountPath": cluster.mount},
+                        {"name": "tmp", "mountPath": "/tmp"},
+                        {"name": "shm", "mountPath": "/dev/shm"},
+                    ],
+                }
+            ],
+            "volumes": [
+                {"name": "store", "persistentVolumeClaim": {"claimName": cluster.claim}},
+                {"name": "tmp", "emptyDir": {}},
+                {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": resources.shared_memory}},
+            ],
+        },
+    }
+
+
+def _environment(spec: JobSpec, cluster: Cluster) -> list[dict[str, Any]]:
+    values = {
+        "OMP_NUM_THREADS": str(spec.threads),
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",  # what has to be fetched was fetched by the step, once
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HOME": "/tmp",
+        **cluster.environment,
+    }
+    node = {"name": "UNDERSTUDY_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    return [*({"name": name, "value": value} for name, value in values.items()), node]
+
+
+def _together(identity: Identity, topology: str) -> dict[str, Any]:
+    selector = {"matchLabels": {KEY: identity.labels[KEY]}}
+    term = {"labelSelector": selector, "topologyKey": topology}
+    return {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}

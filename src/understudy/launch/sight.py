@@ -1,0 +1,185 @@
+"""What a job's objects in the cluster say about it: where it stands, in a sentence, and whether that can end well.
+
+Pure functions of what the API answered: nothing here asks anything.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Literal
+
+from understudy.launch.kube import Object
+
+Stage = Literal["queued", "pending", "pulling", "starting", "running", "restarting", "succeeded", "failed", "gone"]
+BROKEN_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
+BROKEN_POD = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+UNITS = {"m": Decimal("0.001"), "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9), "T": Decimal(10**12)}
+UNITS |= {"Ki": Decimal(2**10), "Mi": Decimal(2**20), "Gi": Decimal(2**30), "Ti": Decimal(2**40)}
+
+
+@dataclass(frozen=True)
+class Sight:
+    """A job as it was seen at one time."""
+
+    stage: Stage
+    detail: str = ""
+    broken: str = ""
+    """What will not mend by itself; it may still be given some time."""
+    pods: dict[str, str] = field(default_factory=dict)
+    """Nodes by pod."""
+    dead: tuple[str, ...] = ()
+    """Pods that were deleted and do not end: their node does not answer."""
+
+
+def look(job: Object | None, pods: Sequence[Object], workload: Object | None, now: float) -> Sight:
+    """Where a job stands.
+
+    Args:
+        job: the PyTorchJob; None when there is none.
+        pods: its pods.
+        workload: what Kueue knows of it.
+        now: Unix seconds.
+    """
+    if job is None:
+        return Sight("gone", "the job is not there any more")
+    conditions = {c["type"]: c for c in job.get("status", {}).get("conditions", ()) if c["status"] == "True"}
+    if "Failed" in conditions:
+        return Sight("failed", _said(conditions["Failed"]))
+    if "Succeeded" in conditions:
+        return Sight("succeeded", _said(conditions["Succeeded"]))
+    if job["spec"].get("runPolicy", {}).get("suspend"):
+        return Sight("queued", _queued(workload))
+    return _active(pods, conditions, now)
+
+
+def _active(pods: Sequence[Object], conditions: dict[str, Any], now: float) -> Sight:
+    """Where a job stands that should be running."""
+    places = {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in pods}
+    dead = tuple(pod["metadata"]["name"] for pod in pods if _is_dead(pod, now))
+    if dead:
+        nodes = ", ".join(sorted({places[name] for name in dead}))
+        return Sight("restarting", f"node {nodes} does not answer; its pods are given up", pods=places, dead=dead)
+    for pod in pods:
+        if trouble := _trouble(pod):
+            return Sight("pulling" if trouble[0] else "pending", trouble[1], broken=trouble[1], pods=places)
+    waiting = [pod for pod in pods if _phase(pod) == "Pending"]
+    if not pods or len(waiting) == len(pods) or any(_unschedulable(pod) for pod in waiting):
+        return _pending(pods, places, conditions)
+    if waiting:
+        return Sight("pulling", f"{len(waiting)} of {len(pods)} pods are getting their image or volumes", pods=places)
+    if "Restarting" in conditions and "Running" not in conditions:
+        return Sight("restarting", _said(conditions["Restarting"]), pods=places)
+    return Sight("running", f"on {', '.join(sorted(set(places.values())))}", pods=places)
+
+
+def _pending(pods: Sequence[Object], places: dict[str, str], conditions: dict[str, Any]) -> Sight:
+    for pod in pods:
+        if reason := _unschedulable(pod):
+            return Sight("pending", f"no node takes {pod['metadata']['name']}: {reason}", pods=places)
+    if not pods:
+        why = "after a restart" if "Restarting" in conditions else "for the training operator to make its pods"
+        return Sight("pending", f"waiting {why}", pods=places)
+    return Sight("pulling", "the pods are getting their image and volumes", pods=places)
+
+
+def _queued(workload: Object | None) -> str:
+    if workload is None:
+        return "suspended; Kueue has not seen it yet"
+    conditions = workload.get("status", {}).get("conditions", ())
+    for kind in ("Evicted", "QuotaReserved"):
+        for condition in conditions:
+            if condition["type"] == kind and (condition["status"] == "True") == (kind == "Evicted"):
+                return f"Kueue: {condition['message']}"
+    return f"waiting in the queue {workload['spec'].get('queueName', '')}"
+
+
+def _said(condition: dict[str, Any]) -> str:
+    return str(condition.get("message") or condition.get("reason") or "")
+
+
+def _phase(pod: Object) -> str:
+    return str(pod.get("status", {}).get("phase", "Pending"))
+
+
+def _unschedulable(pod: Object) -> str:
+    for condition in pod.get("status", {}).get("conditions", ()):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return str(condition.get("message") or condition.get("reason"))
+    return ""
+
+
+def _trouble(pod: Object) -> tuple[bool, str] | None:
+    """What keeps a container from starting: whether it is the image, and in words."""
+    for container in pod.get("status", {}).get("containerStatuses", ()):
+        waiting = container.get("state", {}).get("waiting") or {}
+        reason = waiting.get("reason", "")
+        if reason in BROKEN_IMAGE:
+            return True, f"image {container['image']} cannot be pulled: {waiting.get('message') or reason}"
+        if reason in BROKEN_POD:
+            return False, f"{pod['metadata']['name']} cannot start: {waiting.get('message') or reason}"
+    return None
+
+
+def _is_dead(pod: Object, now: float) -> bool:
+    """Deleted, past its grace period, and still there: nobody on its node ends it."""
+    since = pod["metadata"].get("deletionTimestamp")  # that is the time at which the grace period ends
+    return since is not None and now > seconds(since) + 5
+
+
+def seconds(timestamp: str) -> float:
+    """Unix seconds of a Kubernetes time."""
+    from datetime import datetime
+
+    return datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()
+
+
+def death(pods: Iterable[Object]) -> str:
+    """Why a job's pods ended, as far as Kubernetes knows it: the first one's reason, exit code and message."""
+    ends = []
+    for pod in pods:
+        status, name = pod.get("status", {}), pod["metadata"]["name"]
+        if status.get("phase") == "Failed" and status.get("reason"):
+            ends.append(("", f"{name} was ended ({status['reason']}): {status.get('message', '')}"))
+        for container in status.get("containerStatuses", ()):
+            ended = (
+                container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated")
+            ) or {}
+            if ended.get("exitCode"):
+                words = f"{name} ended with exit code {ended['exitCode']} ({ended.get('reason', 'Error')})"
+                ends.append((ended.get("finishedAt") or "", f"{words} {ended.get('message', '')}".strip()))
+    return min(ends, default=("", ""))[1]
+
+
+def was_disrupted(pods: Iterable[Object]) -> bool:
+    """Whether a pod had to go for reasons that lie outside of it."""
+    return any(
+        condition["type"] == "DisruptionTarget" and condition["status"] == "True"
+        for pod in pods
+        for condition in pod.get("status", {}).get("conditions", ())
+    )
+
+
+def never_fits(pod: Object, nodes: Sequence[Object]) -> str:
+    """Why no node could take a pod even if it were empty; nothing when one could."""
+    selector = pod["spec"].get("nodeSelector") or {}
+    fitting = [node for node in nodes if selector.items() <= (node["metadata"].get("labels") or {}).items()]
+    if not fitting:
+        wanted = ", ".join(f"{key}={value}" for key, value in selector.items())
+        return f"no node has the labels {wanted}"
+    asked: dict[str, Decimal] = {}
+    for container in pod["spec"]["containers"]:
+        for name, value in (container.get("resources", {}).get("requests") or {}).items():
+            asked[name] = asked.get(name, Decimal(0)) + amount(value)
+    for name, value in asked.items():
+        most = max(amount(node["status"].get("allocatable", {}).get(name, "0")) for node in fitting)
+        if value > most:
+            return f"a pod asks for {value:f} {name}, and the largest node of its kind has {most:f}"
+    return ""
+
+
+def amount(quantity: str) -> Decimal:
+    """A Kubernetes quantity as a number: 500m is 0.5, 1Ki is 1024."""
+    for unit in sorted(UNITS, key=len, reverse=True):
+        if quantity.endswith(unit):
+            return Decimal(quantity.removesuffix(unit)) * UNITS[unit]
+    return Decimal(quantity)

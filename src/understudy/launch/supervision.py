@@ -1,0 +1,296 @@
+"""Supervising a job in a cluster: submit it or find it again, tell what becomes of it, and give the verdict.
+
+Any launcher that holds the step's lease can take over from any other at any time: what is known of a job is in the
+cluster and in the job's folder, and nothing only in here. The verdict is not the operator's alone: a job went well when
+its result is complete and every rank of its last attempt said so.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from understudy.errors import FAILED, STOPPED, InputError
+from understudy.launch import attempts
+from understudy.launch.beats import beats
+from understudy.launch.following import TAIL, Logs, Words
+from understudy.launch.kube import Away, Kube, Object, Refused
+from understudy.launch.placement import Cluster
+from understudy.launch.pytorchjob import KEY, Identity, render
+from understudy.launch.sight import Sight, death, look, never_fits, was_disrupted
+from understudy.launch.spec import JobSpec, Outcome
+from understudy.recipe import Resources
+
+TICK = 0.25  # seconds between two looks at the job's files
+ASK = 1.5  # seconds between two questions to the API
+HOPE = 60.0  # seconds in which what is broken may mend
+SETTLE = 10.0  # seconds that the last words of a finished job may take to be seen on the volume
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a launcher needs to know of its job."""
+
+    spec: JobSpec
+    identity: Identity
+    resources: Resources
+    cluster: Cluster
+    owner: Object | None
+    """What outlives the launcher's pod; the job goes when it goes."""
+
+
+def run(job: Job, kube: Kube, watch: Callable[[], None], tell: Callable[[str], None]) -> Outcome:
+    """See a job to its end.
+
+    Args:
+        job: the job; its specification is written first.
+        kube: the cluster.
+        watch: called several times a second; an exception from it leaves the job to whoever comes next.
+        tell: called with where the job stands, whenever that changes.
+
+    Returns:
+        How the job ended.
+    """
+    folder = Path(job.spec.folder)
+    folder.mkdir(exist_ok=True)
+    Path(job.spec.logs).mkdir(parents=True, exist_ok=True)
+    job.spec.write()
+    return _Supervision(job, kube, watch, tell).run()
+
+
+class _Supervision:
+    def __init__(self, job: Job, kube: Kube, watch: Callable[[], None], tell: Callable[[str], None]) -> None:
+        self._job, self._kube, self._watch, self._tell = job, kube, watch, tell
+        self._spec, self._folder = job.spec, Path(job.spec.folder)
+        self._manifest = render(job.spec, job.identity, job.resources, job.cluster, job.owner)
+        self._name = ""
+        self._words = Words(Path(job.spec.logs))
+        self._logs = Logs(job.spec, self._words.say)
+        self._said = ""
+        self._stage_since: tuple[str, float] = ("", time.monotonic())
+        self._forgiven = 0
+
+    def run(self) -> Outcome:
+        """Look, tell and act until there is a verdict."""
+        asked = -ASK
+        while True:
+            self._watch()
+            self._follow()
+            if time.monotonic() - asked >= ASK:
+                asked = time.monotonic()
+                with self._patiently():
+                    if outcome := self._step():
+                        self._follow()
+                        return outcome
+            time.sleep(TICK)
+
+    @contextmanager
+    def _patiently(self) -> Iterator[None]:
+        """An API server that is away comes back; the job does not need it, and its files tell how it is."""
+        try:
+            yield
+        except Away as error:
+            self._say(f"{error}; the job goes on, and so does this")
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            self._said = text
+            self._words.say(f"{self._job.identity.step}: {text}")
+            self._tell(text)
+
+    def _follow(self) -> None:
+        self._logs.follow({rank: beat.node for rank, beat in beats(self._folder, self._ranks).items()})
+
+    @property
+    def _ranks(self) -> range:
+        return range(self._spec.world_size)
+
+    # One look
+
+    def _step(self) -> Outcome | None:
+        if not self._name:
+            return self._find_or_submit()
+        found = self._kube.job(self._name)
+        pods = self._kube.pods(f"training.kubeflow.org/job-name={self._name}") if found else []
+        suspended = found and found["spec"].get("runPolicy", {}).get("suspend")
+        sight = look(found, pods, self._kube.workload_of(found) if found and suspended else None, time.time())
+        if sight.stage != self._stage_since[0]:
+            self._stage_since = (sight.stage, time.monotonic())
+        if sight.stage in ("succeeded", "failed", "gone"):
+            return self._ended(sight, pods)
+        if sight.stage != "running" or not self._has_stepped():
+            self._say(f"{sight.stage}: {sight.detail}")
+        if sight.dead:
+            self._give_up_node(sight, pods)
+            return None
+        return self._out_of_memory(pods) or self._too_many_failures() or self._hopeless(sight, pods)
+
+    def _has_stepped(self) -> bool:
+        return any(beat.step >= 0 for beat in beats(self._folder, self._ranks).values())
+
+    def _find_or_submit(self) -> Outcome | None:
+        """Go on watching the job that does this work, whichever launcher submitted it; submit one if there is none."""
+        there = self._kube.jobs(f"{KEY}={self._job.identity.labels[KEY]}")
+        going = [job for job in there if look(job, [], None, time.time()).stage != "failed"]
+        for job in there:
+            if job not in going[-1:]:
+                self._kube.delete_job(job["metadata"]["name"])
+        if going:
+            self._name = going[-1]["metadata"]["name"]
+            self._say(f"watching the job {self._name}, which was submitted before")
+            return None
+        if there:
+            return None  # until the failed one has gone
+        self._spec.stop_file.unlink(missing_ok=True)
+        for path in self._folder.glob("outcome-*.json"):
+            path.unlink(missing_ok=True)
+        try:
+            self._kube.create_job(self._manifest)
+        except Refused as error:
+            return Outcome(FAILED, f"the job {self._job.identity.name} was not accepted: {error}")
+        self._name = self._job.identity.name
+        self._say(f"submitted as {self._name}")
+        return None
+
+    # What may be wrong
+
+    def _give_up_node(self, sight: Sight, pods: list[Object]) -> None:
+        """Forget the pods of a dead node, and have the others start again with those that come instead."""
+        for pod in pods:
+            name = pod["metadata"]["name"]
+            if name in sight.dead:
+                self._kube.delete_pod(name, grace=0)
+            elif "deletionTimestamp" not in pod["metadata"]:
+                self._kube.delete_pod(name)
+
+    def _out_of_memory(self, pods: list[Object]) -> Outcome | None:
+        for pod in pods:
+            for container in pod.get("status", {}).get("containerStatuses", ()):
+                ended = container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated")
+                if ended and ended.get("reason") == "OOMKilled":
+                    limit = self._job.resources.memory or "what its node has"
+                    message = (
+                        f"{pod['metadata']['name']} ran out of memory (OOMKilled, exit code {ended['exitCode']}; its "
+                        f"limit is {limit}). Raise resources.{self._section}.memory, or take a smaller batch_size, a "
+                        "larger accumulate or strategy fsdp."
+                    )
+                    return self._failed(Outcome(FAILED, message), [])
+        return None
+
+    @property
+    def _section(self) -> str:
+        return "teacher" if self._spec.role == "teacher" else "distill"
+
+    def _too_many_failures(self) -> Outcome | None:
+        """Killed ranks are forgiven some times; what is nobody's fault, always."""
+        failed = attempts.failures(self._folder)
+        for outcome in failed[self._forgiven :]:
+            self._say(f"restarting at the last checkpoint: {outcome.message}")
+        self._forgiven = len(failed)
+        killed = [outcome for outcome in failed if outcome.kind == "killed"]
+        if len(killed) <= self._job.resources.failures:
+            return None
+        times = f"{len(killed)} times, resources.{self._section}.failures forgives {self._job.resources.failures}"
+        return self._failed(Outcome(FAILED, f"ranks were killed {times}; the last: {killed[-1].message}"), [])
+
+    def _hopeless(self, sight: Sight, pods: list[Object]) -> Outcome | None:
+        """What will not mend by itself, once it had its time."""
+        if time.monotonic() - self._stage_since[1] < HOPE:
+            return None
+        if sight.broken:
+            return self._failed(Outcome(FAILED, f"{sight.broken}"), pods)
+        if sight.stage == "queued" and "maximum capacity" in sight.detail:
+            return self._failed(Outcome(FAILED, f"the queue can never admit this job. {sight.detail}"), pods)
+        if sight.stage == "pending" and not pods:
+            refusals = [e["message"] for e in self._kube.events(self._name) if e.get("reason") == "FailedCreatePod"]
+            if refusals:
+                return self._failed(Outcome(FAILED, f"the cluster refuses the job's pods: {refusals[-1]}"), pods)
+            self._say("pending: still no pods; does the training operator run?")
+        if sight.stage == "pending" and pods and not self._is_scaling(pods):
+            try:
+                if why := never_fits(pods[0], self._kube.nodes()):
+                    hint = f"; correct resources.{self._section} or its pool"
+                    return self._failed(Outcome(FAILED, f"this can never be scheduled: {why}{hint}"), pods)
+            except Refused:
+                return None  # without the right to see nodes nobody can tell; the scheduler's reason is on show
+        return None
+
+    def _is_scaling(self, pods: list[Object]) -> bool:
+        """Whether a cluster autoscaler is at work for these pods."""
+        reasons = {event.get("reason") for pod in pods for event in self._kube.events(pod["metadata"]["name"])}
+        return bool(reasons & {"TriggeredScaleUp", "Nominated"})
+
+    # The end
+
+    def _ended(self, sight: Sight, pods: list[Object]) -> Outcome | None:
+        for _ in range(int(SETTLE / TICK)):
+            if self._is_complete():
+                return Outcome(0)
+            if sight.stage != "succeeded":
+                break
+            time.sleep(TICK)
+        if sight.stage == "gone" and not self._is_ours_to_resubmit():
+            return Outcome(FAILED, f"the job {self._name} was deleted by somebody else; run again to go on")
+        said = [outcome for rank in range(-1, len(self._ranks)) if (outcome := Outcome.read(self._spec.outcome(rank)))]
+        failed = [outcome for outcome in said if outcome.exit_code]
+        if not failed:
+            return self._ended_without_a_word(sight, pods)
+        cause = Outcome.cause(failed)
+        if cause.exit_code == STOPPED and self._spec.stop_file.exists():
+            self._kube.delete_job(self._name)
+            return cause
+        if cause.exit_code == STOPPED or cause.kind in ("killed", "lost"):
+            self._again(cause.message)
+            return None
+        return self._failed(cause, pods)
+
+    def _ended_without_a_word(self, sight: Sight, pods: list[Object]) -> Outcome | None:
+        """Nobody's fault when the pods had to go; otherwise what they printed is all that is known."""
+        if sight.stage == "gone" or was_disrupted(pods):
+            self._again(death(pods) or sight.detail)
+            return None
+        first = next((pod["metadata"]["name"] for pod in pods if death([pod])), None)
+        lines = self._kube.log(first, TAIL) if first else []
+        outcome = self._failed(Outcome(FAILED, sight.detail, "silent"), pods)
+        return replace(
+            outcome, message="\n".join([outcome.message, *([f"the last lines of {first}:", *lines] if lines else [])])
+        )
+
+    def _is_complete(self) -> bool:
+        """Whether every rank of the last attempt is done, and its result there."""
+        attempt = attempts.latest(self._folder)
+        if attempt is None or not (attempt / "output").is_dir():
+            return False
+        said = [Outcome.read(self._spec.outcome(rank)) for rank in self._ranks]
+        return all(outcome and outcome.exit_code == 0 and outcome.attempt == attempt.name for outcome in said)
+
+    def _is_ours_to_resubmit(self) -> bool:
+        """A job that another run had submitted went with that run; this run's goes on."""
+        return self._name != self._job.identity.name
+
+    def _again(self, why: str) -> None:
+        """Submit the job once more; it goes on from its last checkpoint."""
+        self._say(f"restarting at the last checkpoint: {why}")
+        self._kube.delete_job(self._name)
+        self._name = ""
+
+    def _failed(self, outcome: Outcome, pods: list[Object]) -> Outcome:
+        """The verdict on a job that will not end well, with what is known of it; nothing of it goes on."""
+        self._follow()
+        known = death(pods)
+        self._kube.delete_job(self._name)
+        rank = next((r for r in self._ranks if Outcome.read(self._spec.outcome(r)) == outcome), None)
+        lines = self._logs.tail(rank) if rank is not None and outcome.exit_code != InputError.exit_code else []
+        tail = "\n".join(["", f"the last lines of rank {rank}:", *lines]) if lines else ""
+        return Outcome(outcome.exit_code, f"{outcome.message}{f' ({known})' if known else ''}{tail}", outcome.kind)
+
+
+def owner_reference(kube: Kube, pod: str) -> dict[str, Any] | None:
+    """What stands behind a launcher's pod and outlives it: the Workflow of a KFP run, or a Job."""
+    found = kube.ask(kube.core.read_namespaced_pod, pod, kube.namespace)
+    owners = found["metadata"].get("ownerReferences") if found else None
+    if not owners:
+        return None
+    return {key: owners[0][key] for key in ("apiVersion", "kind", "name", "uid")}

@@ -1,0 +1,57 @@
+"""A job specification as a TrainJob of Kubeflow Trainer v2.3 (trainer.kubeflow.org/v1alpha1): rendered, not launched.
+
+What of a pod a TrainJob does not set itself is a patch of its runtime's pod template, as the API allows since 2.3.
+"""
+
+from typing import Any
+
+from understudy.launch.placement import Cluster
+from understudy.launch.pytorchjob import Identity, pod
+from understudy.launch.spec import JobSpec
+from understudy.recipe import Resources
+
+RUNTIME = "torch-distributed"  # the ClusterTrainingRuntime that Trainer brings along
+MANAGER = "understudy.dev/launcher"
+PATCHED = ("nodeSelector", "tolerations", "affinity", "securityContext", "serviceAccountName", "volumes")
+GRACE = "terminationGracePeriodSeconds"
+
+
+def render(
+    spec: JobSpec, identity: Identity, resources: Resources, cluster: Cluster, owner: dict[str, Any] | None
+) -> dict[str, Any]:
+    """The TrainJob, as the API takes it; arguments and errors as of pytorchjob.render()."""
+    template = pod(spec, identity, resources, cluster)
+    made = template["spec"]
+    container = made["containers"][0]
+    queue = resources.queue or cluster.queue
+    labels = identity.labels | ({"kueue.x-k8s.io/queue-name": queue} if queue else {})
+    patch = {key: made[key] for key in (*PATCHED, GRACE) if key in made}
+    patch["containers"] = [
+        {"name": "node", "volumeMounts": container["volumeMounts"], "securityContext": container["securityContext"]}
+    ]
+    job = {"spec": {"template": {"metadata": template["metadata"], "spec": patch}}}
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": identity.name, "labels": labels, "ownerReferences": [owner] if owner else []},
+        "spec": {
+            "runtimeRef": {"name": RUNTIME, "kind": "ClusterTrainingRuntime", "apiGroup": "trainer.kubeflow.org"},
+            "suspend": bool(queue),
+            "trainer": {
+                "image": container["image"],
+                "command": container["command"],
+                "env": container["env"],
+                "numNodes": spec.nodes,
+                "numProcPerNode": spec.processes,
+                "resourcesPerNode": container["resources"],
+            },
+            "runtimePatches": [
+                {
+                    "manager": MANAGER,
+                    "trainingRuntimeSpec": {
+                        "template": {"spec": {"replicatedJobs": [{"name": "node", "template": job}]}}
+                    },
+                }
+            ],
+        },
+    }

@@ -1,0 +1,82 @@
+"""The tests' namespace, a look into its volume, and launchers that end with their test."""
+
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+from launched import IMAGE, NAMESPACE, ROOT, SETTINGS, Launcher, Volume, kubectl, recipe, start, wait
+
+from understudy.launch import driver
+from understudy.launch.kube import Kube
+from understudy.launch.placement import parsed
+
+
+@pytest.fixture(scope="session")
+def kube() -> Kube:
+    """The namespace, made anew."""
+    kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
+    made = kubectl("kustomize", str(ROOT / "manifests/base"))
+    kept = []
+    for thing in yaml.safe_load_all(made):
+        if thing["kind"] == "Namespace":
+            thing["metadata"]["name"] = NAMESPACE
+        elif "mlflow" in thing["metadata"]["name"] or thing["kind"].startswith("Cluster"):
+            continue
+        else:
+            thing["metadata"]["namespace"] = NAMESPACE
+        if thing["kind"] == "RoleBinding":
+            thing["subjects"][0]["namespace"] = NAMESPACE
+        kept.append(thing)
+    text = yaml.safe_dump_all(kept).replace("image: understudy-trainer", f"image: {IMAGE}")
+    kubectl("apply", "--server-side", "-f", "-", text=text)
+    kubectl("wait", "--for=condition=complete", "job/understudy-prepare-store", "--timeout=120s")
+    return Kube(NAMESPACE)
+
+
+@pytest.fixture(scope="session")
+def volume(kube: Kube) -> Volume:
+    """The store's files."""
+    cluster = parsed(SETTINGS, "test")
+    made = driver.render("looker", cluster)["spec"]["template"]["spec"]
+    made["containers"][0] |= {"command": ["sleep", "infinity"], "envFrom": [], "resources": {}}
+    made["terminationGracePeriodSeconds"] = 0
+    made["volumes"] = [volume for volume in made["volumes"] if "configMap" not in volume]
+    made["containers"][0]["volumeMounts"] = made["containers"][0]["volumeMounts"][:2]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "looker"}, "spec": made}
+    kubectl("apply", "-f", "-", text=json.dumps(pod))
+    kubectl("wait", "--for=condition=ready", "pod/looker", "--timeout=120s")
+    return Volume("looker")
+
+
+@pytest.fixture
+def launch(kube: Kube, volume: Volume) -> Iterator[Callable[..., Launcher]]:
+    """Starts launchers; what is left of them goes with the test."""
+    made: list[str] = []
+
+    def launch(values: dict[str, Any] | None = None, settings: dict[str, Any] | None = None) -> Launcher:
+        name = f"run-{secrets.token_hex(4)}"
+        cluster = parsed({**SETTINGS, **(settings or {})}, "test")
+        made.append(name)
+        start(name, values or recipe(), cluster)
+        return Launcher(kube, name, volume)
+
+    yield launch
+    chosen = f"understudy.run in ({', '.join(made)})"
+    kubectl("delete", "jobs,pytorchjobs", "-l", chosen, "--wait=false")
+    wait(lambda: not kube.pods(chosen), 90)
+    volume.sh("rm -rf /var/lib/understudy/home/store/work/* /var/lib/understudy/home/store/memo/*")
+
+
+@pytest.fixture(scope="session")
+def undisturbed(kube: Kube, volume: Volume) -> str:
+    """The digest of the teacher that nobody disturbs."""
+    name = f"run-{secrets.token_hex(4)}"
+    start(name, recipe(), parsed(SETTINGS, "test"))
+    launcher = Launcher(kube, name, volume)
+    assert launcher.ends() == 0, launcher.said()
+    digest = launcher.digest()
+    volume.sh("rm -rf /var/lib/understudy/home/store/work/* /var/lib/understudy/home/store/memo/*")
+    return digest

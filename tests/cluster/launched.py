@@ -1,0 +1,176 @@
+"""Launchers in a namespace of the cluster that KUBECONFIG names, each with one training of the teacher.
+
+A launcher is a Job's pod that does a run's steps up to the teacher as the pipeline's tasks do them. Its image is
+UNDERSTUDY_TEST_IMAGE, which holds this checkout at its path here, as the project's test cluster mounts it.
+"""
+
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from understudy.launch import driver
+from understudy.launch.kube import Kube, Object
+from understudy.launch.placement import Cluster
+
+ROOT = Path(__file__).parents[2]
+FAULTS = ROOT / "tests" / "faults"
+IMAGE = os.environ.get("UNDERSTUDY_TEST_IMAGE", "registry.example.com/ml/understudy-trainer:0.1.0")
+NAMESPACE = "understudy-tests"
+STEPS, EVERY, PAUSE = 60, 10, 0.1
+LEASE = 8.0
+LONG = 240.0
+
+SETTINGS = {
+    "image": IMAGE,
+    "claim": "understudy-store",
+    "service_account": "understudy-worker",
+    "environment": {"PYTHONPATH": str(FAULTS)},
+    "pools": {
+        "gpu": {
+            "node_selector": {"node-pool": "gpu"},
+            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+            "gpu": "nvidia.com/gpu",
+        }
+    },
+}
+
+
+def recipe(
+    factory: str = "build", seed: int = 0, train: dict[str, Any] | None = None, **changes: Any
+) -> dict[str, Any]:
+    """Digits for a teacher on two nodes that takes its time; `kwargs` are the factory's, the rest are its resources."""
+    kwargs = changes.pop("kwargs", {"pause": PAUSE})
+    resources = {"nodes": 2, "processes": 1, "pool": "gpu", "device": "cpu", "grace": 20, **changes}
+    teacher = {"factory": f"slow_model:{factory}", "kwargs": kwargs}
+    student = {"factory": "slow_model:build", "kwargs": {"width": 16}}
+    settings = {"steps": STEPS, "batch_size": 16, "checkpoint_every": EVERY, "precision": "fp32", "strategy": "ddp"}
+    return {
+        "name": "faults",
+        "task": "image-classification",
+        "data": {"source": {"type": "digits"}, "image": {"size": 8, "channels": 1}},
+        "teacher": {"model": teacher, "train": {**settings, **(train or {})}},
+        "student": {"model": student, "train": {"steps": 2}, "control": False},
+        "resources": {"teacher": resources},
+    }
+
+
+def kubectl(*arguments: str, check: bool = True, text: str | None = None) -> str:
+    """What kubectl says, in the namespace of the tests."""
+    done = subprocess.run(
+        ["kubectl", "-n", NAMESPACE, *arguments], input=text, capture_output=True, text=True, check=False
+    )
+    assert not check or done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def wait(condition: Callable[[], Any], seconds: float = LONG, what: str = "") -> Any:
+    """The condition's first true value."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if value := condition():
+            return value
+        time.sleep(0.3)
+    raise AssertionError(f"not within {seconds} s: {what or condition}")
+
+
+class Launcher:
+    """A run in the cluster: its Job, its jobs, its words, its files."""
+
+    def __init__(self, kube: Kube, name: str, volume: "Volume") -> None:
+        self.kube, self.name, self._volume = kube, name, volume
+
+    @property
+    def job(self) -> str | None:
+        """The PyTorchJob's name, once there is one."""
+        found = self.kube.jobs(f"understudy.run={self.name}")
+        return str(found[-1]["metadata"]["name"]) if found else None
+
+    def workers(self) -> list[Object]:
+        """The job's pods."""
+        return self.kube.pods(f"understudy.run={self.name},app.kubernetes.io/component=training")
+
+    def pods(self) -> list[Object]:
+        """The launcher's own pods."""
+        return self.kube.pods(f"batch.kubernetes.io/job-name={self.name}")
+
+    def said(self) -> str:
+        """All that its pods have said."""
+        return kubectl("logs", "-l", f"batch.kubernetes.io/job-name={self.name}", "--tail=-1", check=False)
+
+    def says(self, pattern: str, seconds: float = LONG) -> str:
+        """Wait until it has said something."""
+        return str(
+            wait(lambda: (found := re.search(pattern, self.said())) and found[0], seconds, f"{pattern}\n{self.said()}")
+        )
+
+    def points(self) -> list[dict[str, Any]]:
+        """The curve's points, as ranks have reported them, those after a restart once more."""
+        text = self._volume.cat("store/work/*/job/metrics.jsonl")
+        return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+
+    def reaches(self, step: int) -> None:
+        """Wait until the training is so far."""
+        wait(
+            lambda: any(point["step"] >= step for point in self.points()) or self.ended() is not None, what=self.said()
+        )
+        assert self.ended() in (None, 0), self.said()
+
+    def ended(self) -> int | None:
+        """The exit code, when it has ended."""
+        job = self.kube.ask(self.kube.batch.read_namespaced_job, self.name, NAMESPACE)
+        return driver._exit_code(job, self.pods()) if job else None
+
+    def ends(self, seconds: float = LONG) -> int:
+        """Wait for the exit code."""
+        return int(wait(lambda: None if (code := self.ended()) is None else str(code), seconds, self.said()))
+
+    def digest(self) -> str:
+        """The teacher's digest."""
+        return self.says(r"(?<=teacher )[0-9a-f]{64}", 20)
+
+
+class Volume:
+    """The claim's files, seen through a pod."""
+
+    def __init__(self, pod: str) -> None:
+        self._pod = pod
+
+    def cat(self, path: str) -> str:
+        """A file below the home; nothing when it is not there."""
+        return self.sh(f"cat /var/lib/understudy/home/{path} 2>/dev/null || true")
+
+    def sh(self, command: str) -> str:
+        """What a command says there."""
+        return kubectl("exec", self._pod, "--", "sh", "-c", command, check=False)
+
+
+def start(name: str, values: dict[str, Any], cluster: Cluster) -> None:
+    """Start a launcher for a recipe's teacher."""
+    job = driver.render(name, cluster.model_copy(update={"image": IMAGE}))
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    container["command"] = [
+        "python",
+        str(FAULTS / "alone.py"),
+        "/etc/understudy-run/recipe.yaml",
+        "teacher",
+        str(LEASE),
+    ]
+    container["env"] += [
+        {"name": "PYTHONPATH", "value": str(FAULTS)},
+        {"name": "MLFLOW_TRACKING_URI", "value": "http://127.0.0.1:9"},
+    ]
+    container["resources"] = {}
+    for volume in job["spec"]["template"]["spec"]["volumes"]:
+        if volume["name"] == "settings":
+            volume["configMap"]["name"] = name
+    maps = {"recipe.yaml": yaml.safe_dump(values), "cluster.yaml": yaml.safe_dump(cluster.model_dump(mode="json"))}
+    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": maps}
+    kubectl("apply", "-f", "-", text=json.dumps(made))
+    kubectl("apply", "-f", "-", text=json.dumps(job))

@@ -1,0 +1,131 @@
+"""Faults of a training in a cluster: what the user sees, what is lost, and that the result is bit for bit the same."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from launched import EVERY, Launcher, kubectl, recipe, wait
+
+pytestmark = pytest.mark.cluster
+Launch = Callable[..., Launcher]
+
+
+def delete(pod: str) -> None:
+    kubectl("delete", "pod", pod, "--wait=false")
+
+
+def recovers(launcher: Launcher, disturb: Callable[[], Any], record: Callable[[str, Any], None], at: int = 25) -> None:
+    """Disturb a training at a step; at most one checkpoint interval is lost, and it ends well."""
+    launcher.reaches(at)
+    disturb()
+    began, before = time.time(), launcher.points()[-1]["step"]
+    again = wait(lambda: [p for p in launcher.points() if p["time"] > began and p["step"] <= before + EVERY + 1])
+    resumed = min(again, key=lambda point: point["time"])
+    record("recovery_seconds", round(resumed["time"] - began, 1))
+    assert resumed["step"] > before - EVERY
+    assert launcher.ends() == 0, launcher.said()
+
+
+def test_an_undisturbed_job_ends_well_and_every_rank_is_heard(launch: Launch) -> None:
+    launcher = launch()
+    assert launcher.ends() == 0, launcher.said()
+    said = launcher.said()
+    assert "running: on gpu-0, gpu-1" in said or "running: on gpu-" in said
+    assert "rank 0] " in said
+    assert "rank 1] " in said
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["rendezvous", "other"])
+def test_a_deleted_worker_pod(launch: Launch, undisturbed: str, record_property: Any, which: int) -> None:
+    launcher = launch()
+    recovers(
+        launcher, lambda: kubectl("delete", "pod", f"{launcher.job}-worker-{which}", "--wait=false"), record_property
+    )
+    assert launcher.digest() == undisturbed
+
+
+def test_a_killed_rank(launch: Launch, undisturbed: str, record_property: Any) -> None:
+    launcher = launch()
+    kill = "kill -9 $(pgrep -f understudy.worker | head -n 1)"
+    recovers(launcher, lambda: kubectl("exec", f"{launcher.job}-worker-1", "--", "sh", "-c", kill), record_property)
+    assert launcher.digest() == undisturbed
+    assert "ended with signal SIGKILL" in launcher.said()
+
+
+def test_a_deleted_launcher_leaves_its_job_to_its_successor(launch: Launch, undisturbed: str) -> None:
+    launcher = launch()
+    launcher.reaches(15)
+    job = launcher.job
+    delete(launcher.pods()[0]["metadata"]["name"])
+    assert launcher.ends() == 0, launcher.said()
+    assert launcher.digest() == undisturbed
+    assert f"watching the job {job}, which was submitted before" in launcher.said()
+    steps = [point["step"] for point in launcher.points()]
+    assert len(steps) == len(set(steps))
+
+
+def test_a_cancelled_run_takes_its_job_along(launch: Launch) -> None:
+    launcher = launch()
+    launcher.reaches(15)
+    kubectl("delete", "job", launcher.name, "--wait=false")
+    wait(lambda: not launcher.workers() and launcher.job is None, 60)
+
+
+def test_a_job_that_nobody_watches_takes_a_checkpoint_and_ends(launch: Launch, volume: Any) -> None:
+    launcher = launch(recipe(train={"steps": 2000}), {"patience": 12})
+    launcher.reaches(15)
+    kubectl("delete", "job", launcher.name, "--cascade=orphan")
+    kubectl("delete", "pods", "-l", f"batch.kubernetes.io/job-name={launcher.name}", "--grace-period=0", "--force")
+    wait(lambda: not launcher.workers(), 90)
+    job = json.loads(kubectl("get", "pytorchjob", launcher.job or "", "-o", "json"))
+    assert "Failed" in {c["type"] for c in job["status"]["conditions"] if c["status"] == "True"}
+    last = max(point["step"] for point in launcher.points())
+    assert f"step-{last}" in volume.sh("ls /var/lib/understudy/home/store/work/*/job/attempt.*/checkpoints")
+
+
+def test_a_users_mistake_is_told_with_rank_and_last_lines(launch: Launch) -> None:
+    launcher = launch(recipe("raises", kwargs={}))
+    assert launcher.ends() == 1
+    said = launcher.said()
+    assert "no weights for 10 labels" in said
+    assert "the last lines of rank" in said
+    assert "RuntimeError" in said
+    assert launcher.workers() == []
+
+
+def test_an_image_that_cannot_be_pulled(launch: Launch) -> None:
+    launcher = launch(settings={"image": "registry.invalid/none:1"})
+    launcher.says("image registry.invalid/none:1 cannot be pulled", 60)
+    assert launcher.ends() == 1
+    assert launcher.workers() == []
+
+
+def test_more_gpus_than_any_node_has(launch: Launch) -> None:
+    launcher = launch(recipe(processes=8, device="cuda", train={"batch_size": 16}))
+    launcher.says("Insufficient nvidia.com/gpu", 60)
+    assert launcher.ends() == 1
+    assert "this can never be scheduled: a pod asks for 8 nvidia.com/gpu, and the largest node" in launcher.said()
+
+
+def test_pods_that_the_cluster_refuses(launch: Launch) -> None:
+    launcher = launch(recipe(priority="no-such-class"))
+    assert launcher.ends() == 1
+    assert "the cluster refuses the job's pods: " in launcher.said()
+    assert "no-such-class" in launcher.said()
+
+
+def test_a_rank_that_hangs(launch: Launch, record_property: Any) -> None:
+    launcher = launch(recipe("hangs", kwargs={"at": 25, "rank": 1, "sign": "/var/lib/understudy/home/hung"}, hang=8))
+    launcher.says(r"no rank has moved for \d+ s \(rank 0 on gpu-\d: training, step 2\d; rank 1", 120)
+    assert launcher.ends() == 0, launcher.said()
+
+
+def test_a_rank_that_takes_more_memory_than_its_pod_may(launch: Launch) -> None:
+    sign = "/tmp/greedy"  # of the pod: it would do the same again
+    launcher = launch(recipe("greedy", kwargs={"at": 25, "rank": 1, "sign": sign}, memory="1500Mi"))
+    assert launcher.ends() == 1
+    assert "OOMKilled" in launcher.said()
+    assert "Raise resources.teacher.memory" in launcher.said()
+    assert launcher.workers() == []

@@ -1,0 +1,110 @@
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from understudy.errors import FAILED, STOPPED, Fenced
+from understudy.launch import attempts, node
+from understudy.launch.following import Logs
+from understudy.launch.spec import JobSpec, Outcome
+
+
+@pytest.fixture
+def spec(job: JobSpec) -> JobSpec:
+    return replace(job, supervised=True)
+
+
+# What a pod's exit code says
+
+
+@pytest.mark.parametrize(
+    ("said", "reason", "code"),
+    [
+        (Outcome(2, "the recipe does not fit"), "", 2),
+        (Outcome(FAILED, "the loss is not a number"), "", 1),
+        (Outcome(FAILED, "ValueError", "raised"), "", 1),
+        (Outcome(FAILED, "connection closed by peer", "lost"), "", node.LOST),
+        (Outcome(STOPPED, "stopped at a checkpoint"), "preempted", node.PREEMPTED),
+        (Outcome(STOPPED, "stopped, another pod had to go"), "", node.PREEMPTED),
+        (Outcome(STOPPED, "nobody watches"), "abandoned", node.LEFT),
+    ],
+)
+def test_the_exit_code_tells_what_is_worth_trying_again(
+    spec: JobSpec, tmp_path: Path, said: Outcome, reason: str, code: int
+) -> None:
+    said.write(spec.outcome(1))
+    leave = tmp_path / "leave"
+    if reason:
+        leave.write_text(reason)
+    assert node.exit_code(spec, {1: 1}, leave) == code
+    assert (code >= 128) == (code in (node.LOST, node.PREEMPTED))
+
+
+def test_a_requested_stop_is_for_good(spec: JobSpec, tmp_path: Path) -> None:
+    Outcome(STOPPED, "stopped").write(spec.outcome(0))
+    spec.stop_file.touch()
+    assert node.exit_code(spec, {0: 130}, tmp_path / "leave") == node.LEFT
+
+
+def test_ranks_that_ended_well_and_nodes_that_lost_each_other(spec: JobSpec, tmp_path: Path) -> None:
+    assert node.exit_code(spec, {}, tmp_path / "leave") == 0
+    assert node.exit_code(spec, None, tmp_path / "leave") == node.LOST
+
+
+def test_a_killed_rank_is_tried_again_unless_it_was_for_memory(
+    spec: JobSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = {0: -signal.SIGTERM, 1: -signal.SIGKILL}
+    monkeypatch.setattr(node, "_killed_for_memory", lambda: None)
+    assert node.exit_code(spec, failures, tmp_path / "leave") == node.KILLED
+    spec.outcome(1).unlink()
+    monkeypatch.setattr(node, "_killed_for_memory", lambda: "512 MiB")
+    assert node.exit_code(spec, failures, tmp_path / "leave") == FAILED
+    written = Outcome.read(spec.outcome(1))
+    assert written is not None
+    assert "OOMKilled" in written.message
+    assert "resources.teacher.memory" in written.message
+
+
+# Attempts
+
+
+def test_a_new_attempt_takes_the_work_of_the_one_before_and_fences_it_off(spec: JobSpec) -> None:
+    first = replace(spec, attempt=attempts.begin(spec))
+    (first.work / "checkpoints").mkdir()
+    Outcome(FAILED, "killed", "killed").write(spec.outcome(0))
+    second = replace(spec, attempt=attempts.begin(spec))
+    assert (second.work / "checkpoints").is_dir()
+    assert not first.work.exists()
+    assert attempts.latest(Path(spec.folder)) == second.work
+    assert [outcome.message for outcome in attempts.failures(Path(spec.folder))] == ["killed"]
+    assert not spec.outcome(0).exists()
+
+
+def test_a_job_that_is_over_has_no_further_attempt(spec: JobSpec, tmp_path: Path) -> None:
+    with pytest.raises(Fenced):
+        attempts.begin(replace(spec, folder=str(tmp_path / "gone")))
+
+
+def test_attempts_are_counted_as_numbers(spec: JobSpec) -> None:
+    names = [attempts.begin(spec) for _ in range(11)]
+    assert names[-1].startswith("attempt.11.")
+
+
+# Logs
+
+
+def test_lines_are_said_once_whoever_follows_and_whole(spec: JobSpec) -> None:
+    Path(spec.logs).mkdir()
+    said: list[str] = []
+    with spec.log(1).open("w") as log:
+        log.write("one\ntw")
+        log.flush()
+        Logs(spec, said.append).follow({1: "gpu-0"})
+        log.write("o\nthree\n")
+        log.flush()
+        Logs(spec, said.append).follow({1: "gpu-0"})
+    assert said == ["[gpu-0 rank 1] one", "[gpu-0 rank 1] two", "[gpu-0 rank 1] three"]
+    assert Logs(spec, said.append).tail(1) == ["one", "two", "three"]
+    assert Logs(spec, said.append).tail(0) == []

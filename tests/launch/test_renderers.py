@@ -1,0 +1,154 @@
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alpha1TrainJob
+
+from understudy.errors import InputError
+from understudy.launch import local, node, pytorchjob, trainjob
+from understudy.launch.placement import Cluster, Pool, parsed
+from understudy.launch.pytorchjob import Identity
+from understudy.launch.spec import JobSpec
+from understudy.recipe import Resources
+
+CLUSTER = Cluster(
+    image="registry.example/understudy-trainer:0.1.0",
+    claim="store",
+    pools={
+        "a100": Pool(
+            node_selector={"gpu": "a100"},
+            tolerations=({"key": "nvidia.com/gpu", "operator": "Exists"},),
+            gpu="nvidia.com/gpu",
+            topology="topology.kubernetes.io/rack",
+        )
+    },
+)
+RUN = Identity("20260101-000000-abc", "teacher", "0123456789abcdef" * 4)
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "driver", "uid": "1"}
+
+
+@pytest.fixture
+def spec(job: JobSpec) -> JobSpec:
+    return replace(job, nodes=3, processes=2, supervised=True)
+
+
+def pytorch(spec: JobSpec, cluster: Cluster = CLUSTER, **resources: Any) -> dict[str, Any]:
+    return pytorchjob.render(spec, RUN, Resources(nodes=3, processes=2, **resources), cluster, OWNER)
+
+
+def pod(job: dict[str, Any]) -> dict[str, Any]:
+    return job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+
+
+# One specification, three launchers
+
+
+def test_all_launchers_start_the_same_command_with_the_same_world(spec: JobSpec) -> None:
+    operator = pytorch(spec)
+    trainer = trainjob.render(spec, RUN, Resources(nodes=3, processes=2), CLUSTER, OWNER)["spec"]["trainer"]
+    commands = [local.command(spec, spec.path), pod(operator)["containers"][0]["command"], trainer["command"]]
+    assert {tuple(command[1:]) for command in commands} == {tuple(commands[0][1:])}
+    policy = operator["spec"]["elasticPolicy"]
+    assert policy["minReplicas"] == policy["maxReplicas"] == trainer["numNodes"] == spec.nodes
+    assert operator["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == spec.nodes
+    assert policy["nProcPerNode"] == trainer["numProcPerNode"] == spec.processes
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (
+            {
+                "PET_NNODES": "3:3",
+                "PET_RDZV_ID": "x",
+                "PET_RDZV_BACKEND": "c10d",
+                "PET_RDZV_ENDPOINT": "x-worker-0:29400",
+            },
+            {
+                "min_nodes": 3,
+                "max_nodes": 3,
+                "run_id": "x",
+                "rdzv_backend": "c10d",
+                "rdzv_endpoint": "x-worker-0:29400",
+            },
+        ),
+        (
+            {"PET_NNODES": "3", "PET_NODE_RANK": "2", "PET_MASTER_ADDR": "x-node-0", "PET_MASTER_PORT": "29500"},
+            {
+                "min_nodes": 3,
+                "max_nodes": 3,
+                "run_id": "none",
+                "rdzv_backend": "static",
+                "rdzv_endpoint": "x-node-0:29500",
+                "rdzv_configs": {"rank": 2},
+            },
+        ),
+    ],
+)
+def test_nodes_find_each_other_as_either_operator_says(given: dict[str, str], expected: dict[str, Any]) -> None:
+    assert node.world(given) == expected
+
+
+def test_a_train_job_is_what_the_api_s_schema_allows(spec: JobSpec) -> None:
+    made = trainjob.render(spec, RUN, Resources(nodes=3, processes=2, pool="a100", queue="q"), CLUSTER, OWNER)
+    parsed_job = TrainerV1alpha1TrainJob.from_dict(made)
+    assert parsed_job is not None
+    assert json.loads(parsed_job.to_json()) == made
+
+
+# The PyTorchJob
+
+
+def test_a_job_has_workers_only_so_that_no_init_container_is_added(spec: JobSpec) -> None:
+    assert list(pytorch(spec)["spec"]["pytorchReplicaSpecs"]) == ["Worker"]
+
+
+def test_a_pool_says_where_and_how_many_gpus(spec: JobSpec) -> None:
+    made = pod(pytorch(spec, pool="a100", memory="64Gi", cpu="8"))
+    assert made["nodeSelector"] == {"gpu": "a100"}
+    assert made["tolerations"][0] == {"key": "nvidia.com/gpu", "operator": "Exists"}
+    asked = made["containers"][0]["resources"]
+    assert asked["requests"] == {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2"}
+    assert asked["limits"] == {"memory": "64Gi", "nvidia.com/gpu": "2"}
+    packed = made["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"][0]["podAffinityTerm"]
+    assert packed["topologyKey"] == "topology.kubernetes.io/rack"
+
+
+def test_a_pool_that_does_not_exist_is_refused_with_those_that_do(spec: JobSpec) -> None:
+    with pytest.raises(InputError, match=r"resources\.teacher\.pool: this cluster has no pool 'h100', but a100"):
+        pytorch(spec, pool="h100")
+
+
+@pytest.mark.parametrize(("asked", "default", "queue"), [(None, None, None), (None, "a", "a"), ("b", "a", "b")])
+def test_a_queued_job_begins_suspended(
+    spec: JobSpec, asked: str | None, default: str | None, queue: str | None
+) -> None:
+    made = pytorch(spec, CLUSTER.model_copy(update={"queue": default}), queue=asked)
+    assert made["metadata"]["labels"].get("kueue.x-k8s.io/queue-name") == queue
+    assert made["spec"]["runPolicy"].get("suspend") == (True if queue else None)
+
+
+def test_a_job_goes_with_its_owner(spec: JobSpec) -> None:
+    assert pytorch(spec)["metadata"]["ownerReferences"] == [OWNER]
+
+
+def test_names_differ_by_run_and_by_work_and_by_nothing_else() -> None:
+    names = {RUN.name, Identity("other", RUN.step, RUN.key).name, Identity(RUN.run, RUN.step, "f" * 64).name}
+    assert len(names) == 3
+    assert Identity(RUN.run, RUN.step, RUN.key).name == RUN.name
+    assert all(len(f"{name}-worker-999") <= 63 and name[0].isalpha() for name in names)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"claim": "store"}, r"cluster.yaml: image: Field required"),
+        ({"image": "i", "claim": "c", "queues": []}, r"cluster.yaml: queues: Extra inputs"),
+        ({"image": "i", "claim": "c", "pools": {"a": {"gpus": 1}}}, r"cluster.yaml: pools\.a\.gpus: Extra inputs"),
+        (None, r"cluster.yaml: the file: "),
+    ],
+)
+def test_settings_that_are_wrong_are_named(values: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parsed(values, "cluster.yaml")
