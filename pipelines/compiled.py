@@ -8,11 +8,13 @@ from kfp.compiler import Compiler
 from kfp.compiler.compiler_utils import KubernetesManifestOptions
 
 from pipelines.distillation import build
+from pipelines.pods import settle
 from understudy.errors import InputError, disk_errors
-from understudy.recipe import Recipe
+from understudy.recipe import PretrainedModel, Recipe
 from understudy.store.files import hash_file
 
 ROLE = "understudy/"  # how components name their image: understudy/launcher, understudy/trainer
+FETCHES = {"teacher": "teacher.model", "distill": "student.model", "control": "student.model"}
 PREFIX = re.compile(r"[a-z0-9][a-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*")
 TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
@@ -36,8 +38,8 @@ def write(recipe: Recipe, images: str, folder: Path) -> list[Path]:
         InputError: images does not name a prefix and a tag that stays what it is, or the folder cannot be written.
     """
     prefix, tag = _parsed(images)
-    pipeline = build(recipe)
-    _place(pipeline, prefix, tag)
+    pipeline = build(recipe, settle)
+    _place(pipeline, prefix, tag, recipe)
     spec, objects = folder / f"{recipe.name}.yaml", folder / f"{recipe.name}.kubernetes.yaml"
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -61,8 +63,13 @@ def _parsed(images: str) -> tuple[str, str]:
     return prefix, tag
 
 
-def _place(pipeline: Any, prefix: str, tag: str) -> None:
-    """Put the real images in, after compiling: kfp's component objects are shared by every pipeline built here."""
-    for executor in pipeline.pipeline_spec.deployment_spec["executors"].values():
+def _place(pipeline: Any, prefix: str, tag: str, recipe: Recipe) -> None:
+    """Put the real images in, after compiling: kfp's component objects are shared by every pipeline built here.
+
+    The steps that launch a training need no torch, unless they fetch a pretrained model and convert it.
+    """
+    fetching = {name for name, where in FETCHES.items() if isinstance(recipe.models[where], PretrainedModel)}
+    for name, executor in pipeline.pipeline_spec.deployment_spec["executors"].items():
         container = executor["container"]
-        container["image"] = f"{prefix}-{container['image'].removeprefix(ROLE)}:{tag}"
+        role = "trainer" if name.removeprefix("exec-") in fetching else container["image"].removeprefix(ROLE)
+        container["image"] = f"{prefix}-{role}:{tag}"

@@ -1,6 +1,7 @@
 """The distillation pipeline. Its graph comes from the recipe; overrides and seed stay open as its parameters."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from kfp import dsl
@@ -18,14 +19,27 @@ from understudy.recipe import Recipe
 from understudy.steps import graph
 
 
-def build(recipe: Recipe) -> Any:
-    """The recipe's pipeline, as kfp's graph component."""
+def build(recipe: Recipe, settle: Callable[[Any], None] = lambda task: None) -> Any:
+    """The recipe's pipeline, as kfp's graph component.
+
+    Args:
+        recipe: the recipe.
+        settle: gives every task what its pod needs; on one machine there are none.
+    """
     values = json.dumps(recipe.model_dump(mode="json", by_alias=True))
     steps = graph(recipe)
 
+    def task(made: Any) -> Any:
+        """KFP's own cache is off: its keys do not see the data behind an address. The store's memo decides."""
+        settle(made)
+        return made.set_caching_options(enable_caching=False)
+
+    def digest(made: Any) -> Any:
+        return task(made).outputs["Output"]
+
     @dsl.pipeline(name=recipe.name, description=f"Distils {recipe.name} and puts the student up for review")
     def distillation(overrides: str = "", seed: int = recipe.seed) -> None:
-        run = _task(
+        run = task(
             start(
                 recipe=values,
                 overrides=overrides,
@@ -34,26 +48,17 @@ def build(recipe: Recipe) -> Any:
                 steps=",".join(steps),
             )
         ).output
-        records = _digest(ingest(run=run))
-        examples = _digest(prepare(run=run, records=records))
-        lead = _digest(teacher(run=run, examples=examples))
+        records = digest(ingest(run=run))
+        examples = digest(prepare(run=run, records=records))
+        lead = digest(teacher(run=run, examples=examples))
         models = {
             "teacher": lead,
-            "student": _digest(distill(run=run, examples=examples, teacher=lead)),
-            "control": _digest(control(run=run, examples=examples)) if "control" in steps else "",
+            "student": digest(distill(run=run, examples=examples, teacher=lead)),
+            "control": digest(control(run=run, examples=examples)) if "control" in steps else "",
         }
-        measures = _digest(evaluate(run=run, examples=examples, **models))
+        measures = digest(evaluate(run=run, examples=examples, **models))
         origin = {"records": records, "examples": examples, **models}
-        verdict = _digest(gate(run=run, measures=measures, **origin))
-        _task(register(run=run, measures=measures, verdict=verdict, **origin))
+        verdict = digest(gate(run=run, measures=measures, **origin))
+        task(register(run=run, measures=measures, verdict=verdict, **origin))
 
     return distillation
-
-
-def _task(task: Any) -> Any:
-    """KFP's own cache is off: its keys do not see the data behind an address. The store's memo decides."""
-    return task.set_caching_options(enable_caching=False)
-
-
-def _digest(task: Any) -> Any:
-    return _task(task).outputs["Output"]

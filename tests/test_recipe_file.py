@@ -141,7 +141,8 @@ APPENDED = [
      "resources.distill.processes is 2; use ddp, fsdp or hsdp"),
     ("resources: {distill: {nodes: 2}}", "r.yaml:15: student.train.strategy: single is for one process, but "
      "resources.distill.nodes x processes is 2 x 1; use ddp, fsdp or hsdp"),
-    ("resources: {distill: {memory: 2 GB}}", 'r.yaml:18: resources.distill.memory: '),
+    ("resources: {distill: {memory: 2 GB}}", 'r.yaml:18: resources.distill.memory: expected a '
+     'quantity as Kubernetes writes it, such as 500m or 16Gi, got "2 GB"'),
     ("gate: {margin: 1}", "r.yaml:18: gate.margin: must be less than 1, got 1"),
     ("gate: {confidence: 0.5}", "r.yaml:18: gate.confidence: must be greater than 0.5, got 0.5"),
     ("seed: -1", "r.yaml:18: seed: must be at least 0, got -1"),

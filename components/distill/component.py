@@ -3,7 +3,7 @@
 from kfp import dsl
 
 
-@dsl.component(base_image="understudy/trainer", install_kfp_package=False)
+@dsl.component(base_image="understudy/launcher", install_kfp_package=False)
 def distill(run: str, examples: str, teacher: str, model: dsl.Output[dsl.Model]) -> str:
     """Train the student with the teacher."""
     from understudy.steps import component

@@ -3,7 +3,7 @@
 from kfp import dsl
 
 
-@dsl.component(base_image="understudy/trainer", install_kfp_package=False)
+@dsl.component(base_image="understudy/launcher", install_kfp_package=False)
 def teacher(run: str, examples: str, model: dsl.Output[dsl.Model]) -> str:
     """Train or fetch the teacher, once for all runs that share it."""
     from understudy.steps import component

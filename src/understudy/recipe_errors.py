@@ -27,6 +27,7 @@ EXPECTED = {
     "tuple_type": "a list",
     "name": "up to 40 lower-case letters, digits and dashes, a letter first and no dash last",
     "factory": "package.module:function",
+    **dict.fromkeys(("cpu", "memory", "shared_memory"), "a quantity as Kubernetes writes it, such as 500m or 16Gi"),
 }
 BOUNDS = {
     "greater_than": ("greater than", "gt"),

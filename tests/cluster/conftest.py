@@ -15,25 +15,28 @@ from understudy.launch.placement import parsed
 
 
 @pytest.fixture(scope="session")
-def kube() -> Kube:
-    """The namespace, made anew."""
-    kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
+def kube() -> Iterator[Kube]:
+    """A namespace with what the base brings."""
     made = kubectl("kustomize", str(ROOT / "manifests/base"))
     kept = []
     for thing in yaml.safe_load_all(made):
         if thing["kind"] == "Namespace":
             thing["metadata"]["name"] = NAMESPACE
-        elif "mlflow" in thing["metadata"]["name"] or thing["kind"].startswith("Cluster"):
+        elif "mlflow" in thing["metadata"]["name"] or thing["kind"] == "NetworkPolicy":
             continue
-        else:
+        elif thing["kind"] == "ClusterRoleBinding":
+            thing["metadata"]["name"] = NAMESPACE
+        elif thing["kind"] != "ClusterRole":
             thing["metadata"]["namespace"] = NAMESPACE
-        if thing["kind"] == "RoleBinding":
-            thing["subjects"][0]["namespace"] = NAMESPACE
+        for subject in thing.get("subjects", ()):
+            subject["namespace"] = NAMESPACE
         kept.append(thing)
     text = yaml.safe_dump_all(kept).replace("image: understudy-trainer", f"image: {IMAGE}")
     kubectl("apply", "--server-side", "-f", "-", text=text)
     kubectl("wait", "--for=condition=complete", "job/understudy-prepare-store", "--timeout=120s")
-    return Kube(NAMESPACE)
+    yield Kube(NAMESPACE)
+    kubectl("delete", "clusterrolebinding", NAMESPACE)
+    kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
 @pytest.fixture(scope="session")
@@ -80,3 +83,17 @@ def undisturbed(kube: Kube, volume: Volume) -> str:
     digest = launcher.digest()
     volume.sh("rm -rf /var/lib/understudy/home/store/work/* /var/lib/understudy/home/store/memo/*")
     return digest
+
+
+SECONDS: list[tuple[str, float]] = []
+
+
+@pytest.fixture
+def recovered(request: pytest.FixtureRequest) -> Callable[[float], None]:
+    """Takes the seconds from a fault to the first step after it, for the table at the end."""
+    return lambda seconds: SECONDS.append((request.node.name, seconds))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for name, seconds in SECONDS:
+        terminalreporter.write_line(f"recovered in {seconds:5.1f} s: {name}")

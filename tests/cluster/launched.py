@@ -7,6 +7,7 @@ UNDERSTUDY_TEST_IMAGE, which holds this checkout at its path here, as the projec
 import json
 import os
 import re
+import secrets
 import subprocess
 import time
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from understudy.launch.placement import Cluster
 ROOT = Path(__file__).parents[2]
 FAULTS = ROOT / "tests" / "faults"
 IMAGE = os.environ.get("UNDERSTUDY_TEST_IMAGE", "registry.example.com/ml/understudy-trainer:0.1.0")
-NAMESPACE = "understudy-tests"
+NAMESPACE = f"understudy-tests-{secrets.token_hex(3)}"
 STEPS, EVERY, PAUSE = 60, 10, 0.1
 LEASE = 8.0
 LONG = 240.0

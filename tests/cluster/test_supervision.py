@@ -10,20 +10,21 @@ from launched import EVERY, Launcher, kubectl, recipe, wait
 
 pytestmark = pytest.mark.cluster
 Launch = Callable[..., Launcher]
+Recovered = Callable[[float], None]
 
 
 def delete(pod: str) -> None:
     kubectl("delete", "pod", pod, "--wait=false")
 
 
-def recovers(launcher: Launcher, disturb: Callable[[], Any], record: Callable[[str, Any], None], at: int = 25) -> None:
+def recovers(launcher: Launcher, disturb: Callable[[], Any], recovered: Recovered, at: int = 25) -> None:
     """Disturb a training at a step; at most one checkpoint interval is lost, and it ends well."""
     launcher.reaches(at)
     disturb()
     began, before = time.time(), launcher.points()[-1]["step"]
     again = wait(lambda: [p for p in launcher.points() if p["time"] > began and p["step"] <= before + EVERY + 1])
     resumed = min(again, key=lambda point: point["time"])
-    record("recovery_seconds", round(resumed["time"] - began, 1))
+    recovered(resumed["time"] - began)
     assert resumed["step"] > before - EVERY
     assert launcher.ends() == 0, launcher.said()
 
@@ -38,18 +39,16 @@ def test_an_undisturbed_job_ends_well_and_every_rank_is_heard(launch: Launch) ->
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["rendezvous", "other"])
-def test_a_deleted_worker_pod(launch: Launch, undisturbed: str, record_property: Any, which: int) -> None:
+def test_a_deleted_worker_pod(launch: Launch, undisturbed: str, recovered: Recovered, which: int) -> None:
     launcher = launch()
-    recovers(
-        launcher, lambda: kubectl("delete", "pod", f"{launcher.job}-worker-{which}", "--wait=false"), record_property
-    )
+    recovers(launcher, lambda: kubectl("delete", "pod", f"{launcher.job}-worker-{which}", "--wait=false"), recovered)
     assert launcher.digest() == undisturbed
 
 
-def test_a_killed_rank(launch: Launch, undisturbed: str, record_property: Any) -> None:
+def test_a_killed_rank(launch: Launch, undisturbed: str, recovered: Recovered) -> None:
     launcher = launch()
     kill = "kill -9 $(pgrep -f understudy.worker | head -n 1)"
-    recovers(launcher, lambda: kubectl("exec", f"{launcher.job}-worker-1", "--", "sh", "-c", kill), record_property)
+    recovers(launcher, lambda: kubectl("exec", f"{launcher.job}-worker-1", "--", "sh", "-c", kill), recovered)
     assert launcher.digest() == undisturbed
     assert "ended with signal SIGKILL" in launcher.said()
 
@@ -116,7 +115,7 @@ def test_pods_that_the_cluster_refuses(launch: Launch) -> None:
     assert "no-such-class" in launcher.said()
 
 
-def test_a_rank_that_hangs(launch: Launch, record_property: Any) -> None:
+def test_a_rank_that_hangs(launch: Launch) -> None:
     launcher = launch(recipe("hangs", kwargs={"at": 25, "rank": 1, "sign": "/var/lib/understudy/home/hung"}, hang=8))
     launcher.says(r"no rank has moved for \d+ s \(rank 0 on gpu-\d: training, step 2\d; rank 1", 120)
     assert launcher.ends() == 0, launcher.said()

@@ -29,4 +29,4 @@ def compiled(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spec(compiled: Path) -> dict[str, Any]:
     """The compiled IR."""
-    return yaml.safe_load((compiled / "digits.yaml").read_text())
+    return next(iter(yaml.safe_load_all((compiled / "digits.yaml").read_text())))

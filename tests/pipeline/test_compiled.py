@@ -28,6 +28,10 @@ def objects(folder: Path, name: str = "digits") -> list[dict[str, Any]]:
     return list(yaml.safe_load_all((folder / f"{name}.kubernetes.yaml").read_text()))
 
 
+def ir(folder: Path) -> dict[str, Any]:
+    return next(iter(yaml.safe_load_all((folder / "digits.yaml").read_text())))  # what platforms need comes behind it
+
+
 def version(recipe: Recipe, folder: Path, images: str = IMAGES) -> str:
     write(recipe, images, folder)
     return str(objects(folder, recipe.name)[1]["metadata"]["name"])
@@ -88,14 +92,33 @@ def test_each_component_runs_on_an_image_of_the_prefix_and_tag(spec: dict[str, A
     images = {name.removeprefix("exec-"): found["container"]["image"] for name, found in executors.items()}
     trainers = {name for name, image in images.items() if image == "registry.example:5000/ml/understudy-trainer:1.2"}
     launchers = {name for name, image in images.items() if image == "registry.example:5000/ml/understudy-launcher:1.2"}
-    assert trainers == {"teacher", "distill", "control", "evaluate"}
-    assert launchers == {"start", "ingest", "prepare", "gate", "register"}
+    assert trainers == {"evaluate"}
+    assert launchers == {"start", "ingest", "prepare", "teacher", "distill", "control", "gate", "register"}
+
+
+def test_a_step_that_fetches_a_pretrained_model_runs_where_torch_is(recipe: Recipe, tmp_path: Path) -> None:
+    fetched = changed(recipe, "teacher.model={pretrained: org/model, revision: main}")
+    write(fetched, IMAGES, tmp_path)
+    executors = ir(tmp_path)["deploymentSpec"]["executors"]
+    assert "-trainer:" in executors["exec-teacher"]["container"]["image"]
+    assert "-launcher:" in executors["exec-distill"]["container"]["image"]
+
+
+def test_every_task_has_the_store_and_knows_how_to_launch(compiled: Path, spec: dict[str, Any]) -> None:
+    platform = list(yaml.safe_load_all((compiled / "digits.yaml").read_text()))[1]["platforms"]["kubernetes"]
+    pods = platform["deploymentSpec"]["executors"]
+    assert pods.keys() == spec["deploymentSpec"]["executors"].keys()
+    for name, found in spec["deploymentSpec"]["executors"].items():
+        environment = {variable["name"]: variable["value"] for variable in found["container"]["env"]}
+        assert environment["UNDERSTUDY_LAUNCHER"] == "pytorchjob"
+        (mounted,) = pods[name]["pvcMount"]
+        assert environment["UNDERSTUDY_HOME"].startswith(mounted["mountPath"])
 
 
 def test_compiling_leaves_the_components_own_images_alone(recipe: Recipe, tmp_path: Path) -> None:
     write(recipe, IMAGES, tmp_path)
     write(recipe, "other:2", tmp_path)
-    executors = yaml.safe_load((tmp_path / "digits.yaml").read_text())["deploymentSpec"]["executors"]
+    executors = ir(tmp_path)["deploymentSpec"]["executors"]
     assert {found["container"]["image"] for found in executors.values()} == {"other-launcher:2", "other-trainer:2"}
 
 
@@ -130,7 +153,7 @@ def test_the_first_task_gets_the_whole_recipe_and_the_parameters(recipe: Recipe,
 
 def test_overrides_and_seed_stay_open_and_have_defaults(recipe: Recipe, tmp_path: Path) -> None:
     write(changed(recipe, "seed=1234567890"), IMAGES, tmp_path)
-    inputs = yaml.safe_load((tmp_path / "digits.yaml").read_text())["root"]["inputDefinitions"]["parameters"]
+    inputs = ir(tmp_path)["root"]["inputDefinitions"]["parameters"]
     assert inputs == {
         "overrides": {"parameterType": "STRING", "defaultValue": "", "isOptional": True},
         "seed": {"parameterType": "NUMBER_INTEGER", "defaultValue": 1234567890, "isOptional": True},

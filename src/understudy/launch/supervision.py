@@ -133,7 +133,7 @@ class _Supervision:
     def _find_or_submit(self) -> Outcome | None:
         """Go on watching the job that does this work, whichever launcher submitted it; submit one if there is none."""
         there = self._kube.jobs(f"{KEY}={self._job.identity.labels[KEY]}")
-        going = [job for job in there if look(job, [], None, time.time()).stage != "failed"]
+        going = [job for job in there if self._is_worth_watching(look(job, [], None, time.time()).stage)]
         for job in there:
             if job not in going[-1:]:
                 self._kube.delete_job(job["metadata"]["name"])
@@ -153,6 +153,10 @@ class _Supervision:
         self._name = self._job.identity.name
         self._say(f"submitted as {self._name}")
         return None
+
+    def _is_worth_watching(self, stage: str) -> bool:
+        """Whether a job that is there still does this work, or has done it; its result may have been lost since."""
+        return stage != "failed" and (stage != "succeeded" or self._is_complete())
 
     # What may be wrong
 

@@ -1,0 +1,36 @@
+"""What the pods of a pipeline's tasks need in a cluster: the store, the cluster's settings, and how to launch jobs.
+
+The names are those of manifests/base. kfp.local would drop such settings, so only a compiled pipeline has them.
+"""
+
+from typing import Any
+
+from kfp import kubernetes
+
+from understudy.launch.driver import CONFIG, SECRET
+from understudy.launch.placement import LAUNCHER, SETTINGS
+
+CLAIM, MOUNT = "understudy-store", "/var/lib/understudy"
+SETTINGS_FOLDER = "/etc/understudy"
+ADDRESS = ("MLFLOW_TRACKING_URI",)
+CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
+
+
+def settle(task: Any) -> None:
+    """Give a task's pod the store's claim, the settings, and MLflow's address and credentials."""
+    kubernetes.mount_pvc(task, pvc_name=CLAIM, mount_path=MOUNT)
+    kubernetes.use_config_map_as_volume(task, config_map_name=CONFIG, mount_path=SETTINGS_FOLDER)
+    kubernetes.use_config_map_as_env(
+        task,
+        config_map_name=f"{CONFIG}-environment",
+        config_map_key_to_env={"MLFLOW_TRACKING_URI": "MLFLOW_TRACKING_URI"},
+    )
+    kubernetes.use_secret_as_env(
+        task, secret_name=SECRET, secret_key_to_env={name: name for name in CREDENTIALS}, optional=True
+    )
+    for name, value in (
+        ("UNDERSTUDY_HOME", f"{MOUNT}/home"),
+        (LAUNCHER, "pytorchjob"),
+        (SETTINGS, f"{SETTINGS_FOLDER}/cluster.yaml"),
+    ):
+        task.set_env_variable(name, value)
