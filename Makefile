@@ -1,4 +1,4 @@
-# make run | test | test-kills | ui | lint | lock | clean
+# make run | test | test-kills | test-cluster | test-cluster-faults | images | manifests | ui | lint | lock | clean
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
@@ -9,7 +9,7 @@ COMPILE := $(UV) pip compile --quiet --python 3.11 --generate-hashes --no-emit-i
 FIND_PYTHON := for name in python3.11 python3 python; do \
 	$$name -c 'import ensurepip, sys, venv; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && break; name=; done
 
-.PHONY: run test test-kills ui lint lock clean
+.PHONY: run test test-kills test-cluster test-cluster-faults images manifests ui lint lock clean
 
 $(UV): requirements-uv.lock
 	@$(FIND_PYTHON); test "$$name" || { echo "make: this needs Python 3.11 with its venv module" >&2; exit 1; }; \
@@ -37,6 +37,25 @@ test: $(VENV)/test.stamp
 test-kills: $(VENV)/test.stamp
 	UNDERSTUDY_KILLS=5 $(BIN)/python -m pytest tests/faults/test_kills.py
 
+# On the cluster that KUBECONFIG names, whose nodes hold this checkout in the image UNDERSTUDY_TEST_IMAGE.
+test-cluster: $(VENV)/test.stamp
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest tests/cluster -m "cluster and not outage"
+
+test-cluster-faults: $(VENV)/test.stamp
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest tests/cluster -m outage
+
+# IMAGES=PREFIX:TAG names them PREFIX-launcher:TAG and so on; BASE is an image with Python 3.11 and pip.
+IMAGES ?= understudy:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+BASE ?= python:3.11-slim-bookworm
+BUILD ?= $(shell command -v buildah >/dev/null && echo "buildah build --isolation chroot --network host" || echo "docker build")
+WHICH ?= launcher trainer mlflow
+images:
+	set -e; images="$(IMAGES)"; for name in $(WHICH); do \
+		$(BUILD) --build-arg BASE="$(BASE)" --build-arg VERSION="$${images##*:}" \
+			--build-arg REVISION="$$(git rev-parse HEAD 2>/dev/null || echo unknown)" \
+			-f images/$$name/Dockerfile -t "$${images%:*}-$$name:$${images##*:}" .; \
+	done
+
 ui: $(VENV)/run.stamp
 	$(BIN)/understudy ui
 
@@ -50,6 +69,8 @@ lock: $(VENV)/test.stamp
 	$(COMPILE) --all-extras pyproject.toml -o requirements-dev.lock
 	$(COMPILE) pyproject.toml -c requirements-dev.lock -o requirements.lock
 	echo uv | $(COMPILE) - -c requirements-dev.lock -o requirements-uv.lock
+	for name in launcher mlflow; do \
+		$(COMPILE) images/$$name/requirements.in -c requirements.lock -o images/$$name/requirements.lock; done
 
 # Takes the store and the local registry along.
 clean:

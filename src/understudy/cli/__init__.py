@@ -8,7 +8,7 @@ import typer
 
 from understudy import __version__
 from understudy.cli import compile as compile_command
-from understudy.cli import doctor, jobs, recipe, run, store, ui
+from understudy.cli import doctor, jobs, recipe, run, store, submit, ui
 from understudy.cli.output import complain
 from understudy.cli.settings import Settings
 from understudy.errors import UnderstudyError
@@ -18,6 +18,7 @@ app = typer.Typer(
 )
 app.command()(run.run)
 app.command("compile")(compile_command.compile_)
+app.command()(submit.submit)
 app.add_typer(recipe.app, name="recipe")
 app.add_typer(store.app, name="store")
 app.add_typer(jobs.app, name="jobs")

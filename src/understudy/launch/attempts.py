@@ -10,7 +10,7 @@ import secrets
 from dataclasses import asdict
 from pathlib import Path
 
-from understudy.errors import Fenced, disk_errors
+from understudy.errors import FAILED, Fenced, disk_errors
 from understudy.launch.spec import JobSpec, Outcome
 
 PREFIX = "attempt."
@@ -53,6 +53,18 @@ def failures(folder: Path) -> list[Outcome]:
     return [Outcome(**json.loads(line)) for line in lines]
 
 
+def report_hang(spec: JobSpec, text: str) -> None:
+    """Write down that an attempt hung; of the nodes that notice it one is heard."""
+    folder = Path(spec.folder)
+    attempt = latest(folder)
+    try:
+        (attempt or folder).joinpath("hung").touch(exist_ok=False)
+    except FileExistsError:
+        return
+    with disk_errors(folder), (folder / FAILURES).open("a") as stream:
+        stream.write(json.dumps(asdict(Outcome(FAILED, text, "lost"))) + "\n")
+
+
 def _keep_failures(spec: JobSpec) -> None:
     """What the attempt before said is history now."""
     said = [(path, Outcome.read(path)) for path in Path(spec.folder).glob("outcome-*.json")]
@@ -61,7 +73,7 @@ def _keep_failures(spec: JobSpec) -> None:
             if outcome and outcome.exit_code:
                 stream.write(json.dumps(asdict(outcome)) + "\n")
             path.unlink(missing_ok=True)
-    for path in Path(spec.folder).glob("beat-*.json"):
+    for path in [*Path(spec.folder).glob("beat-*.json"), *Path(spec.folder).glob(f"{PREFIX}*/hung")]:
         path.unlink(missing_ok=True)
 
 

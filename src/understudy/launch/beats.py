@@ -84,15 +84,18 @@ def beats(folder: Path, ranks: Iterable[int]) -> dict[int, Beat]:
     return {rank: Beat(**value) for rank, value in found if value}
 
 
-def silence(folder: Path, ranks: Iterable[int]) -> float | None:
-    """Seconds since any rank was heard of, by the file system's clock; None before all of them were."""
+def silence(folder: Path, ranks: Iterable[int], since: float) -> float | None:
+    """Seconds since any rank was heard of, by the file system's clock; None before all of them were after `since`.
+
+    What ranks of an earlier attempt have said does not count: new ones may wait long for each other.
+    """
     times = []
     for rank in ranks:
         try:
             times.append((folder / f"beat-{rank}.json").stat().st_mtime)
         except FileNotFoundError:
             return None
-    return now(folder) - max(times)
+    return now(folder) - max(times) if min(times) >= since else None
 
 
 def launcher_silence(folder: Path) -> float:

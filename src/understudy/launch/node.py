@@ -17,7 +17,7 @@ from typing import Any
 
 from understudy.errors import FAILED, STOPPED
 from understudy.launch import attempts
-from understudy.launch.beats import LEAVE, beats, launcher_silence, silence
+from understudy.launch.beats import LEAVE, beats, launcher_silence, now, silence
 from understudy.launch.spec import JobSpec, Outcome
 
 # Exit codes of a pod. For good:
@@ -170,10 +170,13 @@ class _Watch(threading.Thread):
         super().__init__(name="watch", daemon=True)
         self._spec, self._leave = spec, leave
         self._folder = Path(spec.folder)
+        self._began = now(self._folder)
 
     def terminated(self, _signal: int, _frame: FrameType | None) -> None:
         """The pod has to go: its ranks take a checkpoint if they have anything to keep."""
-        if any(beat.step >= 0 for beat in beats(self._folder, range(self._spec.world_size)).values()):
+        ranks = range(self._spec.world_size)
+        fresh = silence(self._folder, ranks, self._began) is not None
+        if fresh and any(beat.step >= 0 for beat in beats(self._folder, ranks).values()):
             self._leave.write_text("preempted")
         else:
             _end(PREEMPTED)
@@ -197,13 +200,12 @@ class _Watch(threading.Thread):
 
     def _look_for_a_hang(self) -> None:
         ranks = range(self._spec.world_size)
-        quiet = silence(self._folder, ranks)
+        quiet = silence(self._folder, ranks, self._began)
         if quiet is None or quiet < self._spec.hang + LOOK or any(self._spec.outcome(rank).exists() for rank in ranks):
             return
         places = [f"rank {b.rank} on {b.node}: {b.phase}, step {b.step}" for b in beats(self._folder, ranks).values()]
         text = f"no rank has moved for {quiet:.0f} s ({'; '.join(places)}); stacks are in {self._spec.logs}"
-        attempt = attempts.latest(self._folder)
-        Outcome(FAILED, text, "lost", attempt=attempt.name if attempt else "").write(self._spec.outcome(-1))
+        attempts.report_hang(self._spec, text)
         _end(HUNG)
 
 

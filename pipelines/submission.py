@@ -1,0 +1,125 @@
+"""A recipe's pipeline on a KFP API server: submitted and followed."""
+
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kfp_server_api.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
+from pipelines.compiled import write
+from understudy.errors import FAILED, InputError, UnderstudyError
+from understudy.recipe import Recipe
+
+ENDED = {"SUCCEEDED", "FAILED", "CANCELED", "SKIPPED"}
+EVERY = 5.0  # seconds between two looks at a run
+PATIENCE = 300.0  # seconds that a server may be away while a run is followed
+
+
+@dataclass(frozen=True)
+class Server:
+    """A KFP API server and how to get in."""
+
+    host: str
+    namespace: str | None
+    token: str | None
+
+    def client(self) -> Any:
+        """KFP's own client.
+
+        Raises:
+            InputError: the server does not answer, or does not accept the token.
+        """
+        from kfp.client import Client
+
+        with warnings.catch_warnings(), self.answering():
+            warnings.simplefilter("ignore", FutureWarning)
+            return Client(host=self.host, existing_token=self.token, namespace=self.namespace or "kubeflow")
+
+    def answering(self) -> "_Words":
+        """Errors of the server in words."""
+        return _Words(self.host)
+
+    def page(self, run: str) -> str:
+        """Where a run is shown."""
+        return f"{self.host.rstrip('/')}/#/runs/details/{run}"
+
+
+class _Words:
+    def __init__(self, host: str) -> None:
+        self._host = host
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, TimeoutError) and isinstance(error.__context__, ApiException):
+            error = error.__context__  # what the client asked five times before it gave up
+        if isinstance(error, ApiException) and error.status in (401, 403):
+            raise InputError(
+                f"{self._host}: KFP refuses this token ({error.status}); it may have expired: put a new one into "
+                "KFP_TOKEN, or into the file that --token-file names"
+            ) from error
+        if isinstance(error, ApiException):
+            raise UnderstudyError(f"{self._host}: KFP says {error.status} {error.reason}") from error
+        if isinstance(error, HTTPError | OSError | TimeoutError):
+            raise InputError(
+                f"{self._host}: no KFP API server answers here ({type(error).__name__}); correct --host or KFP_HOST"
+            ) from error
+
+
+def submit(server: Server, recipe: Recipe, images: str, experiment: str | None) -> str:
+    """Start a run of a recipe's pipeline.
+
+    Args:
+        server: where.
+        recipe: the recipe.
+        images: PREFIX:TAG of the images.
+        experiment: KFP's; the recipe's name without one.
+
+    Returns:
+        The run's id.
+    """
+    client = server.client()
+    with tempfile.TemporaryDirectory() as folder:
+        package = write(recipe, images, Path(folder))[0]
+        with server.answering():
+            made = client.create_run_from_pipeline_package(
+                str(package),
+                run_name=f"{recipe.name} {time.strftime('%Y-%m-%d %H:%M:%S')}",
+                experiment_name=experiment or recipe.experiment,
+                namespace=server.namespace,
+                enable_caching=False,
+            )
+    return str(made.run_id)
+
+
+def follow(server: Server, run: str, tell: Callable[[str], None]) -> int:
+    """Tell a run's state whenever it changes, until it ends.
+
+    Returns:
+        0 when all of its tasks succeeded, 1 otherwise.
+    """
+    client, said, away = server.client(), "", 0.0
+    while True:
+        try:
+            with server.answering():
+                found = client.get_run(run)
+        except InputError:
+            away += EVERY
+            if away > PATIENCE:
+                raise
+            time.sleep(EVERY)
+            continue
+        away = 0.0
+        state = str(found.state)
+        if state != said:
+            said = state
+            tell(state.lower() + (f": {found.error.message}" if found.error else ""))
+        if state in ENDED:
+            return 0 if state == "SUCCEEDED" else FAILED
+        time.sleep(EVERY)

@@ -1,0 +1,60 @@
+"""understudy submit: the recipe's pipeline as a run on a KFP server."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from understudy.cli.checkout import checkout
+from understudy.cli.recipe import Overrides, RecipePath
+from understudy.cli.settings import Settings
+from understudy.errors import DONE, REJECTED, InputError
+
+
+def submit(
+    ctx: typer.Context,
+    recipe: RecipePath,
+    images: Annotated[str, typer.Option(help="PREFIX:TAG of the images.")],
+    host: Annotated[str, typer.Option(envvar="KFP_HOST", help="The KFP API server's address.")],
+    overrides: Overrides = None,
+    token_file: Annotated[Path | None, typer.Option(help="File with the token; KFP_TOKEN holds it otherwise.")] = None,
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="The profile's, in Kubeflow.")] = None,
+    experiment: Annotated[str | None, typer.Option(help="KFP's experiment. Default: the recipe's name.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow the run, and end with its verdict.")] = False,
+) -> None:
+    """Send a recipe's pipeline to a KFP server, and print where its run is shown.
+
+    With --wait the exit code is the run's: 0 registered, 1 failed, 3 rejected by the gate. The verdict comes from
+    MLflow, so --tracking-uri or MLFLOW_TRACKING_URI has to name the cluster's.
+    """
+    from understudy.recipe_file import load
+
+    sys.path.insert(0, str(checkout()))
+    from pipelines import submission
+
+    settings: Settings = ctx.obj
+    wanted = load(recipe, overrides or [])
+    if wait and not settings.given_tracking_uri:
+        raise InputError("--wait: the verdict is in the cluster's MLflow; name it with --tracking-uri")
+    server = submission.Server(host, namespace, _token(token_file))
+    run = submission.submit(server, wanted, images, experiment)
+    typer.echo(server.page(run))
+    if not wait:
+        return
+    code = submission.follow(server, run, lambda text: None if settings.quiet else typer.echo(text))
+    if code == DONE:
+        from understudy.registry.verdict import verdict_of
+
+        code = DONE if verdict_of(settings.tracking_uri, run) == "approved" else REJECTED
+    raise typer.Exit(code)
+
+
+def _token(path: Path | None) -> str | None:
+    if path is None:
+        return os.environ.get("KFP_TOKEN")
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise InputError(f"--token-file {path}: cannot be read ({error.strerror})") from error
