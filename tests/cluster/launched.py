@@ -86,6 +86,7 @@ class Launcher:
 
     def __init__(self, kube: Kube, name: str, volume: "Volume") -> None:
         self.kube, self.name, self._volume = kube, name, volume
+        self._points: list[dict[str, Any]] = []
 
     @property
     def job(self) -> str | None:
@@ -112,9 +113,10 @@ class Launcher:
         )
 
     def points(self) -> list[dict[str, Any]]:
-        """The curve's points, as ranks have reported them, those after a restart once more."""
+        """The curve's points, as ranks have reported them, those after a restart once more; kept when the work goes."""
         text = self._volume.cat("store/work/*/job/metrics.jsonl")
-        return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+        self._points = [json.loads(line) for line in text.splitlines() if line.endswith("}")] or self._points
+        return self._points
 
     def reaches(self, step: int) -> None:
         """Wait until the training is so far."""
@@ -125,6 +127,7 @@ class Launcher:
 
     def ended(self) -> int | None:
         """The exit code, when it has ended."""
+        self.points()
         job = self.kube.ask(self.kube.batch.read_namespaced_job, self.name, NAMESPACE)
         return driver._exit_code(job, self.pods()) if job else None
 

@@ -1,16 +1,20 @@
 """Faults of a training in a cluster: what the user sees, what is lost, and that the result is bit for bit the same."""
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
-from launched import EVERY, Launcher, kubectl, recipe, wait
+from launched import EVERY, NAMESPACE, Launcher, Volume, kubectl, recipe, wait
 
 pytestmark = pytest.mark.cluster
 Launch = Callable[..., Launcher]
 Recovered = Callable[[float], None]
+GAP = 3.0  # seconds without a report; there are two a second
 
 
 def delete(pod: str) -> None:
@@ -20,13 +24,19 @@ def delete(pod: str) -> None:
 def recovers(launcher: Launcher, disturb: Callable[[], Any], recovered: Recovered, at: int = 25) -> None:
     """Disturb a training at a step; at most one checkpoint interval is lost, and it ends well."""
     launcher.reaches(at)
+    began = time.time()
     disturb()
-    began, before = time.time(), launcher.points()[-1]["step"]
-    again = wait(lambda: [p for p in launcher.points() if p["time"] > began and p["step"] <= before + EVERY + 1])
-    resumed = min(again, key=lambda point: point["time"])
-    recovered(resumed["time"] - began)
-    assert resumed["step"] > before - EVERY
+    before, after = wait(lambda: restart(launcher, began))
+    recovered(after["time"] - began)
+    assert before["step"] - EVERY <= after["step"] - 1 <= before["step"], "at most one interval is done again"
     assert launcher.ends() == 0, launcher.said()
+
+
+def restart(launcher: Launcher, since: float) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The last point before a training was interrupted, and the first one after: seconds lie between them."""
+    points = sorted(launcher.points(), key=lambda point: float(point["time"]))
+    pairs = pairwise(points)
+    return next(((one, two) for one, two in pairs if two["time"] > since and two["time"] - one["time"] > GAP), None)
 
 
 def test_an_undisturbed_job_ends_well_and_every_rank_is_heard(launch: Launch) -> None:
@@ -72,7 +82,7 @@ def test_a_cancelled_run_takes_its_job_along(launch: Launch) -> None:
     wait(lambda: not launcher.workers() and launcher.job is None, 60)
 
 
-def test_a_job_that_nobody_watches_takes_a_checkpoint_and_ends(launch: Launch, volume: Any) -> None:
+def test_a_job_that_nobody_watches_takes_a_checkpoint_and_ends(launch: Launch, volume: Volume) -> None:
     launcher = launch(recipe(train={"steps": 2000}), {"patience": 12})
     launcher.reaches(15)
     kubectl("delete", "job", launcher.name, "--cascade=orphan")
@@ -128,3 +138,28 @@ def test_a_rank_that_takes_more_memory_than_its_pod_may(launch: Launch) -> None:
     assert "OOMKilled" in launcher.said()
     assert "Raise resources.teacher.memory" in launcher.said()
     assert launcher.workers() == []
+
+
+def understudy(*arguments: str) -> str:
+    command = [sys.executable, "-m", "understudy", *arguments, "-n", NAMESPACE]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_run_that_is_stopped_takes_a_checkpoint_first(launch: Launch, volume: Volume) -> None:
+    launcher = launch(recipe(train={"steps": 2000}))
+    launcher.reaches(15)
+    assert any(line.startswith(launcher.name) for line in understudy("jobs", "ls").splitlines())
+    understudy("jobs", "stop", launcher.name)
+    wait(lambda: not launcher.workers() and launcher.job is None, 60)
+    last = max(point["step"] for point in launcher.points())
+    assert f"step-{last}\n" in volume.sh("ls /var/lib/understudy/home/store/work/*/job/attempt.*/checkpoints")
+
+
+def test_what_a_terminated_run_leaves_behind_is_found_and_ended(launch: Launch) -> None:
+    launcher = launch(recipe(train={"steps": 2000}))
+    launcher.reaches(15)
+    kubectl("patch", "job", launcher.name, "-p", '{"spec": {"activeDeadlineSeconds": 0}}')  # as KFP terminates a run
+    wait(lambda: not [pod for pod in launcher.pods() if pod["status"]["phase"] == "Running"], 60)
+    assert launcher.workers()
+    assert f"{launcher.job}: Job {launcher.name} was terminated" in understudy("jobs", "gc", "--yes")
+    wait(lambda: not launcher.workers(), 60)

@@ -1,5 +1,7 @@
 import io
 import json
+import math
+from fractions import Fraction
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -7,7 +9,7 @@ import pytest
 from PIL import Image
 from tokenizers import Tokenizer
 
-from understudy.data.prepare import prepare
+from understudy.data.prepare import _moments, prepare
 from understudy.recipe_data import Data
 
 SPLITS = ("train", "validation", "test")
@@ -63,6 +65,15 @@ class TestImages:
         np.testing.assert_allclose(about["std"], train.std(axis=(0, 2, 3)), rtol=1e-12)
         assert about["image"] == {"size": 5, "channels": 3}
         assert about["counts"]["train"] == len(train)
+
+    def test_mean_and_deviation_are_exact(self):
+        counts = np.random.default_rng(0).integers(0, 10**9, (3, 256))
+        levels = [Fraction(level, 255) for level in range(256)]
+        for row, mean, deviation in zip(counts.tolist(), *_moments(counts), strict=True):
+            true = sum(count * level for count, level in zip(row, levels, strict=True)) / sum(row)
+            spread = sum(count * (level - true) ** 2 for count, level in zip(row, levels, strict=True)) / sum(row)
+            assert mean == float(true)
+            assert deviation == math.sqrt(spread)
 
     def test_a_channel_that_never_changes_can_be_divided_by(self, image_folder, prepared):
         for number, path in enumerate(sorted(image_folder.rglob("*.png"))):

@@ -139,6 +139,35 @@ def _watched(digests: list[str]) -> Any:
     return track(digests, "reading", console=Console(stderr=True), transient=True)
 
 
+Digests = Annotated[list[str], typer.Argument(help="Objects, or how their digests begin.")]
+
+
+@app.command()
+def push(ctx: typer.Context, digests: Digests, to: Annotated[str, typer.Option(help="s3://BUCKET/PREFIX")]) -> None:
+    """Copy objects into a bucket; what was broken off goes on."""
+    from understudy.store import transfer
+
+    store = ctx.obj.open_store()
+    for digest in [store.objects.resolve(prefix) for prefix in digests]:
+        sent = transfer.push(store, digest, to, lambda name: print(f"  {name}", file=sys.stderr))
+        print(f"{digest}: {size(sent)} sent")
+
+
+@app.command()
+def pull(
+    ctx: typer.Context,
+    digests: Annotated[list[str], typer.Argument(help="Whole digests.")],
+    from_: Annotated[str, typer.Option("--from", help="s3://BUCKET/PREFIX")],
+) -> None:
+    """Copy objects out of a bucket into this store, which is made when it is not there."""
+    from understudy.store import Store, transfer
+
+    store = Store(ctx.obj.store_folder)
+    for digest in digests:
+        fetched = transfer.pull(store, digest, from_, lambda name: print(f"  {name}", file=sys.stderr))
+        print(f"{digest}: {size(fetched)} fetched")
+
+
 @app.command()
 def gc(
     ctx: typer.Context,

@@ -23,7 +23,7 @@ from understudy.launch.sight import Sight, death, look, never_fits, was_disrupte
 from understudy.launch.spec import JobSpec, Outcome
 from understudy.recipe import Resources
 
-TICK = 0.25  # seconds between two looks at the job's files
+TICK = 0.5  # seconds between two looks at the job's files
 ASK = 1.5  # seconds between two questions to the API
 HOPE = 60.0  # seconds in which what is broken may mend
 SETTLE = 10.0  # seconds that the last words of a finished job may take to be seen on the volume

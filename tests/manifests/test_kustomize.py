@@ -1,0 +1,168 @@
+"""What the manifests promise, read off what kustomize makes of them; the API server's own word is in tests/cluster."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from understudy.launch import driver, pytorchjob
+from understudy.launch.placement import parsed
+
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+OVERLAYS = sorted(path.parent.name for path in MANIFESTS.glob("overlays/*/kustomization.yaml"))
+KUBECTL = shutil.which("kubectl")
+pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+
+
+def built(path: str) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [str(KUBECTL), "kustomize", str(MANIFESTS / path)], capture_output=True, text=True, check=True
+    )
+    return list(yaml.safe_load_all(done.stdout))
+
+
+@pytest.fixture(params=OVERLAYS)
+def overlay(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+    return built(f"overlays/{request.param}")
+
+
+def pods(things: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    found = []
+    for thing in things:
+        spec = thing.get("spec", {})
+        if thing["kind"] == "CronJob":
+            spec = spec["jobTemplate"]["spec"]
+        if "template" in spec and "containers" in spec["template"].get("spec", {}):
+            found.append(spec["template"])
+    return found
+
+
+def named(things: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any]]:
+    return {thing["metadata"]["name"]: thing for thing in things if thing["kind"] == kind}
+
+
+def test_every_namespace_enforces_restricted(overlay: list[dict[str, Any]]) -> None:
+    namespaces = named(overlay, "Namespace")
+    assert namespaces
+    for namespace in namespaces.values():
+        assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_every_pod_is_fit_for_restricted_and_cannot_write_its_image(overlay: list[dict[str, Any]]) -> None:
+    for pod in pods(overlay):
+        spec = pod["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in spec["containers"]:
+            security = container["securityContext"]
+            assert security["readOnlyRootFilesystem"] is True
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["capabilities"] == {"drop": ["ALL"]}
+            assert "memory" in container["resources"]["limits"]
+
+
+def test_images_have_a_registry_and_a_tag_that_stays(overlay: list[dict[str, Any]]) -> None:
+    images = [container["image"] for pod in pods(overlay) for container in pod["spec"]["containers"]]
+    images.append(parsed(settings(overlay), "cluster.yaml").image)
+    for image in images:
+        name, _, tag = image.rpartition(":")
+        assert "/" in name
+        assert tag not in ("", "latest")
+
+
+def settings(things: list[dict[str, Any]]) -> Any:
+    return yaml.safe_load(named(things, "ConfigMap")[driver.CONFIG]["data"]["cluster.yaml"])
+
+
+def test_the_settings_are_read_as_every_step_reads_them(overlay: list[dict[str, Any]]) -> None:
+    cluster = parsed(settings(overlay), "cluster.yaml")
+    claims = named(overlay, "PersistentVolumeClaim")
+    assert claims[cluster.claim]["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert {driver.ACCOUNT, cluster.service_account} <= named(overlay, "ServiceAccount").keys()
+    assert cluster.queue is None or cluster.queue in named(overlay, "LocalQueue")
+
+
+def test_no_secret_is_written_down(overlay: list[dict[str, Any]]) -> None:
+    assert not named(overlay, "Secret")
+
+
+def test_the_pipeline_may_read_no_secret_and_the_ranks_nothing(overlay: list[dict[str, Any]]) -> None:
+    for role in [*named(overlay, "Role").values(), *named(overlay, "ClusterRole").values()]:
+        for rule in role["rules"]:
+            assert not {"secrets", "*"} & {*rule["resources"], *rule["verbs"], *rule["apiGroups"]}
+    bound = [named(overlay, kind) for kind in ("RoleBinding", "ClusterRoleBinding")]
+    subjects = {subject["name"] for found in bound for binding in found.values() for subject in binding["subjects"]}
+    assert subjects == {driver.ACCOUNT}
+
+
+# Who may speak to whom
+
+DRIVER = {"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "driver"}
+RANK = pytorchjob.PARTS
+MLFLOW = {"app.kubernetes.io/name": "mlflow"}
+OTHER = {"app.kubernetes.io/name": "somebody"}
+
+
+def matches(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    if not selector.get("matchLabels", {}).items() <= labels.items():
+        return False
+    return all(labels.get(term["key"]) in term["values"] for term in selector.get("matchExpressions", ()))
+
+
+def may(policies: list[dict[str, Any]], way: str, pod: dict[str, str], peer: dict[str, str], port: int) -> bool:
+    """Whether a pod's side of a connection is allowed, for peers in the same namespace."""
+    for policy in policies:
+        spec = policy["spec"]
+        if not matches(spec["podSelector"], pod):
+            continue
+        for rule in spec.get(way, ()):
+            peers = rule.get("from" if way == "ingress" else "to")
+            selected = [one for one in peers or () if "podSelector" in one and "namespaceSelector" not in one]
+            reached = peers is None or any(matches(one["podSelector"], peer) for one in selected)
+            if reached and (not rule.get("ports") or port in [one["port"] for one in rule["ports"]]):
+                return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "port", "allowed"),
+    [
+        (RANK, RANK, 40123, True),
+        (DRIVER, MLFLOW, 5000, True),
+        (RANK, MLFLOW, 5000, False),
+        (OTHER, MLFLOW, 5000, False),
+        (OTHER, RANK, 40123, False),
+        (MLFLOW, RANK, 40123, False),
+        (RANK, DRIVER, 80, False),
+    ],
+)
+def test_the_flows_of_the_table_and_no_others(
+    overlay: list[dict[str, Any]], one: dict[str, str], other: dict[str, str], port: int, allowed: bool
+) -> None:
+    policies = list(named(overlay, "NetworkPolicy").values())
+    assert any(policy["spec"]["podSelector"] == {} for policy in policies), "denied by default"
+    both = may(policies, "egress", one, other, port) and may(policies, "ingress", other, one, port)
+    assert both == allowed
+
+
+def test_the_documented_flows_name_policies_that_exist() -> None:
+    table = (MANIFESTS.parent / "docs" / "cluster.md").read_text().partition("## Network")[2].partition("\n## ")[0]
+    rules = {
+        cell.strip("` ")
+        for line in table.splitlines()
+        if line.count("|") == 4
+        for cell in line.split("|")[3].split(",")
+    }
+    policies = named(built("base"), "NetworkPolicy").keys() - {"default-deny"}
+    assert policies == rules - {"rule", "---"}
+
+
+@pytest.mark.parametrize("environment", OVERLAYS)
+def test_argo_cd_deploys_the_overlay_after_its_operators(environment: str) -> None:
+    made = named(built(f"clusters/{environment}"), "Application")
+    waves = {name: int(app["metadata"]["annotations"]["argocd.argoproj.io/sync-wave"]) for name, app in made.items()}
+    assert made["understudy"]["spec"]["source"]["path"] == f"manifests/overlays/{environment}"
+    assert all(wave < waves["understudy"] for name, wave in waves.items() if name != "understudy")

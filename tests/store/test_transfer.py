@@ -1,0 +1,105 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from understudy.errors import InputError, UnderstudyError
+from understudy.store import Store
+from understudy.store.transfer import pull, push
+
+
+def silent(name: str) -> None:
+    del name
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> str:
+    return f"file://{tmp_path / 'bucket'}"
+
+
+def store(folder: Path) -> Store:
+    return Store(folder / "store")
+
+
+def published(home: Store, staged: Path, files: dict[str, bytes]) -> str:
+    for name, content in files.items():
+        (staged / name).parent.mkdir(parents=True, exist_ok=True)
+        (staged / name).write_bytes(content)
+    return home.objects.publish(staged, "model", {"examples": "e" * 64}, {"parameters": 3})
+
+
+FILES = {"model.safetensors": b"weights", "code/net.py": b"pass", "empty": b""}
+
+
+def test_what_is_pulled_is_what_was_pushed(tmp_path: Path, bucket: str) -> None:
+    here, there = store(tmp_path / "here"), store(tmp_path / "there")
+    digest = published(here, tmp_path / "staged", FILES)
+    assert push(here, digest, bucket, silent) == pull(there, digest, bucket, silent) == 11
+    assert there.objects.damage(digest, thorough=True) == []
+    assert there.objects.manifest(digest) == here.objects.manifest(digest)
+    assert push(here, digest, bucket, silent) == pull(there, digest, bucket, silent) == 0
+
+
+@given(cut=st.integers(0, 3))
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_was_broken_off_goes_on(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
+    tmp_path = tmp_path_factory.mktemp("transfer")
+    bucket, here, there = f"file://{tmp_path / 'bucket'}", store(tmp_path / "here"), store(tmp_path / "there")
+    digest = published(here, tmp_path / "staged", FILES)
+
+    def breaks_off(after: int, log: list[str]) -> Callable[[str], None]:
+        def tell(name: str) -> None:
+            if len(log) == after:
+                raise KeyboardInterrupt
+            log.append(name)
+
+        return tell
+
+    for copy, home in ((push, here), (pull, there)):
+        first: list[str] = []
+        second: list[str] = []
+        try:
+            copy(home, digest, bucket, breaks_off(cut, first))
+        except KeyboardInterrupt:
+            copy(home, digest, bucket, second.append)
+        assert sorted(first + second) == sorted(FILES)
+    assert there.objects.damage(digest, thorough=True) == []
+
+
+def test_an_object_that_is_not_whole_there_is_no_object(tmp_path: Path, bucket: str) -> None:
+    here = store(tmp_path / "here")
+    digest = published(here, tmp_path / "staged", FILES)
+    push(here, digest, bucket, silent)
+    next((tmp_path / "bucket").rglob("manifest.json")).unlink()
+    with pytest.raises(InputError, match="there is no whole object"):
+        pull(store(tmp_path / "there"), digest, bucket, silent)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "manifest.json"])
+def test_damage_in_the_bucket_is_found(tmp_path: Path, bucket: str, name: str) -> None:
+    here, there = store(tmp_path / "here"), store(tmp_path / "there")
+    digest = published(here, tmp_path / "staged", FILES)
+    push(here, digest, bucket, silent)
+    path = next((tmp_path / "bucket").rglob(name))
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    with pytest.raises(UnderstudyError, match="is damaged there"):
+        pull(there, digest, bucket, silent)
+    assert there.objects.manifest(digest) is None
+
+
+def test_a_damaged_object_is_not_sent(tmp_path: Path, bucket: str) -> None:
+    here = store(tmp_path / "here")
+    digest = published(here, tmp_path / "staged", FILES)
+    (here.objects.path(digest) / "empty").write_bytes(b"!")
+    with pytest.raises(UnderstudyError, match="a damaged object is not sent"):
+        push(here, digest, bucket, silent)
+    assert not (tmp_path / "bucket").exists()
+
+
+def test_an_address_that_is_none_is_told(tmp_path: Path) -> None:
+    here = store(tmp_path / "here")
+    digest = published(here, tmp_path / "staged", FILES)
+    with pytest.raises(InputError, match="nowhere://bucket: "):
+        push(here, digest, "nowhere://bucket", silent)
