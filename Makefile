@@ -44,6 +44,13 @@ test-cluster: $(VENV)/test.stamp
 test-cluster-faults: $(VENV)/test.stamp
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest tests/cluster -m outage
 
+# The example recipes as objects of Kubeflow Pipelines.
+manifests: $(VENV)/run.stamp
+	rm -rf build/pipelines
+	set -e; for recipe in recipes/*.yaml; do name=$$(basename $$recipe .yaml); \
+		$(BIN)/understudy compile $$recipe --images registry.example.com/ml/understudy:0.1.0 -o build/pipelines; \
+		cp build/pipelines/$$name.kubernetes.yaml manifests/pipelines/$$name.yaml; done
+
 # IMAGES=PREFIX:TAG names them PREFIX-launcher:TAG and so on; BASE is an image with Python 3.11 and pip.
 IMAGES ?= understudy:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 BASE ?= python:3.11-slim-bookworm

@@ -11,6 +11,7 @@ import secrets
 import subprocess
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ NAMESPACE = f"understudy-tests-{secrets.token_hex(3)}"
 STEPS, EVERY, PAUSE = 60, 10, 0.1
 LEASE = 8.0
 LONG = 240.0
+GAP = 3.0  # seconds without a report; there are two a second
 
 SETTINGS = {
     "image": IMAGE,
@@ -178,3 +180,10 @@ def start(name: str, values: dict[str, Any], cluster: Cluster) -> None:
     made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": maps}
     kubectl("apply", "-f", "-", text=json.dumps(made))
     kubectl("apply", "-f", "-", text=json.dumps(job))
+
+
+def restart(launcher: Launcher, since: float) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The last point before a training was interrupted, and the first one after: seconds lie between them."""
+    points = sorted(launcher.points(), key=lambda point: float(point["time"]))
+    pairs = pairwise(points)
+    return next(((one, two) for one, two in pairs if two["time"] > since and two["time"] - one["time"] > GAP), None)

@@ -5,16 +5,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import pytest
-from launched import EVERY, NAMESPACE, Launcher, Volume, kubectl, recipe, wait
+from launched import EVERY, NAMESPACE, Launcher, Volume, kubectl, recipe, restart, wait
 
 pytestmark = pytest.mark.cluster
 Launch = Callable[..., Launcher]
 Recovered = Callable[[float], None]
-GAP = 3.0  # seconds without a report; there are two a second
 
 
 def delete(pod: str) -> None:
@@ -30,13 +28,6 @@ def recovers(launcher: Launcher, disturb: Callable[[], Any], recovered: Recovere
     recovered(after["time"] - began)
     assert before["step"] - EVERY <= after["step"] - 1 <= before["step"], "at most one interval is done again"
     assert launcher.ends() == 0, launcher.said()
-
-
-def restart(launcher: Launcher, since: float) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """The last point before a training was interrupted, and the first one after: seconds lie between them."""
-    points = sorted(launcher.points(), key=lambda point: float(point["time"]))
-    pairs = pairwise(points)
-    return next(((one, two) for one, two in pairs if two["time"] > since and two["time"] - one["time"] > GAP), None)
 
 
 def test_an_undisturbed_job_ends_well_and_every_rank_is_heard(launch: Launch) -> None:

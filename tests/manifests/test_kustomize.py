@@ -166,3 +166,13 @@ def test_argo_cd_deploys_the_overlay_after_its_operators(environment: str) -> No
     waves = {name: int(app["metadata"]["annotations"]["argocd.argoproj.io/sync-wave"]) for name, app in made.items()}
     assert made["understudy"]["spec"]["source"]["path"] == f"manifests/overlays/{environment}"
     assert all(wave < waves["understudy"] for name, wave in waves.items() if name != "understudy")
+
+
+@pytest.mark.parametrize("recipe", sorted((MANIFESTS.parent / "recipes").glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_pipelines_are_those_of_the_recipes(recipe: Path, tmp_path: Path) -> None:
+    from pipelines.compiled import write
+    from understudy.recipe_file import load
+
+    made = write(load(recipe), "registry.example.com/ml/understudy:0.1.0", tmp_path)[1]
+    kept = MANIFESTS / "pipelines" / recipe.name
+    assert made.read_bytes() == kept.read_bytes(), "make manifests writes them anew"
