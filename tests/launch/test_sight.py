@@ -50,6 +50,12 @@ def test_where_a_job_stands(found: Any, pods: Any, workload: Any, stage: str, wo
     assert words in sight.detail
 
 
+def test_a_job_that_is_being_deleted_is_as_good_as_gone() -> None:
+    deleted = job()
+    deleted["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:30Z"
+    assert look(deleted, [pod()], None, NOW).stage == "gone"
+
+
 def test_an_image_that_cannot_be_pulled_will_not_mend_by_itself() -> None:
     assert look(job(), [waiting("ErrImagePull")], None, NOW).broken
 

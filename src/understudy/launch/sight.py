@@ -40,7 +40,7 @@ def look(job: Object | None, pods: Sequence[Object], workload: Object | None, no
         workload: what Kueue knows of it.
         now: Unix seconds.
     """
-    if job is None:
+    if job is None or "deletionTimestamp" in job["metadata"]:
         return Sight("gone", "the job is not there any more")
     conditions = {c["type"]: c for c in job.get("status", {}).get("conditions", ()) if c["status"] == "True"}
     if "Failed" in conditions:

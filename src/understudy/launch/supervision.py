@@ -37,6 +37,8 @@ class Job:
     identity: Identity
     resources: Resources
     cluster: Cluster
+    since: float
+    """When the run began (Unix seconds): how ranks failed in earlier runs does not count for this one."""
     owner: Object | None
     """What outlives the launcher's pod; the job goes when it goes."""
 
@@ -133,7 +135,7 @@ class _Supervision:
     def _find_or_submit(self) -> Outcome | None:
         """Go on watching the job that does this work, whichever launcher submitted it; submit one if there is none."""
         there = self._kube.jobs(f"{KEY}={self._job.identity.labels[KEY]}")
-        going = [job for job in there if self._is_worth_watching(look(job, [], None, time.time()).stage)]
+        going = [job for job in there if self._is_worth_watching(job)]
         for job in there:
             if job not in going[-1:]:
                 self._kube.delete_job(job["metadata"]["name"])
@@ -154,9 +156,10 @@ class _Supervision:
         self._say(f"submitted as {self._name}")
         return None
 
-    def _is_worth_watching(self, stage: str) -> bool:
+    def _is_worth_watching(self, job: Object) -> bool:
         """Whether a job that is there still does this work, or has done it; its result may have been lost since."""
-        return stage != "failed" and (stage != "succeeded" or self._is_complete())
+        stage = look(job, [], None, time.time()).stage
+        return stage not in ("gone", "failed") and (stage != "succeeded" or self._is_complete())
 
     # What may be wrong
 
@@ -189,7 +192,7 @@ class _Supervision:
 
     def _too_many_failures(self) -> Outcome | None:
         """Killed ranks are forgiven some times; what is nobody's fault, always."""
-        failed = attempts.failures(self._folder)
+        failed = [outcome for outcome in attempts.failures(self._folder) if outcome.at > self._job.since]
         for outcome in failed[self._forgiven :]:
             self._say(f"restarting at the last checkpoint: {outcome.message}")
         self._forgiven = len(failed)

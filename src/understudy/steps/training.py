@@ -189,9 +189,9 @@ def _launched(work: Work, spec: JobSpec, resources: Resources) -> tuple[JobSpec,
     kube, cluster = Kube(), placement.cluster()
     key = work.lease.folder.parent.name
     pod = os.environ.get("KFP_POD_NAME") or socket.gethostname()
-    job = supervision.Job(
-        spec, Identity(work.run.id, work.step, key), resources, cluster, supervision.owner_reference(kube, pod)
-    )
+    identity = Identity(work.run.id, work.step, key)
+    began = float(work.run.facts["started"])
+    job = supervision.Job(spec, identity, resources, cluster, began, supervision.owner_reference(kube, pod))
     outcome = supervision.run(job, kube, watch, watch.tell)
     attempt = attempts.latest(Path(spec.folder))
     return (replace(spec, attempt=attempt.name) if attempt else spec), outcome
