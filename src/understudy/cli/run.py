@@ -7,10 +7,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -32,6 +32,7 @@ class Place(StrEnum):
     CLUSTER = "cluster"
 
 
+PATIENCE = 5.0  # seconds that steps get to give back their leases
 RESUMABLE = ["teacher", "control", "distill"]
 
 
@@ -132,8 +133,7 @@ def _follow(
     def stop(number: int, frame: FrameType | None) -> None:
         del number, frame
         if in_cluster():
-            _kill(pipeline)  # this pod has to go; the job goes on, and the next pod with it
-            return
+            _leave(pipeline)
         training = any(state.state == "running" for state in _states(run, RESUMABLE))
         if training and not run.stop_requested:
             say("stopping at a checkpoint; once more stops at once")
@@ -152,6 +152,17 @@ def _follow(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _leave(pipeline: subprocess.Popen[bytes]) -> NoReturn:
+    """This pod has to go: its steps give back what they hold, jobs go on, and the next pod takes the run up.
+
+    The exit code says that this is no answer: the run's Job starts another pod.
+    """
+    with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+        os.killpg(pipeline.pid, signal.SIGTERM)
+        pipeline.wait(PATIENCE)
+    raise SystemExit(128 + signal.SIGTERM)
 
 
 def _states(run: "Run", steps: list[str]) -> list["StepState"]:

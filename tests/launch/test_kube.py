@@ -1,0 +1,66 @@
+import json
+from typing import Any
+
+import pytest
+from kubernetes.client.exceptions import ApiException
+
+from understudy.errors import UnderstudyError
+from understudy.launch.driver import _exit_code, render
+from understudy.launch.kube import Away, Refused, _in_words
+from understudy.launch.placement import Cluster
+
+
+def said(status: int, message: str | None) -> UnderstudyError:
+    error = ApiException(status=status, reason="Reason")
+    error.body = json.dumps({"message": message}) if message else "not JSON"
+    return _in_words(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "kind", "words"),
+    [
+        (
+            403,
+            'pods is forbidden: User "u" cannot list resource "pods"',
+            Refused,
+            "a right is missing: pods is forbidden",
+        ),
+        (422, "spec.x: Forbidden", Refused, "the cluster refuses it: spec.x"),
+        (400, 'admission webhook "w" denied the request: no', Refused, "denied the request: no"),
+        (500, 'failed calling webhook "w": connection refused', Away, "cannot answer now"),
+        (503, None, Away, "cannot answer now (Reason)"),
+        (401, "Unauthorized", Refused, "token"),
+    ],
+)
+def test_what_may_mend_by_itself_is_told_from_a_refusal(
+    status: int, message: str | None, kind: type[UnderstudyError], words: str
+) -> None:
+    error = said(status, message)
+    assert isinstance(error, kind)
+    assert words in str(error)
+
+
+def job(**conditions: str) -> dict[str, Any]:
+    return {"status": {"conditions": [{"type": kind, "status": value} for kind, value in conditions.items()]}}
+
+
+def pod(code: int) -> dict[str, Any]:
+    state = {"terminated": {"exitCode": code, "reason": "Error"}}
+    return {"metadata": {"name": "p"}, "status": {"containerStatuses": [{"state": state}]}}
+
+
+def test_a_run_ends_with_the_exit_code_of_its_last_answer() -> None:
+    assert _exit_code(job(), [pod(143)]) is None
+    assert _exit_code(job(Failed="False"), []) is None
+    assert _exit_code(job(Complete="True"), [pod(143)]) == 0
+    assert _exit_code(job(Failed="True"), [pod(143), pod(3)]) == 3
+    with pytest.raises(UnderstudyError, match="the run's pods failed: p ended with exit code 137"):
+        _exit_code(job(Failed="True"), [pod(137)])
+
+
+def test_a_pod_that_has_an_answer_is_not_tried_again_and_one_that_had_to_go_is() -> None:
+    made = render("digits-1", Cluster(image="i:1", claim="c"))
+    fail, ignore = made["spec"]["podFailurePolicy"]["rules"]
+    assert (fail["action"], fail["onExitCodes"]["values"]) == ("FailJob", [1, 2, 3])
+    assert (ignore["action"], ignore["onPodConditions"]) == ("Ignore", [{"type": "DisruptionTarget"}])
+    assert made["spec"]["template"]["spec"]["restartPolicy"] == "Never"
