@@ -13,11 +13,14 @@ from understudy.launch.placement import LAUNCHER, SETTINGS
 CLAIM, MOUNT = "understudy-store", "/var/lib/understudy"
 SETTINGS_FOLDER = "/etc/understudy"
 ADDRESS = ("MLFLOW_TRACKING_URI",)
+RETRIES = 3
 CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
 
 
 def settle(task: Any) -> None:
     """Give a task's pod the store's claim, the settings, and MLflow's address and credentials."""
+    kubernetes.add_pod_label(task, "app.kubernetes.io/component", "driver")  # the network policies go by it
+    task.set_retry(RETRIES)  # of a pod that was evicted; a step that failed is not tried again
     kubernetes.mount_pvc(task, pvc_name=CLAIM, mount_path=MOUNT)
     kubernetes.use_config_map_as_volume(task, config_map_name=CONFIG, mount_path=SETTINGS_FOLDER)
     kubernetes.use_config_map_as_env(

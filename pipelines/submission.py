@@ -109,9 +109,9 @@ def follow(server: Server, run: str, tell: Callable[[str], None]) -> int:
         try:
             with server.answering():
                 found = client.get_run(run)
-        except InputError:
+        except UnderstudyError as error:
             away += EVERY
-            if away > PATIENCE:
+            if away > PATIENCE or getattr(error.__cause__, "status", 500) in (401, 403, 404):
                 raise
             time.sleep(EVERY)
             continue

@@ -33,16 +33,17 @@ def main() -> int:
         run(spec, pulse)
         outcome = Outcome(0)
     except UnderstudyError as error:
-        spec.clear()
+        replace(spec, attempt=pulse.attempt).clear()
         print(error, file=sys.stderr)
         outcome = Outcome(error.exit_code, str(error))
     except BaseException as error:
-        spec.clear()
+        replace(spec, attempt=pulse.attempt).clear()
         traceback.print_exc()
         message = f"rank {rank}: {_one_line(error)}; the whole story is in {spec.logs}"
         outcome = Outcome(FAILED, message, "lost" if _is_another_s_fault(error) else "raised")
     pulse.stop()
-    replace(outcome, attempt=pulse.attempt).write(spec.outcome(rank))
+    if (Path(spec.folder) / pulse.attempt).is_dir():  # otherwise another attempt goes on, and this word is not its
+        replace(outcome, attempt=pulse.attempt).write(spec.outcome(rank))
     return outcome.exit_code
 
 

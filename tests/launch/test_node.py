@@ -6,8 +6,11 @@ import pytest
 
 from understudy.errors import FAILED, STOPPED, Fenced
 from understudy.launch import attempts, node
+from understudy.launch.beats import Pulse, beats
 from understudy.launch.following import Logs
+from understudy.launch.kube import Object
 from understudy.launch.spec import JobSpec, Outcome
+from understudy.launch.starts import Starts
 
 
 @pytest.fixture
@@ -87,6 +90,49 @@ def test_a_job_that_is_over_has_no_further_attempt(spec: JobSpec, tmp_path: Path
         attempts.begin(replace(spec, folder=str(tmp_path / "gone")))
 
 
+def test_of_all_ranks_the_one_that_made_the_others_fail_is_kept(spec: JobSpec) -> None:
+    attempts.begin(spec)
+    Outcome(FAILED, "connection closed by peer", "lost").write(spec.outcome(0))
+    Outcome(FAILED, "rank 1 ended with signal SIGKILL", "killed").write(spec.outcome(1))
+    attempts.keep_failures(spec)
+    assert [outcome.kind for outcome in attempts.failures(Path(spec.folder))] == ["killed"]
+
+
+def test_half_a_line_does_not_hide_the_others(spec: JobSpec) -> None:
+    (Path(spec.folder) / attempts.FAILURES).write_text('{"exit_code": 1, "mess')
+    attempts.begin(spec)
+    attempts.report_hang(spec, "no rank has moved")
+    attempts.report_hang(spec, "no rank has moved, says another node")
+    assert [outcome.message for outcome in attempts.failures(Path(spec.folder))] == ["no rank has moved"]
+
+
+def test_a_rank_that_was_cut_off_says_nothing_any_more(spec: JobSpec) -> None:
+    Path(spec.logs).mkdir()
+    pulse = Pulse(spec, 1)
+    pulse.entered(replace(spec, attempt=attempts.begin(spec)))
+    pulse("training", 3)
+    assert beats(Path(spec.folder), [1])[1].step == 3
+    attempts.begin(spec)
+    pulse("training", 4)
+    assert beats(Path(spec.folder), [1]) == {}
+    pulse.stop()
+
+
+def test_starts_count_when_all_pods_are_new_and_no_step_was_done() -> None:
+    def pods(*names: str) -> list[Object]:
+        return [{"metadata": {"uid": name}} for name in names]
+
+    starts = Starts(2)
+    assert starts.count(pods("a", "b"), -1) == 1
+    assert starts.count(pods("a", "c"), -1) == 1
+    assert starts.count(pods("c"), -1) == 1
+    assert starts.count(pods("d", "e"), -1) == 2
+    assert starts.count(pods("d", "e"), 5) == 0
+    assert starts.count(pods("f", "g"), 5) == 1
+    starts.forgive()
+    assert starts.count(pods("h", "i"), 5) == 1
+
+
 def test_attempts_are_counted_as_numbers(spec: JobSpec) -> None:
     names = [attempts.begin(spec) for _ in range(11)]
     assert names[-1].startswith("attempt.11.")
@@ -105,6 +151,11 @@ def test_lines_are_said_once_whoever_follows_and_whole(spec: JobSpec) -> None:
         log.write("o\nthree\n")
         log.flush()
         Logs(spec, said.append).follow({1: "gpu-0"})
+        log.write("no end")
+        log.flush()
+        Logs(spec, said.append).follow({1: "gpu-0"})
     assert said == ["[gpu-0 rank 1] one", "[gpu-0 rank 1] two", "[gpu-0 rank 1] three"]
-    assert Logs(spec, said.append).tail(1) == ["one", "two", "three"]
+    Logs(spec, said.append).follow({1: "gpu-0"}, end=True)
+    assert said[3:] == ["[gpu-0 rank 1] no end"]
+    assert Logs(spec, said.append).tail(1) == ["one", "two", "three", "no end"]
     assert Logs(spec, said.append).tail(0) == []

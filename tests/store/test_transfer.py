@@ -87,6 +87,10 @@ def test_damage_in_the_bucket_is_found(tmp_path: Path, bucket: str, name: str) -
     with pytest.raises(UnderstudyError, match="is damaged there"):
         pull(there, digest, bucket, silent)
     assert there.objects.manifest(digest) is None
+    path.unlink()
+    push(here, digest, bucket, silent)
+    pull(there, digest, bucket, silent)
+    assert there.objects.damage(digest, thorough=True) == []
 
 
 def test_a_damaged_object_is_not_sent(tmp_path: Path, bucket: str) -> None:

@@ -159,9 +159,12 @@ def _leave(pipeline: subprocess.Popen[bytes]) -> NoReturn:
 
     The exit code says that this is no answer: the run's Job starts another pod.
     """
-    with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+    with suppress(ProcessLookupError):
         os.killpg(pipeline.pid, signal.SIGTERM)
-        pipeline.wait(PATIENCE)
+        for _ in range(int(10 * PATIENCE)):
+            pipeline.poll()
+            os.killpg(pipeline.pid, 0)  # the steps outlive the process that started them
+            time.sleep(0.1)
     raise SystemExit(128 + signal.SIGTERM)
 
 

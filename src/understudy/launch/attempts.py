@@ -7,6 +7,7 @@ does: see store/lease.py.
 import json
 import os
 import secrets
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -42,15 +43,18 @@ def begin(spec: JobSpec) -> str:
             if not folder.is_dir():
                 raise Fenced(f"{folder}: this job is over") from error
             continue
-        _keep_failures(spec)
+        keep_failures(spec)
         return name
 
 
 def failures(folder: Path) -> list[Outcome]:
     """How the ranks of earlier attempts failed, the oldest first."""
     path = folder / FAILURES
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [Outcome(**json.loads(line)) for line in lines]
+    found = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        with suppress(ValueError, TypeError):  # half a line, where the disk was full or two nodes wrote at once
+            found.append(Outcome(**json.loads(line)))
+    return found
 
 
 def report_hang(spec: JobSpec, text: str) -> None:
@@ -61,17 +65,23 @@ def report_hang(spec: JobSpec, text: str) -> None:
         (attempt or folder).joinpath("hung").touch(exist_ok=False)
     except FileExistsError:
         return
-    with disk_errors(folder), (folder / FAILURES).open("a") as stream:
-        stream.write(json.dumps(asdict(Outcome(FAILED, text, "lost"))) + "\n")
+    with disk_errors(folder):
+        _append(folder, Outcome(FAILED, text, "lost"))
 
 
-def _keep_failures(spec: JobSpec) -> None:
-    """What the attempt before said is history now."""
-    said = [(path, Outcome.read(path)) for path in Path(spec.folder).glob("outcome-*.json")]
-    with disk_errors(Path(spec.folder)), (Path(spec.folder) / FAILURES).open("a") as stream:
-        for path, outcome in said:
-            if outcome and outcome.exit_code:
-                stream.write(json.dumps(asdict(outcome)) + "\n")
+def _append(folder: Path, outcome: Outcome) -> None:
+    with (folder / FAILURES).open("a") as stream:
+        stream.write(f"\n{json.dumps(asdict(outcome))}\n")
+
+
+def keep_failures(spec: JobSpec) -> None:
+    """What the attempt before said is history now: of all its ranks the one that made the others fail."""
+    paths = list(Path(spec.folder).glob("outcome-*.json"))
+    failed = [outcome for path in paths if (outcome := Outcome.read(path)) and outcome.exit_code]
+    with disk_errors(Path(spec.folder)):
+        if failed:
+            _append(Path(spec.folder), Outcome.cause(failed))
+        for path in paths:
             path.unlink(missing_ok=True)
     for path in [*Path(spec.folder).glob("beat-*.json"), *Path(spec.folder).glob(f"{PREFIX}*/hung")]:
         path.unlink(missing_ok=True)

@@ -44,6 +44,8 @@ class Pulse:
         """Say how far the rank is."""
         if not self._spec.supervised:
             return
+        if self.attempt and not self._spec.work.is_dir():
+            return  # another attempt goes on: this rank was only cut off, and its word does not count any more
         path = self._spec.beat(self._rank)
         beat = Beat(self._rank, self._spec.attempt, phase, step, node(), time.time())
         aside = path.with_name(f".{path.name}.{os.getpid()}")
@@ -65,6 +67,9 @@ class Pulse:
     def stop(self) -> None:
         """Nothing more is to be expected."""
         faulthandler.cancel_dump_traceback_later()
+        if self._stacks:
+            self._stacks.close()
+            self._stacks = None
 
 
 def node() -> str:

@@ -9,6 +9,7 @@ from understudy.launch.spec import JobSpec
 from understudy.store.files import read_json, write_json
 
 TAIL = 30
+MOST = 2**20  # bytes of a rank's log at one look
 WORDS = "jobs.log"
 
 
@@ -46,23 +47,31 @@ class Logs:
         found = read_json(self._place) or {}
         self._offsets = {int(rank): int(offset) for rank, offset in found.items()}
 
-    def follow(self, nodes: Mapping[int, str]) -> None:
-        """Say every whole line that was added, with the rank's node and number before it."""
-        before = dict(self._offsets)
-        for rank in range(self._spec.world_size):
-            for line in self._added(rank):
-                self._say(f"[{nodes.get(rank, '?')} rank {rank}] {line}")
-        if self._offsets != before:
-            write_json(self._place, self._offsets)
+    def follow(self, nodes: Mapping[int, str], end: bool = False) -> None:
+        """Say every whole line that was added, with the rank's node and number before it.
 
-    def _added(self, rank: int) -> list[str]:
+        Args:
+            nodes: by rank.
+            end: nothing more will be added: say all of it, and a last line that has no end.
+        """
+        for rank in range(self._spec.world_size):
+            while lines := self._added(rank, end):
+                write_json(self._place, self._offsets)
+                for line in lines:
+                    self._say(f"[{nodes.get(rank, '?')} rank {rank}] {line}")
+                if not end:
+                    break
+
+    def _added(self, rank: int, end: bool) -> list[str]:
         try:
             with self._spec.log(rank).open("rb") as stream:
                 stream.seek(self._offsets.get(rank, 0))
-                text = stream.read(2**20)
+                text = stream.read(MOST)
         except FileNotFoundError:
             return []
         whole = text[: text.rfind(b"\n") + 1]
+        if not whole and (end or len(text) == MOST):
+            whole = text
         if whole:
             self._offsets[rank] = self._offsets.get(rank, 0) + len(whole)
         return whole.decode(errors="replace").splitlines()

@@ -64,13 +64,13 @@ class Kube:
                 self._connect()  # a token is good for an hour; the mounted file has the next one
                 again = getattr(getattr(self, _owner(question)), question.__name__)
                 answer = again(*arguments, **options, _request_timeout=SECONDS, _preload_content=False)
+            return json.loads(answer.data)
         except ApiException as error:
             if error.status == 404:
                 return None
             raise _in_words(error) from error
-        except (HTTPError, OSError) as error:
+        except (HTTPError, OSError, ValueError) as error:  # ValueError: an answer that breaks off
             raise Away(f"the API server does not answer ({type(error).__name__})") from error
-        return json.loads(answer.data)
 
     # What jobs need
 
@@ -115,7 +115,7 @@ class Kube:
             answer = self.core.read_namespaced_pod_log(
                 pod, self.namespace, tail_lines=lines, _request_timeout=SECONDS, _preload_content=False
             )
-        except ApiException:
+        except (ApiException, HTTPError, OSError):
             return []
         return str(answer.data.decode(errors="replace")).splitlines()
 

@@ -11,11 +11,12 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from understudy.errors import FAILED, STOPPED
+from understudy.errors import FAILED, STOPPED, UnderstudyError
 from understudy.launch import attempts
 from understudy.launch.beats import LEAVE, beats, launcher_silence, now, silence
 from understudy.launch.spec import JobSpec, Outcome
@@ -52,6 +53,7 @@ def run(path: Path) -> int:
 
 def _failures(spec: JobSpec, path: Path) -> dict[int, int] | None:
     """Exit codes of this node's ranks that failed, by rank; None when the nodes lost each other instead."""
+    from torch.distributed import DistError
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous.api import RendezvousError
@@ -69,7 +71,7 @@ def _failures(spec: JobSpec, path: Path) -> dict[int, int] | None:
         elastic_launch(config, sys.executable)("-m", "understudy.worker", str(path))
     except ChildFailedError as error:
         return {rank: failure.exitcode for rank, failure in error.failures.items()}
-    except (RendezvousError, ConnectionError) as error:
+    except (RendezvousError, ConnectionError, DistError) as error:
         print(f"the nodes lost each other: {error}", file=sys.stderr)
         return None
     return {}
@@ -126,7 +128,8 @@ def _outcome(spec: JobSpec, rank: int, code: int) -> Outcome:
         return outcome
     said = _death(rank, code, spec)
     if code != -signal.SIGTERM:  # that was the agent, who ends the others when one has failed
-        said.write(spec.outcome(rank))
+        with suppress(UnderstudyError):  # on a full disk the pod's own log has it
+            said.write(spec.outcome(rank))
     return said
 
 
@@ -139,6 +142,8 @@ def _death(rank: int, code: int, spec: JobSpec) -> Outcome:
         return Outcome(FAILED, message, "told")
     if code == -signal.SIGTERM:
         return Outcome(FAILED, f"rank {rank} was ended because another one of its node failed", "lost")
+    if code == -signal.SIGABRT:
+        return Outcome(FAILED, f"rank {rank} gave up (SIGABRT), as NCCL makes ranks do that lost another", "lost")
     if code < 0:
         return Outcome(FAILED, f"rank {rank} ended with signal {signal.Signals(-code).name}", "killed")
     return Outcome(FAILED, f"rank {rank} ended with exit code {code} and no word", "silent")
@@ -187,11 +192,14 @@ class _Watch(threading.Thread):
         while not ended.wait(LOOK):
             if not self._folder.is_dir():
                 _end(LEFT)  # somebody else has finished this job, or gc has
-            self._look_for_a_hang()
             waited += LOOK
-            if waited >= CARE:
-                waited = 0.0
-                self._look_for_the_launcher()
+            try:
+                self._look_for_a_hang()
+                if waited >= CARE:
+                    waited = 0.0
+                    self._look_for_the_launcher()
+            except (OSError, UnderstudyError) as error:  # a volume that is full or away for a moment
+                print(f"cannot look after the ranks now: {error}", file=sys.stderr, flush=True)
 
     def _look_for_the_launcher(self) -> None:
         if launcher_silence(self._folder) > self._spec.patience and not self._leave.exists():
@@ -205,8 +213,10 @@ class _Watch(threading.Thread):
             return
         places = [f"rank {b.rank} on {b.node}: {b.phase}, step {b.step}" for b in beats(self._folder, ranks).values()]
         text = f"no rank has moved for {quiet:.0f} s ({'; '.join(places)}); stacks are in {self._spec.logs}"
-        attempts.report_hang(self._spec, text)
-        _end(HUNG)
+        try:
+            attempts.report_hang(self._spec, text)
+        finally:
+            _end(HUNG)
 
 
 def _end(code: int) -> None:

@@ -21,10 +21,12 @@ from understudy.launch.placement import Cluster
 from understudy.launch.pytorchjob import KEY, Identity, render
 from understudy.launch.sight import Sight, death, look, never_fits, was_disrupted
 from understudy.launch.spec import JobSpec, Outcome
+from understudy.launch.starts import Starts
 from understudy.recipe import Resources
 
 TICK = 0.5  # seconds between two looks at the job's files
 ASK = 1.5  # seconds between two questions to the API
+STARTS = 10  # of a job that gets no further
 HOPE = 60.0  # seconds in which what is broken may mend
 SETTLE = 10.0  # seconds that the last words of a finished job may take to be seen on the volume
 
@@ -71,7 +73,9 @@ class _Supervision:
         self._words = Words(Path(job.spec.logs))
         self._logs = Logs(job.spec, self._words.say)
         self._said = ""
-        self._stage_since: tuple[str, float] = ("", time.monotonic())
+        self._stage_since: tuple[tuple[str, bool], float] = (("", False), time.monotonic())
+        self._refused_since: float | None = None
+        self._starts = Starts(job.spec.nodes)
         self._forgiven = 0
 
     def run(self) -> Outcome:
@@ -84,7 +88,7 @@ class _Supervision:
                 asked = time.monotonic()
                 with self._patiently():
                     if outcome := self._step():
-                        self._follow()
+                        self._follow(end=True)
                         return outcome
             time.sleep(TICK)
 
@@ -93,8 +97,14 @@ class _Supervision:
         """An API server that is away comes back; the job does not need it, and its files tell how it is."""
         try:
             yield
+            self._refused_since = None
         except Away as error:
             self._say(f"{error}; the job goes on, and so does this")
+        except Refused as error:  # a server that has just started does not know yet who may do what
+            self._refused_since = self._refused_since or time.monotonic()
+            if time.monotonic() - self._refused_since > HOPE:
+                raise
+            self._say(str(error))
 
     def _say(self, text: str) -> None:
         if text != self._said:
@@ -102,8 +112,8 @@ class _Supervision:
             self._words.say(f"{self._job.identity.step}: {text}")
             self._tell(text)
 
-    def _follow(self) -> None:
-        self._logs.follow({rank: beat.node for rank, beat in beats(self._folder, self._ranks).items()})
+    def _follow(self, *, end: bool = False) -> None:
+        self._logs.follow({rank: beat.node for rank, beat in beats(self._folder, self._ranks).items()}, end)
 
     @property
     def _ranks(self) -> range:
@@ -118,8 +128,8 @@ class _Supervision:
         pods = self._kube.pods(f"training.kubeflow.org/job-name={self._name}") if found else []
         suspended = found and found["spec"].get("runPolicy", {}).get("suspend")
         sight = look(found, pods, self._kube.workload_of(found) if found and suspended else None, time.time())
-        if sight.stage != self._stage_since[0]:
-            self._stage_since = (sight.stage, time.monotonic())
+        if (sight.stage, bool(sight.broken)) != self._stage_since[0]:
+            self._stage_since = ((sight.stage, bool(sight.broken)), time.monotonic())
         if sight.stage in ("succeeded", "failed", "gone"):
             return self._ended(sight, pods)
         if sight.stage != "running" or not self._has_stepped():
@@ -127,7 +137,12 @@ class _Supervision:
         if sight.dead:
             self._give_up_node(sight, pods)
             return None
-        return self._out_of_memory(pods) or self._too_many_failures() or self._hopeless(sight, pods)
+        return (
+            self._out_of_memory(pods)
+            or self._too_many_failures()
+            or self._gets_nowhere(sight, pods)
+            or self._hopeless(sight, pods)
+        )
 
     def _has_stepped(self) -> bool:
         return any(beat.step >= 0 for beat in beats(self._folder, self._ranks).values())
@@ -146,8 +161,7 @@ class _Supervision:
         if there:
             return None  # until the failed one has gone
         self._spec.stop_file.unlink(missing_ok=True)
-        for path in self._folder.glob("outcome-*.json"):
-            path.unlink(missing_ok=True)
+        attempts.keep_failures(self._spec)
         try:
             self._kube.create_job(self._manifest)
         except Refused as error:
@@ -201,6 +215,17 @@ class _Supervision:
             return None
         times = f"{len(killed)} times, resources.{self._section}.failures forgives {self._job.resources.failures}"
         return self._failed(Outcome(FAILED, f"ranks were killed {times}; the last: {killed[-1].message}"), [])
+
+    def _gets_nowhere(self, sight: Sight, pods: list[Object]) -> Outcome | None:
+        """Whatever it is that ends the ranks each time: started again and again without a further step, it stays."""
+        if sight.stage == "queued" or was_disrupted(pods):
+            self._starts.forgive()
+        said = beats(self._folder, self._ranks).values()
+        if self._starts.count(pods, max((beat.step for beat in said), default=-1)) <= STARTS:
+            return None
+        last = attempts.failures(self._folder)[-1:]
+        why = last[0].message if last else death(pods) or "its ranks did not say why they ended"
+        return self._failed(Outcome(FAILED, f"the job was started {STARTS} times and got no further: {why}"), pods)
 
     def _hopeless(self, sight: Sight, pods: list[Object]) -> Outcome | None:
         """What will not mend by itself, once it had its time."""
@@ -285,7 +310,7 @@ class _Supervision:
 
     def _failed(self, outcome: Outcome, pods: list[Object]) -> Outcome:
         """The verdict on a job that will not end well, with what is known of it; nothing of it goes on."""
-        self._follow()
+        self._follow(end=True)
         known = death(pods)
         self._kube.delete_job(self._name)
         rank = next((r for r in self._ranks if Outcome.read(self._spec.outcome(r)) == outcome), None)
@@ -294,9 +319,18 @@ class _Supervision:
         return Outcome(outcome.exit_code, f"{outcome.message}{f' ({known})' if known else ''}{tail}", outcome.kind)
 
 
-def owner_reference(kube: Kube, pod: str) -> dict[str, Any] | None:
-    """What stands behind a launcher's pod and outlives it: the Workflow of a KFP run, or a Job."""
-    found = kube.ask(kube.core.read_namespaced_pod, pod, kube.namespace)
+def owner_reference(kube: Kube, pod: str, watch: Callable[[], None]) -> dict[str, Any] | None:
+    """What stands behind a launcher's pod and outlives it: the Workflow of a KFP run, or a Job.
+
+    Waits for an API server that is away; watch is called meanwhile.
+    """
+    while True:
+        watch()
+        try:
+            found = kube.ask(kube.core.read_namespaced_pod, pod, kube.namespace)
+            break
+        except Away:
+            time.sleep(ASK)
     owners = found["metadata"].get("ownerReferences") if found else None
     if not owners:
         return None

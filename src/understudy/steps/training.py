@@ -3,7 +3,7 @@
 import json
 import os
 import socket
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -173,8 +173,7 @@ def _train(
         raise InputError(outcome.message)
     if outcome.exit_code:
         raise UnderstudyError(f"{work.step}: {outcome.message}")
-    for path in spec.output.iterdir():
-        os.rename(path, work.staged / path.name)
+    os.rename(spec.output, work.staged)  # whole or not at all: a launcher that ends here leaves no half of a model
 
 
 def _launched(work: Work, spec: JobSpec, resources: Resources) -> tuple[JobSpec, Outcome]:
@@ -191,8 +190,10 @@ def _launched(work: Work, spec: JobSpec, resources: Resources) -> tuple[JobSpec,
     pod = os.environ.get("KFP_POD_NAME") or socket.gethostname()
     identity = Identity(work.run.id, work.step, key)
     began = float(work.run.facts["started"])
-    job = supervision.Job(spec, identity, resources, cluster, began, supervision.owner_reference(kube, pod))
-    outcome = supervision.run(job, kube, watch, watch.tell)
+    owner = supervision.owner_reference(kube, pod, watch)
+    outcome = supervision.run(
+        supervision.Job(spec, identity, resources, cluster, began, owner), kube, watch, watch.tell
+    )
     attempt = attempts.latest(Path(spec.folder))
     return (replace(spec, attempt=attempt.name) if attempt else spec), outcome
 
@@ -232,7 +233,8 @@ class _Watch:
         size = self._spec.metrics.stat().st_size if self._spec.metrics.exists() else 0
         if size not in (0, self._read):
             self._read = size
-            self._tell_step(json.loads(self._last_line(size)))
+            with suppress(ValueError):  # a line that is being written; the next look has it whole
+                self._tell_step(json.loads(self._last_line(size)))
 
     def tell(self, text: str) -> None:
         """Show where a job in a cluster stands before and between its steps."""

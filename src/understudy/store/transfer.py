@@ -42,14 +42,13 @@ def push(store: Store, digest: str, url: str, tell: Tell) -> int:
     assert manifest is not None
     sent, source = 0, store.objects.path(digest)
     with _Bucket(url) as bucket:
-        if bucket.exists(digest, MANIFEST):
-            return 0
         for name, size, _ in manifest.files:
             if bucket.size(digest, name) != size:
                 tell(name)
                 bucket.put(source / name, digest, name)
                 sent += size
-        bucket.put(source / MANIFEST, digest, MANIFEST)
+        if sent or not bucket.exists(digest, MANIFEST):
+            bucket.put(source / MANIFEST, digest, MANIFEST)
     return sent
 
 
@@ -79,7 +78,7 @@ def pull(store: Store, digest: str, url: str, tell: Tell) -> int:
             bucket.get(digest, name, part)
             if hash_file(part) != expected:
                 part.unlink()
-                raise UnderstudyError(f"{url}: {name} of {digest} is damaged there; push it again from a whole store")
+                raise UnderstudyError(f"{url}: {name} of {digest} is damaged there; remove it there, and push it again")
             part.rename(target)
             fetched += size
         for left in aside.rglob(".*"):

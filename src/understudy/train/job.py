@@ -189,6 +189,7 @@ class _Report:
 
     def __init__(self, spec: JobSpec, examples: Examples, order: Order, device: torch.device) -> None:
         self._path, self._examples, self._order, self._device = spec.metrics, examples, order, device
+        self._work = spec.work
         self._steps = spec.train["steps"] or spec.train["epochs"] * order.steps_per_epoch
 
     def __call__(self, points: list[Point], seconds: float) -> None:
@@ -200,6 +201,8 @@ class _Report:
             "memory": self._memory(),
             "time": time.time(),
         }
+        if not self._work.is_dir():
+            return  # another attempt goes on; the next checkpoint will say so
         with disk_errors(self._path), self._path.open("a") as stream:
             stream.write(json.dumps(entry) + "\n")
 
