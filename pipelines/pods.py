@@ -7,11 +7,10 @@ from typing import Any
 
 from kfp import kubernetes
 
-from understudy.launch.driver import CONFIG, SECRET
+from understudy.launch.driver import CONFIG, SECRET, SETTINGS_FOLDER
 from understudy.launch.placement import LAUNCHER, SETTINGS
 
 CLAIM, MOUNT = "understudy-store", "/var/lib/understudy"
-SETTINGS_FOLDER = "/etc/understudy"
 ADDRESS = ("MLFLOW_TRACKING_URI",)
 RETRIES = 3
 CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")

@@ -5,7 +5,7 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 
 from understudy.errors import UnderstudyError
-from understudy.launch.driver import _exit_code, render
+from understudy.launch.driver import _exit_code, _waiting, render
 from understudy.launch.kube import Away, Refused, _in_words
 from understudy.launch.placement import Cluster
 
@@ -56,6 +56,16 @@ def test_a_run_ends_with_the_exit_code_of_its_last_answer() -> None:
     assert _exit_code(job(Failed="True"), [pod(143), pod(3)]) == 3
     with pytest.raises(UnderstudyError, match="the run's pods failed: p ended with exit code 137"):
         _exit_code(job(Failed="True"), [pod(137)])
+
+
+def test_a_run_that_waits_says_for_what() -> None:
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
+    status = {"phase": "Pending", "containerStatuses": [{"image": "i:1", "state": waiting}]}
+    assert _waiting([{"metadata": {"name": "p"}, "spec": {}, "status": status}]) == (
+        "pulling: image i:1 cannot be pulled: not found"
+    )
+    assert _waiting([{"metadata": {"name": "p"}, "spec": {}, "status": {"phase": "Running"}}]) == ""
+    assert _waiting([]) == ""
 
 
 def test_a_pod_that_has_an_answer_is_not_tried_again_and_one_that_had_to_go_is() -> None:

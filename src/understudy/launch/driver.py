@@ -16,12 +16,15 @@ from urllib3.exceptions import HTTPError
 from understudy.errors import DONE, InputError, UnderstudyError
 from understudy.launch.kube import Away, Kube, Object
 from understudy.launch.placement import LAUNCHER, RUN_ID, SETTINGS, Cluster, parsed
-from understudy.launch.sight import death
+from understudy.launch.restricted import SECURITY, container, volumes
+from understudy.launch.sight import death, look
 from understudy.recipe import Recipe
 
 CONFIG = "understudy"  # the ConfigMap with cluster.yaml and the steps' environment
 ACCOUNT = "understudy-pipeline"
 SECRET = "understudy-mlflow"
+CONTAINER = "driver"
+SETTINGS_FOLDER, RECIPE_FOLDER = "/etc/understudy", "/etc/understudy-run"
 FINAL = [1, 2, 3]  # exit codes of a run that has an answer; another pod would find the same one
 KEPT = 24 * 3600
 
@@ -85,54 +88,18 @@ def submit(kube: Kube, cluster: Cluster, recipe: Recipe) -> str:
 
 def render(name: str, cluster: Cluster) -> Object:
     """The Job of a run."""
-    environment = {
-        "UNDERSTUDY_HOME": f"{cluster.mount}/home",
-        LAUNCHER: "pytorchjob",
-        SETTINGS: "/etc/understudy/cluster.yaml",
-        RUN_ID: name,
-        "HOME": "/tmp",
-        "MPLCONFIGDIR": "/tmp/matplotlib",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONUNBUFFERED": "1",
-    }
     labels = {"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "driver", "understudy.run": name}
-    container: dict[str, Any] = {
-        "name": "driver",
-        "image": cluster.image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["python", "-m", "understudy", "run", "/etc/understudy-run/recipe.yaml"],
-        "env": [{"name": key, "value": value} for key, value in environment.items()],
-        "envFrom": [
-            {"configMapRef": {"name": f"{CONFIG}-environment", "optional": True}},
-            {"secretRef": {"name": SECRET, "optional": True}},
-        ],
-        "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"memory": "8Gi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "volumeMounts": [
-            {"name": "store", "mountPath": cluster.mount},
-            {"name": "tmp", "mountPath": "/tmp"},
-            {"name": "settings", "mountPath": "/etc/understudy"},
-            {"name": "recipe", "mountPath": "/etc/understudy-run"},
-        ],
-    }
     pod = {
         "serviceAccountName": ACCOUNT,
         "restartPolicy": "Never",
         "enableServiceLinks": False,
-        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [container],
-        "volumes": [
-            {"name": "store", "persistentVolumeClaim": {"claimName": cluster.claim}},
-            {"name": "tmp", "emptyDir": {}},
-            {"name": "settings", "configMap": {"name": CONFIG}},
-            {"name": "recipe", "configMap": {"name": name}},
-        ],
+        "securityContext": SECURITY,
+        "containers": [_container(name, cluster)],
+        "volumes": volumes(
+            cluster, {"settings": {"configMap": {"name": CONFIG}}, "recipe": {"configMap": {"name": name}}}
+        ),
     }
-    answered = {"containerName": "driver", "operator": "In", "values": FINAL}
+    answered = {"containerName": CONTAINER, "operator": "In", "values": FINAL}
     rules = [
         {"action": "FailJob", "onExitCodes": answered},
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
@@ -150,6 +117,33 @@ def render(name: str, cluster: Cluster) -> Object:
     }
 
 
+def _config_map(name: str) -> Object:
+    return {"configMap": {"name": name}}
+
+
+def _container(run: str, cluster: Cluster) -> dict[str, Any]:
+    environment = {
+        "UNDERSTUDY_HOME": f"{cluster.mount}/home",
+        LAUNCHER: "pytorchjob",
+        SETTINGS: f"{SETTINGS_FOLDER}/cluster.yaml",
+        RUN_ID: run,
+        "HOME": "/tmp",
+        "MPLCONFIGDIR": "/tmp/matplotlib",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+    command = ["python", "-m", "understudy", "run", f"{RECIPE_FOLDER}/recipe.yaml"]
+    return {
+        **container(CONTAINER, cluster, command, {"settings": SETTINGS_FOLDER, "recipe": RECIPE_FOLDER}),
+        "env": [{"name": key, "value": value} for key, value in environment.items()],
+        "envFrom": [
+            {"configMapRef": {"name": f"{CONFIG}-environment", "optional": True}},
+            {"secretRef": {"name": SECRET, "optional": True}},
+        ],
+        "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"memory": "8Gi"}},
+    }
+
+
 def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
     """Say what a run's pods say until the run has ended.
 
@@ -157,12 +151,16 @@ def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
         The run's exit code.
     """
     said: dict[str, int] = {}
+    waiting = ""
     while True:
         try:
             job = kube.ask(kube.batch.read_namespaced_job, name, kube.namespace)
             pods = kube.pods(f"batch.kubernetes.io/job-name={name}")
             for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"])):
                 _stream(kube, pod, said, say)
+            if (found := _waiting(pods)) != waiting:
+                waiting = found
+                say(waiting or "its pod runs")
             if job is None:
                 raise UnderstudyError(f"the run {name} was deleted")
             code = _exit_code(job, pods)
@@ -171,6 +169,15 @@ def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
         except Away as error:
             say(f"{error}; the run goes on")
         time.sleep(1)
+
+
+def _waiting(pods: list[Object]) -> str:
+    """What keeps a run's pod from starting; nothing when one has started."""
+    pending = [pod for pod in pods if pod.get("status", {}).get("phase", "Pending") == "Pending"]
+    if not pending:
+        return ""
+    sight = look({"metadata": {}, "spec": {}}, pending, None, time.time())
+    return f"{sight.stage}: {sight.detail}"
 
 
 def _stream(kube: Kube, pod: Object, said: dict[str, int], say: Callable[[str], None]) -> None:

@@ -17,7 +17,8 @@ from kubeflow.training import (
 )
 from kubernetes.client import ApiClient
 
-from understudy.launch.placement import Cluster, requests
+from understudy.launch.placement import Cluster, Pool, requests
+from understudy.launch.restricted import SECURITY, container, volumes
 from understudy.launch.spec import JobSpec
 from understudy.recipe import Resources
 
@@ -99,20 +100,8 @@ def command(spec: JobSpec) -> list[str]:
 
 
 def pod(spec: JobSpec, identity: Identity, resources: Resources, cluster: Cluster) -> dict[str, Any]:
-    """The pod of one node, fit for a namespace that enforces the Pod Security Standard `restricted`."""
-    section = "teacher" if spec.role == "teacher" else "distill"
-    pool = cluster.pool(resources, f"resources.{section}")
-    asked = dict(requests(resources, pool))
-    limits = {name: value for name, value in asked.items() if name != "cpu"}
-    gone = [
-        {
-            "key": f"node.kubernetes.io/{what}",
-            "operator": "Exists",
-            "effect": "NoExecute",
-            "tolerationSeconds": GONE_NODE,
-        }
-        for what in ("not-ready", "unreachable")
-    ]
+    """The pod of one node."""
+    pool = cluster.pool(resources, f"resources.{'teacher' if spec.role == 'teacher' else 'distill'}")
     affinity = dict(pool.affinity or {})
     if pool.topology:
         affinity["podAffinity"] = _together(identity, pool.topology)
@@ -123,42 +112,33 @@ def pod(spec: JobSpec, identity: Identity, resources: Resources, cluster: Cluste
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": resources.grace,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "fsGroupChangePolicy": "OnRootMismatch",
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": {**SECURITY, "fsGroupChangePolicy": "OnRootMismatch"},
             **({"priorityClassName": resources.priority} if resources.priority else {}),
             **({"affinity": affinity} if affinity else {}),
             "nodeSelector": pool.node_selector,
-            "tolerations": [*pool.tolerations, *gone],
-            "containers": [
-                {
-                    "name": "pytorch",  # the operator looks for this name
-                    "image": cluster.image,
-                    "imagePullPolicy": "IfNotPresent",  # tags are never given to another image
-                    "command": command(spec),
-                    "env": _environment(spec, cluster),
-                    "resources": {"requests": asked, "limits": limits},
-                    "securityContext": {
-                        "allowPrivilegeEscalation": False,
-                        "readOnlyRootFilesystem": True,
-                        "capabilities": {"drop": ["ALL"]},
-                    },
-                    "volumeMounts": [
-                        {"name": "store", "mountPath": cluster.mount},
-                        {"name": "tmp", "mountPath": "/tmp"},
-                        {"name": "shm", "mountPath": "/dev/shm"},
-                    ],
-                }
-            ],
-            "volumes": [
-                {"name": "store", "persistentVolumeClaim": {"claimName": cluster.claim}},
-                {"name": "tmp", "emptyDir": {}},
-                {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": resources.shared_memory}},
-            ],
+            "tolerations": [*pool.tolerations, *_gone("not-ready"), *_gone("unreachable")],
+            "containers": [_container(spec, resources, cluster, pool)],
+            "volumes": volumes(
+                cluster, {"shm": {"emptyDir": {"medium": "Memory", "sizeLimit": resources.shared_memory}}}
+            ),
         },
     }
+
+
+def _container(spec: JobSpec, resources: Resources, cluster: Cluster, pool: Pool) -> dict[str, Any]:
+    asked = dict(requests(resources, pool))
+    limits = {name: value for name, value in asked.items() if name != "cpu"}
+    return {
+        **container("pytorch", cluster, command(spec), {"shm": "/dev/shm"}),  # the operator looks for this name
+        "env": _environment(spec, cluster),
+        "resources": {"requests": asked, "limits": limits},
+    }
+
+
+def _gone(what: str) -> list[dict[str, Any]]:
+    """For how long a pod stays on a node that does not answer."""
+    key = f"node.kubernetes.io/{what}"
+    return [{"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": GONE_NODE}]
 
 
 def _environment(spec: JobSpec, cluster: Cluster) -> list[dict[str, Any]]:
