@@ -136,8 +136,8 @@ def _outcome(spec: JobSpec, rank: int, code: int) -> Outcome:
 def _death(rank: int, code: int, spec: JobSpec) -> Outcome:
     if code == -signal.SIGKILL and (limit := _killed_for_memory()):
         message = (
-            f"rank {rank} was killed for memory (OOMKilled): its pod may take {limit}. Raise resources.{_section(spec)}"
-            ".memory, or take a smaller batch_size, a larger accumulate or strategy fsdp."
+            f"rank {rank} was killed for memory (OOMKilled): its pod may take {limit}. Raise {spec.section}.memory, "
+            "or take a smaller batch_size, a larger accumulate or strategy fsdp."
         )
         return Outcome(FAILED, message, "told")
     if code == -signal.SIGTERM:
@@ -147,10 +147,6 @@ def _death(rank: int, code: int, spec: JobSpec) -> Outcome:
     if code < 0:
         return Outcome(FAILED, f"rank {rank} ended with signal {signal.Signals(-code).name}", "killed")
     return Outcome(FAILED, f"rank {rank} ended with exit code {code} and no word", "silent")
-
-
-def _section(spec: JobSpec) -> str:
-    return "teacher" if spec.role == "teacher" else "distill"
 
 
 def _killed_for_memory() -> str | None:

@@ -101,7 +101,7 @@ def command(spec: JobSpec) -> list[str]:
 
 def pod(spec: JobSpec, identity: Identity, resources: Resources, cluster: Cluster) -> dict[str, Any]:
     """The pod of one node."""
-    pool = cluster.pool(resources, f"resources.{'teacher' if spec.role == 'teacher' else 'distill'}")
+    pool = cluster.pool(resources, spec.section)
     affinity = dict(pool.affinity or {})
     if pool.topology:
         affinity["podAffinity"] = _together(identity, pool.topology)
@@ -112,7 +112,7 @@ def pod(spec: JobSpec, identity: Identity, resources: Resources, cluster: Cluste
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": resources.grace,
-            "securityContext": {**SECURITY, "fsGroupChangePolicy": "OnRootMismatch"},
+            "securityContext": SECURITY,
             **({"priorityClassName": resources.priority} if resources.priority else {}),
             **({"affinity": affinity} if affinity else {}),
             "nodeSelector": pool.node_selector,

@@ -4,7 +4,7 @@ Pure functions of what the API answered: nothing here asks anything.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -25,8 +25,6 @@ class Sight:
     detail: str = ""
     broken: str = ""
     """What will not mend by itself; it may still be given some time."""
-    pods: dict[str, str] = field(default_factory=dict)
-    """Nodes by pod."""
     dead: tuple[str, ...] = ()
     """Pods that were deleted and do not end: their node does not answer."""
 
@@ -58,28 +56,28 @@ def _active(pods: Sequence[Object], conditions: dict[str, Any], now: float) -> S
     dead = tuple(pod["metadata"]["name"] for pod in pods if _is_dead(pod, now))
     if dead:
         nodes = ", ".join(sorted({places[name] for name in dead}))
-        return Sight("restarting", f"node {nodes} does not answer; its pods are given up", pods=places, dead=dead)
+        return Sight("restarting", f"node {nodes} does not answer; its pods are given up", dead=dead)
     for pod in pods:
         if trouble := _trouble(pod):
-            return Sight("pulling" if trouble[0] else "pending", trouble[1], broken=trouble[1], pods=places)
+            return Sight("pulling" if trouble[0] else "pending", trouble[1], broken=trouble[1])
     waiting = [pod for pod in pods if _phase(pod) == "Pending"]
     if not pods or len(waiting) == len(pods) or any(_unschedulable(pod) for pod in waiting):
-        return _pending(pods, places, conditions)
+        return _pending(pods, conditions)
     if waiting:
-        return Sight("pulling", f"{len(waiting)} of {len(pods)} pods are getting their image or volumes", pods=places)
+        return Sight("pulling", f"{len(waiting)} of {len(pods)} pods are getting their image or volumes")
     if "Restarting" in conditions and "Running" not in conditions:
-        return Sight("restarting", _said(conditions["Restarting"]), pods=places)
-    return Sight("running", f"on {', '.join(sorted(set(places.values())))}", pods=places)
+        return Sight("restarting", _said(conditions["Restarting"]))
+    return Sight("running", f"on {', '.join(sorted(set(places.values())))}")
 
 
-def _pending(pods: Sequence[Object], places: dict[str, str], conditions: dict[str, Any]) -> Sight:
+def _pending(pods: Sequence[Object], conditions: dict[str, Any]) -> Sight:
     for pod in pods:
         if reason := _unschedulable(pod):
-            return Sight("pending", f"no node takes {pod['metadata']['name']}: {reason}", pods=places)
+            return Sight("pending", f"no node takes {pod['metadata']['name']}: {reason}")
     if not pods:
         why = "after a restart" if "Restarting" in conditions else "for the training operator to make its pods"
-        return Sight("pending", f"waiting {why}", pods=places)
-    return Sight("pulling", "the pods are getting their image and volumes", pods=places)
+        return Sight("pending", f"waiting {why}")
+    return Sight("pulling", "the pods are getting their image and volumes")
 
 
 def _queued(workload: Object | None) -> str:

@@ -41,8 +41,6 @@ class JobSpec:
     """Whether a launcher in a cluster watches: ranks that end early are started again, as the job's next attempt."""
     attempt: str = ""
     """The folder below `folder` for checkpoints and the result; a supervised job's ranks agree on it when they meet."""
-    grace: float = 60.0
-    """Seconds to take a checkpoint in, when a pod has to go."""
     hang: float = 600.0
     """Seconds without a step after which the job counts as hung."""
     patience: float = 600.0
@@ -52,6 +50,11 @@ class JobSpec:
     def world_size(self) -> int:
         """Ranks of the job."""
         return self.nodes * self.processes
+
+    @property
+    def section(self) -> str:
+        """Where the recipe says what the job gets; the control gets what distill gets."""
+        return f"resources.{'teacher' if self.role == 'teacher' else 'distill'}"
 
     @property
     def path(self) -> Path:

@@ -194,15 +194,11 @@ class _Supervision:
                     limit = self._job.resources.memory or "what its node has"
                     message = (
                         f"{pod['metadata']['name']} ran out of memory (OOMKilled, exit code {ended['exitCode']}; its "
-                        f"limit is {limit}). Raise resources.{self._section}.memory, or take a smaller batch_size, a "
+                        f"limit is {limit}). Raise {self._spec.section}.memory, or take a smaller batch_size, a "
                         "larger accumulate or strategy fsdp."
                     )
                     return self._failed(Outcome(FAILED, message), [])
         return None
-
-    @property
-    def _section(self) -> str:
-        return "teacher" if self._spec.role == "teacher" else "distill"
 
     def _too_many_failures(self) -> Outcome | None:
         """Killed ranks are forgiven some times; what is nobody's fault, always."""
@@ -213,7 +209,7 @@ class _Supervision:
         killed = [outcome for outcome in failed if outcome.kind == "killed"]
         if len(killed) <= self._job.resources.failures:
             return None
-        times = f"{len(killed)} times, resources.{self._section}.failures forgives {self._job.resources.failures}"
+        times = f"{len(killed)} times, {self._spec.section}.failures forgives {self._job.resources.failures}"
         return self._failed(Outcome(FAILED, f"ranks were killed {times}; the last: {killed[-1].message}"), [])
 
     def _gets_nowhere(self, sight: Sight, pods: list[Object]) -> Outcome | None:
@@ -243,7 +239,7 @@ class _Supervision:
         if sight.stage == "pending" and pods and not self._is_scaling(pods):
             try:
                 if why := never_fits(pods[0], self._kube.nodes()):
-                    hint = f"; correct resources.{self._section} or its pool"
+                    hint = f"; correct {self._spec.section} or its pool"
                     return self._failed(Outcome(FAILED, f"this can never be scheduled: {why}{hint}"), pods)
             except Refused:
                 return None  # without the right to see nodes nobody can tell; the scheduler's reason is on show
@@ -310,7 +306,6 @@ class _Supervision:
 
     def _failed(self, outcome: Outcome, pods: list[Object]) -> Outcome:
         """The verdict on a job that will not end well, with what is known of it; nothing of it goes on."""
-        self._follow(end=True)
         known = death(pods)
         self._kube.delete_job(self._name)
         rank = next((r for r in self._ranks if Outcome.read(self._spec.outcome(r)) == outcome), None)

@@ -161,7 +161,6 @@ def _train(
         logs=str(work.run.folder / "logs"),
         others=_others(work.recipe, role),
         supervised=placement.in_cluster(),
-        grace=float(resources.grace),
         hang=float(resources.hang),
         patience=placement.cluster().patience if placement.in_cluster() else JobSpec.patience,
     )
