@@ -2,6 +2,8 @@
 
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -10,19 +12,33 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from submitted import HISTORY, Pipeline
+from submitted import HISTORY, RECIPE, Pipeline, Server
 
-from understudy.errors import Stopped
+from understudy.errors import Stopped, UnderstudyError
 from understudy.registry import recorder as recording
 from understudy.registry.curves import Tail
 from understudy.registry.recorder import Recorder, close_dead, flat
 from understudy.registry.server import connect
+from understudy.registry.tracking import Value, tracking
 from understudy.store.files import read_json
 
 
+@pytest.fixture(params=["local", "server"])
+def uri(request: pytest.FixtureRequest) -> str:
+    """The local backend, which MLflow's client is asked for, and a server, which is asked over REST."""
+    found = request.getfixturevalue(request.param)
+    return found.uri if isinstance(found, Server) else str(found)
+
+
 @pytest.fixture
-def client(local: str) -> MlflowClient:
-    return connect(local)
+def client(uri: str) -> MlflowClient:
+    return connect(uri)
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, uri: str) -> Pipeline:
+    name = f"{tmp_path.name}-{tmp_path.parent.name}"
+    return Pipeline(tmp_path, uri, {**RECIPE, "register": {"model": name, "experiment": name}})
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +49,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def recorder(pipeline: Pipeline) -> Recorder:
     return Recorder(pipeline.run, pipeline.uri, pipeline.recipe.experiment, {"understudy.version": "0"})
+
+
+def opened(pipeline: Pipeline, *step: str) -> str:
+    return recorder(pipeline).open(tracking(pipeline.uri), *step)
 
 
 def append(path: Path, points: list[dict[str, Any]]) -> None:
@@ -118,16 +138,14 @@ def test_a_server_that_is_away_does_not_stop_a_training(make_pipeline: Callable[
 def test_points_that_failed_are_sent_when_the_server_is_back(
     pipeline: Pipeline, client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mlflow.exceptions import MlflowException
-
     def away(*_: object, **__: object) -> None:
-        raise MlflowException("away")
+        raise UnderstudyError("away")
 
     found, metrics = recorder(pipeline), tmp_path / "metrics.jsonl"
     with found.follow("teacher", metrics):
         wait_until((pipeline.run.folder / "mlflow" / "teacher.json").exists)
         with monkeypatch.context() as patch:
-            patch.setattr(MlflowClient, "log_batch", away)
+            patch.setattr(type(tracking(pipeline.uri)), "log", away)
             append(metrics, HISTORY)
             wait_until(lambda: found.problem is not None)
     assert found.problem is None
@@ -135,31 +153,29 @@ def test_points_that_failed_are_sent_when_the_server_is_back(
 
 
 def test_steps_that_race_share_one_parent(pipeline: Pipeline, client: MlflowClient) -> None:
-    opened: list[str] = []
-    threads = [
-        threading.Thread(target=lambda: opened.append(recorder(pipeline).open(client)), name=f"{n}") for n in range(4)
-    ]
+    found: list[str] = []
+    threads = [threading.Thread(target=lambda: found.append(opened(pipeline)), name=f"{n}") for n in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(opened) == 4
-    assert len(set(opened)) == 1
-    place = client.get_run(opened[0]).info.experiment_id
+    assert len(found) == 4
+    assert len(set(found)) == 1
+    place = client.get_run(found[0]).info.experiment_id
     assert len(client.search_runs([place])) == 1
 
 
 def test_a_run_that_was_made_but_not_written_down_is_found_again(pipeline: Pipeline, client: MlflowClient) -> None:
-    first = recorder(pipeline).open(client)
+    first = opened(pipeline)
     (pipeline.run.folder / "mlflow.json").unlink()
-    assert recorder(pipeline).open(client) == first
+    assert opened(pipeline) == first
 
 
 @pytest.mark.parametrize(("code", "status"), [(130, "KILLED"), (1, "FAILED")])
 def test_runs_that_nobody_works_for_are_closed(
     pipeline: Pipeline, client: MlflowClient, code: int, status: str
 ) -> None:
-    parent, nested = recorder(pipeline).open(client), recorder(pipeline).open(client, "teacher")
+    parent, nested = opened(pipeline), opened(pipeline, "teacher")
     assert close_dead(pipeline.store, pipeline.uri) == 0
     pipeline.run.end(code)
     assert close_dead(pipeline.store, "http://another:5000") == 0
@@ -173,12 +189,10 @@ def test_parameters_are_flat_and_without_credentials() -> None:
     assert flat(values) == {"a.b": "1", "a.c": "{}", "d": "[1, 2]", "e": "null", "f": "s3://host/x", "g": "text"}
 
 
-def test_long_parameters_are_cut(make_pipeline: Callable[..., Pipeline], local: str, client: MlflowClient) -> None:
-    from submitted import RECIPE
-
+def test_long_parameters_are_cut(make_pipeline: Callable[..., Pipeline], uri: str, client: MlflowClient) -> None:
     model = {"type": "vit", "config": {"note": "x" * 10_000}}
-    pipeline = make_pipeline(local, {**RECIPE, "name": "long", "teacher": {"model": model, "train": {"steps": 1}}})
-    params = client.get_run(recorder(pipeline).open(client)).data.params
+    pipeline = make_pipeline(uri, {**RECIPE, "name": "long", "teacher": {"model": model, "train": {"steps": 1}}})
+    params = client.get_run(opened(pipeline)).data.params
     assert len(params["teacher.model.config.note"]) == 6000
 
 
@@ -192,3 +206,32 @@ def test_half_a_line_waits_and_a_torn_one_is_left_out(tmp_path: Path) -> None:
     assert tail.read() == [{"step": 2}, {"step": 4}]
     path.write_text('{"step": 9}\n')
     assert tail.read() == [{"step": 9}]
+
+
+def test_a_server_is_told_without_importing_mlflow(server: Server, tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path\n"
+        "from submitted import Pipeline; from understudy.registry.recorder import Recorder\n"
+        f"pipeline = Pipeline(Path({str(tmp_path)!r}), {server.uri!r})\n"
+        "found = Recorder(pipeline.run, pipeline.uri, 'digits', {})\n"
+        "with found.follow('teacher', Path('none')): pass\n"
+        "print(found.problem, [name for name in ('mlflow', 'kfp', 'torch') if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", code]
+    assert subprocess.check_output(command, cwd=Path(__file__).parent, text=True) == "None []\n"
+
+
+def test_an_experiment_that_was_deleted_is_named(uri: str, client: MlflowClient, tmp_path: Path) -> None:
+    name = f"gone-{tmp_path.name}"
+    made = tracking(uri).experiment(name)
+    assert tracking(uri).experiment(name) == made
+    client.delete_experiment(made)
+    with pytest.raises(UnderstudyError, match=f"the experiment {name} was deleted; restore it there"):
+        tracking(uri).experiment(name)
+
+
+def test_a_long_curve_is_known_whole(pipeline: Pipeline) -> None:
+    server, made = tracking(pipeline.uri), opened(pipeline, "teacher")
+    for start in range(0, 30_000, 1000):
+        server.log(made, [Value("loss", 1.0, 10**12 + step, step) for step in range(start, start + 1000)])
+    assert server.steps(made) == set(range(30_000)), "MLflow answers in pages of 25,000"

@@ -115,9 +115,9 @@ def test_a_local_database_that_cannot_be_written_is_refused(tmp_path: Path, monk
 
 def test_processes_that_make_the_local_backend_at_once_all_succeed(tmp_path: Path) -> None:
     code = (
-        "from understudy.registry.server import connect, experiment\n"
+        "from understudy.registry.server import connect\nfrom understudy.registry.tracking import OfClient\n"
         f"uri = 'sqlite:///{tmp_path}/home/mlflow.db'\n"
-        "client = connect(uri); print(client.create_run(experiment(client, uri, 'digits')).info.run_id)"
+        "client = connect(uri); print(client.create_run(OfClient(uri, client).experiment('digits')).info.run_id)"
     )
     processes = [
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

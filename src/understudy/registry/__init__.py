@@ -2,6 +2,7 @@
 
 server    where the server is, whether it answers, how to connect to it
 rest      questions to an http server without importing mlflow
+tracking  what recording asks of a server, over rest or of MLflow's client
 lookup    what the registry says about a name, remembered while a local database is untouched
 recorder  a pipeline run in MLflow while it goes on
 champion  the version that a student has to beat, and its bytes

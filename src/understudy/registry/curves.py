@@ -4,11 +4,9 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
-    from mlflow.entities import Metric
+from understudy.registry.tracking import Tracking, Value
 
 Point = dict[str, Any]
 
@@ -48,32 +46,25 @@ def _parsed(lines: Iterable[bytes]) -> Iterator[Point]:
             yield point
 
 
-def logged_steps(client: "MlflowClient", run_id: str) -> set[int]:
-    """The steps that MLflow has of a run's curve: all values of a step are sent together, the loss among them."""
-    return {metric.step for metric in client.get_metric_history(run_id, "loss")}
-
-
-def send(client: "MlflowClient", run_id: str, task: str, points: Iterable[Point]) -> None:
+def send(server: Tracking, run_id: str, task: str, points: Iterable[Point]) -> None:
     """Log points in batches that never part the values of one step."""
-    batch: list[Metric] = []
+    batch: list[Value] = []
     for point in points:
         metrics = _metrics(point, task)
         if len(batch) + len(metrics) > BATCH:
-            client.log_batch(run_id, metrics=batch)
+            server.log(run_id, batch)
             batch = []
         batch += metrics
     if batch:
-        client.log_batch(run_id, metrics=batch)
+        server.log(run_id, batch)
 
 
-def _metrics(point: Point, task: str) -> "list[Metric]":
-    from mlflow.entities import Metric
-
+def _metrics(point: Point, task: str) -> list[Value]:
     names = {"loss": "loss", "learning_rate": "learning_rate", "grad_norm": "grad_norm", "memory": "memory_bytes"}
     names["rate"] = PACE[task]
     at = int(1000 * (point.get("time") or time.time()))
     return [
-        Metric(name, float(point[key]), at, int(point["step"]))
+        Value(name, float(point[key]), at, int(point["step"]))
         for key, name in names.items()
         if isinstance(point.get(key), int | float)
     ]

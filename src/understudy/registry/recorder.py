@@ -10,23 +10,21 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from understudy.errors import STOPPED, Stopped, UnderstudyError
-from understudy.registry.curves import Point, Tail, logged_steps, send
-from understudy.registry.server import connect, experiment, identity, public_uri, translated
+from understudy.registry.curves import Point, Tail, send
+from understudy.registry.server import identity, public_uri
+from understudy.registry.tracking import Tracking, tracking
 from understudy.store import Run, Store
 from understudy.store import lease as leases
 from understudy.store.files import read_json, write_json
-
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
 
 EVERY = 1.0  # seconds between two looks at the metrics file
 RETRY = 30.0  # seconds until a server that failed is asked again
 PATIENCE = 30.0  # seconds that the end of a training waits for its last points to arrive
 LEASE = 30.0  # seconds
-LONGEST_KEY, LONGEST_VALUE, PARAMS = 250, 6000, 100  # MLflow's limits
+LONGEST_KEY, LONGEST_VALUE = 250, 6000  # MLflow's limits
 RUN, STEP = "understudy.run", "understudy.step"
 PARENT = "run"
 
@@ -63,35 +61,35 @@ class Recorder:
             if follower.is_alive():
                 self.problem = f"{public_uri(self.uri)}: MLflow took more than {PATIENCE:.0f} s for the last points"
 
-    def open(self, client: "MlflowClient", step: str = PARENT) -> str:
+    def open(self, server: Tracking, step: str = PARENT) -> str:
         """The id of a step's nested run, or of the parent run; it is made when it is not there, and is running now."""
         path = self.run.folder / ("mlflow.json" if step == PARENT else f"mlflow/{step}.json")
-        parent = None if step == PARENT else self.open(client)
+        parent = None if step == PARENT else self.open(server)
         if found := read_json(path):
-            client.update_run(found["run_id"], status="RUNNING")
+            server.reopen(found["run_id"])
             return str(found["run_id"])
         lease = leases.wait_for(self.run.folder / "work", f"mlflow-{step}", LEASE, give_up=lambda: False)
         assert lease is not None
         try:
-            return self._made(client, step, parent, path)
+            return self._made(server, step, parent, path)
         finally:
             lease.finish()
 
-    def _made(self, client: "MlflowClient", step: str, parent: str | None, path: Path) -> str:
+    def _made(self, server: Tracking, step: str, parent: str | None, path: Path) -> str:
         """Make a run, or take the one that another process made meanwhile, or died over before it wrote it down."""
         if found := read_json(path):
             return str(found["run_id"])
-        place = experiment(client, self.uri, self._experiment)
-        same = client.search_runs([place], f"tags.`{RUN}` = '{self.run.id}' and tags.`{STEP}` = '{step}'")
+        place = server.experiment(self._experiment)
+        same = server.runs(place, f"tags.`{RUN}` = '{self.run.id}' and tags.`{STEP}` = '{step}'")
         if same:
-            run_id = same[0].info.run_id
+            run_id = same[0]
         else:
             tags = {**self._tags, RUN: self.run.id, STEP: step, "mlflow.source.name": "understudy"}
             tags |= {"mlflow.parentRunId": parent} if parent else {}
             name = self.run.id if step == PARENT else step
-            run_id = client.create_run(place, self._started(step), tags, name).info.run_id
+            run_id = server.make_run(place, self._started(step), tags, name)
         if step == PARENT:
-            log_params(client, run_id, self.run.recipe)
+            log_params(server, run_id, self.run.recipe)
         path.parent.mkdir(exist_ok=True)
         write_json(path, {"server": identity(self.uri), "experiment_id": place, "run_id": run_id})
         return str(run_id)
@@ -112,7 +110,7 @@ class _Follower(threading.Thread):
         self.status = "FAILED"
         self._recorder, self._step, self._tail = recorder, step, tail
         self._pending: list[Point] = []
-        self._client: MlflowClient | None = None
+        self._server: Tracking | None = None
         self._run_id = ""
         self._last = -1
 
@@ -123,32 +121,31 @@ class _Follower(threading.Thread):
             over = self.ended.wait(wait)
             wait = EVERY
             try:
-                self._client = self._client or connect(self._recorder.uri)
-                with translated(self._recorder.uri):
-                    self._advance(self._client)
-                    if over:
-                        self._finish(self._client)
+                self._server = self._server or tracking(self._recorder.uri)
+                self._advance(self._server)
+                if over:
+                    self._finish(self._server)
                 self._recorder.problem = None
             except UnderstudyError as error:
                 self._recorder.problem, wait = str(error), RETRY
 
-    def _advance(self, client: "MlflowClient") -> None:
+    def _advance(self, server: Tracking) -> None:
         if not self._run_id:
-            run_id = self._recorder.open(client, self._step)
-            self._last = max(logged_steps(client, run_id), default=-1)
+            run_id = self._recorder.open(server, self._step)
+            self._last = max(server.steps(run_id), default=-1)
             self._run_id = run_id
         # A training that resumed writes the steps since its checkpoint again; they are the same and not sent twice.
         for point in self._tail.read():
             if point["step"] > max(self._last, self._pending[-1]["step"] if self._pending else -1):
                 self._pending.append(point)
-        send(client, self._run_id, str(self._recorder.run.recipe["task"]), self._pending)
+        send(server, self._run_id, str(self._recorder.run.recipe["task"]), self._pending)
         self._last = self._pending[-1]["step"] if self._pending else self._last
         self._pending = []
 
-    def _finish(self, client: "MlflowClient") -> None:
-        client.set_terminated(self._run_id, self.status)
+    def _finish(self, server: Tracking) -> None:
+        server.end(self._run_id, self.status)
         if self.status != "FINISHED":
-            client.set_terminated(self._recorder.open(client), self.status)
+            server.end(self._recorder.open(server), self.status)
 
 
 def close_dead(store: Store, uri: str) -> int:
@@ -163,14 +160,13 @@ def close_dead(store: Store, uri: str) -> int:
     dead = [(run, ids) for run in store.runs() if not run.is_live and (ids := _open_on(run, uri))]
     if not dead:
         return 0
-    client = connect(uri)
-    with translated(uri):
-        for run, ids in dead:
-            code = (read_json(run.folder / "ended.json") or {}).get("exit_code", STOPPED)
-            query = f"tags.`{RUN}` = '{run.id}' and attributes.status = 'RUNNING'"
-            for found in client.search_runs([ids["experiment_id"]], query):
-                client.set_terminated(found.info.run_id, "KILLED" if code == STOPPED else "FAILED")
-            close(run)
+    server = tracking(uri)
+    for run, ids in dead:
+        code = (read_json(run.folder / "ended.json") or {}).get("exit_code", STOPPED)
+        query = f"tags.`{RUN}` = '{run.id}' and attributes.status = 'RUNNING'"
+        for found in server.runs(ids["experiment_id"], query):
+            server.end(found, "KILLED" if code == STOPPED else "FAILED")
+        close(run)
     return len(dead)
 
 
@@ -184,13 +180,9 @@ def close(run: Run) -> None:
     write_json(run.folder / "mlflow.json", {**read_json(run.folder / "mlflow.json"), "closed": True})
 
 
-def log_params(client: "MlflowClient", run_id: str, values: Mapping[str, Any]) -> None:
+def log_params(server: Tracking, run_id: str, values: Mapping[str, Any]) -> None:
     """Log nested values as parameters a.b.c; what is too long for MLflow is cut."""
-    from mlflow.entities import Param
-
-    params = [Param(key[:LONGEST_KEY], _cut(value)) for key, value in flat(values).items()]
-    for start in range(0, len(params), PARAMS):
-        client.log_batch(run_id, params=params[start : start + PARAMS])
+    server.set_params(run_id, {key[:LONGEST_KEY]: _cut(value) for key, value in flat(values).items()})
 
 
 def _cut(value: str) -> str:

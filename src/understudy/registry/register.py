@@ -15,9 +15,10 @@ from understudy.errors import disk_errors
 from understudy.recipe import Recipe
 from understudy.registry import evidence, lookup, pyfunc
 from understudy.registry.champion import DIGEST
-from understudy.registry.curves import logged_steps, send
+from understudy.registry.curves import send
 from understudy.registry.recorder import RUN, Recorder, close, log_params
 from understudy.registry.server import connect, page, translated
+from understudy.registry.tracking import OfClient
 from understudy.store import Run
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def register(
     with translated(uri), disk_errors(run.folder):
         tags = {f"understudy.{key}": value for key, value in lineage.items()}
         recorder = Recorder(run, uri, recipe.experiment, tags)
-        parent = recorder.open(client)
+        parent = recorder.open(OfClient(uri, client))
         _log_steps(client, recorder, submission)
         _log_parent(client, parent, submission)
         version = _version(client, run, parent, submission, uri) if submission.judged["approved"] else None
@@ -140,18 +141,19 @@ def _log_steps(client: "MlflowClient", recorder: Recorder, submission: Submissio
         "student": {key: student[key] for key in ("model", "train", "distill")},
         "control": {key: student[key] for key in ("model", "train")},
     }
+    server = OfClient(recorder.uri, client)
     for role, folder in submission.models.items():
-        run_id = recorder.open(client, STEPS[role])
-        log_params(client, run_id, params[role])
+        run_id = recorder.open(server, STEPS[role])
+        log_params(server, run_id, params[role])
         history = folder / "history.json"
         points = json.loads(history.read_text()) if history.exists() else []
-        known = logged_steps(client, run_id)
-        send(client, run_id, recipe.task, [point for point in points if point["step"] not in known])
+        known = server.steps(run_id)
+        send(server, run_id, recipe.task, [point for point in points if point["step"] not in known])
         figures = evidence.metrics(measured["models"][role])
         _log_figures(client, run_id, figures, submission, {DIGEST: measured["models"][role]["digest"]})
         client.set_terminated(run_id)
-    run_id = recorder.open(client, "evaluate")
-    log_params(client, run_id, {**recipe.evaluate.model_dump(mode="json"), "hardware": measured["hardware"]})
+    run_id = recorder.open(server, "evaluate")
+    log_params(server, run_id, {**recipe.evaluate.model_dump(mode="json"), "hardware": measured["hardware"]})
     _log_figures(client, run_id, evidence.all_metrics(measured), submission, {})
     client.set_terminated(run_id)
 

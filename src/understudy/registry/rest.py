@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import ssl
+from functools import cache
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
@@ -13,6 +14,7 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_ope
 from understudy.errors import UnderstudyError
 
 SECONDS = 5.0
+WRITING = 60.0  # seconds that a busy database may take
 
 
 def is_spoken_by(uri: str) -> bool:
@@ -28,12 +30,28 @@ def get(uri: str, endpoint: str, **query: str) -> Any:
     Raises:
         UnderstudyError: the server does not answer within seconds, refuses, or is no MLflow server.
     """
+    return _answer(uri, f"{endpoint}?{urlencode(query)}", SECONDS)
+
+
+def post(uri: str, endpoint: str, **content: Any) -> Any:
+    """The parsed answer of a POST below /api/2.0/mlflow.
+
+    Raises:
+        UnderstudyError: as of `get`, or what is to be changed does not exist.
+    """
+    answer = _answer(uri, endpoint, WRITING, json.dumps(content).encode())
+    if answer is None:
+        raise silent(_server(urlsplit(uri)), f"{endpoint}: what is to be changed does not exist there")
+    return answer
+
+
+def _answer(uri: str, target: str, seconds: float, content: bytes | None = None) -> Any:
     parts = urlsplit(uri)
-    netloc = parts.netloc.rpartition("@")[2]
-    server = urlunsplit(SplitResult(parts.scheme, netloc, parts.path.rstrip("/"), "", ""))
-    request = Request(f"{server}/api/2.0/mlflow/{endpoint}?{urlencode(query)}", headers=_authorization(parts))
+    server = _server(parts)
+    headers = {**_authorization(parts), **({"Content-Type": "application/json"} if content else {})}
+    request = Request(f"{server}/api/2.0/mlflow/{target}", content, headers)
     try:
-        with build_opener(_Stay, HTTPSHandler(context=_tls())).open(request, timeout=SECONDS) as response:
+        with build_opener(_Stay, *_handlers(parts.scheme)).open(request, timeout=seconds) as response:
             return json.load(response)
     except HTTPError as error:
         return _refused(server, error)
@@ -41,6 +59,11 @@ def get(uri: str, endpoint: str, **query: str) -> Any:
         raise UnderstudyError(f"{server}: this is no MLflow tracking server; correct --tracking-uri") from error
     except (OSError, HTTPException) as error:
         raise silent(server, str(getattr(error, "reason", error))) from error
+
+
+def _server(parts: SplitResult) -> str:
+    netloc = parts.netloc.rpartition("@")[2]
+    return urlunsplit(SplitResult(parts.scheme, netloc, parts.path.rstrip("/"), "", ""))
 
 
 class _Stay(HTTPRedirectHandler):
@@ -84,6 +107,11 @@ def _authorization(parts: SplitResult) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
+def _handlers(scheme: str) -> list[HTTPSHandler]:
+    return [HTTPSHandler(context=_tls())] if scheme == "https" else []
+
+
+@cache  # reading the certificates takes longer than a question
 def _tls() -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=os.environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH"))
     if os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() == "true":

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
-from understudy.errors import InputError, UnderstudyError, disk_errors
+from understudy.errors import InputError, disk_errors
 from understudy.registry import rest
 
 if TYPE_CHECKING:
@@ -185,27 +185,3 @@ def artifacts(uri: str) -> str | None:
     """Where a local server's artifacts lie; None where the server decides."""
     path = database(uri)
     return path.absolute().with_name("mlartifacts").as_uri() if path else None
-
-
-def experiment(client: "MlflowClient", uri: str, name: str) -> str:
-    """The id of the experiment of that name; it is made when there is none.
-
-    Raises:
-        UnderstudyError: it was deleted in MLflow.
-    """
-    from mlflow.exceptions import MlflowException
-
-    found = client.get_experiment_by_name(name)
-    if found is None:
-        try:
-            return str(client.create_experiment(name, artifact_location=artifacts(uri)))
-        except MlflowException as error:
-            found = client.get_experiment_by_name(name)  # another process may have made it in between
-            if found is None:
-                raise error
-    if found.lifecycle_stage == "deleted":
-        raise UnderstudyError(
-            f"{public_uri(uri)}: the experiment {name} was deleted; restore it there (mlflow experiments restore "
-            f"--experiment-id {found.experiment_id}), or set register.experiment to another name"
-        )
-    return str(found.experiment_id)
