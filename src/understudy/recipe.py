@@ -208,6 +208,9 @@ class Resources(Section):
     """What a training job gets."""
 
     nodes: Positive = 1
+    min_nodes: Positive | None = None
+    """In a cluster: the fewest nodes that the job goes on with when it cannot have all. Default: it waits for all. The
+    result then follows from how many there were at which step, and is not the same to the last bit."""
     processes: Positive = 1
     """Per node."""
     threads: Positive | None = None

@@ -43,6 +43,7 @@ def _metrics(recipe: Recipe) -> Iterator[Conflict]:
 
 def _job(place: Place, train: Train, job: str, resources: Resources) -> Iterator[Conflict]:
     processes = resources.processes
+    yield from _elastic((*place, "strategy"), train, job, resources)
     yield from _strategy((*place, "strategy"), train, job, resources)
     parts = resources.nodes * processes * train.accumulate
     if train.batch_size % parts:
@@ -55,6 +56,29 @@ def _job(place: Place, train: Train, job: str, resources: Resources) -> Iterator
         )
     if train.steps and train.schedule.warmup >= train.steps:
         yield (*place, "schedule", "warmup"), f"{train.schedule.warmup} of {train.steps} steps; leave some to train in"
+
+
+def _elastic(place: Place, train: Train, job: str, resources: Resources) -> Iterator[Conflict]:
+    """What a number of nodes between the least and the most would contradict."""
+    least, most = resources.min_nodes or resources.nodes, resources.nodes
+    where: Place = ("resources", job, "min_nodes")
+    if least > most:
+        yield where, f"{least} is more than nodes, which is {most}; make it {most} or less"
+    if least < most and isinstance(train.strategy, Degrees):
+        yield where, "degrees are for one number of nodes; write strategy as ddp, fsdp or hsdp, or leave min_nodes out"
+        return
+    for nodes in range(least, most):
+        fewer = resources.model_copy(update={"nodes": nodes, "min_nodes": None})
+        parts = nodes * fewer.processes * train.accumulate
+        if train.batch_size % parts:
+            why = (
+                f"with {nodes} nodes a batch_size of {train.batch_size} cannot be shared out evenly over {parts} parts"
+            )
+            yield where, f"{why}; every number of nodes from min_nodes to nodes has to divide it"
+            return
+        for _, why in _strategy(place, train, job, fewer):
+            yield where, f"with {nodes} nodes: {why}"
+            return
 
 
 def _strategy(place: Place, train: Train, job: str, resources: Resources) -> Iterator[Conflict]:

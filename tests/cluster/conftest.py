@@ -59,11 +59,15 @@ def launch(kube: Kube, volume: Volume) -> Iterator[Callable[..., Launcher]]:
     """Starts launchers; what is left of them goes with the test."""
     made: list[str] = []
 
-    def launch(values: dict[str, Any] | None = None, settings: dict[str, Any] | None = None) -> Launcher:
+    def launch(
+        values: dict[str, Any] | None = None,
+        settings: dict[str, Any] | None = None,
+        change: Callable[[dict[str, Any]], None] = lambda pod: None,
+    ) -> Launcher:
         name = f"run-{secrets.token_hex(4)}"
         cluster = parsed({**SETTINGS, **(settings or {})}, "test")
         made.append(name)
-        start(name, values or recipe(), cluster)
+        start(name, values or recipe(), cluster, change)
         return Launcher(kube, name, volume)
 
     yield launch
@@ -83,6 +87,34 @@ def undisturbed(kube: Kube, volume: Volume) -> str:
     digest = launcher.digest()
     volume.sh("rm -rf /var/lib/understudy/home/store/work/* /var/lib/understudy/home/store/memo/*")
     return digest
+
+
+def thing(version: str, kind: str, name: str, **content: Any) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **content}
+
+
+@pytest.fixture(scope="session")
+def queue(kube: Kube) -> Iterator[dict[str, Any]]:
+    """Settings with a queue whose quota is one CPU."""
+    kueue, scheduling = "kueue.x-k8s.io/v1beta1", "scheduling.k8s.io/v1"
+    quota = {"name": NAMESPACE, "resources": [{"name": "cpu", "nominalQuota": "1"}]}
+    here = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
+    spec = {
+        "namespaceSelector": here,
+        "preemption": {"withinClusterQueue": "LowerPriority"},
+        "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}],
+    }
+    made = [
+        thing(kueue, "ResourceFlavor", NAMESPACE),
+        thing(kueue, "ClusterQueue", NAMESPACE, spec=spec),
+        thing(kueue, "LocalQueue", "tests", spec={"clusterQueue": NAMESPACE}),
+        thing(scheduling, "PriorityClass", f"{NAMESPACE}-low", value=1),
+        thing(scheduling, "PriorityClass", f"{NAMESPACE}-high", value=100),
+    ]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
+    kubectl("apply", "--server-side", "-f", "-", text=text)
+    yield {"queue": "tests"}
+    kubectl("delete", "-f", "-", "--wait=false", text=text)
 
 
 SECONDS: list[tuple[str, float]] = []

@@ -28,6 +28,7 @@ NAMESPACE = f"understudy-tests-{secrets.token_hex(3)}"
 STEPS, EVERY, PAUSE = 60, 10, 0.1
 LEASE = 8.0
 LONG = 240.0
+NOWHERE = "http://127.0.0.1:9"
 GAP = 3.0  # seconds without a report; there are two a second
 
 SETTINGS = {
@@ -157,8 +158,10 @@ class Volume:
         return kubectl("exec", self._pod, "--", "sh", "-c", command, check=False)
 
 
-def start(name: str, values: dict[str, Any], cluster: Cluster) -> None:
-    """Start a launcher for a recipe's teacher."""
+def start(
+    name: str, values: dict[str, Any], cluster: Cluster, change: Callable[[dict[str, Any]], None] = lambda pod: None
+) -> None:
+    """Start a launcher for a recipe's teacher; `change` gets its pod's spec before."""
     job = driver.render(name, cluster.model_copy(update={"image": IMAGE}))
     container = job["spec"]["template"]["spec"]["containers"][0]
     container["command"] = [
@@ -170,12 +173,13 @@ def start(name: str, values: dict[str, Any], cluster: Cluster) -> None:
     ]
     container["env"] += [
         {"name": "PYTHONPATH", "value": str(FAULTS)},
-        {"name": "MLFLOW_TRACKING_URI", "value": "http://127.0.0.1:9"},
+        {"name": "MLFLOW_TRACKING_URI", "value": NOWHERE},
     ]
     container["resources"] = {}
     for volume in job["spec"]["template"]["spec"]["volumes"]:
         if volume["name"] == "settings":
             volume["configMap"]["name"] = name
+    change(job["spec"]["template"]["spec"])
     maps = {"recipe.yaml": yaml.safe_dump(values), "cluster.yaml": yaml.safe_dump(cluster.model_dump(mode="json"))}
     made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": maps}
     kubectl("apply", "-f", "-", text=json.dumps(made))

@@ -3,13 +3,18 @@
 UNDERSTUDY_TEST_OUTAGES names a command that takes `stop NAME` and `start NAME` for the cluster's processes.
 """
 
+import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
-from launched import EVERY, Launcher, kubectl, recipe, restart, wait
+from launched import EVERY, NAMESPACE, Launcher, Volume, kubectl, recipe, restart, wait
 
 TOOL = os.environ.get("UNDERSTUDY_TEST_OUTAGES")
 NO_TOOL = "UNDERSTUDY_TEST_OUTAGES names no command that stops the cluster's processes"
@@ -20,6 +25,7 @@ pytestmark = [
 ]
 Launch = Callable[..., Launcher]
 Recovered = Callable[[float], None]
+STEPS_KEPT = "ls /var/lib/understudy/home/store/work/*/job/attempt.*/checkpoints"
 
 
 @pytest.fixture
@@ -43,13 +49,14 @@ def stopped() -> Iterator[Callable[[str], Callable[[], None]]]:
     wait(lambda: "ok" in kubectl("get", "--raw", "/readyz", check=False), 60)
 
 
-def test_an_api_server_that_is_away_for_two_minutes(
-    launch: Launch, undisturbed: str, stopped: Callable[[str], Callable[[], None]]
+@pytest.mark.parametrize("seconds", [5, 120], ids=["restarted", "away-for-two-minutes"])
+def test_an_api_server_that_is_away(
+    launch: Launch, undisturbed: str, stopped: Callable[[str], Callable[[], None]], seconds: float
 ) -> None:
     launcher = launch()
     launcher.reaches(5)
     bring_back = stopped("apiserver")
-    time.sleep(120)
+    time.sleep(seconds)
     bring_back()
     wait(lambda: "ok" in kubectl("get", "--raw", "/readyz", check=False), 60)
     assert launcher.ends() == 0, launcher.said()
@@ -72,14 +79,107 @@ def test_a_node_that_dies_and_comes_back(
     assert launcher.ends(400) == 0, launcher.said()
 
 
-def test_an_operator_that_is_down_is_waited_for(launch: Launch, undisturbed: str) -> None:
-    operator = ["deployment/training-operator", "-n", "kubeflow"]
-    kubectl("scale", *operator, "--replicas=0")
-    kubectl("wait", "-n", "kubeflow", "--for=delete", "pod", "-l", "control-plane=kubeflow-training-operator")
-    try:
-        launcher = launch()
-        launcher.says("the API server cannot answer now .*webhook", 60)
-    finally:
-        kubectl("scale", *operator, "--replicas=1")
+@pytest.fixture
+def scaled_down() -> Iterator[Callable[[str, str, str], Callable[[], None]]]:
+    """Takes a deployment's pods away; what it returns brings them back, at the latest the test's end does."""
+    away: list[tuple[str, str]] = []
+
+    def back(one: tuple[str, str]) -> None:
+        if one in away:
+            away.remove(one)
+            kubectl("scale", f"deployment/{one[0]}", "-n", one[1], "--replicas=1")
+
+    def down(name: str, namespace: str, label: str) -> Callable[[], None]:
+        kubectl("scale", f"deployment/{name}", "-n", namespace, "--replicas=0")
+        away.append((name, namespace))
+        kubectl("wait", "-n", namespace, "--for=delete", "pod", "-l", label, "--timeout=60s")
+        return lambda: back((name, namespace))
+
+    yield down
+    for one in away:
+        back(one)
+
+
+def test_an_operator_that_is_down_is_waited_for(
+    launch: Launch, undisturbed: str, scaled_down: Callable[[str, str, str], Callable[[], None]]
+) -> None:
+    bring_back = scaled_down("training-operator", "kubeflow", "control-plane=kubeflow-training-operator")
+    launcher = launch()
+    launcher.says("the API server cannot answer now .*webhook", 60)
+    bring_back()
     assert launcher.ends() == 0, launcher.said()
     assert launcher.digest() == undisturbed
+
+
+def test_a_queue_whose_controller_is_down_is_waited_for(
+    launch: Launch, queue: dict[str, Any], scaled_down: Callable[[str, str, str], Callable[[], None]]
+) -> None:
+    first = launch(recipe(cpu="500m", train={"steps": 300}), queue)
+    first.reaches(15)
+    bring_back = scaled_down("kueue-controller-manager", "kueue-system", "control-plane=controller-manager")
+    second = launch(recipe(cpu="500m", seed=1, train={"steps": 20}), queue)
+    second.says("the API server cannot answer now .*webhook|queued: ", 60)
+    before = max(point["step"] for point in first.points())
+    first.reaches(before + 20)
+    bring_back()
+    assert [first.ends(), second.ends()] == [0, 0], first.said() + second.said()
+
+
+class HostVolume(Volume):
+    """A claim's files, seen from this machine, whose disk the nodes share."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def sh(self, command: str) -> str:
+        text = command.replace("/var/lib/understudy", str(self.folder))
+        return subprocess.run(["sh", "-c", text], capture_output=True, text=True, check=False).stdout
+
+
+@pytest.fixture
+def small_volume(kube: Any) -> Iterator[HostVolume]:
+    """A claim of its own with little room, named as its folder."""
+    folder = Path(f"/var/lib/{NAMESPACE}-small")
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m,mode=2777", "small", str(folder)], check=True)
+    (folder / "home").mkdir(mode=0o777)
+    (folder / "home").chmod(0o2777)
+    shared = {"accessModes": ["ReadWriteMany"], "storageClassName": "small"}
+    room = {"storage": "24Mi"}
+    meta = {"apiVersion": "v1", "metadata": {"name": folder.name}}
+    volume = {"hostPath": {"path": str(folder)}, "capacity": room, "persistentVolumeReclaimPolicy": "Retain"}
+    claim = {"volumeName": folder.name, "resources": {"requests": room}}
+    made = [
+        {**meta, "kind": "PersistentVolume", "spec": {**shared, **volume}},
+        {**meta, "kind": "PersistentVolumeClaim", "spec": {**shared, **claim}},
+    ]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
+    kubectl("apply", "-f", "-", text=text)
+    yield HostVolume(folder)
+    kubectl("delete", "-f", "-", "--wait=false", text=text)
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    folder.rmdir()
+
+
+def fill(path: Path) -> None:
+    with path.open("wb") as ballast, suppress(OSError):
+        while True:
+            ballast.write(b"0" * 4096)
+            ballast.flush()
+
+
+def test_a_volume_that_is_full_ends_the_run_and_loses_nothing(launch: Launch, small_volume: HostVolume) -> None:
+    settings = {"claim": small_volume.folder.name}
+    first = launch(recipe(train={"steps": 200}), settings)
+    first._volume = small_volume
+    first.reaches(25)
+    fill(small_volume.folder / "ballast")
+    assert first.ends() == 1, first.said()
+    assert re.search(r"(?i)no space left|disk is full|is full", first.said()), first.said()
+    assert not first.workers()
+    (small_volume.folder / "ballast").unlink()
+    kept = max(int(step) for step in re.findall(r"step-(\d+)", small_volume.sh(STEPS_KEPT)))
+    second = launch(recipe(train={"steps": 200}), settings)
+    second._volume = small_volume
+    assert second.ends() == 0, second.said()
+    assert f"going on from step {kept}" in second.said() or kept >= 20

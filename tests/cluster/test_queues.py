@@ -1,43 +1,13 @@
 """Jobs under Kueue: they wait for quota and say so, and make room for a higher priority and go on."""
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from launched import NAMESPACE, Launcher, kubectl, recipe, wait
+from launched import NAMESPACE, Launcher, recipe, wait
 
 pytestmark = pytest.mark.cluster
 Launch = Callable[..., Launcher]
-QUEUE = "tests"
-
-
-def thing(version: str, kind: str, name: str, **content: Any) -> dict[str, Any]:
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **content}
-
-
-@pytest.fixture(scope="module")
-def queue(kube: Any) -> Iterator[dict[str, Any]]:
-    """Settings with a queue whose quota is for one job of two nodes."""
-    kueue, scheduling = "kueue.x-k8s.io/v1beta1", "scheduling.k8s.io/v1"
-    quota = {"name": NAMESPACE, "resources": [{"name": "cpu", "nominalQuota": "1"}]}
-    here = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
-    spec = {
-        "namespaceSelector": here,
-        "preemption": {"withinClusterQueue": "LowerPriority"},
-        "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}],
-    }
-    made = [
-        thing(kueue, "ResourceFlavor", NAMESPACE),
-        thing(kueue, "ClusterQueue", NAMESPACE, spec=spec),
-        thing(kueue, "LocalQueue", QUEUE, spec={"clusterQueue": NAMESPACE}),
-        thing(scheduling, "PriorityClass", f"{NAMESPACE}-low", value=1),
-        thing(scheduling, "PriorityClass", f"{NAMESPACE}-high", value=100),
-    ]
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
-    kubectl("apply", "--server-side", "-f", "-", text=text)
-    yield {"queue": QUEUE}
-    kubectl("delete", "-f", "-", "--wait=false", text=text)
 
 
 def asking(priority: str = "low", **changes: Any) -> dict[str, Any]:
@@ -75,3 +45,22 @@ def test_a_queue_that_does_not_exist_is_named(launch: Launch) -> None:
     launcher = launch(recipe(queue="nowhere"))
     launcher.says("queued: .*nowhere", 90)
     wait(lambda: not launcher.workers(), 5)
+
+
+def test_an_elastic_job_beyond_all_quota_goes_on_with_fewer_nodes(launch: Launch, queue: dict[str, Any]) -> None:
+    launcher = launch(recipe(cpu="800m", min_nodes=1, train={"steps": 20}), queue)
+    launcher.says("going on with 1 of 2 nodes: .*insufficient quota", 120)
+    assert launcher.ends() == 0, launcher.said()
+
+
+def test_an_elastic_job_that_was_preempted_goes_on_in_what_is_left(launch: Launch, queue: dict[str, Any]) -> None:
+    low = launch(asking(min_nodes=1, train={"steps": 300}), queue)
+    low.reaches(25)
+    high = launch(asking("high", nodes=1, train={"steps": 3000}), queue)
+    low.says("queued: Kueue: .*[Pp]reempted", 90)
+    before = max(point["step"] for point in low.points())
+    low.says("going on with 1 of 2 nodes", 120)
+    assert low.ends() == 0, low.said()
+    assert high.ended() is None, "they ran beside each other"
+    steps = [point["step"] for point in low.points()]
+    assert steps.count(before) == 1, "it left at a checkpoint, and nothing was done twice"

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -154,3 +154,49 @@ def test_what_a_terminated_run_leaves_behind_is_found_and_ended(launch: Launch) 
     assert launcher.workers()
     assert f"{launcher.job}: Job {launcher.name} was terminated" in understudy("jobs", "gc", "--yes")
     wait(lambda: not launcher.workers(), 60)
+
+
+@pytest.fixture
+def cordoned() -> Iterator[Callable[[str], None]]:
+    """Keeps new pods from a node, until it is called for or the test ends."""
+    names: list[str] = []
+
+    def cordon(name: str) -> None:
+        kubectl("cordon", name)
+        names.append(name)
+
+    yield cordon
+    for name in names:
+        kubectl("uncordon", name)
+
+
+def running(launcher: Launcher) -> int:
+    return len([pod for pod in launcher.workers() if pod["status"]["phase"] == "Running"])
+
+
+def test_an_elastic_job_goes_on_without_a_lost_node(launch: Launch, cordoned: Callable[[str], None]) -> None:
+    launcher = launch(recipe(min_nodes=1, cpu="1200m", train={"steps": 300}))
+    launcher.reaches(25)
+    pod = next(pod for pod in launcher.workers() if pod["metadata"]["name"].endswith("-worker-1"))
+    began = time.time()
+    cordoned(pod["spec"]["nodeName"])
+    delete(pod["metadata"]["name"])
+    before, after = wait(lambda: restart(launcher, began))
+    assert before["step"] - EVERY <= after["step"] - 1 <= before["step"], "at most one interval is done again"
+    assert running(launcher) == 1
+    assert launcher.ends() == 0, launcher.said()
+
+
+def test_an_elastic_job_begins_with_what_there_is_and_takes_what_comes(
+    launch: Launch, cordoned: Callable[[str], None]
+) -> None:
+    cordoned("gpu-1")
+    launcher = launch(recipe(min_nodes=1, cpu="1200m", train={"steps": 900}))
+    launcher.reaches(25)
+    assert running(launcher) == 1
+    began = time.time()
+    kubectl("uncordon", "gpu-1")
+    before, after = wait(lambda: restart(launcher, began))
+    assert before["step"] - EVERY <= after["step"] - 1 <= before["step"], "at most one interval is done again"
+    assert running(launcher) == 2
+    assert launcher.ends() == 0, launcher.said()

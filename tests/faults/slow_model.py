@@ -107,3 +107,18 @@ def hangs(num_labels: int, image_size: int, num_channels: int, at: int, rank: in
 
 def greedy(num_labels: int, image_size: int, num_channels: int, at: int, rank: int, sign: str) -> nn.Module:
     return _Greedy(Net(num_channels * image_size**2, num_labels, 32, 0.1, 0.04), at, rank, sign)
+
+
+def dies_last(num_labels: int, image_size: int, num_channels: int, how: str, rank: int, sign: str) -> nn.Module:
+    """A rank that ends badly when all its work is done and the others have said so; once, if it is killed."""
+    if rank == int(os.environ.get("RANK", "-1")) and not Path(sign).exists():
+        torch.distributed.destroy_process_group = lambda: _at_the_end(how, sign)
+    return Net(num_channels * image_size**2, num_labels, 32, 0.1, 0.02)
+
+
+def _at_the_end(how: str, sign: str) -> None:
+    time.sleep(5)  # until the others have ended
+    if how == "raised":
+        raise ValueError("at the very end")
+    Path(sign).touch()
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -74,10 +74,10 @@ def test_a_killed_rank_is_tried_again_unless_it_was_for_memory(
 
 
 def test_a_new_attempt_takes_the_work_of_the_one_before_and_fences_it_off(spec: JobSpec) -> None:
-    first = replace(spec, attempt=attempts.begin(spec))
+    first = replace(spec, attempt=attempts.begin(spec, 2))
     (first.work / "checkpoints").mkdir()
     Outcome(FAILED, "killed", "killed").write(spec.outcome(0))
-    second = replace(spec, attempt=attempts.begin(spec))
+    second = replace(spec, attempt=attempts.begin(spec, 2))
     assert (second.work / "checkpoints").is_dir()
     assert not first.work.exists()
     assert attempts.latest(Path(spec.folder)) == second.work
@@ -87,11 +87,11 @@ def test_a_new_attempt_takes_the_work_of_the_one_before_and_fences_it_off(spec: 
 
 def test_a_job_that_is_over_has_no_further_attempt(spec: JobSpec, tmp_path: Path) -> None:
     with pytest.raises(Fenced):
-        attempts.begin(replace(spec, folder=str(tmp_path / "gone")))
+        attempts.begin(replace(spec, folder=str(tmp_path / "gone")), 2)
 
 
 def test_of_all_ranks_the_one_that_made_the_others_fail_is_kept(spec: JobSpec) -> None:
-    attempts.begin(spec)
+    attempts.begin(spec, 2)
     Outcome(FAILED, "connection closed by peer", "lost").write(spec.outcome(0))
     Outcome(FAILED, "rank 1 ended with signal SIGKILL", "killed").write(spec.outcome(1))
     attempts.keep_failures(spec)
@@ -100,7 +100,7 @@ def test_of_all_ranks_the_one_that_made_the_others_fail_is_kept(spec: JobSpec) -
 
 def test_half_a_line_does_not_hide_the_others(spec: JobSpec) -> None:
     (Path(spec.folder) / attempts.FAILURES).write_text('{"exit_code": 1, "mess')
-    attempts.begin(spec)
+    attempts.begin(spec, 2)
     attempts.report_hang(spec, "no rank has moved")
     attempts.report_hang(spec, "no rank has moved, says another node")
     assert [outcome.message for outcome in attempts.failures(Path(spec.folder))] == ["no rank has moved"]
@@ -109,10 +109,10 @@ def test_half_a_line_does_not_hide_the_others(spec: JobSpec) -> None:
 def test_a_rank_that_was_cut_off_says_nothing_any_more(spec: JobSpec) -> None:
     Path(spec.logs).mkdir()
     pulse = Pulse(spec, 1)
-    pulse.entered(replace(spec, attempt=attempts.begin(spec)))
+    pulse.entered(replace(spec, attempt=attempts.begin(spec, 2)))
     pulse("training", 3)
     assert beats(Path(spec.folder), [1])[1].step == 3
-    attempts.begin(spec)
+    attempts.begin(spec, 2)
     pulse("training", 4)
     assert beats(Path(spec.folder), [1]) == {}
     pulse.stop()
@@ -134,7 +134,7 @@ def test_starts_count_when_all_pods_are_new_and_no_step_was_done() -> None:
 
 
 def test_attempts_are_counted_as_numbers(spec: JobSpec) -> None:
-    names = [attempts.begin(spec) for _ in range(11)]
+    names = [attempts.begin(spec, 2) for _ in range(11)]
     assert names[-1].startswith("attempt.11.")
 
 

@@ -16,6 +16,7 @@ from understudy.launch.spec import JobSpec, Outcome
 
 PREFIX = "attempt."
 FAILURES = "failures.jsonl"
+WORLD = "world"
 
 
 def latest(folder: Path) -> Path | None:
@@ -23,8 +24,21 @@ def latest(folder: Path) -> Path | None:
     return max(folder.glob(f"{PREFIX}*"), key=lambda path: _number(path.name), default=None)
 
 
-def begin(spec: JobSpec) -> str:
+def ranks(spec: JobSpec) -> range:
+    """The ranks of a job's newest attempt: fewer than its most, where an elastic job has not all its nodes."""
+    attempt = latest(Path(spec.folder))
+    try:
+        return range(int((attempt / WORLD).read_text())) if attempt else range(spec.world_size)
+    except (FileNotFoundError, ValueError):  # it is just beginning
+        return range(spec.world_size)
+
+
+def begin(spec: JobSpec, world_size: int) -> str:
     """Start a job's next attempt. To be called by its first rank alone.
+
+    Args:
+        spec: the job.
+        world_size: how many ranks have met.
 
     Returns:
         The name of the attempt's folder.
@@ -44,6 +58,8 @@ def begin(spec: JobSpec) -> str:
                 raise Fenced(f"{folder}: this job is over") from error
             continue
         keep_failures(spec)
+        with disk_errors(folder):
+            (folder / name / WORLD).write_text(str(world_size))
         return name
 
 

@@ -117,10 +117,6 @@ def render(name: str, cluster: Cluster) -> Object:
     }
 
 
-def _config_map(name: str) -> Object:
-    return {"configMap": {"name": name}}
-
-
 def _container(run: str, cluster: Cluster) -> dict[str, Any]:
     environment = {
         "UNDERSTUDY_HOME": f"{cluster.mount}/home",

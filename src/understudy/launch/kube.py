@@ -96,6 +96,10 @@ class Kube:
             if "AlreadyExists" not in str(error.__cause__):
                 raise
 
+    def change_job(self, name: str, patch: Object) -> None:
+        """Merge values into a PyTorchJob."""
+        self.ask(self.custom.patch_namespaced_custom_object, *self._jobs(), name, patch)
+
     def delete_job(self, name: str) -> None:
         """Delete a PyTorchJob and its pods."""
         self.ask(self.custom.delete_namespaced_custom_object, *self._jobs(), name, propagation_policy="Background")

@@ -175,7 +175,7 @@ class _Watch(threading.Thread):
 
     def terminated(self, _signal: int, _frame: FrameType | None) -> None:
         """The pod has to go: its ranks take a checkpoint if they have anything to keep."""
-        ranks = range(self._spec.world_size)
+        ranks = attempts.ranks(self._spec)
         fresh = silence(self._folder, ranks, self._began) is not None
         if fresh and any(beat.step >= 0 for beat in beats(self._folder, ranks).values()):
             self._leave.write_text("preempted")
@@ -203,7 +203,7 @@ class _Watch(threading.Thread):
             self._leave.write_text("abandoned")
 
     def _look_for_a_hang(self) -> None:
-        ranks = range(self._spec.world_size)
+        ranks = attempts.ranks(self._spec)
         quiet = silence(self._folder, ranks, self._began)
         if quiet is None or quiet < self._spec.hang + LOOK or any(self._spec.outcome(rank).exists() for rank in ranks):
             return

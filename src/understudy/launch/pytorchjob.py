@@ -74,7 +74,7 @@ def render(
             elastic_policy=KubeflowOrgV1ElasticPolicy(
                 rdzv_backend="c10d",
                 rdzv_id=identity.name,
-                min_replicas=spec.nodes,
+                min_replicas=spec.least,
                 max_replicas=spec.nodes,
                 max_restarts=0,
                 n_proc_per_node=spec.processes,

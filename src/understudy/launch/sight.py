@@ -27,6 +27,8 @@ class Sight:
     """What will not mend by itself; it may still be given some time."""
     dead: tuple[str, ...] = ()
     """Pods that were deleted and do not end: their node does not answer."""
+    lacks_quota: bool = False
+    """Whether Kueue has not enough for it now."""
 
 
 def look(job: Object | None, pods: Sequence[Object], workload: Object | None, now: float) -> Sight:
@@ -46,7 +48,7 @@ def look(job: Object | None, pods: Sequence[Object], workload: Object | None, no
     if "Succeeded" in conditions:
         return Sight("succeeded", _said(conditions["Succeeded"]))
     if job["spec"].get("runPolicy", {}).get("suspend"):
-        return Sight("queued", _queued(workload))
+        return Sight("queued", _queued(workload), lacks_quota=_lacks_quota(workload))
     return _active(pods, conditions, now)
 
 
@@ -61,7 +63,7 @@ def _active(pods: Sequence[Object], conditions: dict[str, Any], now: float) -> S
         if trouble := _trouble(pod):
             return Sight("pulling" if trouble[0] else "pending", trouble[1], broken=trouble[1])
     waiting = [pod for pod in pods if _phase(pod) == "Pending"]
-    if not pods or len(waiting) == len(pods) or any(_unschedulable(pod) for pod in waiting):
+    if not pods or len(waiting) == len(pods) or any(unschedulable(pod) for pod in waiting):
         return _pending(pods, conditions)
     if waiting:
         return Sight("pulling", f"{len(waiting)} of {len(pods)} pods are getting their image or volumes")
@@ -72,7 +74,7 @@ def _active(pods: Sequence[Object], conditions: dict[str, Any], now: float) -> S
 
 def _pending(pods: Sequence[Object], conditions: dict[str, Any]) -> Sight:
     for pod in pods:
-        if reason := _unschedulable(pod):
+        if reason := unschedulable(pod):
             return Sight("pending", f"no node takes {pod['metadata']['name']}: {reason}")
     if not pods:
         why = "after a restart" if "Restarting" in conditions else "for the training operator to make its pods"
@@ -91,6 +93,13 @@ def _queued(workload: Object | None) -> str:
     return f"waiting in the queue {workload['spec'].get('queueName', '')}"
 
 
+def _lacks_quota(workload: Object | None) -> bool:
+    conditions = workload.get("status", {}).get("conditions", ()) if workload else ()
+    return any(
+        c["type"] == "QuotaReserved" and c["status"] == "False" and "insufficient" in c["message"] for c in conditions
+    )
+
+
 def _said(condition: dict[str, Any]) -> str:
     return str(condition.get("message") or condition.get("reason") or "")
 
@@ -99,7 +108,8 @@ def _phase(pod: Object) -> str:
     return str(pod.get("status", {}).get("phase", "Pending"))
 
 
-def _unschedulable(pod: Object) -> str:
+def unschedulable(pod: Object) -> str:
+    """Why the scheduler finds no node for a pod; nothing when it has found one."""
     for condition in pod.get("status", {}).get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return str(condition.get("message") or condition.get("reason"))

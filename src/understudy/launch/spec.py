@@ -31,10 +31,13 @@ class JobSpec:
     distill: dict[str, Any] | None
     seed: int
     nodes: int
+    """The most; a rank of an elastic job sees how many they are in its attempt."""
     processes: int
     threads: int
     device: str
     logs: str
+    min_nodes: int | None = None
+    """The fewest nodes that the job goes on with. Default: all of them."""
     others: dict[str, Any] = field(default_factory=dict)
     """Models that later jobs of the run will train, by their place in the recipe: tried on an example beforehand."""
     supervised: bool = False
@@ -48,8 +51,13 @@ class JobSpec:
 
     @property
     def world_size(self) -> int:
-        """Ranks of the job."""
+        """Ranks of the job, when it has all its nodes."""
         return self.nodes * self.processes
+
+    @property
+    def least(self) -> int:
+        """The fewest nodes that the job goes on with."""
+        return self.min_nodes or self.nodes
 
     @property
     def section(self) -> str:

@@ -13,21 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from understudy.errors import FAILED, STOPPED, InputError
-from understudy.launch import attempts
+from understudy.launch import attempts, elastic
 from understudy.launch.beats import beats
 from understudy.launch.following import TAIL, Logs, Words
 from understudy.launch.kube import Away, Kube, Object, Refused
 from understudy.launch.placement import Cluster
 from understudy.launch.pytorchjob import KEY, Identity, render
-from understudy.launch.sight import Sight, death, look, never_fits, was_disrupted
+from understudy.launch.sight import Sight, death, look, was_disrupted
 from understudy.launch.spec import JobSpec, Outcome
-from understudy.launch.starts import Starts
+from understudy.launch.trouble import HOPE, Trouble, is_scaling
 from understudy.recipe import Resources
 
 TICK = 0.5  # seconds between two looks at the job's files
 ASK = 1.5  # seconds between two questions to the API
-STARTS = 10  # of a job that gets no further
-HOPE = 60.0  # seconds in which what is broken may mend
+AGAIN = 10.0  # seconds from one number of nodes to the next smaller one
 SETTLE = 10.0  # seconds that the last words of a finished job may take to be seen on the volume
 
 
@@ -75,8 +74,7 @@ class _Supervision:
         self._said = ""
         self._stage_since: tuple[tuple[str, bool], float] = (("", False), time.monotonic())
         self._refused_since: float | None = None
-        self._starts = Starts(job.spec.nodes)
-        self._forgiven = 0
+        self._trouble = Trouble(job.spec, job.resources, job.since, kube, self._say)
 
     def run(self) -> Outcome:
         """Look, tell and act until there is a verdict."""
@@ -126,6 +124,7 @@ class _Supervision:
             return self._find_or_submit()
         found = self._kube.job(self._name)
         pods = self._kube.pods(f"training.kubeflow.org/job-name={self._name}") if found else []
+        pods = elastic.enough(self._spec, pods)
         suspended = found and found["spec"].get("runPolicy", {}).get("suspend")
         sight = look(found, pods, self._kube.workload_of(found) if found and suspended else None, time.time())
         if (sight.stage, bool(sight.broken)) != self._stage_since[0]:
@@ -137,12 +136,11 @@ class _Supervision:
         if sight.dead:
             self._give_up_node(sight, pods)
             return None
-        return (
-            self._out_of_memory(pods)
-            or self._too_many_failures()
-            or self._gets_nowhere(sight, pods)
-            or self._hopeless(sight, pods)
-        )
+        assert found is not None
+        if self._shrink(found, sight, pods):
+            return None
+        outcome = self._trouble.found(self._name, sight, pods, self._waited())
+        return self._failed(outcome, pods) if outcome else None
 
     def _has_stepped(self) -> bool:
         return any(beat.step >= 0 for beat in beats(self._folder, self._ranks).values())
@@ -175,7 +173,7 @@ class _Supervision:
         stage = look(job, [], None, time.time()).stage
         return stage not in ("gone", "failed") and (stage != "succeeded" or self._is_complete())
 
-    # What may be wrong
+    # What can be done
 
     def _give_up_node(self, sight: Sight, pods: list[Object]) -> None:
         """Forget the pods of a dead node, and have the others start again with those that come instead."""
@@ -186,69 +184,18 @@ class _Supervision:
             elif "deletionTimestamp" not in pod["metadata"]:
                 self._kube.delete_pod(name)
 
-    def _out_of_memory(self, pods: list[Object]) -> Outcome | None:
-        for pod in pods:
-            for container in pod.get("status", {}).get("containerStatuses", ()):
-                ended = container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated")
-                if ended and ended.get("reason") == "OOMKilled":
-                    limit = self._job.resources.memory or "what its node has"
-                    message = (
-                        f"{pod['metadata']['name']} ran out of memory (OOMKilled, exit code {ended['exitCode']}; its "
-                        f"limit is {limit}). Raise {self._spec.section}.memory, or take a smaller batch_size, a "
-                        "larger accumulate or strategy fsdp."
-                    )
-                    return self._failed(Outcome(FAILED, message), [])
-        return None
+    def _shrink(self, found: Object, sight: Sight, pods: list[Object]) -> bool:
+        """Do with fewer nodes, where the recipe allows it and the cluster has had its time to give all of them."""
+        nodes = elastic.smaller(self._spec, found, sight, pods)
+        if nodes is None or self._waited() < HOPE or is_scaling(self._kube, pods):
+            return False
+        self._kube.change_job(self._name, elastic.resized(nodes))
+        self._say(f"going on with {nodes} of {self._spec.nodes} nodes: {sight.detail}")
+        self._stage_since = (self._stage_since[0], time.monotonic() - HOPE + AGAIN)
+        return True
 
-    def _too_many_failures(self) -> Outcome | None:
-        """Killed ranks are forgiven some times; what is nobody's fault, always."""
-        failed = [outcome for outcome in attempts.failures(self._folder) if outcome.at > self._job.since]
-        for outcome in failed[self._forgiven :]:
-            self._say(f"restarting at the last checkpoint: {outcome.message}")
-        self._forgiven = len(failed)
-        killed = [outcome for outcome in failed if outcome.kind == "killed"]
-        if len(killed) <= self._job.resources.failures:
-            return None
-        times = f"{len(killed)} times, {self._spec.section}.failures forgives {self._job.resources.failures}"
-        return self._failed(Outcome(FAILED, f"ranks were killed {times}; the last: {killed[-1].message}"), [])
-
-    def _gets_nowhere(self, sight: Sight, pods: list[Object]) -> Outcome | None:
-        """Whatever it is that ends the ranks each time: started again and again without a further step, it stays."""
-        if sight.stage == "queued" or was_disrupted(pods):
-            self._starts.forgive()
-        said = beats(self._folder, self._ranks).values()
-        if self._starts.count(pods, max((beat.step for beat in said), default=-1)) <= STARTS:
-            return None
-        last = attempts.failures(self._folder)[-1:]
-        why = last[0].message if last else death(pods) or "its ranks did not say why they ended"
-        return self._failed(Outcome(FAILED, f"the job was started {STARTS} times and got no further: {why}"), pods)
-
-    def _hopeless(self, sight: Sight, pods: list[Object]) -> Outcome | None:
-        """What will not mend by itself, once it had its time."""
-        if time.monotonic() - self._stage_since[1] < HOPE:
-            return None
-        if sight.broken:
-            return self._failed(Outcome(FAILED, f"{sight.broken}"), pods)
-        if sight.stage == "queued" and "maximum capacity" in sight.detail:
-            return self._failed(Outcome(FAILED, f"the queue can never admit this job. {sight.detail}"), pods)
-        if sight.stage == "pending" and not pods:
-            refusals = [e["message"] for e in self._kube.events(self._name) if e.get("reason") == "FailedCreatePod"]
-            if refusals:
-                return self._failed(Outcome(FAILED, f"the cluster refuses the job's pods: {refusals[-1]}"), pods)
-            self._say("pending: still no pods; does the training operator run?")
-        if sight.stage == "pending" and pods and not self._is_scaling(pods):
-            try:
-                if why := never_fits(pods[0], self._kube.nodes()):
-                    hint = f"; correct {self._spec.section} or its pool"
-                    return self._failed(Outcome(FAILED, f"this can never be scheduled: {why}{hint}"), pods)
-            except Refused:
-                return None  # without the right to see nodes nobody can tell; the scheduler's reason is on show
-        return None
-
-    def _is_scaling(self, pods: list[Object]) -> bool:
-        """Whether a cluster autoscaler is at work for these pods."""
-        reasons = {event.get("reason") for pod in pods for event in self._kube.events(pod["metadata"]["name"])}
-        return bool(reasons & {"TriggeredScaleUp", "Nominated"})
+    def _waited(self) -> float:
+        return time.monotonic() - self._stage_since[1]
 
     # The end
 
@@ -291,7 +238,7 @@ class _Supervision:
         attempt = attempts.latest(self._folder)
         if attempt is None or not (attempt / "output").is_dir():
             return False
-        said = [Outcome.read(self._spec.outcome(rank)) for rank in self._ranks]
+        said = [Outcome.read(self._spec.outcome(rank)) for rank in attempts.ranks(self._spec)]
         return all(outcome and outcome.exit_code == 0 and outcome.attempt == attempt.name for outcome in said)
 
     def _is_ours_to_resubmit(self) -> bool:

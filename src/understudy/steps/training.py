@@ -54,7 +54,8 @@ def _training(train: Train | None, resources: Resources, seed: int) -> dict[str,
     if train is None:
         return {}
     settings = train.model_dump(mode="json", exclude={"checkpoint_every"})
-    world = [resources.nodes, resources.processes]
+    least = [resources.min_nodes] if resources.min_nodes else []
+    world = [resources.nodes, resources.processes, *least]
     return {"seed": seed, "train": settings, "world": world, "device": device(resources)}
 
 
@@ -155,6 +156,7 @@ def _train(
         distill=settings,
         seed=work.recipe.seed,
         nodes=resources.nodes,
+        min_nodes=resources.min_nodes,
         processes=resources.processes,
         threads=resources.threads or (os.cpu_count() or 1 if alone else 1),
         device=device(resources),

@@ -72,9 +72,10 @@ def _entered(spec: JobSpec, pulse: Pulse) -> JobSpec:
     """The specification with the attempt that all ranks are part of now."""
     if not spec.supervised:
         return spec
-    name: list[Any] = [attempts.begin(spec) if dist.get_rank() == 0 else ""]
+    world_size = dist.get_world_size()
+    name: list[Any] = [attempts.begin(spec, world_size) if dist.get_rank() == 0 else ""]
     dist.broadcast_object_list(name, 0)
-    spec = replace(spec, attempt=name[0])
+    spec = replace(spec, attempt=name[0], nodes=world_size // spec.processes)
     pulse.entered(spec)
     return spec
 

@@ -1,0 +1,121 @@
+"""What is wrong with a job that goes on: why it will not end well, once it had its time to mend."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from understudy.errors import FAILED
+from understudy.launch import attempts
+from understudy.launch.beats import beats
+from understudy.launch.kube import Kube, Object, Refused
+from understudy.launch.sight import Sight, death, never_fits, was_disrupted
+from understudy.launch.spec import JobSpec, Outcome
+from understudy.launch.starts import Starts
+from understudy.recipe import Resources
+
+STARTS = 10  # of a job that gets no further
+HOPE = 60.0  # seconds in which what is broken may mend
+
+
+class Trouble:
+    """Looks for what is wrong with one job, and remembers what was forgiven.
+
+    Args:
+        spec: the job.
+        resources: what the recipe gives to it.
+        since: when the run began (Unix seconds); what went wrong before does not count.
+        kube: the cluster.
+        say: told what is forgiven, and what may be wrong.
+    """
+
+    def __init__(
+        self, spec: JobSpec, resources: Resources, since: float, kube: Kube, say: Callable[[str], None]
+    ) -> None:
+        self._spec, self._resources, self._since, self._kube, self._say = spec, resources, since, kube, say
+        self._folder = Path(spec.folder)
+        self._starts = Starts(spec.least)
+        self._forgiven = 0
+
+    def found(self, job: str, sight: Sight, pods: list[Object], waited: float) -> Outcome | None:
+        """The verdict on a job that will not end well; None for one that may.
+
+        Args:
+            job: the PyTorchJob's name.
+            sight: where the job stands.
+            pods: its pods.
+            waited: seconds for which it has stood there.
+        """
+        text = (
+            self._out_of_memory(pods)
+            or self._too_many_failures()
+            or self._gets_nowhere(sight, pods)
+            or (self._hopeless(job, sight, pods) if waited >= HOPE else None)
+        )
+        return Outcome(FAILED, text) if text else None
+
+    def _out_of_memory(self, pods: list[Object]) -> str | None:
+        for pod in pods:
+            for container in pod.get("status", {}).get("containerStatuses", ()):
+                ended = container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated")
+                if ended and ended.get("reason") == "OOMKilled":
+                    limit = self._resources.memory or "what its node has"
+                    return (
+                        f"{pod['metadata']['name']} ran out of memory (OOMKilled, exit code {ended['exitCode']}; its "
+                        f"limit is {limit}). Raise {self._spec.section}.memory, or take a smaller batch_size, a "
+                        "larger accumulate or strategy fsdp."
+                    )
+        return None
+
+    def _too_many_failures(self) -> str | None:
+        """Killed ranks are forgiven some times; what is nobody's fault, always."""
+        failed = [outcome for outcome in attempts.failures(self._folder) if outcome.at > self._since]
+        for outcome in failed[self._forgiven :]:
+            self._say(f"restarting at the last checkpoint: {outcome.message}")
+        self._forgiven = len(failed)
+        killed = [outcome for outcome in failed if outcome.kind == "killed"]
+        if len(killed) <= self._resources.failures:
+            return None
+        times = f"{len(killed)} times, {self._spec.section}.failures forgives {self._resources.failures}"
+        return f"ranks were killed {times}; the last: {killed[-1].message}"
+
+    def _gets_nowhere(self, sight: Sight, pods: list[Object]) -> str | None:
+        """Whatever it is that ends the ranks each time: started again and again without a further step, it stays."""
+        if sight.stage == "queued" or was_disrupted(pods):
+            self._starts.forgive()
+        said = beats(self._folder, range(self._spec.world_size)).values()
+        if self._starts.count(pods, max((beat.step for beat in said), default=-1)) <= STARTS:
+            return None
+        last = attempts.failures(self._folder)[-1:]
+        why = last[0].message if last else death(pods) or "its ranks did not say why they ended"
+        return f"the job was started {STARTS} times and got no further: {why}"
+
+    def _hopeless(self, job: str, sight: Sight, pods: list[Object]) -> str | None:
+        """What will not mend by itself, now that it had its time."""
+        if sight.broken:
+            return sight.broken
+        if sight.stage == "queued" and "maximum capacity" in sight.detail:
+            return f"the queue can never admit this job. {sight.detail}"
+        if sight.stage == "pending":
+            return self._never_scheduled(pods) if pods else self._without_pods(job)
+        return None
+
+    def _without_pods(self, job: str) -> str | None:
+        refusals = [event["message"] for event in self._kube.events(job) if event.get("reason") == "FailedCreatePod"]
+        if refusals:
+            return f"the cluster refuses the job's pods: {refusals[-1]}"
+        self._say("pending: still no pods; does the training operator run?")
+        return None
+
+    def _never_scheduled(self, pods: list[Object]) -> str | None:
+        if is_scaling(self._kube, pods):
+            return None
+        try:
+            why = never_fits(pods[0], self._kube.nodes())
+        except Refused:
+            return None  # without the right to see nodes nobody can tell; the scheduler's reason is on show
+        return f"this can never be scheduled: {why}; correct {self._spec.section} or its pool" if why else None
+
+
+def is_scaling(kube: Kube, pods: list[Object]) -> bool:
+    """Whether a cluster autoscaler is at work for these pods."""
+    reasons = {event.get("reason") for pod in pods for event in kube.events(pod["metadata"]["name"])}
+    return bool(reasons & {"TriggeredScaleUp", "Nominated"})

@@ -1,0 +1,197 @@
+"""Faults of what a training in a cluster stands on: its account's token, the tracking server, admission, its volume."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from launched import IMAGE, NOWHERE, Launcher, Volume, kubectl, recipe, wait
+
+pytestmark = pytest.mark.cluster
+Launch = Callable[..., Launcher]
+ACCOUNT = "understudy-pipeline"
+TOKENS = "/var/run/secrets/kubernetes.io/serviceaccount"
+SERVER = "mlflow-of-tests"
+
+
+@pytest.fixture
+def token(volume: Volume) -> Iterator[Callable[[str], None]]:
+    """Puts a token of its own, which lives as long as a Secret, where the launcher reads its account's."""
+    made: list[str] = []
+    certificate = kubectl("get", "configmap", "kube-root-ca.crt", "-o", "jsonpath={.data.ca\\.crt}")
+
+    def put(secret: str) -> None:
+        kubectl("create", "secret", "generic", secret)
+        made.append(secret)
+        bound = ["--bound-object-kind", "Secret", "--bound-object-name", secret]
+        text = kubectl("create", "token", ACCOUNT, *bound)
+        folder = "/var/lib/understudy/tokens"
+        volume.sh(f"mkdir -p {folder} && cat > {folder}/ca.crt <<'EOF'\n{certificate}\nEOF")
+        volume.sh(f"printf %s '{text}' > {folder}/.token && mv {folder}/.token {folder}/token")
+        volume.sh(f"cp /var/run/secrets/kubernetes.io/serviceaccount/namespace {folder}/namespace")
+
+    yield put
+    kubectl("delete", "secret", "--ignore-not-found", *made)
+
+
+def reads_tokens_from_the_volume(pod: dict[str, Any]) -> None:
+    pod["automountServiceAccountToken"] = False
+    pod["containers"][0]["volumeMounts"].append({"name": "store", "mountPath": TOKENS, "subPath": "tokens"})
+
+
+def test_a_token_that_expires_while_a_job_is_watched(
+    launch: Launch, undisturbed: str, token: Callable[[str], None]
+) -> None:
+    token("token-1")
+    launcher = launch(change=reads_tokens_from_the_volume)
+    launcher.reaches(10)
+    kubectl("delete", "secret", "token-1")
+    launcher.says("the API server does not accept this account's token", 60)
+    token("token-2")
+    assert launcher.ends() == 0, launcher.said()
+    assert launcher.digest() == undisturbed
+
+
+@pytest.fixture
+def server(volume: Volume) -> Iterator[Callable[[int], None]]:
+    """An MLflow server on the volume; it is scaled to the number that it is called with."""
+    folder = "/var/lib/understudy/mlflow"
+    volume.sh(f"mkdir -p {folder}")
+    uri = ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", f"{folder}/artifacts"]
+    hosts = ["--host", "0.0.0.0", "--allowed-hosts", "*"]
+    container = {
+        "name": "mlflow",
+        "image": IMAGE,
+        "command": ["python", "-m", "mlflow", "server", "--workers", "1", *hosts, *uri],
+        "volumeMounts": [{"name": "store", "mountPath": "/var/lib/understudy"}, {"name": "tmp", "mountPath": "/tmp"}],
+        "readinessProbe": {"httpGet": {"path": "/health", "port": 5000}, "periodSeconds": 1},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    pod = {
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "terminationGracePeriodSeconds": 1,
+        "containers": [container],
+        "volumes": [
+            {"name": "store", "persistentVolumeClaim": {"claimName": "understudy-store"}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+    }
+    labels = {"app": SERVER}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    made = [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": SERVER},
+            "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": SERVER},
+            "spec": {"selector": labels, "ports": [{"port": 5000, "name": "http"}]},
+        },
+    ]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
+    kubectl("apply", "-f", "-", text=text)
+
+    def scale(replicas: int) -> None:
+        kubectl("scale", f"deployment/{SERVER}", f"--replicas={replicas}")
+        if replicas:
+            kubectl("rollout", "status", f"deployment/{SERVER}", "--timeout=180s")
+        else:
+            kubectl("wait", "--for=delete", "pod", "-l", f"app={SERVER}", "--timeout=60s")
+
+    scale(1)
+    yield scale
+    kubectl("delete", "-f", "-", "--wait=false", text=text)
+
+
+def asked(volume: Volume, path: str) -> Any:
+    code = f"import urllib.request as r; print(r.urlopen('http://{SERVER}:5000/api/2.0/mlflow/{path}').read().decode())"
+    return json.loads(volume.sh(f'python -c "{code}"'))
+
+
+def speaks_to_the_server(pod: dict[str, Any]) -> None:
+    for variable in pod["containers"][0]["env"]:
+        if variable.get("value") == NOWHERE:
+            variable["value"] = f"http://{SERVER}:5000"
+
+
+def test_a_tracking_server_that_is_away_for_a_minute_gets_the_whole_curve(
+    launch: Launch, server: Callable[[int], None], volume: Volume
+) -> None:
+    launcher = launch(recipe(train={"steps": 900}), change=speaks_to_the_server)
+    launcher.reaches(25)
+    server(0)
+    time.sleep(60)
+    server(1)
+    assert launcher.ends() == 0, launcher.said()
+    run = json.loads(volume.cat(f"store/runs/{launcher.name}/mlflow/teacher.json"))["run_id"]
+    known = asked(volume, f"metrics/get-history?run_id={run}&metric_key=loss")["metrics"]
+    assert {int(metric["step"]) for metric in known} == {point["step"] for point in launcher.points()}
+
+
+@pytest.fixture
+def policy(kube: Any) -> Iterator[None]:
+    """Admission refuses jobs of more than three nodes, with words of its own."""
+    name = kube.namespace
+    rule = {
+        "apiGroups": ["kubeflow.org"],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["pytorchjobs"],
+    }
+    here = {"matchLabels": {"kubernetes.io/metadata.name": name}}
+    small = "object.spec.pytorchReplicaSpecs['Worker'].replicas <= 3"
+    made = [
+        {
+            "kind": "ValidatingAdmissionPolicy",
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {"resourceRules": [rule]},
+                "validations": [{"expression": small, "message": "three nodes are enough for everybody"}],
+            },
+        },
+        {
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "spec": {
+                "policyName": name,
+                "validationActions": ["Deny"],
+                "matchResources": {"namespaceSelector": here},
+            },
+        },
+    ]
+    group = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [group | thing for thing in made]})
+    kubectl("apply", "-f", "-", text=text)
+    time.sleep(5)  # until the API server has taken it in
+    yield
+    kubectl("delete", "-f", "-", text=text)
+
+
+def test_a_job_that_admission_refuses_fails_with_its_words(launch: Launch, policy: None) -> None:
+    launcher = launch(recipe(nodes=4))
+    assert launcher.ends() == 1
+    assert "was not accepted: the cluster refuses it: " in launcher.said()
+    assert "three nodes are enough for everybody" in launcher.said()
+
+
+def dies_last(how: str) -> dict[str, Any]:
+    return recipe("dies_last", kwargs={"how": how, "rank": 1, "sign": "/var/lib/understudy/home/died-last"})
+
+
+def test_one_worker_done_and_another_killed_is_no_success_yet(launch: Launch, volume: Volume, undisturbed: str) -> None:
+    volume.sh("rm -f /var/lib/understudy/home/died-last")
+    launcher = launch(dies_last("killed"))
+    assert launcher.ends() == 0, launcher.said()
+    assert "restarting at the last checkpoint: rank 1 ended with signal SIGKILL" in launcher.said()
+
+
+def test_one_worker_done_and_another_failed_is_a_failure(launch: Launch, volume: Volume) -> None:
+    volume.sh("rm -f /var/lib/understudy/home/died-last")
+    launcher = launch(dies_last("raised"))
+    assert launcher.ends() == 1, launcher.said()
+    assert "rank 1: ValueError: at the very end" in launcher.said()
+    wait(lambda: not launcher.workers(), 60)

@@ -1,0 +1,73 @@
+"""With how many nodes a job goes on."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.launch import attempts, elastic
+from understudy.launch.sight import Sight, look
+from understudy.launch.spec import JobSpec
+
+HOMELESS = [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}]
+
+
+def pytorchjob(nodes: int) -> dict[str, Any]:
+    worker = {"Worker": {"replicas": nodes}}
+    return {"metadata": {}, "spec": {"pytorchReplicaSpecs": worker, "runPolicy": {}}}
+
+
+def pods(homes: list[bool]) -> list[dict[str, Any]]:
+    """A pod for each: whether it found a node."""
+    return [
+        {
+            "metadata": {"name": f"job-worker-{index}"},
+            "spec": {"nodeName": f"node-{index}"} if home else {},
+            "status": {"phase": "Running"} if home else {"phase": "Pending", "conditions": HOMELESS},
+        }
+        for index, home in enumerate(homes)
+    ]
+
+
+@pytest.fixture
+def four(job: JobSpec) -> JobSpec:
+    return replace(job, nodes=4, min_nodes=2)
+
+
+QUEUED = Sight("queued", "insufficient unused quota", lacks_quota=True)
+
+
+def test_a_job_without_a_range_waits(job: JobSpec) -> None:
+    assert elastic.smaller(replace(job, nodes=4), pytorchjob(4), QUEUED, []) is None
+
+
+def test_a_queued_job_asks_for_one_node_less_down_to_its_least(four: JobSpec) -> None:
+    assert [elastic.smaller(four, pytorchjob(nodes), QUEUED, []) for nodes in (4, 3, 2)] == [3, 2, None]
+
+
+def test_a_job_that_waits_for_something_else_than_quota_keeps_its_size(four: JobSpec) -> None:
+    assert elastic.smaller(four, pytorchjob(4), Sight("queued", "LocalQueue x does not exist"), []) is None
+    assert elastic.smaller(four, pytorchjob(4), Sight("running"), pods([True] * 4)) is None
+
+
+@given(st.lists(st.booleans(), min_size=4, max_size=4))
+def test_a_job_whose_pods_find_no_node_takes_what_there_is(homes: list[bool]) -> None:
+    spec = JobSpec("", "teacher", "", "", None, None, {}, {}, None, 0, 4, 1, 1, "cpu", "", min_nodes=2)
+    given_pods = pods(homes)
+    found = look(pytorchjob(4), elastic.enough(spec, given_pods), None, 0.0)
+    nodes = elastic.smaller(spec, pytorchjob(4), found, elastic.enough(spec, given_pods))
+    if homes[0] and sum(homes) >= 2:
+        assert found.stage == "running"
+        assert nodes is None, "torchrun goes on with those that are there"
+    else:
+        assert nodes == max(2, sum(homes))
+
+
+def test_an_attempt_knows_how_many_ranks_it_has(four: JobSpec) -> None:
+    assert attempts.ranks(four) == range(four.world_size)
+    attempts.begin(four, 3)
+    assert attempts.ranks(four) == range(3)
+    attempts.begin(four, 4)
+    assert attempts.ranks(four) == range(4)
