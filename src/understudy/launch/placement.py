@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from understudy.errors import InputError
 from understudy.recipe import Resources
 
+CONFIG = "understudy"  # the ConfigMap with cluster.yaml; CONFIG-environment has the steps' environment
+SECRET = "understudy-mlflow"
 SETTINGS = "UNDERSTUDY_CLUSTER"
 LAUNCHER = "UNDERSTUDY_LAUNCHER"
 """pytorchjob where jobs run in a cluster; not set on one machine."""

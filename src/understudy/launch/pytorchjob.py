@@ -20,6 +20,7 @@ from kubernetes.client import ApiClient
 from understudy.launch.placement import Cluster, Pool, requests
 from understudy.launch.restricted import SECURITY, container, volumes
 from understudy.launch.spec import JobSpec
+from understudy.launch.task_config import NOTHING, TaskConfig
 from understudy.recipe import Resources
 
 KEPT = 24 * 3600  # seconds that a finished job stays, for whoever wants to look at it
@@ -50,7 +51,12 @@ class Identity:
 
 
 def render(
-    spec: JobSpec, identity: Identity, resources: Resources, cluster: Cluster, owner: dict[str, Any] | None
+    spec: JobSpec,
+    identity: Identity,
+    resources: Resources,
+    cluster: Cluster,
+    owner: dict[str, Any] | None,
+    task: TaskConfig = NOTHING,
 ) -> dict[str, Any]:
     """The PyTorchJob, as the API takes it.
 
@@ -60,9 +66,10 @@ def render(
         resources: what the recipe gives to it.
         cluster: where it runs.
         owner: an owner reference; the job goes when this object goes.
+        task: what was set on the task that launches it.
 
     Raises:
-        InputError: the recipe names a pool that this cluster does not have.
+        InputError: the recipe names a pool that this cluster does not have, or the task's settings do not fit the job.
     """
     queue = resources.queue or cluster.queue
     labels = identity.labels | ({"kueue.x-k8s.io/queue-name": queue} if queue else {})
@@ -86,7 +93,7 @@ def render(
                 "Worker": KubeflowOrgV1ReplicaSpec(
                     replicas=spec.nodes,
                     restart_policy="ExitCode",
-                    template=pod(spec, identity, resources, cluster),
+                    template=task.merged(pod(spec, identity, resources, cluster), spec, cluster),
                 )
             },
         ),
