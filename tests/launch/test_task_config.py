@@ -233,6 +233,12 @@ def test_nothing_else_is_mounted_where_the_store_lies(spec: JobSpec) -> None:
         pod(spec, with_volume("/var/lib/understudy"))
 
 
+def test_nothing_else_is_mounted_where_copies_lie(spec: JobSpec) -> None:
+    cluster = CLUSTER.model_copy(update={"cache": {"emptyDir": {"sizeLimit": "1Gi"}}})
+    with pytest.raises(InputError, match=r"mounts data at /var/cache/understudy, where the cache lies"):
+        pytorchjob.render(spec, RUN, Resources(), cluster, None, with_volume("/var/cache/understudy"))
+
+
 @pytest.mark.parametrize("name", ["store", "tmp", "shm"])
 def test_a_volume_may_have_the_name_of_one_of_ours(spec: JobSpec, name: str) -> None:
     made = volumes(pod(spec, with_volume("/data", name)))

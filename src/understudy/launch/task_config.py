@@ -18,6 +18,7 @@ from understudy.launch.spec import JobSpec
 
 VARIABLE = "UNDERSTUDY_TASK"
 PRIVATE = ("MLFLOW_", "UNDERSTUDY_")  # variables of the launcher itself
+KEPT = ("store", "cache")  # volumes that nothing takes the place of
 GPUS = ("gpu", "mig-")  # how the names of resources that are GPUs go on behind the vendor's
 
 
@@ -132,18 +133,19 @@ class TaskConfig(BaseModel):
         }
 
     def _mount(self, pod: dict[str, Any], container: dict[str, Any], cluster: Cluster) -> None:
-        """Add the task's volumes. What a mount of the task takes the place of is gone, but never the store."""
-        sources, store = self._sources(), posixpath.normpath(cluster.mount)
+        """Add the task's volumes. What a mount of the task takes the place of is gone; the store stays."""
+        sources = self._sources()
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
         ours = frozenset(volumes)
-        mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+        mounts = {posixpath.normpath(mount["mountPath"]): mount for mount in container["volumeMounts"]}
+        kept = {path: mount["name"] for path, mount in mounts.items() if mount["name"] in KEPT}
         for mount in self.volume_mounts:
             path, source = posixpath.normpath(mount.mountPath), sources[mount.name]
             claim = (source.get("persistentVolumeClaim") or {}).get("claimName")
-            if _is_launchers(source) or (claim == cluster.claim and path == store):
+            if _is_launchers(source) or (claim == cluster.claim and kept.get(path) == "store"):
                 continue
-            if path == store:
-                raise InputError(f"the KFP task mounts {mount.name} at {path}, where the store lies; move it")
+            if path in kept:
+                raise InputError(f"the KFP task mounts {mount.name} at {path}, where the {kept[path]} lies; move it")
             name = f"task-{mount.name}"[:63] if mount.name in ours else mount.name
             if claim == cluster.claim:
                 name = "store"  # one volume for one claim, wherever else it is wanted
