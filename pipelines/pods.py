@@ -7,8 +7,8 @@ from typing import Any
 
 from kfp import kubernetes
 
-from understudy.launch.driver import CONFIG, SECRET, SETTINGS_FOLDER
-from understudy.launch.placement import LAUNCHER, SETTINGS
+from understudy.launch.driver import SETTINGS_FOLDER
+from understudy.launch.placement import CONFIG, LAUNCHER, SECRET, SETTINGS
 
 CLAIM, MOUNT = "understudy-store", "/var/lib/understudy"
 ADDRESS = ("MLFLOW_TRACKING_URI",)

@@ -2,12 +2,14 @@
 
 from kfp import dsl
 
+from components.passthrough import TO_THE_JOB
 
-@dsl.component(base_image="understudy/launcher", install_kfp_package=False)
-def distill(run: str, examples: str, teacher: str, model: dsl.Output[dsl.Model]) -> str:
+
+@dsl.component(base_image="understudy/launcher", install_kfp_package=False, task_config_passthroughs=TO_THE_JOB)
+def distill(run: str, examples: str, teacher: str, task: dsl.TaskConfig, model: dsl.Output[dsl.Model]) -> str:
     """Train the student with the teacher."""
     from understudy.steps import component
 
-    result = component("distill", run, examples=examples, teacher=teacher)
+    result = component("distill", run, vars(task), examples=examples, teacher=teacher)
     model.metadata = {"digest": result.digest, **result.facts}
     return result.digest

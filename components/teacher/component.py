@@ -2,12 +2,14 @@
 
 from kfp import dsl
 
+from components.passthrough import TO_THE_JOB
 
-@dsl.component(base_image="understudy/launcher", install_kfp_package=False)
-def teacher(run: str, examples: str, model: dsl.Output[dsl.Model]) -> str:
+
+@dsl.component(base_image="understudy/launcher", install_kfp_package=False, task_config_passthroughs=TO_THE_JOB)
+def teacher(run: str, examples: str, task: dsl.TaskConfig, model: dsl.Output[dsl.Model]) -> str:
     """Train or fetch the teacher, once for all runs that share it."""
     from understudy.steps import component
 
-    result = component("teacher", run, examples=examples)
+    result = component("teacher", run, vars(task), examples=examples)
     model.metadata = {"digest": result.digest, **result.facts}
     return result.digest

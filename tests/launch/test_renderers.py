@@ -6,7 +6,7 @@ import pytest
 from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alpha1TrainJob
 
 from understudy.errors import InputError
-from understudy.launch import local, node, pytorchjob, trainjob
+from understudy.launch import copies, local, node, pytorchjob, trainjob
 from understudy.launch.placement import Cluster, Pool, parsed
 from understudy.launch.pytorchjob import Identity
 from understudy.launch.spec import JobSpec
@@ -120,6 +120,38 @@ def test_a_pool_that_does_not_exist_is_refused_with_those_that_do(spec: JobSpec)
         pytorch(spec, pool="h100")
 
 
+NVME = {"volumeClaimTemplate": {"spec": {"storageClassName": "nvme"}}}
+
+
+@pytest.mark.parametrize(
+    ("cache", "limit", "group"),
+    [
+        ({"emptyDir": {"sizeLimit": "2Gi"}}, str(2 * 2**30), None),
+        ({"ephemeral": NVME}, None, 1000),
+        ({"persistentVolumeClaim": {"claimName": "local"}}, None, 1000),
+        ({"csi": {"driver": "nvme.example"}}, None, 1000),
+    ],
+)
+def test_a_cache_is_a_volume_that_ranks_can_write(
+    spec: JobSpec, cache: dict[str, Any], limit: str | None, group: int | None
+) -> None:
+    settings = parsed({**CLUSTER.model_dump(mode="json"), "cache": cache}, "cluster.yaml")
+    made = pod(pytorch(spec, settings))
+    ranks = made["containers"][0]
+    assert {"name": "cache", **cache} in made["volumes"]
+    mounted = {mount["name"]: mount["mountPath"] for mount in ranks["volumeMounts"]}
+    environment = {variable["name"]: variable.get("value") for variable in ranks["env"]}
+    assert environment[copies.CACHE] == mounted["cache"]
+    assert environment.get(copies.LIMIT) == limit
+    assert made["securityContext"].get("fsGroup") == group
+
+
+def test_without_a_cache_no_pod_has_one(spec: JobSpec) -> None:
+    made = json.dumps(pod(pytorch(spec)))
+    assert copies.CACHE not in made
+    assert '"name": "cache"' not in made
+
+
 @pytest.mark.parametrize(("asked", "default", "queue"), [(None, None, None), (None, "a", "a"), ("b", "a", "b")])
 def test_a_queued_job_begins_suspended(
     spec: JobSpec, asked: str | None, default: str | None, queue: str | None
@@ -147,6 +179,10 @@ def test_names_differ_by_run_and_by_work_and_by_nothing_else() -> None:
         ({"image": "i", "claim": "c", "queues": []}, r"cluster.yaml: queues: Extra inputs"),
         ({"image": "i", "claim": "c", "pools": {"a": {"gpus": 1}}}, r"cluster.yaml: pools\.a\.gpus: Extra inputs"),
         (None, r"cluster.yaml: the file: "),
+        ({"image": "i", "claim": "c", "cache": {"hostPath": {"path": "/x"}}}, r"cache: .*one of csi, .*no hostPath"),
+        ({"image": "i", "claim": "c", "cache": {"csi": {}, "emptyDir": {}}}, r"cache: .*one of csi, emptyDir"),
+        ({"image": "i", "claim": "c", "cache": {"emptyDir": {}}}, r"cache: .*emptyDir needs a sizeLimit such as 20Gi"),
+        ({"image": "i", "claim": "c", "cache": "20Gi"}, r"cache: "),
     ],
 )
 def test_settings_that_are_wrong_are_named(values: Any, message: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from understudy.launch import driver, pytorchjob
-from understudy.launch.placement import parsed
+from understudy.launch.placement import CONFIG, parsed
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 OVERLAYS = sorted(path.parent.name for path in MANIFESTS.glob("overlays/*/kustomization.yaml"))
@@ -74,7 +74,7 @@ def test_images_have_a_registry_and_a_tag_that_stays(overlay: list[dict[str, Any
 
 
 def settings(things: list[dict[str, Any]]) -> Any:
-    return yaml.safe_load(named(things, "ConfigMap")[driver.CONFIG]["data"]["cluster.yaml"])
+    return yaml.safe_load(named(things, "ConfigMap")[CONFIG]["data"]["cluster.yaml"])
 
 
 def test_the_settings_are_read_as_every_step_reads_them(overlay: list[dict[str, Any]]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from kfp import dsl
 
 from understudy import steps
 from understudy.steps.execution import Result
@@ -72,18 +73,20 @@ def test_the_source_that_a_task_carries_runs_alone(
     (tmp_path / "report.html").write_text("the report")
     calls = []
 
-    def execute(step: str, run: str, **inputs: str) -> Result:
-        calls.append((step, run, inputs))
+    def execute(step: str, run: str, *task: dict[str, Any], **inputs: str) -> Result:
+        calls.append((step, run, *task, inputs))
         return Result("digest", tmp_path, {"accuracy": 0.5})
 
     monkeypatch.setattr(steps, "component", execute)
     namespace: dict[str, Any] = {}
     exec(embedded(spec, name), namespace)
     outputs = {role: SimpleNamespace(path=tmp_path / f"{role}.out", metadata={}) for role in artifacts(name)}
-    inputs = {role: f"digest of {role}" for role in metadata(name)["inputs"]}
-    assert namespace[name](**inputs, **outputs) == "digest"
+    inputs = {role: f"digest of {role}" for role in metadata(name)["inputs"] if role != "task"}
+    task = {"task": dsl.TaskConfig(node_selector={"gpu": "h100"})} if "task" in metadata(name)["inputs"] else {}
+    assert namespace[name](**inputs, **task, **outputs) == "digest"
     run = inputs.pop("run")
-    assert calls == [(name, run, inputs)]
+    assert calls == [(name, run, *(vars(found) for found in task.values()), inputs)]
+    assert bool(task) == (name in ("teacher", "distill", "control"))
     shown = [artifact.metadata for artifact in outputs.values() if artifact.metadata]
     assert shown == [{"digest": "digest of student" if name == "register" else "digest", "accuracy": 0.5}]
     assert json.dumps(shown)

@@ -16,6 +16,7 @@ from understudy import pretrained
 from understudy.data import digits as digits_data
 from understudy.data import python_docs
 from understudy.errors import InputError
+from understudy.launch import placement, task_config
 from understudy.recipe import Recipe
 from understudy.revision import revision
 from understudy.steps import STEPS, execution, training
@@ -149,6 +150,23 @@ def test_auto_counts_as_the_device_that_it_finds(
     exists = Path.exists
     monkeypatch.setattr(Path, "exists", lambda path: "nvidia" in str(path) or exists(path))
     assert keys(digits) == expected
+
+
+def test_what_is_set_on_a_task_has_no_say_but_for_its_gpus(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keys: Keys, digits: Recipe, change: Change
+) -> None:
+    """Where a job runs decides nothing; that GPUs compute does, and auto finds them on the task too."""
+    monkeypatch.setenv(placement.LAUNCHER, "pytorchjob")
+    monkeypatch.setattr(placement, "cluster", lambda: placement.Cluster(image="i", claim="c"))
+    monkeypatch.setenv(task_config.VARIABLE, "{}")
+    before = keys(digits)
+    named = keys(change(digits, "resources.teacher.device=cuda", "resources.distill.device=cuda"))
+    somewhere = {"node_selector": {"a": "b"}, "env": [{"name": "A", "value": "1"}], "tolerations": [{"key": "spot"}]}
+    task_config.hand_over({**somewhere, "resources": {"limits": {"memory": "1Gi"}}})
+    assert keys(digits) == before
+    task_config.hand_over({**somewhere, "resources": {"limits": {"nvidia.com/gpu": "1"}}})
+    assert keys(digits) == named
+    assert repeated(before, named) == TRAINING
 
 
 def test_the_same_recipe_without_a_control_repeats_no_training(keys: Keys, digits: Recipe, change: Change) -> None:

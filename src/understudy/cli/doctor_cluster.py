@@ -6,7 +6,7 @@ from understudy.cli.check import Check
 from understudy.errors import UnderstudyError
 from understudy.launch import driver
 from understudy.launch.kube import Kube
-from understudy.launch.placement import Cluster
+from understudy.launch.placement import CONFIG, Cluster
 
 RIGHTS = (
     ("create", "batch", "jobs"),
@@ -37,7 +37,7 @@ def checks(namespace: str | None) -> Iterator[Check]:
     except UnderstudyError as error:
         yield Check("settings", "none", str(error))
         return
-    yield Check("settings", f"ConfigMap {driver.CONFIG}, image {cluster.image}")
+    yield Check("settings", f"ConfigMap {CONFIG}, image {cluster.image}")
     yield _claim(kube, cluster)
     yield from _queue(kube, cluster)
     yield from _pools(kube, cluster)

@@ -15,14 +15,12 @@ from urllib3.exceptions import HTTPError
 
 from understudy.errors import DONE, InputError, UnderstudyError
 from understudy.launch.kube import Away, Kube, Object
-from understudy.launch.placement import LAUNCHER, RUN_ID, SETTINGS, Cluster, parsed
+from understudy.launch.placement import CONFIG, LAUNCHER, RUN_ID, SECRET, SETTINGS, Cluster, parsed
 from understudy.launch.restricted import SECURITY, container, volumes
 from understudy.launch.sight import death, look
 from understudy.recipe import Recipe
 
-CONFIG = "understudy"  # the ConfigMap with cluster.yaml and the steps' environment
 ACCOUNT = "understudy-pipeline"
-SECRET = "understudy-mlflow"
 CONTAINER = "driver"
 SETTINGS_FOLDER, RECIPE_FOLDER = "/etc/understudy", "/etc/understudy-run"
 FINAL = [1, 2, 3]  # exit codes of a run that has an answer; another pod would find the same one

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from understudy.errors import FAILED, STOPPED, UnderstudyError
-from understudy.launch import attempts
+from understudy.launch import attempts, copies
 from understudy.launch.beats import LEAVE, beats, launcher_silence, now, silence
 from understudy.launch.spec import JobSpec, Outcome
 
@@ -48,7 +48,7 @@ def run(path: Path) -> int:
     watch = _Watch(spec, leave)
     signal.signal(signal.SIGTERM, watch.terminated)
     watch.start()
-    return exit_code(spec, _failures(spec, path), leave)
+    return exit_code(spec, _failures(spec, copies.local(spec, path)), leave)
 
 
 def _failures(spec: JobSpec, path: Path) -> dict[int, int] | None:
@@ -60,7 +60,7 @@ def _failures(spec: JobSpec, path: Path) -> dict[int, int] | None:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     config = LaunchConfig(
-        **world(os.environ),
+        **copies.await_others(world(os.environ)),
         nproc_per_node=spec.processes,
         max_restarts=0,
         monitor_interval=0.1,

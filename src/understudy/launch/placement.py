@@ -4,22 +4,27 @@ The file is a ConfigMap in the cluster, mounted where UNDERSTUDY_CLUSTER points;
 """
 
 import os
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from understudy.errors import InputError
 from understudy.recipe import Resources
 
+CONFIG = "understudy"  # the ConfigMap with cluster.yaml; CONFIG-environment has the steps' environment
+SECRET = "understudy-mlflow"
 SETTINGS = "UNDERSTUDY_CLUSTER"
 LAUNCHER = "UNDERSTUDY_LAUNCHER"
 """pytorchjob where jobs run in a cluster; not set on one machine."""
 RUN_ID = "UNDERSTUDY_RUN_ID"
 """The run that a driver's pod stands for."""
+CACHES = {"csi", "emptyDir", "ephemeral", "persistentVolumeClaim"}
+SIZE = re.compile(r"[0-9]+(\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?")
 
 
 class Settings(BaseModel):
@@ -58,6 +63,20 @@ class Cluster(Settings):
     """Seconds without a launcher after which a job's ranks take a checkpoint and leave."""
     environment: dict[str, str] = {}
     """Variables of every rank. No secret belongs here: it can be read in the job."""
+    cache: dict[str, dict[str, Any]] | None = None
+    """A volume on the nodes' own disks, as a pod names it, such as {emptyDir: {sizeLimit: 20Gi}}: what a job's ranks
+    read is copied there once per node."""
+
+    @field_validator("cache")
+    @classmethod
+    def _check_cache(cls, value: dict[str, dict[str, Any]] | None) -> dict[str, dict[str, Any]] | None:
+        if value is None:
+            return None
+        if len(value) != 1 or not value.keys() <= CACHES:
+            raise ValueError(f"give one of {', '.join(sorted(CACHES))}; Pod Security restricted allows no hostPath")
+        if "emptyDir" in value and not SIZE.fullmatch(str(value["emptyDir"].get("sizeLimit", ""))):
+            raise ValueError("emptyDir needs a sizeLimit such as 20Gi, or it could fill the node's disk")
+        return value
 
     def pool(self, resources: Resources, where: str) -> Pool:
         """The nodes that a job asks for.

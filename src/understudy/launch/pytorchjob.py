@@ -17,12 +17,17 @@ from kubeflow.training import (
 )
 from kubernetes.client import ApiClient
 
+from understudy.launch import copies
 from understudy.launch.placement import Cluster, Pool, requests
 from understudy.launch.restricted import SECURITY, container, volumes
+from understudy.launch.sight import amount
 from understudy.launch.spec import JobSpec
+from understudy.launch.task_config import NOTHING, TaskConfig
 from understudy.recipe import Resources
 
 KEPT = 24 * 3600  # seconds that a finished job stays, for whoever wants to look at it
+CACHE = "/var/cache/understudy"  # where the nodes' own volume lies
+GROUP = 1000  # of the images, and of the store
 GONE_NODE = 30  # seconds until a pod gives up on a node that does not answer
 PARTS = {"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "training"}
 RUN, STEP, KEY = "understudy.run", "understudy.step", "understudy.key"
@@ -50,7 +55,12 @@ class Identity:
 
 
 def render(
-    spec: JobSpec, identity: Identity, resources: Resources, cluster: Cluster, owner: dict[str, Any] | None
+    spec: JobSpec,
+    identity: Identity,
+    resources: Resources,
+    cluster: Cluster,
+    owner: dict[str, Any] | None,
+    task: TaskConfig = NOTHING,
 ) -> dict[str, Any]:
     """The PyTorchJob, as the API takes it.
 
@@ -60,9 +70,10 @@ def render(
         resources: what the recipe gives to it.
         cluster: where it runs.
         owner: an owner reference; the job goes when this object goes.
+        task: what was set on the task that launches it.
 
     Raises:
-        InputError: the recipe names a pool that this cluster does not have.
+        InputError: the recipe names a pool that this cluster does not have, or the task's settings do not fit the job.
     """
     queue = resources.queue or cluster.queue
     labels = identity.labels | ({"kueue.x-k8s.io/queue-name": queue} if queue else {})
@@ -86,7 +97,7 @@ def render(
                 "Worker": KubeflowOrgV1ReplicaSpec(
                     replicas=spec.nodes,
                     restart_policy="ExitCode",
-                    template=pod(spec, identity, resources, cluster),
+                    template=task.merged(pod(spec, identity, resources, cluster), spec, cluster),
                 )
             },
         ),
@@ -105,6 +116,9 @@ def pod(spec: JobSpec, identity: Identity, resources: Resources, cluster: Cluste
     affinity = dict(pool.affinity or {})
     if pool.topology:
         affinity["podAffinity"] = _together(identity, pool.topology)
+    others: dict[str, Any] = {"shm": {"emptyDir": {"medium": "Memory", "sizeLimit": resources.shared_memory}}}
+    if cluster.cache:
+        others["cache"] = cluster.cache
     return {
         "metadata": {"labels": identity.labels},
         "spec": {
@@ -112,15 +126,13 @@ def pod(spec: JobSpec, identity: Identity, resources: Resources, cluster: Cluste
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": resources.grace,
-            "securityContext": SECURITY,
+            "securityContext": {**SECURITY, **_ownership(cluster)},
             **({"priorityClassName": resources.priority} if resources.priority else {}),
             **({"affinity": affinity} if affinity else {}),
             "nodeSelector": pool.node_selector,
             "tolerations": [*pool.tolerations, *_gone("not-ready"), *_gone("unreachable")],
             "containers": [_container(spec, resources, cluster, pool)],
-            "volumes": volumes(
-                cluster, {"shm": {"emptyDir": {"medium": "Memory", "sizeLimit": resources.shared_memory}}}
-            ),
+            "volumes": volumes(cluster, others),
         },
     }
 
@@ -128,11 +140,27 @@ def pod(spec: JobSpec, identity: Identity, resources: Resources, cluster: Cluste
 def _container(spec: JobSpec, resources: Resources, cluster: Cluster, pool: Pool) -> dict[str, Any]:
     asked = dict(requests(resources, pool))
     limits = {name: value for name, value in asked.items() if name != "cpu"}
+    mounts = {"shm": "/dev/shm", **({"cache": CACHE} if cluster.cache else {})}
     return {
-        **container("pytorch", cluster, command(spec), {"shm": "/dev/shm"}),  # the operator looks for this name
+        **container("pytorch", cluster, command(spec), mounts),  # the operator looks for this name
         "env": _environment(spec, cluster),
         "resources": {"requests": asked, "limits": limits},
     }
+
+
+def _ownership(cluster: Cluster) -> dict[str, Any]:
+    """A new disk is root's; ranks write to it as the images' group. An emptyDir is everybody's."""
+    if not cluster.cache or "emptyDir" in cluster.cache:
+        return {}
+    return {"fsGroup": GROUP, "fsGroupChangePolicy": "OnRootMismatch"}
+
+
+def _cache(cluster: Cluster) -> dict[str, str]:
+    """What a node's agent has to know of its cache."""
+    if not cluster.cache:
+        return {}
+    limit = cluster.cache.get("emptyDir", {}).get("sizeLimit")
+    return {copies.CACHE: CACHE, **({copies.LIMIT: str(int(amount(str(limit))))} if limit else {})}
 
 
 def _gone(what: str) -> list[dict[str, Any]]:
@@ -149,6 +177,7 @@ def _environment(spec: JobSpec, cluster: Cluster) -> list[dict[str, Any]]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "HOME": "/tmp",
         **cluster.environment,
+        **_cache(cluster),
     }
     node = {"name": "UNDERSTUDY_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
     return [*({"name": name, "value": value} for name, value in values.items()), node]

@@ -21,6 +21,7 @@ from understudy.launch.placement import Cluster
 from understudy.launch.pytorchjob import KEY, Identity, render
 from understudy.launch.sight import Sight, death, look, was_disrupted
 from understudy.launch.spec import JobSpec, Outcome
+from understudy.launch.task_config import NOTHING, TaskConfig
 from understudy.launch.trouble import HOPE, Trouble, is_scaling
 from understudy.recipe import Resources
 
@@ -42,6 +43,8 @@ class Job:
     """When the run began (Unix seconds): how ranks failed in earlier runs does not count for this one."""
     owner: Object | None
     """What outlives the launcher's pod; the job goes when it goes."""
+    task: TaskConfig = NOTHING
+    """What was set on the task that launches it."""
 
 
 def run(job: Job, kube: Kube, watch: Callable[[], None], tell: Callable[[str], None]) -> Outcome:
@@ -67,7 +70,7 @@ class _Supervision:
     def __init__(self, job: Job, kube: Kube, watch: Callable[[], None], tell: Callable[[str], None]) -> None:
         self._job, self._kube, self._watch, self._tell = job, kube, watch, tell
         self._spec, self._folder = job.spec, Path(job.spec.folder)
-        self._manifest = render(job.spec, job.identity, job.resources, job.cluster, job.owner)
+        self._manifest = render(job.spec, job.identity, job.resources, job.cluster, job.owner, job.task)
         self._name = ""
         self._words = Words(Path(job.spec.logs))
         self._logs = Logs(job.spec, self._words.say)

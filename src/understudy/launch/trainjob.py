@@ -8,6 +8,7 @@ from typing import Any
 from understudy.launch.placement import Cluster
 from understudy.launch.pytorchjob import Identity, pod
 from understudy.launch.spec import JobSpec
+from understudy.launch.task_config import NOTHING, TaskConfig
 from understudy.recipe import Resources
 
 RUNTIME = "torch-distributed"  # the ClusterTrainingRuntime that Trainer brings along
@@ -17,10 +18,15 @@ GRACE = "terminationGracePeriodSeconds"
 
 
 def render(
-    spec: JobSpec, identity: Identity, resources: Resources, cluster: Cluster, owner: dict[str, Any] | None
+    spec: JobSpec,
+    identity: Identity,
+    resources: Resources,
+    cluster: Cluster,
+    owner: dict[str, Any] | None,
+    task: TaskConfig = NOTHING,
 ) -> dict[str, Any]:
     """The TrainJob, as the API takes it; arguments and errors as of pytorchjob.render()."""
-    template = pod(spec, identity, resources, cluster)
+    template = task.merged(pod(spec, identity, resources, cluster), spec, cluster)
     made = template["spec"]
     container = made["containers"][0]
     queue = resources.queue or cluster.queue

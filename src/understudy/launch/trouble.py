@@ -57,7 +57,7 @@ class Trouble:
             for container in pod.get("status", {}).get("containerStatuses", ()):
                 ended = container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated")
                 if ended and ended.get("reason") == "OOMKilled":
-                    limit = self._resources.memory or "what its node has"
+                    limit = _memory_limit(pod) or "what its node has"
                     return (
                         f"{pod['metadata']['name']} ran out of memory (OOMKilled, exit code {ended['exitCode']}; its "
                         f"limit is {limit}). Raise {self._spec.section}.memory, or take a smaller batch_size, a "
@@ -113,6 +113,12 @@ class Trouble:
         except Refused:
             return None  # without the right to see nodes nobody can tell; the scheduler's reason is on show
         return f"this can never be scheduled: {why}; correct {self._spec.section} or its pool" if why else None
+
+
+def _memory_limit(pod: Object) -> str | None:
+    limits = pod["spec"]["containers"][0].get("resources", {}).get("limits") or {}
+    found: str | None = limits.get("memory")
+    return found
 
 
 def is_scaling(kube: Kube, pods: list[Object]) -> bool:

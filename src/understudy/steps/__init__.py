@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.errors import InputError, UnderstudyError
+from understudy.launch import task_config
 from understudy.recipe import Recipe
 from understudy.recipe_file import from_values, split_overrides
 from understudy.steps import evaluation, training
@@ -152,8 +153,16 @@ def start_component(values: dict[str, Any], overrides: str, seed: int, job_id: s
         sys.exit(error.exit_code)
 
 
-def component(name: str, run_id: str, **inputs: str) -> Result:
-    """run_step() for a pipeline's task: an error is one message and an exit code instead of a traceback."""
+def component(name: str, run_id: str, task: Mapping[str, Any] | None = None, /, **inputs: str) -> Result:
+    """run_step() for a pipeline's task: an error is one message and an exit code instead of a traceback.
+
+    Args:
+        name: the step.
+        run_id: the run.
+        task: what was set on the task, for the job that it launches.
+        inputs: digests by role.
+    """
+    task_config.hand_over(task)
     try:
         return run_step(name, run_id, inputs)
     except UnderstudyError as error:

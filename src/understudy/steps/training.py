@@ -10,7 +10,7 @@ from typing import Any
 
 from understudy import __version__, pretrained
 from understudy.errors import STOPPED, InputError, Stopped, UnderstudyError
-from understudy.launch import attempts, local, placement, warm
+from understudy.launch import attempts, local, placement, task_config, warm
 from understudy.launch.spec import JobSpec, Outcome, Role
 from understudy.recipe import FactoryModel, Model, PretrainedModel, Recipe, Resources, Train
 from understudy.revision import revision
@@ -22,11 +22,12 @@ JOB_MODULES = ("understudy.worker", "understudy.launch.torchrun")
 
 
 def device(resources: Resources) -> str:
-    """Cpu or cuda: what auto means on this machine or in the job's node pool, found without importing torch."""
+    """Cpu or cuda: what auto means on this machine or for the job's pods, found without importing torch."""
     if resources.device != "auto":
         return resources.device
     if placement.in_cluster():
-        return "cuda" if placement.cluster().pool(resources, "resources").gpu else "cpu"
+        has_gpus = placement.cluster().pool(resources, "resources").gpu or task_config.of_this_step().gpus
+        return "cuda" if has_gpus else "cpu"
     return "cuda" if Path("/proc/driver/nvidia/version").exists() and Path("/dev/nvidiactl").exists() else "cpu"
 
 
@@ -192,9 +193,8 @@ def _launched(work: Work, spec: JobSpec, resources: Resources) -> tuple[JobSpec,
     identity = Identity(work.run.id, work.step, key)
     began = float(work.run.facts["started"])
     owner = supervision.owner_reference(kube, pod, watch)
-    outcome = supervision.run(
-        supervision.Job(spec, identity, resources, cluster, began, owner), kube, watch, watch.tell
-    )
+    job = supervision.Job(spec, identity, resources, cluster, began, owner, task_config.of_this_step())
+    outcome = supervision.run(job, kube, watch, watch.tell)
     attempt = attempts.latest(Path(spec.folder))
     return (replace(spec, attempt=attempt.name) if attempt else spec), outcome
 

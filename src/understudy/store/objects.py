@@ -88,7 +88,7 @@ class Objects:
             The object's digest.
         """
         with disk_errors(self._folder):
-            manifest = self._describe(staged, kind, inputs or {}, facts or {})
+            manifest = described(staged, kind, inputs or {}, facts or {})
             encoded = manifest.encode()
             digest = sha256(encoded)
             (staged / MANIFEST).write_bytes(encoded)
@@ -96,11 +96,6 @@ class Objects:
                 flush(path)
             self._move(staged, digest)
         return digest
-
-    def _describe(self, staged: Path, kind: str, inputs: Mapping[str, str], facts: Mapping[str, Any]) -> Manifest:
-        paths = sorted(path for path in staged.rglob("*") if path.is_file() and path != staged / MANIFEST)
-        files = tuple((path.relative_to(staged).as_posix(), path.stat().st_size, hash_file(path)) for path in paths)
-        return Manifest(kind, files, inputs, facts)
 
     def _move(self, staged: Path, digest: str) -> None:
         target = self.path(digest)
@@ -144,6 +139,13 @@ class Objects:
         hashed = self._fingerprints.read if thorough else self._fingerprints.file
         found = ((root / name, _damage(root / name, size, expected, hashed)) for name, size, expected in manifest.files)
         return [f"{path}: {what}" for path, what in found if what]
+
+
+def described(folder: Path, kind: str, inputs: Mapping[str, str], facts: Mapping[str, Any]) -> Manifest:
+    """The manifest of a folder's files, all of them read now."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
+    files = tuple((path.relative_to(folder).as_posix(), path.stat().st_size, hash_file(path)) for path in paths)
+    return Manifest(kind, files, inputs, facts)
 
 
 def _damage(path: Path, size: int, expected: str, hashed: Callable[[Path], str]) -> str | None:

@@ -1,0 +1,46 @@
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from understudy.launch import kube, placement, supervision, task_config
+from understudy.launch.kube import Object, Refused
+from understudy.launch.spec import JobSpec
+from understudy.recipe import Resources
+from understudy.steps import training
+from understudy.steps.execution import Work
+
+
+class Cluster:
+    """Knows of no job, and accepts none."""
+
+    submitted: Object
+
+    def jobs(self, selector: str) -> list[Object]:
+        return []
+
+    def create_job(self, job: Object) -> None:
+        Cluster.submitted = job
+        raise Refused("no")
+
+
+def test_the_job_of_a_step_is_submitted_with_what_is_set_on_its_task(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(placement.LAUNCHER, "pytorchjob")
+    monkeypatch.setattr(placement, "cluster", lambda: placement.Cluster(image="i", claim="c"))
+    monkeypatch.setattr(kube, "Kube", Cluster)
+    monkeypatch.setattr(supervision, "owner_reference", lambda *_: None)
+    monkeypatch.setenv(task_config.VARIABLE, "{}")
+    task_config.hand_over({"node_selector": {"gpu": "h100"}})
+    nothing: Any = lambda *_, **__: None  # noqa: E731
+    run = SimpleNamespace(id="run", facts={"started": 0}, stop_requested=False, state=nothing)
+    lease = SimpleNamespace(folder=tmp_path / "key" / "1", check=nothing)
+    work = SimpleNamespace(step="teacher", run=run, lease=lease, progress=nothing)
+    folder, logs = str(tmp_path / "job"), str(tmp_path / "logs")
+    spec = JobSpec("0", "teacher", folder, "/e", None, None, {}, {}, None, 0, 1, 1, 1, "cpu", logs, supervised=True)
+    _, outcome = training._launched(cast(Work, work), spec, Resources())
+    assert "was not accepted: no" in outcome.message
+    made = Cluster.submitted["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    assert made["nodeSelector"] == {"gpu": "h100"}
