@@ -66,6 +66,8 @@ def test_it_works_where_nothing_but_tmp_can_be_written(image: str, inside: Insid
         return
     program = "import psycopg, boto3, mlflow, mlflow.server; print(mlflow.__version__)"
     assert inside("python", "-c", program) == "3.17.2"
+    program = "from importlib.metadata import entry_points as e; print(e(group='mlflow.app')['understudy'].load())"
+    assert "create_app" in inside("python", "-W", "ignore", "-c", program)
 
 
 def test_no_model_and_no_data_is_inside(inside: Inside) -> None:

@@ -41,6 +41,11 @@ def pod(job: dict[str, Any]) -> dict[str, Any]:
     return job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
 
 
+def test_ranks_get_no_credentials(spec: JobSpec) -> None:
+    trainer = trainjob.render(spec, RUN, Resources(nodes=3, processes=2), CLUSTER, OWNER)
+    assert "secret" not in json.dumps([pytorch(spec), trainer]).lower()
+
+
 # One specification, three launchers
 
 

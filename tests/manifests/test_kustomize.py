@@ -1,5 +1,6 @@
 """What the manifests promise, read off what kustomize makes of them; the API server's own word is in tests/cluster."""
 
+import base64
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pipelines.pods import CREDENTIALS
 from understudy.launch import driver, pytorchjob
 from understudy.launch.placement import CONFIG, parsed
 
@@ -85,8 +87,54 @@ def test_the_settings_are_read_as_every_step_reads_them(overlay: list[dict[str, 
     assert cluster.queue is None or cluster.queue in named(overlay, "LocalQueue")
 
 
-def test_no_secret_is_written_down(overlay: list[dict[str, Any]]) -> None:
-    assert not named(overlay, "Secret")
+@pytest.mark.parametrize("path", ["base", *(f"overlays/{name}" for name in OVERLAYS if name != "dev")])
+def test_no_secret_is_written_down(path: str) -> None:
+    assert not named(built(path), "Secret")
+
+
+def test_what_is_written_down_for_development_says_that_it_is_no_secret() -> None:
+    for secret in named(built("overlays/dev"), "Secret").values():
+        values = {key: base64.b64decode(value).decode() for key, value in secret["data"].items()}
+        assert {value for key, value in values.items() if key != "MLFLOW_TRACKING_USERNAME"} == {"only-for-development"}
+
+
+# Accounts
+
+
+def server(things: list[dict[str, Any]]) -> dict[str, Any]:
+    container: dict[str, Any] = named(things, "Deployment")["mlflow"]["spec"]["template"]["spec"]["containers"][0]
+    return container
+
+
+def test_every_secret_that_the_server_needs_is_brought_along(overlay: list[dict[str, Any]]) -> None:
+    needed = {source["secretRef"]["name"] for source in server(overlay)["envFrom"]} | {driver.SECRET}
+    made = {thing["spec"]["target"]["name"] for thing in named(overlay, "ExternalSecret").values()}
+    assert made | named(overlay, "Secret").keys() == needed
+
+
+def test_the_server_makes_the_account_that_the_pipelines_pods_sign_in_with(overlay: list[dict[str, Any]]) -> None:
+    sources = [value["valueFrom"]["secretKeyRef"] for value in server(overlay)["env"] if "valueFrom" in value]
+    assert [source["name"] for source in sources] == [driver.SECRET] * 2
+    assert tuple(source["key"] for source in sources) == CREDENTIALS
+    assert not any(source.get("optional") for source in sources), "without it the server must not start"
+
+
+def test_the_admins_password_is_known_to_the_server_alone(overlay: list[dict[str, Any]]) -> None:
+    for pod in pods(overlay):
+        if "mlflow" not in pod.get("metadata", {}).get("labels", {}).values():
+            assert "secret" not in str(pod["spec"]).lower()
+    assert "mlflow-accounts" not in str(driver.render("digits-1", parsed(settings(overlay), "cluster.yaml")))
+
+
+def test_nobody_is_a_reviewer_unless_an_overlay_names_them(overlay: list[dict[str, Any]]) -> None:
+    assert {"name": "UNDERSTUDY_REVIEWERS", "value": ""} in server(built("base"))["env"]
+    assert "UNDERSTUDY_REVIEWERS" in {value["name"] for value in server(overlay)["env"]}
+
+
+def test_the_server_keeps_its_accounts_and_is_asked_for_its_health(overlay: list[dict[str, Any]]) -> None:
+    found = server(overlay)
+    assert found["command"] == ["python", "-m", "understudy.registry.app"]
+    assert found["readinessProbe"]["httpGet"]["path"] == "/health"
 
 
 def test_the_pipeline_may_read_no_secret_and_the_ranks_nothing(overlay: list[dict[str, Any]]) -> None:

@@ -45,20 +45,22 @@ class Server:
         self.process.wait()
 
 
-def start_server(folder: Path) -> Server:
+def start_server(folder: Path, command: tuple[str, ...] = ("mlflow", "server"), **settings: str) -> Server:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    command += [
-        "--backend-store-uri",
-        f"sqlite:///{folder}/server.db",
-        "--artifacts-destination",
-        str(folder / "files"),
-    ]
-    environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    arguments = ["--host", "127.0.0.1", "--port", str(port), "--artifacts-destination", str(folder / "files")]
+    arguments += [] if "--workers" in command else ["--workers", "1"]
+    environment = {
+        **os.environ,
+        "MLFLOW_BACKEND_STORE_URI": f"sqlite:///{folder}/server.db",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        **settings,
+    }
+    whole = [sys.executable, "-m", *command, *arguments]
     with (folder / "server.log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, start_new_session=True, env=environment)
+        process = subprocess.Popen(whole, cwd=folder, stdout=log, stderr=log, start_new_session=True, env=environment)
     server, deadline = Server(f"http://127.0.0.1:{port}", process), time.time() + 300
     while True:
         try:

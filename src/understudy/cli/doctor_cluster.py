@@ -87,5 +87,7 @@ def _mlflow(kube: Kube) -> Check:
     found = kube.ask(kube.core.read_namespaced_endpoints, "mlflow", kube.namespace)
     if found is None:
         return Check("mlflow", "no Service mlflow here; MLFLOW_TRACKING_URI in the environment ConfigMap counts")
+    # Ready is what the server says at /health, where it asks for no account: nobody has to sign in to know it.
     ready = any(subset.get("addresses") for subset in found.get("subsets", ()))
-    return Check("mlflow", "ready" if ready else "not ready", "" if ready else "kubectl describe deployment mlflow")
+    fix = "" if ready else "kubectl logs deployment/mlflow, or kubectl describe pod -l app.kubernetes.io/name=mlflow"
+    return Check("mlflow", "ready" if ready else "not ready", fix)

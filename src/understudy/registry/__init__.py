@@ -9,4 +9,5 @@ champion  the version that a student has to beat, and its bytes
 register  the finished run: its evidence, and a version for review
 evidence  what a reviewer reads about a version: metrics, tags, description
 pyfunc    the version's files; serving.py goes along with them
+app       what the MLflow server runs: accounts, and who may move the champion; nothing else here imports it
 """
