@@ -39,10 +39,10 @@ test-kills: $(VENV)/test.stamp
 
 # On the cluster that KUBECONFIG names, whose nodes hold this checkout in the image UNDERSTUDY_TEST_IMAGE.
 test-cluster: $(VENV)/test.stamp
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest tests/cluster -m "cluster and not outage"
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest tests/cluster -m "cluster and not second_tier"
 
 test-cluster-faults: $(VENV)/test.stamp
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest tests/cluster -m outage
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest tests/cluster -m second_tier
 
 # The example recipes as objects of Kubeflow Pipelines.
 manifests: $(VENV)/run.stamp

@@ -21,7 +21,7 @@ IMPORTS = (
     "understudy.evaluate.measure",
     "mlflow",
 )
-STAMP = re.compile(r"(\d+\.\d{3}) (training|trained|measuring|measured)")
+STAMP = re.compile(r"(\d+\.\d{3}) (training|saving|measuring|measured)")
 
 
 def cold_run(home: Path) -> dict[str, float]:
@@ -41,7 +41,7 @@ def cold_run(home: Path) -> dict[str, float]:
     rest = total - sum(seconds.values())
     for step, log in (("teacher", "teacher"), ("distill", "distill"), ("control", "control"), ("evaluate", "pipeline")):
         times = {word: float(at) for at, word in STAMP.findall((run / "logs" / f"{log}.log").read_text())}
-        begin, end = ("measuring", "measured") if step == "evaluate" else ("training", "trained")
+        begin, end = ("measuring", "measured") if step == "evaluate" else ("training", "saving")
         seconds[step] -= times[end] - times[begin]
     return {**seconds, "between": rest, "sum": sum(seconds.values()) + rest, "whole run": total}
 

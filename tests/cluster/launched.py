@@ -57,6 +57,7 @@ def recipe(
     settings = {"steps": STEPS, "batch_size": 16, "checkpoint_every": EVERY, "precision": "fp32", "strategy": "ddp"}
     return {
         "name": "faults",
+        "seed": seed,
         "task": "image-classification",
         "data": {"source": {"type": "digits"}, "image": {"size": 8, "channels": 1}},
         "teacher": {"model": teacher, "train": {**settings, **(train or {})}},

@@ -95,6 +95,7 @@ def test_a_users_mistake_is_told_with_rank_and_last_lines(launch: Launch) -> Non
     assert launcher.workers() == []
 
 
+@pytest.mark.second_tier
 def test_an_image_that_cannot_be_pulled(launch: Launch) -> None:
     launcher = launch(settings={"image": "registry.invalid/none:1"})
     launcher.says("image registry.invalid/none:1 cannot be pulled", 60)
@@ -102,6 +103,7 @@ def test_an_image_that_cannot_be_pulled(launch: Launch) -> None:
     assert launcher.workers() == []
 
 
+@pytest.mark.second_tier
 def test_more_gpus_than_any_node_has(launch: Launch) -> None:
     launcher = launch(recipe(processes=8, device="cuda", train={"batch_size": 16}))
     launcher.says("Insufficient nvidia.com/gpu", 60)
@@ -109,6 +111,7 @@ def test_more_gpus_than_any_node_has(launch: Launch) -> None:
     assert "this can never be scheduled: a pod asks for 8 nvidia.com/gpu, and the largest node" in launcher.said()
 
 
+@pytest.mark.second_tier
 def test_pods_that_the_cluster_refuses(launch: Launch) -> None:
     launcher = launch(recipe(priority="no-such-class"))
     assert launcher.ends() == 1
@@ -116,12 +119,14 @@ def test_pods_that_the_cluster_refuses(launch: Launch) -> None:
     assert "no-such-class" in launcher.said()
 
 
+@pytest.mark.second_tier
 def test_a_rank_that_hangs(launch: Launch) -> None:
     launcher = launch(recipe("hangs", kwargs={"at": 25, "rank": 1, "sign": "/var/lib/understudy/home/hung"}, hang=8))
     launcher.says(r"no rank has moved for \d+ s \(rank 0 on gpu-\d: training, step 2\d; rank 1", 120)
     assert launcher.ends() == 0, launcher.said()
 
 
+@pytest.mark.second_tier
 def test_a_rank_that_takes_more_memory_than_its_pod_may(launch: Launch) -> None:
     sign = "/tmp/greedy"  # of the pod: it would do the same again
     launcher = launch(recipe("greedy", kwargs={"at": 25, "rank": 1, "sign": sign}, memory="1500Mi"))
@@ -136,6 +141,7 @@ def understudy(*arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.second_tier
 def test_a_run_that_is_stopped_takes_a_checkpoint_first(launch: Launch, volume: Volume) -> None:
     launcher = launch(recipe(train={"steps": 2000}))
     launcher.reaches(15)
@@ -146,6 +152,7 @@ def test_a_run_that_is_stopped_takes_a_checkpoint_first(launch: Launch, volume: 
     assert f"step-{last}\n" in volume.sh("ls /var/lib/understudy/home/store/work/*/job/attempt.*/checkpoints")
 
 
+@pytest.mark.second_tier
 def test_what_a_terminated_run_leaves_behind_is_found_and_ended(launch: Launch) -> None:
     launcher = launch(recipe(train={"steps": 2000}))
     launcher.reaches(15)
@@ -174,6 +181,7 @@ def running(launcher: Launcher) -> int:
     return len([pod for pod in launcher.workers() if pod["status"]["phase"] == "Running"])
 
 
+@pytest.mark.second_tier
 def test_an_elastic_job_goes_on_without_a_lost_node(launch: Launch, cordoned: Callable[[str], None]) -> None:
     launcher = launch(recipe(min_nodes=1, cpu="1200m", train={"steps": 300}))
     launcher.reaches(25)
@@ -187,6 +195,7 @@ def test_an_elastic_job_goes_on_without_a_lost_node(launch: Launch, cordoned: Ca
     assert launcher.ends() == 0, launcher.said()
 
 
+@pytest.mark.second_tier
 def test_an_elastic_job_begins_with_what_there_is_and_takes_what_comes(
     launch: Launch, cordoned: Callable[[str], None]
 ) -> None:

@@ -40,6 +40,7 @@ def reads_tokens_from_the_volume(pod: dict[str, Any]) -> None:
     pod["containers"][0]["volumeMounts"].append({"name": "store", "mountPath": TOKENS, "subPath": "tokens"})
 
 
+@pytest.mark.second_tier
 def test_a_token_that_expires_while_a_job_is_watched(
     launch: Launch, undisturbed: str, token: Callable[[str], None]
 ) -> None:
@@ -49,6 +50,34 @@ def test_a_token_that_expires_while_a_job_is_watched(
     kubectl("delete", "secret", "token-1")
     launcher.says("the API server does not accept this account's token", 60)
     token("token-2")
+    assert launcher.ends() == 0, launcher.said()
+    assert launcher.digest() == undisturbed
+
+
+def runs_as(driver: dict[str, int], ranks: dict[str, int], home: str) -> Callable[[dict[str, Any]], None]:
+    """Has a launcher and its ranks run as users of their own, in a home of theirs."""
+
+    def change(pod: dict[str, Any]) -> None:
+        pod["securityContext"] |= driver
+        container = pod["containers"][0]
+        kept = [variable for variable in container["env"] if variable["name"] != "UNDERSTUDY_HOME"]
+        given = {"UNDERSTUDY_HOME": f"/var/lib/understudy/{home}", "SECURITY": json.dumps(ranks)}
+        container["env"] = [*kept, *({"name": name, "value": value} for name, value in given.items())]
+
+    return change
+
+
+NOBODY = {"runAsUser": 1000660000, "runAsGroup": 0}
+USERS = {"openshift": (NOBODY, NOBODY), "one-group": ({"runAsUser": 1000}, {"runAsUser": 2000, "runAsGroup": 1000})}
+
+
+@pytest.mark.second_tier
+@pytest.mark.parametrize("name", USERS)
+def test_pods_of_any_users_of_one_group(launch: Launch, volume: Volume, undisturbed: str, name: str) -> None:
+    driver, ranks = USERS[name]
+    folder = f"/var/lib/understudy/{name}"
+    volume.sh(f"mkdir -p {folder} && chmod {'2777' if driver is NOBODY else '2770'} {folder}")
+    launcher = launch(change=runs_as(driver, ranks, name))
     assert launcher.ends() == 0, launcher.said()
     assert launcher.digest() == undisturbed
 
@@ -119,6 +148,7 @@ def speaks_to_the_server(pod: dict[str, Any]) -> None:
             variable["value"] = f"http://{SERVER}:5000"
 
 
+@pytest.mark.second_tier
 def test_a_tracking_server_that_is_away_for_a_minute_gets_the_whole_curve(
     launch: Launch, server: Callable[[int], None], volume: Volume
 ) -> None:
@@ -182,6 +212,7 @@ def dies_last(how: str) -> dict[str, Any]:
     return recipe("dies_last", kwargs={"how": how, "rank": 1, "sign": "/var/lib/understudy/home/died-last"})
 
 
+@pytest.mark.second_tier
 def test_one_worker_done_and_another_killed_is_no_success_yet(launch: Launch, volume: Volume, undisturbed: str) -> None:
     volume.sh("rm -f /var/lib/understudy/home/died-last")
     launcher = launch(dies_last("killed"))
@@ -189,6 +220,7 @@ def test_one_worker_done_and_another_killed_is_no_success_yet(launch: Launch, vo
     assert "restarting at the last checkpoint: rank 1 ended with signal SIGKILL" in launcher.said()
 
 
+@pytest.mark.second_tier
 def test_one_worker_done_and_another_failed_is_a_failure(launch: Launch, volume: Volume) -> None:
     volume.sh("rm -f /var/lib/understudy/home/died-last")
     launcher = launch(dies_last("raised"))

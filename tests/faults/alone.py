@@ -1,10 +1,15 @@
-"""A run's steps up to one of them, in this process, as the pipeline's tasks do them: RECIPE LAST_STEP LEASE_SECONDS."""
+"""A run's steps up to one of them, in this process, as the pipeline's tasks do them: RECIPE LAST_STEP LEASE_SECONDS.
 
+SECURITY, as JSON, is added to what all pods of its jobs run as.
+"""
+
+import json
 import os
 import sys
 from pathlib import Path
 
 from understudy import steps
+from understudy.launch import restricted
 from understudy.launch.placement import RUN_ID
 from understudy.recipe_file import load
 from understudy.store import Store
@@ -14,6 +19,7 @@ INPUTS = {"ingest": {}, "prepare": {"records": "ingest"}, "teacher": {"examples"
 
 def main(path: Path, last: str, lease_seconds: float) -> None:
     """Print each step's name and digest."""
+    restricted.SECURITY |= json.loads(os.environ.get("SECURITY", "{}"))
     steps.open_store = lambda: Store(Path(os.environ[steps.HOME]) / "store", lease_seconds)
     recipe = load(path)
     values = recipe.model_dump(mode="json", by_alias=True)

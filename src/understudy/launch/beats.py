@@ -39,9 +39,13 @@ class Pulse:
     def __init__(self, spec: JobSpec, rank: int) -> None:
         self._spec, self._rank = spec, rank
         self._stacks: IO[str] | None = None
+        self._phase = ""
 
     def __call__(self, phase: str, step: int = -1) -> None:
         """Say how far the rank is."""
+        if phase != self._phase:
+            print(f"{time.time():.3f} {phase}", flush=True)  # where the time goes, in the rank's log
+        self._phase = phase
         if not self._spec.supervised:
             return
         if self.attempt and not self._spec.work.is_dir():

@@ -20,6 +20,7 @@ from understudy.errors import FAILED, STOPPED, UnderstudyError
 from understudy.launch import attempts, copies
 from understudy.launch.beats import LEAVE, beats, launcher_silence, now, silence
 from understudy.launch.spec import JobSpec, Outcome
+from understudy.store.files import share
 
 # Exit codes of a pod. For good:
 LEFT = 75  # at a checkpoint: the run was stopped, or nobody watches any more (EX_TEMPFAIL of sysexits.h)
@@ -43,6 +44,7 @@ def run(path: Path) -> int:
         The pod's exit code.
     """
     spec = JobSpec.read(path)
+    share(Path(spec.folder))
     leave = Path(tempfile.mkdtemp()) / "leave"
     os.environ[LEAVE] = str(leave)
     watch = _Watch(spec, leave)

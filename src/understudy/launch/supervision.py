@@ -140,6 +140,8 @@ class _Supervision:
             self._give_up_node(sight, pods)
             return None
         assert found is not None
+        if cause := self._parted():
+            return self._judged(cause, pods)
         if self._shrink(found, sight, pods):
             return None
         outcome = self._trouble.found(self._name, sight, pods, self._waited())
@@ -211,11 +213,21 @@ class _Supervision:
             time.sleep(TICK)
         if sight.stage == "gone" and not self._is_ours_to_resubmit():
             return Outcome(FAILED, f"the job {self._name} was deleted by somebody else; run again to go on")
-        said = [outcome for rank in range(-1, len(self._ranks)) if (outcome := Outcome.read(self._spec.outcome(rank)))]
+        failed = [outcome for outcome in self._outcomes() if outcome.exit_code]
+        return self._judged(Outcome.cause(failed), pods) if failed else self._ended_without_a_word(sight, pods)
+
+    def _outcomes(self) -> list[Outcome]:
+        """How the ranks of this attempt have ended that have."""
+        return [outcome for rank in self._ranks if (outcome := Outcome.read(self._spec.outcome(rank)))]
+
+    def _parted(self) -> Outcome | None:
+        """What went wrong with a rank when others were done already: those wait for it, and it finds nobody to meet."""
+        said = self._outcomes()
         failed = [outcome for outcome in said if outcome.exit_code]
-        if not failed:
-            return self._ended_without_a_word(sight, pods)
-        cause = Outcome.cause(failed)
+        return Outcome.cause(failed) if failed and len(failed) < len(said) else None
+
+    def _judged(self, cause: Outcome, pods: list[Object]) -> Outcome | None:
+        """The verdict that follows from what ended an attempt; None when there is to be another."""
         if cause.exit_code == STOPPED and self._spec.stop_file.exists():
             self._kube.delete_job(self._name)
             return cause

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import secrets
+import stat
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +30,15 @@ def flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def share(folder: Path) -> None:
+    """Leave what this process writes to its group too, where a folder is meant for a group (its set-group-ID bit).
+
+    Pods that share a volume may run as different users of one group.
+    """
+    if folder.stat().st_mode & stat.S_ISGID:
+        os.umask(0o002)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from understudy.errors import Fenced, InputError, disk_errors
 from understudy.store import lease as leases
 from understudy.store import runs
-from understudy.store.files import Fingerprints, read_json, sha256, write_json
+from understudy.store.files import Fingerprints, read_json, sha256, share, write_json
 from understudy.store.lease import Lease
 from understudy.store.objects import Objects
 from understudy.store.runs import Run
@@ -42,6 +42,8 @@ class Store:
         self.folder = folder.absolute()
         self.lease_seconds = lease_seconds
         with disk_errors(self.folder):
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            share(self.folder.parent)
             for part in ("objects", "memo", "work", "runs", "fingerprints"):
                 (self.folder / part).mkdir(parents=True, exist_ok=True)
         self._check_version()
