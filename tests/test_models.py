@@ -232,6 +232,8 @@ def test_weights_that_are_not_the_models_are_refused(tmp_path: Path, change: Any
     change(state)
     (tmp_path / "model").mkdir()
     models.save(tmp_path / "model", state, description)
+    modes = {path.stat().st_mode for path in (tmp_path / "model").iterdir()}
+    assert len(modes) == 1, "whoever may read one file may read all"
     with pytest.raises(InputError, match="weights do not fit the model"):
         models.load(tmp_path / "model", CPU)
 

@@ -8,6 +8,7 @@ import importlib
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -131,8 +132,9 @@ def save(folder: Path, state: dict[str, Tensor], description: dict[str, Any], to
         tokenizer: a tokenizer.json to go along.
     """
     tensors = {name.removeprefix("net."): tensor.contiguous() for name, tensor in state.items()}
-    _save_tensors(tensors, folder / WEIGHTS)
     (folder / DESCRIPTION).write_text(json.dumps(description, indent=1, sort_keys=True) + "\n")
+    _save_tensors(tensors, folder / WEIGHTS)
+    shutil.copymode(folder / DESCRIPTION, folder / WEIGHTS)  # safetensors makes files that only their owner reads
     for name, text in description.get("code", {}).items():
         (folder / name).write_text(text, encoding="utf-8")
     if description["kind"] == "transformers":

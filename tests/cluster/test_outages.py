@@ -25,6 +25,7 @@ pytestmark = [
 ]
 Launch = Callable[..., Launcher]
 Recovered = Callable[[float], None]
+SIGN = "/var/lib/understudy/home/go"
 STEPS_KEPT = "ls /var/lib/understudy/home/store/work/*/job/attempt.*/checkpoints"
 
 
@@ -111,14 +112,24 @@ def test_an_operator_that_is_down_is_waited_for(
     assert launcher.digest() == undisturbed
 
 
+def waits_for_a_sign(pod: dict[str, Any]) -> None:
+    container = pod["containers"][0]
+    wait_first = f'until [ -e {SIGN} ]; do sleep 0.2; done; exec "$@"'
+    container["command"] = ["sh", "-c", wait_first, "sh", *container["command"]]
+
+
 def test_a_queue_whose_controller_is_down_is_waited_for(
-    launch: Launch, queue: dict[str, Any], scaled_down: Callable[[str, str, str], Callable[[], None]]
+    launch: Launch,
+    queue: dict[str, Any],
+    volume: Volume,
+    scaled_down: Callable[[str, str, str], Callable[[], None]],
 ) -> None:
     first = launch(recipe(cpu="500m", train={"steps": 300}), queue)
+    second = launch(recipe(cpu="500m", seed=1, train={"steps": 20}), queue, waits_for_a_sign)
     first.reaches(15)
     bring_back = scaled_down("kueue-controller-manager", "kueue-system", "control-plane=controller-manager")
-    second = launch(recipe(cpu="500m", seed=1, train={"steps": 20}), queue)
-    second.says("the API server cannot answer now .*webhook|queued: ", 60)
+    volume.sh(f"touch {SIGN}")
+    second.says("the API server cannot answer now .*webhook", 60)
     before = max(point["step"] for point in first.points())
     first.reaches(before + 20)
     bring_back()
@@ -162,10 +173,9 @@ def small_volume(kube: Any) -> Iterator[HostVolume]:
 
 
 def fill(path: Path) -> None:
-    with path.open("wb") as ballast, suppress(OSError):
+    with path.open("wb", buffering=0) as ballast, suppress(OSError):
         while True:
             ballast.write(b"0" * 4096)
-            ballast.flush()
 
 
 def test_a_volume_that_is_full_ends_the_run_and_loses_nothing(launch: Launch, small_volume: HostVolume) -> None:
@@ -176,7 +186,7 @@ def test_a_volume_that_is_full_ends_the_run_and_loses_nothing(launch: Launch, sm
     fill(small_volume.folder / "ballast")
     assert first.ends() == 1, first.said()
     assert re.search(r"(?i)no space left|disk is full|is full", first.said()), first.said()
-    assert not first.workers()
+    wait(lambda: not first.workers(), 60)
     (small_volume.folder / "ballast").unlink()
     kept = max(int(step) for step in re.findall(r"step-(\d+)", small_volume.sh(STEPS_KEPT)))
     second = launch(recipe(train={"steps": 200}), settings)

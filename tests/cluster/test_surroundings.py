@@ -58,7 +58,7 @@ def runs_as(driver: dict[str, int], ranks: dict[str, int], home: str) -> Callabl
     """Has a launcher and its ranks run as users of their own, in a home of theirs."""
 
     def change(pod: dict[str, Any]) -> None:
-        pod["securityContext"] |= driver
+        pod["securityContext"] = {**pod["securityContext"], **driver}
         container = pod["containers"][0]
         kept = [variable for variable in container["env"] if variable["name"] != "UNDERSTUDY_HOME"]
         given = {"UNDERSTUDY_HOME": f"/var/lib/understudy/{home}", "SECURITY": json.dumps(ranks)}

@@ -144,3 +144,16 @@ def test_what_is_no_json_is_read_as_nothing(tmp_path: Path) -> None:
     assert read_json(tmp_path / "none.json") is None
     (tmp_path / "empty.json").touch()
     assert read_json(tmp_path / "empty.json") is None
+
+
+@pytest.mark.parametrize(("mode", "expected"), [(0o2775, 0o664), (0o775, 0o644)], ids=["of a group", "of one user"])
+def test_what_is_written_is_the_groups_where_the_folder_is(tmp_path: Path, mode: int, expected: int) -> None:
+    before = os.umask(0o022)
+    try:
+        (tmp_path / "home").mkdir()
+        (tmp_path / "home").chmod(mode)
+        files.share(tmp_path / "home")
+        write_json(tmp_path / "home" / "value.json", 1)
+        assert (tmp_path / "home" / "value.json").stat().st_mode & 0o777 == expected
+    finally:
+        os.umask(before)

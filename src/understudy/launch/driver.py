@@ -56,10 +56,12 @@ def check(kube: Kube, cluster: Cluster, recipe: Recipe) -> None:
     claim = kube.ask(kube.core.read_namespaced_persistent_volume_claim, cluster.claim, kube.namespace)
     if claim is None:
         raise InputError(f"namespace {kube.namespace}: there is no claim {cluster.claim} for the store")
-    if "ReadWriteMany" not in claim["spec"]["accessModes"]:
+    modes = claim["spec"]["accessModes"]
+    if "ReadWriteMany" not in modes:
         raise InputError(
-            f"claim {cluster.claim}: is {', '.join(claim['spec']['accessModes'])}; the store needs "
-            "ReadWriteMany, since pods of several nodes write to it"
+            f"claim {cluster.claim}: is {', '.join(modes)}; the store needs ReadWriteMany, since pods of several "
+            "nodes write to it. Where no storage class has that, run on one machine and move what was made "
+            "with understudy store push and pull, through S3."
         )
 
 

@@ -7,12 +7,12 @@ its result is complete and every rank of its last attempt said so.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from understudy.errors import FAILED, STOPPED, InputError
+from understudy.errors import FAILED, STOPPED, Fenced, InputError, UnderstudyError
 from understudy.launch import attempts, elastic
 from understudy.launch.beats import beats
 from understudy.launch.following import TAIL, Logs, Words
@@ -82,16 +82,27 @@ class _Supervision:
     def run(self) -> Outcome:
         """Look, tell and act until there is a verdict."""
         asked = -ASK
-        while True:
-            self._watch()
-            self._follow()
-            if time.monotonic() - asked >= ASK:
-                asked = time.monotonic()
-                with self._patiently():
-                    if outcome := self._step():
-                        self._follow(end=True)
-                        return outcome
-            time.sleep(TICK)
+        try:
+            while True:
+                self._watch()
+                self._follow()
+                if time.monotonic() - asked >= ASK:
+                    asked = time.monotonic()
+                    with self._patiently():
+                        if outcome := self._step():
+                            self._follow(end=True)
+                            return outcome
+                time.sleep(TICK)
+        except Fenced:
+            raise  # another launcher has the job now
+        except (UnderstudyError, OSError):  # this step has failed, of a full volume say: nobody would wait for its job
+            self._give_up()
+            raise
+
+    def _give_up(self) -> None:
+        if self._name:
+            with suppress(UnderstudyError):  # of the two errors the first is the one to tell
+                self._kube.delete_job(self._name)
 
     @contextmanager
     def _patiently(self) -> Iterator[None]:
