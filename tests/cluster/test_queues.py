@@ -51,7 +51,7 @@ def test_a_queue_that_does_not_exist_is_named(launch: Launch) -> None:
 @pytest.mark.second_tier
 def test_an_elastic_job_beyond_all_quota_goes_on_with_fewer_nodes(launch: Launch, queue: dict[str, Any]) -> None:
     launcher = launch(recipe(cpu="800m", min_nodes=1, train={"steps": 20}), queue)
-    launcher.says("going on with 1 of 2 nodes: .*insufficient quota", 120)
+    launcher.says("asking for 1 of 2 nodes: .*insufficient quota", 120)
     assert launcher.ends() == 0, launcher.said()
 
 
@@ -62,7 +62,7 @@ def test_an_elastic_job_that_was_preempted_goes_on_in_what_is_left(launch: Launc
     high = launch(asking("high", nodes=1, train={"steps": 3000}), queue)
     low.says("queued: Kueue: .*[Pp]reempted", 90)
     before = max(point["step"] for point in low.points())
-    low.says("going on with 1 of 2 nodes", 120)
+    low.says("asking for 1 of 2 nodes", 120)
     assert low.ends() == 0, low.said()
     assert high.ended() is None, "they ran beside each other"
     steps = [point["step"] for point in low.points()]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from understudy.launch import attempts, elastic
 from understudy.launch.sight import Sight, look
 from understudy.launch.spec import JobSpec
+from understudy.launch.starts import Starts
 
 HOMELESS = [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}]
 
@@ -71,3 +72,9 @@ def test_an_attempt_knows_how_many_ranks_it_has(four: JobSpec) -> None:
     assert attempts.ranks(four) == range(3)
     attempts.begin(four, 4)
     assert attempts.ranks(four) == range(4)
+
+
+def test_an_elastic_job_that_gets_no_further_is_counted_with_all_its_pods() -> None:
+    starts = Starts(1)
+    counted = [starts.count([{"metadata": {"uid": f"{again}-{pod}"}} for pod in range(2)], 5) for again in range(4)]
+    assert counted == [1, 2, 3, 4]

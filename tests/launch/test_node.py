@@ -6,7 +6,7 @@ import pytest
 
 from understudy.errors import FAILED, STOPPED, Fenced
 from understudy.launch import attempts, node
-from understudy.launch.beats import Pulse, beats
+from understudy.launch.beats import ATTEMPT, Pulse, beats
 from understudy.launch.following import Logs
 from understudy.launch.kube import Object
 from understudy.launch.spec import JobSpec, Outcome
@@ -68,6 +68,14 @@ def test_a_killed_rank_is_tried_again_unless_it_was_for_memory(
     assert written is not None
     assert "OOMKilled" in written.message
     assert "resources.teacher.memory" in written.message
+
+
+def test_the_agent_of_a_node_that_was_cut_off_has_no_word_any_more(spec: JobSpec, tmp_path: Path) -> None:
+    leave = tmp_path / "leave"
+    leave.with_name(ATTEMPT).write_text(attempts.begin(spec, 2))
+    attempts.begin(spec, 2)
+    assert node.exit_code(spec, {1: 1}, leave) == node.LOST
+    assert not spec.outcome(1).exists()
 
 
 # Attempts

@@ -235,3 +235,17 @@ def test_a_long_curve_is_known_whole(pipeline: Pipeline) -> None:
     for start in range(0, 30_000, 1000):
         server.log(made, [Value("loss", 1.0, 10**12 + step, step) for step in range(start, start + 1000)])
     assert server.steps(made) == set(range(30_000)), "MLflow answers in pages of 25,000"
+
+
+def test_a_watcher_that_has_to_go_leaves_the_runs_to_the_next_one(
+    pipeline: Pipeline, client: MlflowClient, tmp_path: Path
+) -> None:
+    def watch() -> None:
+        with recorder(pipeline).follow("teacher", tmp_path / "none"):
+            wait_until((pipeline.run.folder / "mlflow" / "teacher.json").exists)
+            raise SystemExit(130)
+
+    with pytest.raises(SystemExit):
+        watch()
+    parent = str(read_json(pipeline.run.folder / "mlflow.json")["run_id"])
+    assert {client.get_run(run).info.status for run in (parent, run_id(pipeline, "teacher"))} == {"RUNNING"}

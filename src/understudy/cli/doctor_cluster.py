@@ -13,6 +13,7 @@ RIGHTS = (
     ("create", "", "configmaps"),
     ("get", "", "pods/log"),
     ("list", "kubeflow.org", "pytorchjobs"),
+    ("patch", "kubeflow.org", "pytorchjobs"),
     ("delete", "kubeflow.org", "pytorchjobs"),
 )
 ROLE = "ask for the rights that manifests/base/rights.yaml gives to the pipeline's account"

@@ -18,6 +18,10 @@ LEAVE = "UNDERSTUDY_LEAVE"
 """A file of this node: when it exists, its ranks have to take a checkpoint and leave; it holds the reason."""
 
 
+ATTEMPT = "attempt"
+"""Beside it: the attempt that the node's ranks are part of."""
+
+
 @dataclass(frozen=True)
 class Beat:
     """Where a rank stood when it was last heard of."""
@@ -81,6 +85,12 @@ def node() -> str:
     return os.environ.get("UNDERSTUDY_NODE") or socket.gethostname()
 
 
+def tell_agent(attempt: str) -> None:
+    """Leave word for this node's agent which attempt its ranks are part of."""
+    if path := os.environ.get(LEAVE):
+        Path(path).with_name(ATTEMPT).write_text(attempt)
+
+
 def has_to_leave() -> bool:
     """Whether this node's ranks have to go."""
     path = os.environ.get(LEAVE)
@@ -116,6 +126,13 @@ def launcher_silence(folder: Path) -> float:
         except FileNotFoundError:
             continue
     return now(folder) - max(times, default=folder.stat().st_mtime)
+
+
+def see_anew(folder: Path) -> None:
+    """Have the file system ask again what is in a folder: NFS remembers for a minute which files were not there."""
+    probe = folder / f".see-{socket.gethostname()}-{os.getpid()}"
+    probe.touch()
+    probe.unlink()
 
 
 def now(folder: Path) -> float:

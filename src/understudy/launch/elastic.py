@@ -46,6 +46,7 @@ def enough(spec: JobSpec, pods: list[Object]) -> list[Object]:
     return here if first and len(here) >= spec.least else pods
 
 
-def resized(nodes: int) -> dict[str, Any]:
-    """The patch that makes a PyTorchJob ask for so many nodes."""
-    return {"spec": {"elasticPolicy": {"maxReplicas": nodes}, "pytorchReplicaSpecs": {"Worker": {"replicas": nodes}}}}
+def resized(job: Object, nodes: int) -> dict[str, Any]:
+    """The patch that makes a PyTorchJob ask for so many nodes, unless somebody changed it since it was seen."""
+    spec = {"elasticPolicy": {"maxReplicas": nodes}, "pytorchReplicaSpecs": {"Worker": {"replicas": nodes}}}
+    return {"metadata": {"resourceVersion": job["metadata"]["resourceVersion"]}, "spec": spec}

@@ -12,13 +12,14 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from understudy.errors import FAILED, STOPPED, UnderstudyError
 from understudy.launch import attempts, copies
-from understudy.launch.beats import LEAVE, beats, launcher_silence, now, silence
+from understudy.launch.beats import ATTEMPT, LEAVE, beats, launcher_silence, now, silence
 from understudy.launch.spec import JobSpec, Outcome
 from understudy.store.files import share
 
@@ -115,7 +116,12 @@ def exit_code(spec: JobSpec, failures: dict[int, int] | None, leave: Path) -> in
     reason = leave.read_text() if leave.exists() else ""
     if failures is None:
         return PREEMPTED if reason else LOST
-    outcome = Outcome.cause([_outcome(spec, rank, code) for rank, code in failures.items()])
+    word = leave.with_name(ATTEMPT)
+    attempt = word.read_text() if word.exists() else ""
+    if attempt and not (Path(spec.folder) / attempt).is_dir():
+        print("another attempt goes on: this node was only cut off, and its word does not count", file=sys.stderr)
+        return LOST
+    outcome = Outcome.cause([_outcome(spec, rank, code, attempt) for rank, code in failures.items()])
     print(f"this node's ranks ended: {outcome.message}", file=sys.stderr)
     if outcome.exit_code == STOPPED:
         return LEFT if reason == "abandoned" or spec.stop_file.exists() else PREEMPTED
@@ -124,11 +130,11 @@ def exit_code(spec: JobSpec, failures: dict[int, int] | None, leave: Path) -> in
     return outcome.exit_code
 
 
-def _outcome(spec: JobSpec, rank: int, code: int) -> Outcome:
+def _outcome(spec: JobSpec, rank: int, code: int, attempt: str) -> Outcome:
     """What a rank said at its end, or what its end says; then it is written down for the launcher."""
     if outcome := Outcome.read(spec.outcome(rank)):
         return outcome
-    said = _death(rank, code, spec)
+    said = replace(_death(rank, code, spec), attempt=attempt)
     if code != -signal.SIGTERM:  # that was the agent, who ends the others when one has failed
         with suppress(UnderstudyError):  # on a full disk the pod's own log has it
             said.write(spec.outcome(rank))

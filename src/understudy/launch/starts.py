@@ -18,6 +18,6 @@ class Starts:
         if step > self._best:
             self._best, self._count = step, 0
         now = frozenset(pod["metadata"]["uid"] for pod in pods)
-        if len(now) == self._nodes and not now & self._pods:
+        if len(now) >= self._nodes and not now & self._pods:
             self._count, self._pods = self._count + 1, now
         return self._count

@@ -5,6 +5,7 @@ cluster and in the job's folder, and nothing only in here. The verdict is not th
 its result is complete and every rank of its last attempt said so.
 """
 
+import errno
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,7 +15,7 @@ from typing import Any
 
 from understudy.errors import FAILED, STOPPED, Fenced, InputError, UnderstudyError
 from understudy.launch import attempts, elastic
-from understudy.launch.beats import beats
+from understudy.launch.beats import beats, see_anew
 from understudy.launch.following import TAIL, Logs, Words
 from understudy.launch.kube import Away, Kube, Object, Refused
 from understudy.launch.placement import Cluster
@@ -28,6 +29,7 @@ from understudy.recipe import Resources
 TICK = 0.5  # seconds between two looks at the job's files
 ASK = 1.5  # seconds between two questions to the API
 AGAIN = 10.0  # seconds from one number of nodes to the next smaller one
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # a volume that does not mend by itself
 SETTLE = 10.0  # seconds that the last words of a finished job may take to be seen on the volume
 
 
@@ -84,11 +86,11 @@ class _Supervision:
         asked = -ASK
         try:
             while True:
-                self._watch()
-                self._follow()
-                if time.monotonic() - asked >= ASK:
-                    asked = time.monotonic()
-                    with self._patiently():
+                with self._patiently():
+                    self._watch()
+                    self._follow()
+                    if time.monotonic() - asked >= ASK:
+                        asked = time.monotonic()
                         if outcome := self._step():
                             self._follow(end=True)
                             return outcome
@@ -101,8 +103,12 @@ class _Supervision:
 
     def _give_up(self) -> None:
         if self._name:
-            with suppress(UnderstudyError):  # of the two errors the first is the one to tell
-                self._kube.delete_job(self._name)
+            with suppress(UnderstudyError, OSError):  # of the two errors the first is the one to tell
+                self._delete(self._name)
+
+    def _delete(self, job: str) -> None:
+        self._watch()  # a launcher that was frozen may have lost the job to another one
+        self._kube.delete_job(job)
 
     @contextmanager
     def _patiently(self) -> Iterator[None]:
@@ -112,7 +118,9 @@ class _Supervision:
             self._refused_since = None
         except Away as error:
             self._say(f"{error}; the job goes on, and so does this")
-        except Refused as error:  # a server that has just started does not know yet who may do what
+        except (Refused, OSError) as error:  # a server that has just started; a volume that is away for a moment
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise
             self._refused_since = self._refused_since or time.monotonic()
             if time.monotonic() - self._refused_since > HOPE:
                 raise
@@ -167,7 +175,7 @@ class _Supervision:
         going = [job for job in there if self._is_worth_watching(job)]
         for job in there:
             if job not in going[-1:]:
-                self._kube.delete_job(job["metadata"]["name"])
+                self._delete(job["metadata"]["name"])
         if going:
             self._name = going[-1]["metadata"]["name"]
             self._say(f"watching the job {self._name}, which was submitted before")
@@ -205,9 +213,11 @@ class _Supervision:
         nodes = elastic.smaller(self._spec, found, sight, pods)
         if nodes is None or self._waited() < HOPE or is_scaling(self._kube, pods):
             return False
-        self._kube.change_job(self._name, elastic.resized(nodes))
-        self._say(f"going on with {nodes} of {self._spec.nodes} nodes: {sight.detail}")
-        self._stage_since = (self._stage_since[0], time.monotonic() - HOPE + AGAIN)
+        self._watch()
+        self._kube.change_job(self._name, elastic.resized(found, nodes))
+        self._say(f"asking for {nodes} of {self._spec.nodes} nodes: {sight.detail}")
+        again = AGAIN if nodes > self._spec.least else HOPE
+        self._stage_since = (self._stage_since[0], time.monotonic() - HOPE + again)
         return True
 
     def _waited(self) -> float:
@@ -225,14 +235,25 @@ class _Supervision:
         if sight.stage == "gone" and not self._is_ours_to_resubmit():
             return Outcome(FAILED, f"the job {self._name} was deleted by somebody else; run again to go on")
         failed = [outcome for outcome in self._outcomes() if outcome.exit_code]
-        return self._judged(Outcome.cause(failed), pods) if failed else self._ended_without_a_word(sight, pods)
+        if failed:
+            return self._judged(Outcome.cause(failed), pods)
+        if sight.stage == "succeeded":
+            self._again("not every rank has said how it ended")
+            return None
+        return self._ended_without_a_word(sight, pods)
 
     def _outcomes(self) -> list[Outcome]:
         """How the ranks of this attempt have ended that have."""
-        return [outcome for rank in self._ranks if (outcome := Outcome.read(self._spec.outcome(rank)))]
+        see_anew(self._folder)
+        attempt = attempts.latest(self._folder)
+        known = ("", attempt.name) if attempt else ("",)
+        said = [Outcome.read(self._spec.outcome(rank)) for rank in attempts.ranks(self._spec)]
+        return [outcome for outcome in said if outcome and outcome.attempt in known]
 
     def _parted(self) -> Outcome | None:
         """What went wrong with a rank when others were done already: those wait for it, and it finds nobody to meet."""
+        if self._is_complete():
+            return None
         said = self._outcomes()
         failed = [outcome for outcome in said if outcome.exit_code]
         return Outcome.cause(failed) if failed and len(failed) < len(said) else None
@@ -240,7 +261,7 @@ class _Supervision:
     def _judged(self, cause: Outcome, pods: list[Object]) -> Outcome | None:
         """The verdict that follows from what ended an attempt; None when there is to be another."""
         if cause.exit_code == STOPPED and self._spec.stop_file.exists():
-            self._kube.delete_job(self._name)
+            self._delete(self._name)
             return cause
         if cause.exit_code == STOPPED or cause.kind in ("killed", "lost"):
             self._again(cause.message)
@@ -264,6 +285,7 @@ class _Supervision:
         attempt = attempts.latest(self._folder)
         if attempt is None or not (attempt / "output").is_dir():
             return False
+        see_anew(self._folder)
         said = [Outcome.read(self._spec.outcome(rank)) for rank in attempts.ranks(self._spec)]
         return all(outcome and outcome.exit_code == 0 and outcome.attempt == attempt.name for outcome in said)
 
@@ -274,13 +296,13 @@ class _Supervision:
     def _again(self, why: str) -> None:
         """Submit the job once more; it goes on from its last checkpoint."""
         self._say(f"restarting at the last checkpoint: {why}")
-        self._kube.delete_job(self._name)
+        self._delete(self._name)
         self._name = ""
 
     def _failed(self, outcome: Outcome, pods: list[Object]) -> Outcome:
         """The verdict on a job that will not end well, with what is known of it; nothing of it goes on."""
         known = death(pods)
-        self._kube.delete_job(self._name)
+        self._delete(self._name)
         rank = next((r for r in self._ranks if Outcome.read(self._spec.outcome(r)) == outcome), None)
         lines = self._logs.tail(rank) if rank is not None and outcome.exit_code != InputError.exit_code else []
         tail = "\n".join(["", f"the last lines of rank {rank}:", *lines]) if lines else ""

@@ -1,7 +1,7 @@
 """What was set on the task that launches a job, carried on to the job's pods: GPUs, a node selector, volumes.
 
 The task's own pod is small and only launches. What KFP passes on (kfp.dsl.TaskConfig) reaches the step as JSON in the
-environment. It says where and with what a job runs, and decides nothing of its result: no step's key knows it.
+environment. It says where and with what a job runs. Of it a step's key knows only whether there are GPUs to compute on.
 """
 
 import json

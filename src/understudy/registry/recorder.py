@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from understudy.errors import STOPPED, Stopped, UnderstudyError
+from understudy.errors import STOPPED, Fenced, Stopped, UnderstudyError
 from understudy.registry.curves import Point, Tail, send
 from understudy.registry.server import identity, public_uri
 from understudy.registry.tracking import Tracking, tracking
@@ -23,6 +23,7 @@ from understudy.store.files import read_json, write_json
 EVERY = 1.0  # seconds between two looks at the metrics file
 RETRY = 30.0  # seconds until a server that failed is asked again
 PATIENCE = 30.0  # seconds that the end of a training waits for its last points to arrive
+HURRY = 1.0  # seconds that the last points get when this process has to go and the training goes on
 LEASE = 30.0  # seconds
 LONGEST_KEY, LONGEST_VALUE = 250, 6000  # MLflow's limits
 RUN, STEP = "understudy.run", "understudy.step"
@@ -47,7 +48,7 @@ class Recorder:
 
         How the body ends is how the nested run ends; a failure ends the parent too.
         """
-        follower = _Follower(self, step, Tail(metrics_file))
+        follower, patience = _Follower(self, step, Tail(metrics_file)), PATIENCE
         follower.start()
         try:
             yield
@@ -55,11 +56,14 @@ class Recorder:
         except (Stopped, KeyboardInterrupt):
             follower.status = "KILLED"
             raise
+        except (SystemExit, Fenced):  # the training goes on, watched by somebody else
+            follower.status, patience = None, HURRY
+            raise
         finally:
             follower.ended.set()
-            follower.join(PATIENCE)
+            follower.join(patience)
             if follower.is_alive():
-                self.problem = f"{public_uri(self.uri)}: MLflow took more than {PATIENCE:.0f} s for the last points"
+                self.problem = f"{public_uri(self.uri)}: MLflow took more than {patience:.0f} s for the last points"
 
     def open(self, server: Tracking, step: str = PARENT) -> str:
         """The id of a step's nested run, or of the parent run; it is made when it is not there, and is running now."""
@@ -107,7 +111,7 @@ class _Follower(threading.Thread):
     def __init__(self, recorder: Recorder, step: str, tail: Tail) -> None:
         super().__init__(name=f"mlflow {step}", daemon=True)
         self.ended = threading.Event()
-        self.status = "FAILED"
+        self.status: str | None = "FAILED"
         self._recorder, self._step, self._tail = recorder, step, tail
         self._pending: list[Point] = []
         self._server: Tracking | None = None
@@ -143,6 +147,8 @@ class _Follower(threading.Thread):
         self._pending = []
 
     def _finish(self, server: Tracking) -> None:
+        if self.status is None:
+            return
         server.end(self._run_id, self.status)
         if self.status != "FINISHED":
             server.end(self._recorder.open(server), self.status)

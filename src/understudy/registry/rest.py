@@ -11,7 +11,7 @@ from urllib.error import HTTPError
 from urllib.parse import SplitResult, unquote, urlencode, urlsplit, urlunsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
-from understudy.errors import UnderstudyError
+from understudy.errors import InputError, UnderstudyError
 
 SECONDS = 5.0
 WRITING = 60.0  # seconds that a busy database may take
@@ -57,7 +57,7 @@ def _answer(uri: str, target: str, seconds: float, content: bytes | None = None)
         return _refused(server, error)
     except json.JSONDecodeError as error:
         raise UnderstudyError(f"{server}: this is no MLflow tracking server; correct --tracking-uri") from error
-    except (OSError, HTTPException) as error:
+    except (OSError, HTTPException, UnicodeDecodeError) as error:
         raise silent(server, str(getattr(error, "reason", error))) from error
 
 
@@ -81,7 +81,7 @@ def _refused(server: str, error: HTTPError) -> None:
         ) from error
     try:
         code = json.load(error)["error_code"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OSError, HTTPException):
         code = None
     if code == "RESOURCE_DOES_NOT_EXIST":
         return
@@ -101,7 +101,9 @@ def silent(server: str, reason: str) -> UnderstudyError:
 def _authorization(parts: SplitResult) -> dict[str, str]:
     user = unquote(parts.username or "") or os.environ.get("MLFLOW_TRACKING_USERNAME")
     password = unquote(parts.password or "") or os.environ.get("MLFLOW_TRACKING_PASSWORD", "")
-    token = os.environ.get("MLFLOW_TRACKING_TOKEN")
+    token = os.environ.get("MLFLOW_TRACKING_TOKEN", "").strip()  # a Secret made from a file ends with a line's end
+    if not token.isprintable():
+        raise InputError("MLFLOW_TRACKING_TOKEN: it holds characters that no token has; set it anew")
     if user:
         return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
     return {"Authorization": f"Bearer {token}"} if token else {}

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 PARAMS = 100  # what MLflow takes at once
+PAGE = 5000  # values that a server answers within seconds
 
 
 @dataclass(frozen=True)
@@ -126,13 +127,14 @@ class OverRest:
         return {int(metric.get("step", 0)) for metric in self._history(run_id)}
 
     def _history(self, run_id: str) -> Iterator[dict[str, Any]]:
-        query = {"run_id": run_id, "metric_key": "loss"}
+        query = {"run_id": run_id, "metric_key": "loss", "max_results": str(PAGE)}
         while True:
             found = rest.get(self._uri, "metrics/get-history", **query) or {}
             yield from found.get("metrics", ())
-            if not found.get("next_page_token"):
+            token = found.get("next_page_token")
+            if not token or token == query.get("page_token"):
                 return
-            query["page_token"] = found["next_page_token"]
+            query["page_token"] = token
 
 
 class OfClient:

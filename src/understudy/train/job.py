@@ -20,7 +20,7 @@ from understudy.description import describe
 from understudy.distill.objectives import LogitDistillation, Objective, cross_entropy
 from understudy.errors import InputError, disk_errors
 from understudy.launch import attempts
-from understudy.launch.beats import Pulse, has_to_leave
+from understudy.launch.beats import Pulse, has_to_leave, tell_agent
 from understudy.launch.spec import JobSpec
 from understudy.parallel.apply import parallelize, shard, unwrapped
 from understudy.parallel.checkpoint import Checkpoints, whole_state
@@ -76,6 +76,7 @@ def _entered(spec: JobSpec, pulse: Pulse) -> JobSpec:
     dist.broadcast_object_list(name, 0)
     spec = replace(spec, attempt=name[0], nodes=world_size // spec.processes)
     pulse.entered(spec)
+    tell_agent(spec.attempt)
     return spec
 
 
