@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from enum import StrEnum
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -73,7 +74,7 @@ def run(
     console = Console(stderr=as_json, quiet=settings.quiet, highlight=False, soft_wrap=True)
     console.print(f"run {begun.id} of {recipe}")
     with _pipeline(begun, uri) as pipeline, display(console, as_json, settings) as shown:
-        _follow(begun, graph(wanted), pipeline, shown, console.print)
+        _follow(begun, graph(wanted), pipeline, shown, partial(console.print, markup=False))
     code = _exit_code(begun, graph(wanted), store)
     begun.end(code)
     conclude(begun, store, code, console, as_json)

@@ -152,11 +152,11 @@ def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
         try:
             job = kube.ask(kube.batch.read_namespaced_job, name, kube.namespace)
             pods = kube.pods(f"batch.kubernetes.io/job-name={name}")
-            for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"])):
-                _stream(kube, pod, said, say)
             if (found := _waiting(pods)) != waiting:
                 waiting = found
                 say(waiting or "its pod runs")
+            for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"])):
+                _stream(kube, pod, said, say)
             if job is None:
                 raise UnderstudyError(f"the run {name} was deleted")
             code = _exit_code(job, pods)
