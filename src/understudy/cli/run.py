@@ -8,8 +8,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from enum import StrEnum
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
