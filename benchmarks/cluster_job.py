@@ -127,7 +127,7 @@ def parts(kubectl: Namespace, job: dict[str, Any], spec: dict[str, Any], began: 
 
 def watching(kubectl: Namespace, driver: str) -> dict[str, float]:
     """What the process that watches takes: memory in MiB, CPU in per cent of a core, and how late log lines are."""
-    pid = kubectl.sh(driver, "pgrep -f 'executor_main.*teacher' | tail -n 1").strip()
+    pid = kubectl.sh(driver, "pgrep -nf 'kfp.dsl.[e]xecutor_main'").strip()
 
     def cpu() -> float:
         fields = kubectl.sh(driver, f"cat /proc/{pid}/stat").rpartition(")")[2].split()
