@@ -1,5 +1,6 @@
 import json
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,30 @@ def test_a_batch_is_shared_out_evenly_or_the_nearest_that_can_be_are_named(
     lower, upper = batch // parts * parts, (batch // parts + 1) * parts
     assert f"(1 nodes x {processes} processes x {accumulate} accumulated)" in str(caught.value)
     assert str(caught.value).endswith(f"the nearest that can: {lower} or {upper}" if lower else f"can: {upper}")
+
+
+@pytest.mark.parametrize(
+    ("least", "batch", "strategy", "message"),
+    [
+        (2, 48, "ddp", ""),
+        (5, 48, "ddp", "resources.distill.min_nodes: 5 is more than nodes, which is 4; make it 4 or less"),
+        (2, 64, "ddp", "with 3 nodes 64 examples cannot be shared out evenly over 3 parts"),
+        (1, 48, "hsdp", "with 1 nodes: hsdp keeps two sharded replicas"),
+        (2, 48, "{dp_replicate: 4, dp_shard: 2}", "degrees are for one number of nodes"),
+    ],
+)
+def test_every_number_of_nodes_of_an_elastic_job_has_to_fit(
+    least: int, batch: int, strategy: str, message: str
+) -> None:
+    processes = 1 if strategy == "ddp" else 2
+    resources = {"nodes": 4, "min_nodes": least, "processes": processes}
+    overrides = [f"resources.distill.{key}={value}" for key, value in resources.items()]
+    overrides += [f"student.train.strategy={strategy}", f"student.train.batch_size={batch}"]
+    if not message:
+        assert from_values(parse(DIGITS).data, overrides, "here").resources.distill.min_nodes == least
+        return
+    with pytest.raises(InputError, match=re.escape(message)):
+        from_values(parse(DIGITS).data, overrides, "here")
 
 
 @pytest.mark.parametrize(("processes", "fits"), [(1, False), (2, False), (3, False), (4, True), (5, False), (8, True)])

@@ -22,7 +22,7 @@ def kube() -> Iterator[Kube]:
     for thing in yaml.safe_load_all(made):
         if thing["kind"] == "Namespace":
             thing["metadata"]["name"] = NAMESPACE
-        elif "mlflow" in thing["metadata"]["name"] or thing["kind"] == "NetworkPolicy":
+        elif "mlflow" in thing["metadata"]["name"] or thing["kind"] in ("NetworkPolicy", "CronJob"):
             continue
         elif thing["kind"] == "ClusterRoleBinding":
             thing["metadata"]["name"] = NAMESPACE
