@@ -239,7 +239,7 @@ def test_a_batch_is_shared_out_evenly_or_the_nearest_that_can_be_are_named(
     [
         (2, 48, "ddp", ""),
         (5, 48, "ddp", "resources.distill.min_nodes: 5 is more than nodes, which is 4; make it 4 or less"),
-        (2, 64, "ddp", "with 3 nodes 64 examples cannot be shared out evenly over 3 parts"),
+        (2, 64, "ddp", "with 3 nodes a batch_size of 64 cannot be shared out evenly over 3 parts"),
         (1, 48, "hsdp", "with 1 nodes: hsdp keeps two sharded replicas"),
         (2, 48, "{dp_replicate: 4, dp_shard: 2}", "degrees are for one number of nodes"),
     ],

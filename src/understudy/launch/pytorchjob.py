@@ -75,34 +75,40 @@ def render(
     Raises:
         InputError: the recipe names a pool that this cluster does not have, or the task's settings do not fit the job.
     """
-    queue = resources.queue or cluster.queue
-    labels = identity.labels | ({"kueue.x-k8s.io/queue-name": queue} if queue else {})
     job = KubeflowOrgV1PyTorchJob(
         api_version="kubeflow.org/v1",
         kind="PyTorchJob",
-        metadata={"name": identity.name, "labels": labels, "ownerReferences": [owner] if owner else []},
-        spec=KubeflowOrgV1PyTorchJobSpec(
-            elastic_policy=KubeflowOrgV1ElasticPolicy(
-                rdzv_backend="c10d",
-                rdzv_id=identity.name,
-                min_replicas=spec.least,
-                max_replicas=spec.nodes,
-                max_restarts=0,
-                n_proc_per_node=spec.processes,
-            ),
-            run_policy=KubeflowOrgV1RunPolicy(
-                clean_pod_policy="All", ttl_seconds_after_finished=KEPT, suspend=True if queue else None
-            ),
-            pytorch_replica_specs={
-                "Worker": KubeflowOrgV1ReplicaSpec(
-                    replicas=spec.nodes,
-                    restart_policy="ExitCode",
-                    template=task.merged(pod(spec, identity, resources, cluster), spec, cluster),
-                )
-            },
-        ),
+        metadata=metadata(identity, resources, cluster, owner),
+        spec=_spec(spec, identity, task.merged(pod(spec, identity, resources, cluster), spec, cluster)),
     )
+    job.spec.run_policy.suspend = True if resources.queue or cluster.queue else None
     return dict(ApiClient().sanitize_for_serialization(job))
+
+
+def metadata(
+    identity: Identity, resources: Resources, cluster: Cluster, owner: dict[str, Any] | None
+) -> dict[str, Any]:
+    """A job's name, labels (by which Kueue knows its queue) and owner."""
+    queue = resources.queue or cluster.queue
+    labels = identity.labels | ({"kueue.x-k8s.io/queue-name": queue} if queue else {})
+    return {"name": identity.name, "labels": labels, "ownerReferences": [owner] if owner else []}
+
+
+def _spec(spec: JobSpec, identity: Identity, template: dict[str, Any]) -> Any:
+    return KubeflowOrgV1PyTorchJobSpec(
+        elastic_policy=KubeflowOrgV1ElasticPolicy(
+            rdzv_backend="c10d",
+            rdzv_id=identity.name,
+            min_replicas=spec.least,
+            max_replicas=spec.nodes,
+            max_restarts=0,
+            n_proc_per_node=spec.processes,
+        ),
+        run_policy=KubeflowOrgV1RunPolicy(clean_pod_policy="All", ttl_seconds_after_finished=KEPT),
+        pytorch_replica_specs={
+            "Worker": KubeflowOrgV1ReplicaSpec(replicas=spec.nodes, restart_policy="ExitCode", template=template)
+        },
+    )
 
 
 def command(spec: JobSpec) -> list[str]:

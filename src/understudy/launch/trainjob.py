@@ -6,7 +6,7 @@ What of a pod a TrainJob does not set itself is a patch of its runtime's pod tem
 from typing import Any
 
 from understudy.launch.placement import Cluster
-from understudy.launch.pytorchjob import Identity, pod
+from understudy.launch.pytorchjob import Identity, metadata, pod
 from understudy.launch.spec import JobSpec
 from understudy.launch.task_config import NOTHING, TaskConfig
 from understudy.recipe import Resources
@@ -29,8 +29,6 @@ def render(
     template = task.merged(pod(spec, identity, resources, cluster), spec, cluster)
     made = template["spec"]
     container = made["containers"][0]
-    queue = resources.queue or cluster.queue
-    labels = identity.labels | ({"kueue.x-k8s.io/queue-name": queue} if queue else {})
     patch = {key: made[key] for key in (*PATCHED, GRACE) if key in made}
     patch["containers"] = [
         {"name": "node", "volumeMounts": container["volumeMounts"], "securityContext": container["securityContext"]}
@@ -39,10 +37,10 @@ def render(
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
-        "metadata": {"name": identity.name, "labels": labels, "ownerReferences": [owner] if owner else []},
+        "metadata": metadata(identity, resources, cluster, owner),
         "spec": {
             "runtimeRef": {"name": RUNTIME, "kind": "ClusterTrainingRuntime", "apiGroup": "trainer.kubeflow.org"},
-            "suspend": bool(queue),
+            "suspend": bool(resources.queue or cluster.queue),
             "trainer": {
                 "image": container["image"],
                 "command": container["command"],

@@ -143,9 +143,30 @@ def _train(
     initial: Path | None,
     settings: dict[str, Any] | None = None,
 ) -> None:
-    alone = resources.nodes * resources.processes == 1
     expect_jobs(work.recipe, work.run)
-    spec = JobSpec(
+    spec = _spec(work, role, model, train, resources, initial, settings)
+    with _recorded(work, spec):
+        spec, outcome = _launched(work, spec, resources)
+    if outcome.exit_code == STOPPED:
+        raise Stopped(f"{work.step}: {outcome.message}; run again to go on")
+    if outcome.exit_code == InputError.exit_code:
+        raise InputError(outcome.message)
+    if outcome.exit_code:
+        raise UnderstudyError(f"{work.step}: {outcome.message}")
+    os.rename(spec.output, work.staged)  # whole or not at all: a launcher that ends here leaves no half of a model
+
+
+def _spec(
+    work: Work,
+    role: Role,
+    model: Model,
+    train: Train,
+    resources: Resources,
+    initial: Path | None,
+    settings: dict[str, Any] | None,
+) -> JobSpec:
+    alone = resources.nodes * resources.processes == 1
+    return JobSpec(
         version=__version__,
         role=role,
         folder=str(_folder(work)),
@@ -167,15 +188,6 @@ def _train(
         hang=float(resources.hang),
         patience=placement.cluster().patience if placement.in_cluster() else JobSpec.patience,
     )
-    with _recorded(work, spec):
-        spec, outcome = _launched(work, spec, resources)
-    if outcome.exit_code == STOPPED:
-        raise Stopped(f"{work.step}: {outcome.message}; run again to go on")
-    if outcome.exit_code == InputError.exit_code:
-        raise InputError(outcome.message)
-    if outcome.exit_code:
-        raise UnderstudyError(f"{work.step}: {outcome.message}")
-    os.rename(spec.output, work.staged)  # whole or not at all: a launcher that ends here leaves no half of a model
 
 
 def _launched(work: Work, spec: JobSpec, resources: Resources) -> tuple[JobSpec, Outcome]:
