@@ -40,7 +40,8 @@ def conclude(run: Run, store: Store, code: int, console: Console, as_json: bool)
         console.print(f"report: {_shortest(store.objects.path(gate.digest) / 'report.html')}")
     if came_to.registration:
         console.print(_registered(run, came_to.registration))
-        console.print("look at it: understudy ui")
+        url = str(came_to.registration["url"])
+        console.print(f"look at it: {url if url.startswith('http') else 'understudy ui'}", markup=False)
     if code == REJECTED and console.quiet and came_to.verdict:
         problems = [
             f"rejected: {rule['rule']}: {rule['detail']}" for rule in came_to.verdict["rules"] if not rule["passed"]
