@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from launched import EVERY, NAMESPACE, Launcher, Volume, kubectl, recipe, restart, wait
 
+from understudy import __version__
+
 pytestmark = pytest.mark.cluster
 Launch = Callable[..., Launcher]
 Recovered = Callable[[float], None]
@@ -93,6 +95,17 @@ def test_a_users_mistake_is_told_with_rank_and_last_lines(launch: Launch) -> Non
     assert "the last lines of rank" in said
     assert "RuntimeError" in said
     assert launcher.workers() == []
+
+
+def of_another_version(pod: dict[str, Any]) -> None:
+    pod["containers"][0]["env"].append({"name": "VERSION", "value": "9.9.9"})
+
+
+@pytest.mark.second_tier
+def test_an_image_of_another_version_refuses_the_job(launch: Launch) -> None:
+    launcher = launch(change=of_another_version)
+    assert launcher.ends() == 1
+    assert f"the job was written by understudy 9.9.9, this image has {__version__}" in launcher.said()
 
 
 @pytest.mark.second_tier

@@ -1,6 +1,6 @@
 """A run's steps up to one of them, in this process, as the pipeline's tasks do them: RECIPE LAST_STEP LEASE_SECONDS.
 
-SECURITY, as JSON, is added to what all pods of its jobs run as.
+SECURITY, as JSON, is added to what all pods of its jobs run as; VERSION is the one that jobs are written by.
 """
 
 import json
@@ -12,6 +12,7 @@ from understudy import steps
 from understudy.launch import restricted
 from understudy.launch.placement import RUN_ID
 from understudy.recipe_file import load
+from understudy.steps import training
 from understudy.store import Store
 
 INPUTS = {"ingest": {}, "prepare": {"records": "ingest"}, "teacher": {"examples": "prepare"}}
@@ -19,6 +20,7 @@ INPUTS = {"ingest": {}, "prepare": {"records": "ingest"}, "teacher": {"examples"
 
 def main(path: Path, last: str, lease_seconds: float) -> None:
     """Print each step's name and digest."""
+    training.__version__ = os.environ.get("VERSION", training.__version__)
     restricted.SECURITY |= json.loads(os.environ.get("SECURITY", "{}"))
     steps.open_store = lambda: Store(Path(os.environ[steps.HOME]) / "store", lease_seconds)
     recipe = load(path)
