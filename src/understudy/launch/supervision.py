@@ -78,7 +78,7 @@ class _Supervision:
         self._logs = Logs(job.spec, self._words.say)
         self._said = ""
         self._stage_since: tuple[tuple[str, bool], float] = (("", False), time.monotonic())
-        self._refused_since: float | None = None
+        self._failing_since: dict[str, float] = {}
         self._trouble = Trouble(job.spec, job.resources, job.since, kube, self._say)
 
     def run(self) -> Outcome:
@@ -86,11 +86,12 @@ class _Supervision:
         asked = -ASK
         try:
             while True:
-                with self._patiently():
+                with self._patiently("files"):
                     self._watch()
                     self._follow()
-                    if time.monotonic() - asked >= ASK:
-                        asked = time.monotonic()
+                if time.monotonic() - asked >= ASK:
+                    asked = time.monotonic()
+                    with self._patiently("cluster"):
                         if outcome := self._step():
                             self._follow(end=True)
                             return outcome
@@ -111,18 +112,17 @@ class _Supervision:
         self._kube.delete_job(job)
 
     @contextmanager
-    def _patiently(self) -> Iterator[None]:
+    def _patiently(self, what: str) -> Iterator[None]:
         """An API server that is away comes back; the job does not need it, and its files tell how it is."""
         try:
             yield
-            self._refused_since = None
+            self._failing_since.pop(what, None)
         except Away as error:
             self._say(f"{error}; the job goes on, and so does this")
         except (Refused, OSError) as error:  # a server that has just started; a volume that is away for a moment
             if isinstance(error, OSError) and error.errno in FULL:
                 raise
-            self._refused_since = self._refused_since or time.monotonic()
-            if time.monotonic() - self._refused_since > HOPE:
+            if time.monotonic() - self._failing_since.setdefault(what, time.monotonic()) > HOPE:
                 raise
             self._say(str(error))
 

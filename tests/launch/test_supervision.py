@@ -1,0 +1,79 @@
+"""What a launcher makes of a cluster that says no, and of one that says nothing; the rest is in tests/cluster."""
+
+import time
+
+import pytest
+
+from understudy.launch import supervision
+from understudy.launch.kube import Away, Kube, Object, Refused
+from understudy.launch.placement import Cluster
+from understudy.launch.pytorchjob import Identity
+from understudy.launch.spec import JobSpec, Outcome
+from understudy.recipe import Resources
+
+RIGHT = "a right is missing: pods is forbidden"
+
+
+class Answers(Kube):
+    """A cluster whose answer to the first question is always the same."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+        self.asked = 0
+
+    def jobs(self, selector: str) -> list[Object]:
+        self.asked += 1
+        raise self._error
+
+
+def run(job: JobSpec, kube: Kube, watch: object = lambda: None) -> Outcome:
+    cluster = Cluster(image="i:1", claim="store")
+    given = supervision.Job(job, Identity("run", "teacher", "0" * 64), Resources(), cluster, 0.0, None)
+    return supervision.run(given, kube, watch, lambda text: None)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervision, "TICK", 0.01)
+    monkeypatch.setattr(supervision, "ASK", 0.03)
+    monkeypatch.setattr(supervision, "HOPE", 0.3)
+
+
+def test_a_missing_right_ends_the_step_once_it_had_its_time(job: JobSpec) -> None:
+    kube = Answers(Refused(RIGHT))
+    with pytest.raises(Refused, match=RIGHT):
+        run(job, kube)
+    assert kube.asked > 3, "a server that has just started may say so too"
+
+
+@pytest.mark.parametrize("error", [Away("nobody answers"), OSError(116, "Stale file handle")], ids=["server", "volume"])
+def test_what_is_away_for_a_moment_is_waited_for(job: JobSpec, error: Exception) -> None:
+    began = time.monotonic()
+    seconds = 1.0 if isinstance(error, Away) else 0.2
+
+    def watch() -> None:
+        if time.monotonic() - began > seconds:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(job, Answers(error), watch)
+
+
+def test_a_volume_that_stays_away_ends_the_step(job: JobSpec) -> None:
+    def watch() -> None:
+        raise OSError(5, "Input/output error")
+
+    with pytest.raises(OSError, match="Input/output"):
+        run(job, Answers(Away("nobody answers")), watch)
+
+
+def test_a_volume_that_is_full_ends_the_step_at_once(job: JobSpec) -> None:
+    looks: list[int] = []
+
+    def watch() -> None:
+        looks.append(1)
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        run(job, Answers(Away("nobody answers")), watch)
+    assert len(looks) == 1
