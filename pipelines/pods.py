@@ -8,7 +8,7 @@ from typing import Any
 from kfp import kubernetes
 
 from understudy.launch.driver import SETTINGS_FOLDER
-from understudy.launch.placement import CONFIG, LAUNCHER, SECRET, SETTINGS
+from understudy.launch.placement import CONFIG, HUB, LAUNCHER, SECRET, SETTINGS
 
 CLAIM, MOUNT = "understudy-store", "/var/lib/understudy"
 ADDRESS = ("MLFLOW_TRACKING_URI",)
@@ -17,7 +17,7 @@ CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
 
 
 def settle(task: Any) -> None:
-    """Give a task's pod the store's claim, the settings, and MLflow's address and credentials."""
+    """Give a task's pod the store's claim, the settings, MLflow's address and credentials, and the hub's token."""
     kubernetes.add_pod_label(task, "app.kubernetes.io/component", "driver")  # the network policies go by it
     task.set_retry(RETRIES)  # of a pod that was evicted; a step that failed is not tried again
     kubernetes.mount_pvc(task, pvc_name=CLAIM, mount_path=MOUNT)
@@ -30,6 +30,7 @@ def settle(task: Any) -> None:
     kubernetes.use_secret_as_env(
         task, secret_name=SECRET, secret_key_to_env={name: name for name in CREDENTIALS}, optional=True
     )
+    kubernetes.use_secret_as_env(task, secret_name=HUB, secret_key_to_env={"HF_TOKEN": "HF_TOKEN"}, optional=True)
     for name, value in (
         ("UNDERSTUDY_HOME", f"{MOUNT}/home"),
         (LAUNCHER, "pytorchjob"),

@@ -29,7 +29,7 @@ def test_a_run_that_waits_says_for_what() -> None:
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
     status = {"phase": "Pending", "containerStatuses": [{"image": "i:1", "state": waiting}]}
     assert _waiting([{"metadata": {"name": "p"}, "spec": {}, "status": status}]) == (
-        "pulling: image i:1 cannot be pulled: not found"
+        "pulling: image i:1 cannot be pulled: not found; push it, or give the pod's ServiceAccount an imagePullSecret"
     )
     assert _waiting([{"metadata": {"name": "p"}, "spec": {}, "status": {"phase": "Running"}}]) == ""
     assert _waiting([]) == ""

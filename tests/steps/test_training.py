@@ -8,7 +8,8 @@ from understudy.launch import kube, placement, supervision, task_config
 from understudy.launch.kube import Object, Refused
 from understudy.launch.spec import JobSpec
 from understudy.recipe import Resources
-from understudy.steps import training
+from understudy.recipe_file import load
+from understudy.steps import evaluation, training
 from understudy.steps.execution import Work
 
 
@@ -44,3 +45,14 @@ def test_the_job_of_a_step_is_submitted_with_what_is_set_on_its_task(
     assert "was not accepted: no" in outcome.message
     made = Cluster.submitted["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
     assert made["nodeSelector"] == {"gpu": "h100"}
+
+
+def test_models_are_measured_on_what_the_steps_own_pod_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = load(Path("recipes/digits.yaml"), ["resources.distill.pool=gpu"])
+    pools = {"gpu": {"gpu": "nvidia.com/gpu"}}
+    cluster = placement.Cluster.model_validate({"image": "i", "claim": "c", "pools": pools})
+    monkeypatch.setenv(placement.LAUNCHER, "pytorchjob")
+    monkeypatch.setattr(placement, "cluster", lambda: cluster)
+    monkeypatch.setattr(evaluation, "device_here", lambda: "cpu")
+    assert training.device(recipe.resources.distill) == "cuda"
+    assert evaluation._device(recipe) == "cpu", "a pod without a GPU evaluates what was trained on GPUs"

@@ -10,13 +10,13 @@ from understudy.launch.placement import CONFIG, Cluster
 
 RIGHTS = (
     ("create", "batch", "jobs"),
+    ("delete", "batch", "jobs"),
     ("create", "", "configmaps"),
     ("get", "", "pods/log"),
     ("list", "kubeflow.org", "pytorchjobs"),
-    ("patch", "kubeflow.org", "pytorchjobs"),
     ("delete", "kubeflow.org", "pytorchjobs"),
 )
-ROLE = "ask for the rights that manifests/base/rights.yaml gives to the pipeline's account"
+ROLE = "ask for the Role understudy-user of manifests/base/rights.yaml in this namespace"
 
 
 def checks(namespace: str | None) -> Iterator[Check]:
@@ -58,7 +58,15 @@ def _claim(kube: Kube, cluster: Cluster) -> Check:
     if "ReadWriteMany" not in found["spec"]["accessModes"]:
         return Check("claim", f"{cluster.claim} is {modes}", "give it a storage class that is ReadWriteMany")
     fix = "" if phase == "Bound" else "is there a storage class that provides ReadWriteMany? kubectl describe pvc says"
-    return Check("claim", f"{cluster.claim}, {modes}, {phase}", fix)
+    return Check("claim", f"{cluster.claim}, {modes}, {phase}", fix or _unprepared(kube))
+
+
+def _unprepared(kube: Kube) -> str:
+    """What to do when the Job that makes the store's folder cannot; it is removed some time after it has."""
+    job = kube.ask(kube.batch.read_namespaced_job, "understudy-prepare-store", kube.namespace)
+    if job is None or job.get("status", {}).get("succeeded"):
+        return ""
+    return "not ready: kubectl logs job/understudy-prepare-store says why; is its root writable for group 1000?"
 
 
 def _queue(kube: Kube, cluster: Cluster) -> Iterator[Check]:

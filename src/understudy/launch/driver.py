@@ -15,7 +15,7 @@ from urllib3.exceptions import HTTPError
 
 from understudy.errors import DONE, InputError, UnderstudyError
 from understudy.launch.kube import Away, Kube, Object
-from understudy.launch.placement import CONFIG, LAUNCHER, RUN_ID, SECRET, SETTINGS, Cluster, parsed
+from understudy.launch.placement import CONFIG, HUB, LAUNCHER, RUN_ID, SECRET, SETTINGS, Cluster, parsed
 from understudy.launch.restricted import SECURITY, container, volumes
 from understudy.launch.sight import death, look
 from understudy.recipe import Recipe
@@ -135,6 +135,7 @@ def _container(run: str, cluster: Cluster) -> dict[str, Any]:
         "envFrom": [
             {"configMapRef": {"name": f"{CONFIG}-environment", "optional": True}},
             {"secretRef": {"name": SECRET, "optional": True}},
+            {"secretRef": {"name": HUB, "optional": True}},
         ],
         "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"memory": "8Gi"}},
     }

@@ -174,7 +174,8 @@ def _in_words(error: ApiException) -> UnderstudyError:
     if error.status in (429, 500, 502, 503, 504) and "denied the request" not in message:
         return Away(f"the API server cannot answer now ({message})")
     if error.status == 403 and " cannot " in message:
-        return Refused(f"a right is missing: {message}; manifests/base/rights.yaml grants it")
+        role = "Role understudy-pipeline (for people: understudy-user) of manifests/base/rights.yaml"
+        return Refused(f"a right is missing: {message}; the {role} grants it")
     if error.status == 401:
         return Refused("the API server does not accept this account's token; sign in again")
     return Refused(f"the cluster refuses it: {message}")

@@ -17,6 +17,8 @@ from understudy.errors import InputError
 from understudy.recipe import Resources
 
 CONFIG = "understudy"  # the ConfigMap with cluster.yaml; CONFIG-environment has the steps' environment
+HUB = "understudy-hub"
+"""The Secret that may hold HF_TOKEN, for the steps that fetch; ranks never see it."""
 SECRET = "understudy-mlflow"
 SETTINGS = "UNDERSTUDY_CLUSTER"
 LAUNCHER = "UNDERSTUDY_LAUNCHER"

@@ -122,7 +122,9 @@ def _trouble(pod: Object) -> tuple[bool, str] | None:
         waiting = container.get("state", {}).get("waiting") or {}
         reason = waiting.get("reason", "")
         if reason in BROKEN_IMAGE:
-            return True, f"image {container['image']} cannot be pulled: {waiting.get('message') or reason}"
+            said = waiting.get("message") or reason
+            fix = "push it, or give the pod's ServiceAccount an imagePullSecret"
+            return True, f"image {container['image']} cannot be pulled: {said}; {fix}"
         if reason in BROKEN_POD:
             return False, f"{pod['metadata']['name']} cannot start: {waiting.get('message') or reason}"
     return None

@@ -8,10 +8,11 @@ from typing import Any
 
 from understudy import __version__
 from understudy.errors import UnderstudyError
+from understudy.launch.placement import in_cluster
 from understudy.recipe import FactoryModel, Recipe
 from understudy.revision import revision
 from understudy.steps.execution import Step, Work, tracking_uri
-from understudy.steps.training import JOB_MODULES, device, model_identity
+from understudy.steps.training import JOB_MODULES, device, device_here, model_identity
 from understudy.store import Run, Store
 from understudy.store.files import canonical, read_json, sha256, write_json
 
@@ -89,8 +90,13 @@ def _evaluate_section(recipe: Recipe, store: Store) -> dict[str, Any]:
         "metrics": list(recipe.metrics),
         "gate_metric": recipe.gate_metric,
         "evaluate": recipe.evaluate.model_dump(mode="json"),
-        "device": device(recipe.resources.distill),
+        "device": _device(recipe),
     }
+
+
+def _device(recipe: Recipe) -> str:
+    """Where models are measured: as the student is trained; in a cluster that is in another pod, with what this has."""
+    return device_here() if in_cluster() else device(recipe.resources.distill)
 
 
 def _evaluate(work: Work) -> None:
@@ -104,7 +110,7 @@ def _evaluate(work: Work) -> None:
         work.input("examples"),
         work.recipe,
         work.staged,
-        device(work.recipe.resources.distill),
+        _device(work.recipe),
         work.progress,
     )
     print(f"{time.time():.3f} measured", flush=True)

@@ -28,6 +28,11 @@ def device(resources: Resources) -> str:
     if placement.in_cluster():
         has_gpus = placement.cluster().pool(resources, "resources").gpu or task_config.of_this_step().gpus
         return "cuda" if has_gpus else "cpu"
+    return device_here()
+
+
+def device_here() -> str:
+    """Cpu or cuda: what this process's own machine or pod has, found without importing torch."""
     return "cuda" if Path("/proc/driver/nvidia/version").exists() and Path("/dev/nvidiactl").exists() else "cpu"
 
 
