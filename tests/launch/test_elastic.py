@@ -1,6 +1,7 @@
 """With how many nodes a job goes on."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from understudy.launch import attempts, elastic
 from understudy.launch.sight import Sight, look
-from understudy.launch.spec import JobSpec
+from understudy.launch.spec import JobSpec, Outcome
 from understudy.launch.starts import Starts
 
 HOMELESS = [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}]
@@ -78,3 +79,16 @@ def test_an_elastic_job_that_gets_no_further_is_counted_with_all_its_pods() -> N
     starts = Starts(1)
     counted = [starts.count([{"metadata": {"uid": f"{again}-{pod}"}} for pod in range(2)], 5) for again in range(4)]
     assert counted == [1, 2, 3, 4]
+
+
+def test_a_result_is_complete_when_every_rank_of_its_own_attempt_is_done(four: JobSpec) -> None:
+    first, second = attempts.begin(four, 8), attempts.begin(four, 4)
+    (Path(four.folder) / second / "output").mkdir()
+    for rank in range(3):
+        Outcome(0, attempt=second).write(four.outcome(rank))
+    Outcome(0, attempt=first).write(four.outcome(3))
+    assert not attempts.is_complete(four), "what an earlier attempt's rank said does not count"
+    assert len(attempts.outcomes(four)) == 3
+    Outcome(0, attempt=second).write(four.outcome(3))
+    Outcome(1, "cut off", "silent").write(four.outcome(7))
+    assert attempts.is_complete(four), "and a rank that this attempt does not have counts neither"

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from understudy.launch import kube, placement, supervision, task_config
+from understudy.launch import kube, owner, placement, task_config
 from understudy.launch.kube import Object, Refused
 from understudy.launch.spec import JobSpec
 from understudy.recipe import Resources
@@ -32,7 +32,7 @@ def test_the_job_of_a_step_is_submitted_with_what_is_set_on_its_task(
     monkeypatch.setenv(placement.LAUNCHER, "pytorchjob")
     monkeypatch.setattr(placement, "cluster", lambda: placement.Cluster(image="i", claim="c"))
     monkeypatch.setattr(kube, "Kube", Cluster)
-    monkeypatch.setattr(supervision, "owner_reference", lambda *_: None)
+    monkeypatch.setattr(owner, "owner_reference", lambda *_: None)
     monkeypatch.setenv(task_config.VARIABLE, "{}")
     task_config.hand_over({"node_selector": {"gpu": "h100"}})
     nothing: Any = lambda *_, **__: None  # noqa: E731

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from understudy.errors import FAILED, Fenced, disk_errors
+from understudy.launch.beats import see_anew
 from understudy.launch.spec import JobSpec, Outcome
 
 PREFIX = "attempt."
@@ -31,6 +32,24 @@ def ranks(spec: JobSpec) -> range:
         return range(int((attempt / WORLD).read_text())) if attempt else range(spec.world_size)
     except (FileNotFoundError, ValueError):  # it is just beginning
         return range(spec.world_size)
+
+
+def outcomes(spec: JobSpec) -> list[Outcome]:
+    """How the ranks of the newest attempt have ended that have."""
+    see_anew(Path(spec.folder))
+    attempt = latest(Path(spec.folder))
+    known = ("", attempt.name) if attempt else ("",)
+    said = [Outcome.read(spec.outcome(rank)) for rank in ranks(spec)]
+    return [outcome for outcome in said if outcome and outcome.attempt in known]
+
+
+def is_complete(spec: JobSpec) -> bool:
+    """Whether every rank of the newest attempt is done, and its result there."""
+    attempt = latest(Path(spec.folder))
+    if attempt is None or not (attempt / "output").is_dir():
+        return False
+    done = [outcome for outcome in outcomes(spec) if outcome.exit_code == 0 and outcome.attempt == attempt.name]
+    return len(done) == len(ranks(spec))
 
 
 def begin(spec: JobSpec, world_size: int) -> str:

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from understudy.errors import FAILED, STOPPED, Fenced, InputError, UnderstudyError
 from understudy.launch import attempts, elastic
-from understudy.launch.beats import beats, see_anew
+from understudy.launch.beats import beats
 from understudy.launch.following import TAIL, Logs, Words
 from understudy.launch.kube import Away, Kube, Object, Refused
 from understudy.launch.placement import Cluster
@@ -195,7 +194,7 @@ class _Supervision:
     def _is_worth_watching(self, job: Object) -> bool:
         """Whether a job that is there still does this work, or has done it; its result may have been lost since."""
         stage = look(job, [], None, time.time()).stage
-        return stage not in ("gone", "failed") and (stage != "succeeded" or self._is_complete())
+        return stage not in ("gone", "failed") and (stage != "succeeded" or attempts.is_complete(self._spec))
 
     # What can be done
 
@@ -227,14 +226,14 @@ class _Supervision:
 
     def _ended(self, sight: Sight, pods: list[Object]) -> Outcome | None:
         for _ in range(int(SETTLE / TICK)):
-            if self._is_complete():
+            if attempts.is_complete(self._spec):
                 return Outcome(0)
             if sight.stage != "succeeded":
                 break
             time.sleep(TICK)
         if sight.stage == "gone" and not self._is_ours_to_resubmit():
             return Outcome(FAILED, f"the job {self._name} was deleted by somebody else; run again to go on")
-        failed = [outcome for outcome in self._outcomes() if outcome.exit_code]
+        failed = [outcome for outcome in attempts.outcomes(self._spec) if outcome.exit_code]
         if failed:
             return self._judged(Outcome.cause(failed), pods)
         if sight.stage == "succeeded":
@@ -242,19 +241,11 @@ class _Supervision:
             return None
         return self._ended_without_a_word(sight, pods)
 
-    def _outcomes(self) -> list[Outcome]:
-        """How the ranks of this attempt have ended that have."""
-        see_anew(self._folder)
-        attempt = attempts.latest(self._folder)
-        known = ("", attempt.name) if attempt else ("",)
-        said = [Outcome.read(self._spec.outcome(rank)) for rank in attempts.ranks(self._spec)]
-        return [outcome for outcome in said if outcome and outcome.attempt in known]
-
     def _parted(self) -> Outcome | None:
         """What went wrong with a rank when others were done already: those wait for it, and it finds nobody to meet."""
-        if self._is_complete():
+        if attempts.is_complete(self._spec):
             return None
-        said = self._outcomes()
+        said = attempts.outcomes(self._spec)
         failed = [outcome for outcome in said if outcome.exit_code]
         return Outcome.cause(failed) if failed and len(failed) < len(said) else None
 
@@ -280,15 +271,6 @@ class _Supervision:
             outcome, message="\n".join([outcome.message, *([f"the last lines of {first}:", *lines] if lines else [])])
         )
 
-    def _is_complete(self) -> bool:
-        """Whether every rank of the last attempt is done, and its result there."""
-        attempt = attempts.latest(self._folder)
-        if attempt is None or not (attempt / "output").is_dir():
-            return False
-        see_anew(self._folder)
-        said = [Outcome.read(self._spec.outcome(rank)) for rank in attempts.ranks(self._spec)]
-        return all(outcome and outcome.exit_code == 0 and outcome.attempt == attempt.name for outcome in said)
-
     def _is_ours_to_resubmit(self) -> bool:
         """A job that another run had submitted went with that run; this run's goes on."""
         return self._name != self._job.identity.name
@@ -307,21 +289,3 @@ class _Supervision:
         lines = self._logs.tail(rank) if rank is not None and outcome.exit_code != InputError.exit_code else []
         tail = "\n".join(["", f"the last lines of rank {rank}:", *lines]) if lines else ""
         return Outcome(outcome.exit_code, f"{outcome.message}{f' ({known})' if known else ''}{tail}", outcome.kind)
-
-
-def owner_reference(kube: Kube, pod: str, watch: Callable[[], None]) -> dict[str, Any] | None:
-    """What stands behind a launcher's pod and outlives it: the Workflow of a KFP run, or a Job.
-
-    Waits for an API server that is away; watch is called meanwhile.
-    """
-    while True:
-        watch()
-        try:
-            found = kube.ask(kube.core.read_namespaced_pod, pod, kube.namespace)
-            break
-        except Away:
-            time.sleep(ASK)
-    owners = found["metadata"].get("ownerReferences") if found else None
-    if not owners:
-        return None
-    return {key: owners[0][key] for key in ("apiVersion", "kind", "name", "uid")}

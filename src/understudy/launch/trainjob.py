@@ -49,13 +49,11 @@ def render(
                 "numProcPerNode": spec.processes,
                 "resourcesPerNode": container["resources"],
             },
-            "runtimePatches": [
-                {
-                    "manager": MANAGER,
-                    "trainingRuntimeSpec": {
-                        "template": {"spec": {"replicatedJobs": [{"name": "node", "template": job}]}}
-                    },
-                }
-            ],
+            "runtimePatches": [_patch({"name": "node", "template": job})],
         },
     }
+
+
+def _patch(job: dict[str, Any]) -> dict[str, Any]:
+    runtime = {"template": {"spec": {"replicatedJobs": [job]}}}
+    return {"manager": MANAGER, "trainingRuntimeSpec": runtime}

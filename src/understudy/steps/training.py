@@ -202,6 +202,7 @@ def _launched(work: Work, spec: JobSpec, resources: Resources) -> tuple[JobSpec,
         return spec, local.run(spec, watch, work.run)
     from understudy.launch import supervision
     from understudy.launch.kube import Kube
+    from understudy.launch.owner import owner_reference
     from understudy.launch.pytorchjob import Identity
 
     kube, cluster = Kube(), placement.cluster()
@@ -209,7 +210,7 @@ def _launched(work: Work, spec: JobSpec, resources: Resources) -> tuple[JobSpec,
     pod = os.environ.get("KFP_POD_NAME") or socket.gethostname()
     identity = Identity(work.run.id, work.step, key)
     began = float(work.run.facts["started"])
-    owner = supervision.owner_reference(kube, pod, watch)
+    owner = owner_reference(kube, pod, watch)
     job = supervision.Job(spec, identity, resources, cluster, began, owner, task_config.of_this_step())
     outcome = supervision.run(job, kube, watch, watch.tell)
     attempt = attempts.latest(Path(spec.folder))
