@@ -91,6 +91,7 @@ class Launcher:
     def __init__(self, kube: Kube, name: str, volume: "Volume") -> None:
         self.kube, self.name, self._volume = kube, name, volume
         self._points: list[dict[str, Any]] = []
+        self._key = ""  # of its teacher, once there is a job
 
     @property
     def job(self) -> str | None:
@@ -118,7 +119,10 @@ class Launcher:
 
     def points(self) -> list[dict[str, Any]]:
         """The curve's points, as ranks have reported them, those after a restart once more; kept when the work goes."""
-        text = self._volume.cat("store/work/*/job/metrics.jsonl")
+        self._key = self._key or next(
+            (job["metadata"]["labels"]["understudy.key"] for job in self.kube.jobs(f"understudy.run={self.name}")), ""
+        )
+        text = self._volume.cat(f"store/work/{self._key}*/job/metrics.jsonl") if self._key else ""
         self._points = [json.loads(line) for line in text.splitlines() if line.endswith("}")] or self._points
         return self._points
 
