@@ -45,8 +45,8 @@ def stopped() -> Iterator[Callable[[str], Callable[[], None]]]:
         return lambda: back(name)
 
     yield stop
-    for name in away:
-        back(name)
+    while away:
+        back(away[-1])
     wait(lambda: "ok" in kubectl("get", "--raw", "/readyz", check=False), 60)
 
 
@@ -97,8 +97,8 @@ def scaled_down() -> Iterator[Callable[[str, str, str], Callable[[], None]]]:
         return lambda: back((name, namespace))
 
     yield down
-    for one in away:
-        back(one)
+    while away:
+        back(away[-1])
 
 
 def test_an_operator_that_is_down_is_waited_for(

@@ -213,7 +213,7 @@ def dies_last(how: str) -> dict[str, Any]:
 
 
 @pytest.mark.second_tier
-def test_one_worker_done_and_another_killed_is_no_success_yet(launch: Launch, volume: Volume, undisturbed: str) -> None:
+def test_one_worker_done_and_another_killed_is_no_success_yet(launch: Launch, volume: Volume) -> None:
     volume.sh("rm -f /var/lib/understudy/home/died-last")
     launcher = launch(dies_last("killed"))
     assert launcher.ends() == 0, launcher.said()

@@ -224,3 +224,19 @@ def test_the_pipelines_are_those_of_the_recipes(recipe: Path, tmp_path: Path) ->
     made = write(load(recipe), "registry.example.com/ml/understudy:0.1.0", tmp_path)[1]
     kept = MANIFESTS / "pipelines" / recipe.name
     assert made.read_bytes() == kept.read_bytes(), "make manifests writes them anew"
+
+
+def test_people_may_do_what_doctor_asks_for() -> None:
+    from understudy.cli.doctor_cluster import RIGHTS
+
+    documents = yaml.safe_load_all((MANIFESTS / "base/rights.yaml").read_text())
+    (role,) = [d for d in documents if d["kind"] == "Role" and d["metadata"]["name"] == "understudy-user"]
+    granted = {
+        (verb, group, resource)
+        for rule in role["rules"]
+        for verb in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert set(RIGHTS) <= granted
+    assert not {resource for _, _, resource in granted} & {"secrets", "pods/exec", "roles", "rolebindings"}

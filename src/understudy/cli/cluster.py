@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from understudy.cli.compile import of_this_machine
+from understudy.cli.compile import say_what_pods_need
 from understudy.cli.output import complain
 
 if TYPE_CHECKING:
@@ -20,8 +20,7 @@ def run_there(recipe: "Recipe", namespace: str | None, quiet: bool) -> int:
     from understudy.launch import driver
     from understudy.launch.kube import Kube
 
-    for place, needed in of_this_machine(recipe).items():
-        typer.echo(f"note: {place}: {needed} has to be in the pods too, the path or module as it is written", err=True)
+    say_what_pods_need(recipe)
     kube = Kube(namespace)
     cluster = driver.settings(kube)
     driver.check(kube, cluster, recipe)

@@ -30,11 +30,16 @@ def compile_(
     wanted = load(recipe, overrides or [])
     for path in write(wanted, images, output):
         typer.echo(path)
-    for place, needed in of_this_machine(wanted).items():
+    say_what_pods_need(wanted)
+
+
+def say_what_pods_need(recipe: "Recipe") -> None:
+    """Name in notes what pods will look for and do not have from here."""
+    for place, needed in _of_this_machine(recipe).items():
         typer.echo(f"note: {place}: {needed} has to be in the pods too, the path or module as it is written", err=True)
 
 
-def of_this_machine(recipe: "Recipe") -> dict[str, str]:
+def _of_this_machine(recipe: "Recipe") -> dict[str, str]:
     """What the recipe names that lies outside of it, by place."""
     places = {"data.source.path": getattr(recipe.data.source, "path", None)}
     for where, model in recipe.models.items():

@@ -200,6 +200,7 @@ class _Supervision:
 
     def _give_up_node(self, sight: Sight, pods: list[Object]) -> None:
         """Forget the pods of a dead node, and have the others start again with those that come instead."""
+        self._watch()
         for pod in pods:
             name = pod["metadata"]["name"]
             if name in sight.dead:

@@ -101,8 +101,9 @@ def register(
     with translated(uri), disk_errors(run.folder):
         tags = {f"understudy.{key}": value for key, value in lineage.items()}
         recorder = Recorder(run, uri, recipe.experiment, tags)
-        parent = recorder.open(OfClient(uri, client))
-        _log_steps(client, recorder, submission)
+        server = OfClient(uri, client)
+        parent = recorder.open(server)
+        _log_steps(client, server, recorder, submission)
         _log_parent(client, parent, submission)
         version = _version(client, run, parent, submission, uri) if submission.judged["approved"] else None
         client.set_terminated(parent)
@@ -132,7 +133,7 @@ def is_registered(uri: str, registration: Registration, digest: str) -> bool:
     return tags is not None and tags.get(DIGEST) == digest
 
 
-def _log_steps(client: "MlflowClient", recorder: Recorder, submission: Submission) -> None:
+def _log_steps(client: "MlflowClient", server: OfClient, recorder: Recorder, submission: Submission) -> None:
     """The nested runs: parameters, complete curves, and what was measured in the end."""
     measured, recipe = submission.measured, submission.recipe
     student = recipe.student.model_dump(mode="json")
@@ -141,7 +142,6 @@ def _log_steps(client: "MlflowClient", recorder: Recorder, submission: Submissio
         "student": {key: student[key] for key in ("model", "train", "distill")},
         "control": {key: student[key] for key in ("model", "train")},
     }
-    server = OfClient(recorder.uri, client)
     for role, folder in submission.models.items():
         run_id = recorder.open(server, STEPS[role])
         log_params(server, run_id, params[role])

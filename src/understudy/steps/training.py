@@ -100,7 +100,8 @@ def train_teacher(work: Work) -> None:
         for path in initial.iterdir():
             os.link(path, work.staged / path.name)
         return
-    _train(work, "teacher", recipe.teacher.model, recipe.teacher.train, recipe.resources.teacher, initial)
+    resources = recipe.resources.teacher
+    _train(work, _spec(work, "teacher", recipe.teacher.model, recipe.teacher.train, resources, initial), resources)
 
 
 def distill(work: Work) -> None:
@@ -116,7 +117,8 @@ def train_control(work: Work) -> None:
 def _student(work: Work, role: Role, settings: dict[str, Any] | None) -> None:
     student = work.recipe.student
     initial = _fetched(work, student.model, "student.model", "new")
-    _train(work, role, student.model, student.train, work.recipe.resources.distill, initial, settings)
+    resources = work.recipe.resources.distill
+    _train(work, _spec(work, role, student.model, student.train, resources, initial, settings), resources)
 
 
 def _fetched(work: Work, model: Model, where: str, head: str) -> Path | None:
@@ -139,17 +141,8 @@ def _folder(work: Work) -> Path:
     return folder
 
 
-def _train(
-    work: Work,
-    role: Role,
-    model: Model,
-    train: Train,
-    resources: Resources,
-    initial: Path | None,
-    settings: dict[str, Any] | None = None,
-) -> None:
+def _train(work: Work, spec: JobSpec, resources: Resources) -> None:
     expect_jobs(work.recipe, work.run)
-    spec = _spec(work, role, model, train, resources, initial, settings)
     with _recorded(work, spec):
         spec, outcome = _launched(work, spec, resources)
     if outcome.exit_code == STOPPED:
@@ -168,7 +161,7 @@ def _spec(
     train: Train,
     resources: Resources,
     initial: Path | None,
-    settings: dict[str, Any] | None,
+    settings: dict[str, Any] | None = None,
 ) -> JobSpec:
     alone = resources.nodes * resources.processes == 1
     return JobSpec(
