@@ -8,29 +8,29 @@ from typing import Any
 from kfp import kubernetes
 
 from understudy.launch.driver import SETTINGS_FOLDER
-from understudy.launch.placement import CONFIG, HUB, LAUNCHER, SECRET, SETTINGS
+from understudy.launch.placement import CONFIG, ENVIRONMENT, LAUNCHER, SECRETS, SETTINGS
 
 CLAIM, MOUNT = "understudy-store", "/var/lib/understudy"
-ADDRESS = ("MLFLOW_TRACKING_URI",)
+OF_RECORD = ("UNDERSTUDY_RECORD", "AWS_ENDPOINT_URL")
 RETRIES = 3
-CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
 
 
 def settle(task: Any) -> None:
-    """Give a task's pod the store's claim, the settings, MLflow's address and credentials, and the hub's token."""
+    """Give a task's pod the store's claim, the cluster's settings, and addresses and credentials of what it uses."""
     kubernetes.add_pod_label(task, "app.kubernetes.io/component", "driver")  # the network policies go by it
     task.set_retry(RETRIES)  # of a pod that was evicted; a step that failed is not tried again
     kubernetes.mount_pvc(task, pvc_name=CLAIM, mount_path=MOUNT)
     kubernetes.use_config_map_as_volume(task, config_map_name=CONFIG, mount_path=SETTINGS_FOLDER)
     kubernetes.use_config_map_as_env(
-        task,
-        config_map_name=f"{CONFIG}-environment",
-        config_map_key_to_env={"MLFLOW_TRACKING_URI": "MLFLOW_TRACKING_URI"},
+        task, config_map_name=ENVIRONMENT, config_map_key_to_env={"MLFLOW_TRACKING_URI": "MLFLOW_TRACKING_URI"}
     )
-    kubernetes.use_secret_as_env(
-        task, secret_name=SECRET, secret_key_to_env={name: name for name in CREDENTIALS}, optional=True
+    kubernetes.use_config_map_as_env(
+        task, config_map_name=ENVIRONMENT, config_map_key_to_env={name: name for name in OF_RECORD}, optional=True
     )
-    kubernetes.use_secret_as_env(task, secret_name=HUB, secret_key_to_env={"HF_TOKEN": "HF_TOKEN"}, optional=True)
+    for secret, names in SECRETS.items():
+        kubernetes.use_secret_as_env(
+            task, secret_name=secret, secret_key_to_env={name: name for name in names}, optional=True
+        )
     for name, value in (
         ("UNDERSTUDY_HOME", f"{MOUNT}/home"),
         (LAUNCHER, "pytorchjob"),

@@ -95,3 +95,12 @@ def test_the_gpu_is_found_without_importing_torch(
     monkeypatch.setattr(Path, "glob", lambda self, pattern: [Path("/dev") / name for name in devices])
     check = doctor._gpu()
     assert (check.ok, check.found) == (ok, found)
+
+
+def test_a_store_of_record_has_to_take_a_file(understudy, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "store of record" not in checks(understudy("doctor", "--json"))
+    monkeypatch.setenv("UNDERSTUDY_RECORD", f"file://{Path('bucket').absolute()}")
+    assert checks(understudy("doctor", "--json"))["store of record"]["ok"]
+    monkeypatch.setenv("UNDERSTUDY_RECORD", "nowhere://bucket")
+    outcome = understudy("doctor", "--json")
+    assert (outcome.code, checks(outcome)["store of record"]["ok"]) == (1, False)

@@ -20,6 +20,7 @@ import yaml
 from understudy.launch import driver
 from understudy.launch.kube import Kube, Object
 from understudy.launch.placement import Cluster
+from understudy.recipe import Recipe
 
 ROOT = Path(__file__).parents[2]
 FAULTS = ROOT / "tests" / "faults"
@@ -167,7 +168,8 @@ def start(
     name: str, values: dict[str, Any], cluster: Cluster, change: Callable[[dict[str, Any]], None] = lambda pod: None
 ) -> None:
     """Start a launcher for a recipe's teacher; `change` gets its pod's spec before."""
-    job = driver.render(name, cluster.model_copy(update={"image": IMAGE}))
+    pool = driver.own_pool(cluster, Recipe.model_validate(values))
+    job = driver.render(name, cluster.model_copy(update={"image": IMAGE}), pool)
     container = job["spec"]["template"]["spec"]["containers"][0]
     container["command"] = [
         "python",

@@ -1,10 +1,13 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from understudy.errors import UnderstudyError
-from understudy.launch.driver import _exit_code, _waiting, render
-from understudy.launch.placement import Cluster
+from understudy.errors import InputError, UnderstudyError
+from understudy.launch.driver import _exit_code, _waiting, own_pool, render
+from understudy.launch.placement import Cluster, Pool
+from understudy.recipe import JobResources, Recipe, Resources
+from understudy.recipe_file import load
 
 
 def job(**conditions: str) -> dict[str, Any]:
@@ -41,3 +44,41 @@ def test_a_pod_that_has_an_answer_is_not_tried_again_and_one_that_had_to_go_is()
     assert (fail["action"], fail["onExitCodes"]["values"]) == ("FailJob", [1, 2, 3])
     assert (ignore["action"], ignore["onPodConditions"]) == ("Ignore", [{"type": "DisruptionTarget"}])
     assert made["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+POOL = Pool(node_selector={"gpu": "a100"}, tolerations=({"key": "nvidia.com/gpu", "operator": "Exists"},))
+
+
+@pytest.fixture
+def digits() -> Recipe:
+    return load(RECIPES / "digits.yaml")
+
+
+def own_pod(recipe: Recipe, cluster: Cluster) -> dict[str, Any]:
+    template = render("digits-1", cluster, own_pool(cluster, recipe))["spec"]["template"]
+    return {**template["spec"], "labels": template["metadata"]["labels"]}
+
+
+def test_a_run_s_own_pod_goes_anywhere_unless_one_node_has_the_store(digits: Recipe) -> None:
+    resources = JobResources(teacher=Resources(pool="gpu"), distill=Resources(pool="gpu"))
+    recipe, cluster = (
+        digits.model_copy(update={"resources": resources}),
+        Cluster(image="i", claim="c", pools={"gpu": POOL}),
+    )
+    free, bound = own_pod(recipe, cluster), own_pod(recipe, cluster.model_copy(update={"one_node": True}))
+    assert (free["nodeSelector"], free["tolerations"], "affinity" in free) == ({}, [], False)
+    assert (bound["nodeSelector"], bound["tolerations"]) == (POOL.node_selector, list(POOL.tolerations))
+    [term] = bound["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["labelSelector"]["matchLabels"].items() <= bound["labels"].items(), "the first one may go anywhere"
+
+
+def test_one_node_cannot_have_two_pools_but_a_teacher_that_is_only_fetched_needs_none(digits: Recipe) -> None:
+    cluster = Cluster(image="i", claim="c", pools={"gpu": POOL}, one_node=True)
+    resources = JobResources(distill=Resources(pool="gpu"))
+    recipe = digits.model_copy(update={"resources": resources})
+    with pytest.raises(InputError, match=r"resources\.teacher\.pool, resources\.distill\.pool: are not the same"):
+        own_pool(cluster, recipe)
+    fetched = recipe.teacher.model_copy(update={"train": None})
+    assert own_pool(cluster, recipe.model_copy(update={"teacher": fetched})) == POOL
+    assert own_pool(cluster.model_copy(update={"one_node": False}), recipe) == Pool()

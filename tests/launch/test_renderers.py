@@ -125,6 +125,29 @@ def test_a_pool_that_does_not_exist_is_refused_with_those_that_do(spec: JobSpec)
         pytorch(spec, pool="h100")
 
 
+def test_where_one_node_has_the_store_ranks_go_to_the_others_that_mount_it(spec: JobSpec) -> None:
+    made = pytorch(spec, CLUSTER.model_copy(update={"one_node": True}), pool="a100")
+    rules = pod(made)["affinity"]["podAffinity"]
+    assert "preferredDuringSchedulingIgnoredDuringExecution" in rules, "the pool's rack still counts"
+    [term] = rules["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["topologyKey"] == "kubernetes.io/hostname"
+    labels = made["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["labels"]
+    assert term["labelSelector"]["matchLabels"].items() <= labels.items()
+
+
+def test_the_rules_of_a_pool_stay_beside_ours(spec: JobSpec) -> None:
+    theirs = {"nodeAffinity": {"preferred": []}, "podAffinity": {"other": []}, "podAntiAffinity": {"required": []}}
+    pool = CLUSTER.pools["a100"].model_copy(update={"affinity": theirs})
+    made = pod(pytorch(spec, CLUSTER.model_copy(update={"pools": {"a100": pool}, "one_node": True}), pool="a100"))
+    assert made["affinity"]["nodeAffinity"] == theirs["nodeAffinity"]
+    assert made["affinity"]["podAntiAffinity"] == theirs["podAntiAffinity"]
+    assert made["affinity"]["podAffinity"].keys() == {
+        "other",
+        "preferredDuringSchedulingIgnoredDuringExecution",
+        "requiredDuringSchedulingIgnoredDuringExecution",
+    }
+
+
 NVME = {"volumeClaimTemplate": {"spec": {"storageClassName": "nvme"}}}
 
 

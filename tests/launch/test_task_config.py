@@ -42,7 +42,11 @@ PLAIN = """
          {"name": "MLFLOW_TRACKING_PASSWORD", "valueFrom": {"secretKeyRef":
           {"name": "understudy-mlflow", "key": "MLFLOW_TRACKING_PASSWORD", "optional": true}}},
          {"name": "MLFLOW_TRACKING_URI", "valueFrom": {"configMapKeyRef":
-          {"name": "understudy-environment", "key": "MLFLOW_TRACKING_URI"}}}],
+          {"name": "understudy-environment", "key": "MLFLOW_TRACKING_URI"}}},
+         {"name": "AWS_ENDPOINT_URL", "valueFrom": {"configMapKeyRef":
+          {"name": "understudy-environment", "key": "AWS_ENDPOINT_URL", "optional": true}}},
+         {"name": "AWS_SECRET_ACCESS_KEY", "valueFrom": {"secretKeyRef":
+          {"name": "understudy-s3", "key": "AWS_SECRET_ACCESS_KEY", "optional": true}}}],
  "volumes": [{"name": "understudy-store", "persistentVolumeClaim": {"claimName": "understudy-store"}},
              {"name": "understudy", "configMap": {"name": "understudy", "optional": false}}],
  "volumeMounts": [{"name": "understudy-store", "mountPath": "/var/lib/understudy"},

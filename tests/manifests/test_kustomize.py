@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.pods import CREDENTIALS
 from understudy.launch import driver, pytorchjob
-from understudy.launch.placement import CONFIG, parsed
+from understudy.launch.placement import CONFIG, SECRETS, parsed
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 OVERLAYS = sorted(path.parent.name for path in MANIFESTS.glob("overlays/*/kustomization.yaml"))
+ACCOUNT = "understudy-mlflow"
 KUBECTL = shutil.which("kubectl")
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
 
@@ -107,15 +107,15 @@ def server(things: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def test_every_secret_that_the_server_needs_is_brought_along(overlay: list[dict[str, Any]]) -> None:
-    needed = {source["secretRef"]["name"] for source in server(overlay)["envFrom"]} | {driver.SECRET}
+    needed = {source["secretRef"]["name"] for source in server(overlay)["envFrom"]} | {ACCOUNT}
     made = {thing["spec"]["target"]["name"] for thing in named(overlay, "ExternalSecret").values()}
     assert made | named(overlay, "Secret").keys() == needed
 
 
 def test_the_server_makes_the_account_that_the_pipelines_pods_sign_in_with(overlay: list[dict[str, Any]]) -> None:
     sources = [value["valueFrom"]["secretKeyRef"] for value in server(overlay)["env"] if "valueFrom" in value]
-    assert [source["name"] for source in sources] == [driver.SECRET] * 2
-    assert tuple(source["key"] for source in sources) == CREDENTIALS
+    assert [source["name"] for source in sources] == [ACCOUNT] * 2
+    assert tuple(source["key"] for source in sources) == SECRETS[ACCOUNT]
     assert not any(source.get("optional") for source in sources), "without it the server must not start"
 
 

@@ -14,6 +14,7 @@ from understudy.recipe import Recipe
 from understudy.steps.execution import Result, Step, Work, execute
 from understudy.store import Run, StepState, Store
 from understudy.store import store as store_module
+from understudy.store.record import ADDRESS
 
 pytestmark = pytest.mark.timeout(60)  # a lease that nobody gives back would be waited for
 
@@ -388,3 +389,56 @@ def test_paths_of_inputs_are_the_objects(store: Store, run: Run) -> None:
     execute(Recorded("two", work=work).step, store, run, {"one": digest}, {})
     assert read == [b"content"]
     assert isinstance(store.objects.path(digest), Path)
+
+
+def test_what_another_store_has_finished_is_not_done_again_where_both_have_a_store_of_record(
+    tmp_path: Path, digits: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ADDRESS, f"file://{tmp_path / 'bucket'}")
+    toy, stores = Recorded("toy"), [Store(tmp_path / name) for name in ("here", "there")]
+    runs = [new_run(store, digits) for store in stores]
+    results = [do(toy, store, run) for store, run in zip(stores, runs, strict=True)]
+    assert toy.times == 1
+    assert [state_of(run).state for run in runs] == ["done", "reused"]
+    assert results[0].digest == results[1].digest
+    assert (results[1].path / "toy").read_bytes() == b"content"
+
+
+def test_what_was_finished_before_there_was_a_store_of_record_is_sent_to_it(
+    tmp_path: Path, store: Store, run: Run, digits: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy, there = Recorded("toy"), Store(tmp_path / "there")
+    do(toy, store, run)
+    monkeypatch.setenv(ADDRESS, f"file://{tmp_path / 'bucket'}")
+    do(toy, store, run)
+    do(toy, there, new_run(there, digits))
+    assert toy.times == 1
+
+
+def test_a_result_of_the_store_of_record_that_no_longer_holds_is_made_anew_and_replaced(
+    tmp_path: Path, digits: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ADDRESS, f"file://{tmp_path / 'bucket'}")
+    holds = {"content": False, "newer": True}
+    stores = [Store(tmp_path / name) for name in ("here", "there", "third")]
+    old, new = (
+        Recorded("toy", content.encode(), still_holds=lambda path, store: holds[(path / "toy").read_text()])
+        for content in holds
+    )
+    do(old, stores[0], new_run(stores[0], digits))
+    for store in stores[1:]:
+        assert (do(new, store, new_run(store, digits)).path / "toy").read_text() == "newer"
+    assert (old.times, new.times) == (1, 1)
+
+
+def test_a_store_of_record_that_cannot_be_reached_fails_the_step_and_gives_its_lease_back(
+    store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy = Recorded("toy")
+    monkeypatch.setenv(ADDRESS, "nowhere://bucket")
+    with pytest.raises(InputError, match="nowhere://bucket"):
+        do(toy, store, run)
+    assert (toy.times, state_of(run).state) == (0, "failed")
+    monkeypatch.delenv(ADDRESS)
+    do(toy, store, run)
+    assert toy.times == 1

@@ -32,7 +32,7 @@ def doctor(
 
         checks = list(doctor_cluster.checks(namespace))
     else:
-        checks = [*_machine(settings.home), *_libraries(), _gpu(), *_store(settings), _server(settings)]
+        checks = [*_machine(settings.home), *_libraries(), _gpu(), *_store(settings), *_record(), _server(settings)]
     problems = [check for check in checks if not check.ok]
     if as_json:
         print_json({"ok": not problems, "checks": [{**asdict(check), "ok": check.ok} for check in checks]})
@@ -114,6 +114,23 @@ def _store(settings: Settings) -> Iterator[Check]:
         yield Check("store", f"{folder}: cannot be used", str(error))
         return
     yield Check("store", f"{store.folder}: {sum(1 for _ in store.objects)} objects")
+
+
+def _record() -> Iterator[Check]:
+    """The bucket, if there is one: it has to take a file."""
+    from understudy.store.bucket import Bucket
+    from understudy.store.record import ADDRESS
+
+    url = os.environ.get(ADDRESS)
+    if url is None:
+        return
+    try:
+        with Bucket(url) as bucket:
+            bucket.write("doctor", b"")
+    except UnderstudyError as error:
+        yield Check("store of record", f"{url}: cannot be written", str(error))
+        return
+    yield Check("store of record", url)
 
 
 def _existing(path: Path) -> Path:

@@ -15,10 +15,23 @@ from urllib3.exceptions import HTTPError
 
 from understudy.errors import DONE, InputError, UnderstudyError
 from understudy.launch.kube import Away, Kube, Object
-from understudy.launch.placement import CONFIG, HUB, LAUNCHER, RUN_ID, SECRET, SETTINGS, Cluster, parsed
+from understudy.launch.placement import (
+    ANYWHERE,
+    CONFIG,
+    ENVIRONMENT,
+    LAUNCHER,
+    RUN_ID,
+    SECRETS,
+    SETTINGS,
+    Cluster,
+    Pool,
+    affinity,
+    parsed,
+)
 from understudy.launch.restricted import SECURITY, container, volumes
 from understudy.launch.sight import death, look
 from understudy.recipe import Recipe
+from understudy.store.record import ADDRESS
 
 ACCOUNT = "understudy-pipeline"
 CONTAINER = "driver"
@@ -50,6 +63,11 @@ def check(kube: Kube, cluster: Cluster, recipe: Recipe) -> None:
     """
     for section, resources in (("teacher", recipe.resources.teacher), ("distill", recipe.resources.distill)):
         cluster.pool(resources, f"resources.{section}")
+        if cluster.one_node and resources.nodes > 1:
+            raise InputError(
+                f"resources.{section}.nodes: {resources.nodes}; this cluster's store is on one node (one_node in its "
+                "settings): set it to 1, or use a claim that is ReadWriteMany"
+            )
         name = resources.queue or cluster.queue
         if name and queue(kube, name) is None:
             raise InputError(f"resources.{section}.queue: namespace {kube.namespace} has no LocalQueue {name}")
@@ -57,12 +75,30 @@ def check(kube: Kube, cluster: Cluster, recipe: Recipe) -> None:
     if claim is None:
         raise InputError(f"namespace {kube.namespace}: there is no claim {cluster.claim} for the store")
     modes = claim["spec"]["accessModes"]
-    if "ReadWriteMany" not in modes:
+    if "ReadWriteMany" not in modes and not (cluster.one_node and "ReadWriteOnce" in modes):
         raise InputError(
             f"claim {cluster.claim}: is {', '.join(modes)}; the store needs ReadWriteMany, since pods of several "
-            "nodes write to it. Where no storage class has that, run on one machine and move what was made "
-            "with understudy store push and pull, through S3."
+            "nodes write to it. Where no storage class has that, make it ReadWriteOnce and set one_node in the "
+            f"cluster's settings, so that all pods share a node; {ADDRESS}=s3://BUCKET/PREFIX keeps what they finish."
         )
+    own_pool(cluster, recipe)
+
+
+def own_pool(cluster: Cluster, recipe: Recipe) -> Pool:
+    """The pool of a run's own pod: any node, or where its jobs are when one node has the store.
+
+    Raises:
+        InputError: the jobs are in several pools then.
+    """
+    if not cluster.one_node:
+        return ANYWHERE
+    jobs = [recipe.resources.distill, *([recipe.resources.teacher] if recipe.teacher.train else [])]
+    if len({job.pool for job in jobs}) > 1:
+        raise InputError(
+            "resources.teacher.pool, resources.distill.pool: are not the same; this cluster's store is on one node "
+            "(one_node in its settings), so all of a run's pods have to go there"
+        )
+    return cluster.pool(jobs[0], "resources.distill")
 
 
 def queue(kube: Kube, name: str) -> Any:
@@ -78,7 +114,7 @@ def submit(kube: Kube, cluster: Cluster, recipe: Recipe) -> str:
         The run's id, which is the Job's name too.
     """
     name = f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
-    made = kube.ask(kube.batch.create_namespaced_job, kube.namespace, render(name, cluster))
+    made = kube.ask(kube.batch.create_namespaced_job, kube.namespace, render(name, cluster, own_pool(cluster, recipe)))
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": made["metadata"]["uid"]}
     values = yaml.safe_dump(recipe.model_dump(mode="json", by_alias=True), sort_keys=False)
     recipe_map = {"metadata": {"name": name, "ownerReferences": [owner]}, "data": {"recipe.yaml": values}}
@@ -86,14 +122,18 @@ def submit(kube: Kube, cluster: Cluster, recipe: Recipe) -> str:
     return name
 
 
-def render(name: str, cluster: Cluster) -> Object:
-    """The Job of a run."""
+def render(name: str, cluster: Cluster, pool: Pool = ANYWHERE) -> Object:
+    """The Job of a run, on nodes of a pool."""
     labels = {"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "driver", "understudy.run": name}
+    wanted = affinity(cluster, pool, near={})
     pod = {
         "serviceAccountName": ACCOUNT,
         "restartPolicy": "Never",
         "enableServiceLinks": False,
         "securityContext": SECURITY,
+        **({"affinity": wanted} if wanted else {}),
+        "nodeSelector": pool.node_selector,
+        "tolerations": list(pool.tolerations),
         "containers": [_container(name, cluster)],
         "volumes": volumes(
             cluster, {"settings": {"configMap": {"name": CONFIG}}, "recipe": {"configMap": {"name": name}}}
@@ -112,7 +152,7 @@ def render(name: str, cluster: Cluster) -> Object:
             "backoffLimit": 5,
             "ttlSecondsAfterFinished": KEPT,
             "podFailurePolicy": {"rules": rules},
-            "template": {"metadata": {"labels": labels}, "spec": pod},
+            "template": {"metadata": {"labels": labels | cluster.neighbours}, "spec": pod},
         },
     }
 
@@ -133,9 +173,8 @@ def _container(run: str, cluster: Cluster) -> dict[str, Any]:
         **container(CONTAINER, cluster, command, {"settings": SETTINGS_FOLDER, "recipe": RECIPE_FOLDER}),
         "env": [{"name": key, "value": value} for key, value in environment.items()],
         "envFrom": [
-            {"configMapRef": {"name": f"{CONFIG}-environment", "optional": True}},
-            {"secretRef": {"name": SECRET, "optional": True}},
-            {"secretRef": {"name": HUB, "optional": True}},
+            {"configMapRef": {"name": ENVIRONMENT, "optional": True}},
+            *({"secretRef": {"name": name, "optional": True}} for name in SECRETS),
         ],
         "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"memory": "8Gi"}},
     }

@@ -16,10 +16,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from understudy.errors import InputError
 from understudy.recipe import Resources
 
-CONFIG = "understudy"  # the ConfigMap with cluster.yaml; CONFIG-environment has the steps' environment
-HUB = "understudy-hub"
-"""The Secret that may hold HF_TOKEN, for the steps that fetch; ranks never see it."""
-SECRET = "understudy-mlflow"
+CONFIG = "understudy"  # the ConfigMap with cluster.yaml; ENVIRONMENT has the steps' environment
+ENVIRONMENT = f"{CONFIG}-environment"
+SECRETS = {
+    "understudy-mlflow": ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"),
+    "understudy-hub": ("HF_TOKEN",),
+    "understudy-s3": ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+}
+"""Secrets that a namespace may have, and their keys: variables of the steps, which ranks never see."""
 SETTINGS = "UNDERSTUDY_CLUSTER"
 LAUNCHER = "UNDERSTUDY_LAUNCHER"
 """pytorchjob where jobs run in a cluster; not set on one machine."""
@@ -47,13 +51,19 @@ class Pool(Settings):
     """The node label of a rack or block; pods of a job are packed into one where that is possible."""
 
 
+ANYWHERE = Pool()
+"""Any node that nothing keeps a pod away from."""
+
+
 class Cluster(Settings):
     """What jobs need to know of the cluster that they run in."""
 
     image: str
     """The trainer's."""
     claim: str
-    """The ReadWriteMany claim that holds the store."""
+    """The ReadWriteMany claim that holds the store; ReadWriteOnce will do for one_node."""
+    one_node: bool = False
+    """All pods that mount the claim run on one node, since no storage class gives it to several."""
     mount: Annotated[str, Field(pattern="^/")] = "/var/lib/understudy"
     """Where every pod mounts the claim; UNDERSTUDY_HOME of the steps."""
     service_account: str = "default"
@@ -80,6 +90,11 @@ class Cluster(Settings):
             raise ValueError("emptyDir needs a sizeLimit such as 20Gi, or it could fill the node's disk")
         return value
 
+    @property
+    def neighbours(self) -> dict[str, str]:
+        """The label of all pods that mount the claim."""
+        return {"understudy.store": self.claim[:63]}
+
     def pool(self, resources: Resources, where: str) -> Pool:
         """The nodes that a job asks for.
 
@@ -87,7 +102,7 @@ class Cluster(Settings):
             InputError: there is no such pool.
         """
         if resources.pool is None:
-            return Pool()
+            return ANYWHERE
         if resources.pool not in self.pools:
             known = ", ".join(sorted(self.pools)) or "none at all"
             raise InputError(
@@ -95,6 +110,25 @@ class Cluster(Settings):
                 "file that UNDERSTUDY_CLUSTER names"
             )
         return self.pools[resources.pool]
+
+
+def affinity(cluster: Cluster, pool: Pool, near: Mapping[str, str]) -> dict[str, Any]:
+    """Which nodes a pod wants for the sake of its pool and of other pods.
+
+    Args:
+        cluster: where it runs.
+        pool: its nodes.
+        near: labels of the pods that it wants to share a rack with.
+    """
+    wanted = dict(pool.affinity or {})
+    pods = dict(wanted.get("podAffinity", {}))
+    if pool.topology and near:
+        term = {"labelSelector": {"matchLabels": dict(near)}, "topologyKey": pool.topology}
+        pods["preferredDuringSchedulingIgnoredDuringExecution"] = [{"weight": 100, "podAffinityTerm": term}]
+    if cluster.one_node:  # the first such pod may go anywhere, since it fits its own selector
+        term = {"labelSelector": {"matchLabels": cluster.neighbours}, "topologyKey": "kubernetes.io/hostname"}
+        pods["requiredDuringSchedulingIgnoredDuringExecution"] = [term]
+    return wanted | ({"podAffinity": pods} if pods else {})
 
 
 def in_cluster() -> bool:

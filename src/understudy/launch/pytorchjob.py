@@ -18,7 +18,7 @@ from kubeflow.training import (
 from kubernetes.client import ApiClient
 
 from understudy.launch import copies
-from understudy.launch.placement import Cluster, Pool, requests
+from understudy.launch.placement import Cluster, Pool, affinity, requests
 from understudy.launch.restricted import SECURITY, container, volumes
 from understudy.launch.sight import amount
 from understudy.launch.spec import JobSpec
@@ -119,14 +119,12 @@ def command(spec: JobSpec) -> list[str]:
 def pod(spec: JobSpec, identity: Identity, resources: Resources, cluster: Cluster) -> dict[str, Any]:
     """The pod of one node."""
     pool = cluster.pool(resources, spec.section)
-    affinity = dict(pool.affinity or {})
-    if pool.topology:
-        affinity["podAffinity"] = _together(identity, pool.topology)
+    wanted = affinity(cluster, pool, near={KEY: identity.labels[KEY]})
     others: dict[str, Any] = {"shm": {"emptyDir": {"medium": "Memory", "sizeLimit": resources.shared_memory}}}
     if cluster.cache:
         others["cache"] = cluster.cache
     return {
-        "metadata": {"labels": identity.labels},
+        "metadata": {"labels": identity.labels | cluster.neighbours},
         "spec": {
             "serviceAccountName": cluster.service_account,
             "automountServiceAccountToken": False,
@@ -134,7 +132,7 @@ def pod(spec: JobSpec, identity: Identity, resources: Resources, cluster: Cluste
             "terminationGracePeriodSeconds": resources.grace,
             "securityContext": {**SECURITY, **_ownership(cluster)},
             **({"priorityClassName": resources.priority} if resources.priority else {}),
-            **({"affinity": affinity} if affinity else {}),
+            **({"affinity": wanted} if wanted else {}),
             "nodeSelector": pool.node_selector,
             "tolerations": [*pool.tolerations, *_gone("not-ready"), *_gone("unreachable")],
             "containers": [_container(spec, resources, cluster, pool)],
@@ -187,9 +185,3 @@ def _environment(spec: JobSpec, cluster: Cluster) -> list[dict[str, Any]]:
     }
     node = {"name": "UNDERSTUDY_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
     return [*({"name": name, "value": value} for name, value in values.items()), node]
-
-
-def _together(identity: Identity, topology: str) -> dict[str, Any]:
-    selector = {"matchLabels": {KEY: identity.labels[KEY]}}
-    term = {"labelSelector": selector, "topologyKey": topology}
-    return {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from understudy.errors import InputError
-from understudy.launch.placement import CONFIG, HUB, SECRET, Cluster
+from understudy.launch.placement import CONFIG, ENVIRONMENT, SECRETS, Cluster
 from understudy.launch.spec import JobSpec
 
 VARIABLE = "UNDERSTUDY_TASK"
@@ -203,11 +203,12 @@ def _affinity(ours: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
 
 
 def _is_private(variable: Mapping[str, Any]) -> bool:
-    secret = ((variable.get("valueFrom") or {}).get("secretKeyRef") or {}).get("name")
-    return variable["name"].startswith(PRIVATE) or secret in (SECRET, HUB)
+    reference = variable.get("valueFrom") or {}
+    secret, values = ((reference.get(kind) or {}).get("name") for kind in ("secretKeyRef", "configMapKeyRef"))
+    return variable["name"].startswith(PRIVATE) or secret in SECRETS or values == ENVIRONMENT
 
 
 def _is_launchers(source: Mapping[str, Any]) -> bool:
     """Whether a volume holds what only launchers read: the cluster's settings, or credentials."""
     name = (source.get("configMap") or {}).get("name")
-    return name == CONFIG or (source.get("secret") or {}).get("secretName") in (SECRET, HUB)
+    return name == CONFIG or (source.get("secret") or {}).get("secretName") in SECRETS

@@ -14,7 +14,7 @@ from understudy.errors import FAILED, STOPPED, Stopped, UnderstudyError, disk_er
 from understudy.launch.placement import in_cluster
 from understudy.recipe import Recipe
 from understudy.revision import revision
-from understudy.store import Lease, Run, StepState, Store
+from understudy.store import Lease, Run, StepState, Store, record
 from understudy.store.files import canonical, sha256
 from understudy.store.lease import Process, holder
 
@@ -120,6 +120,8 @@ def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world
         state = replace(state, key=sha256(canonical(decided_by)))
         digest, how = _find_or_make(step, store, run, recipe, decided_by, state)
         run.use(digest)
+        if of_record := record.of_environment(lambda text: _tell(run, state, text)):
+            of_record.keep(store, state.key)
     except UnderstudyError as error:
         kind = "stopped" if isinstance(error, Stopped) else "failed"
         run.record(replace(state, state=kind, detail=str(error), ended=time.time(), exit_code=error.exit_code))  # type: ignore[arg-type]
@@ -150,11 +152,30 @@ def _find_or_make(
         if digest is None:
             raise Stopped(f"{step.name}: stopped while it waited for another run; run again to go on")
         return digest, "reused"
+    if not digest and _fetched(store, run, state, lease):
+        digest = remembered()
     if digest:
         lease.finish()
         return digest, "reused"
     run.record(state)
     return _make(step, store, run, recipe, decided_by, lease), "done"
+
+
+def _fetched(store: Store, run: Run, state: StepState, lease: Lease) -> bool:
+    """Whether another store's result may be here now: the store of record was looked into, if there is one."""
+    of_record = record.of_environment(lambda text: _tell(run, state, text))
+    if of_record is None:
+        return False
+    try:
+        of_record.fetch(store, state.key)
+    except BaseException:
+        lease.release_if_held()
+        raise
+    return True
+
+
+def _tell(run: Run, state: StepState, text: str) -> None:
+    run.record(replace(run.state(state.step) or state, detail=text))
 
 
 def _make(step: Step, store: Store, run: Run, recipe: Recipe, decided_by: Mapping[str, Any], lease: Lease) -> str:

@@ -67,7 +67,7 @@ def _unused(store: Store, before: float) -> list[Removal]:
     runs = (run.folder for run in store.runs() if not run.is_live)
     return [
         *(_removal(path, "finished step, not used lately") for path in memos if _touched(path) < before),
-        *(_removal(path, "unfinished step, abandoned") for path in work if _touched(path) < before),
+        *(_removal(path, "unfinished, abandoned") for path in work if _touched(path) < before),
         *(_removal(path, "ended run") for path in runs if _touched(path) < before),
     ]
 

@@ -71,7 +71,7 @@ class Store:
         A damaged object is set aside here, so that it is made again. The run, if given, uses the object from now on,
         and is told of the damage.
         """
-        path = self.folder / "memo" / f"{key}.json"
+        path = self._memo_file(key)
         memo = _memo(path)
         if memo is None:
             return None
@@ -92,6 +92,17 @@ class Store:
         """All finished steps."""
         found = (_memo(path) for path in sorted((self.folder / "memo").glob("[0-9a-f]*.json")))
         return [memo for memo in found if memo]
+
+    def memo(self, key: str) -> Memo | None:
+        """What is remembered under a key, whether or not its object is there."""
+        return _memo(self._memo_file(key))
+
+    def remember(self, memo: Memo) -> None:
+        """Take over what another store remembers, whose object is here already."""
+        write_json(self._memo_file(memo.key), asdict(memo))
+
+    def _memo_file(self, key: str) -> Path:
+        return self.folder / "memo" / f"{key}.json"
 
     def acquire(self, key: str) -> Lease | None:
         """The lease on a step's work, or None while another run holds it."""
@@ -123,7 +134,7 @@ class Store:
             memo = Memo(key, step, parts, digest, seconds, time.time())
             aside = lease.folder / "memo.json"
             write_json(aside, asdict(memo))
-            os.rename(aside, self.folder / "memo" / f"{key}.json")
+            os.rename(aside, self._memo_file(key))
         except FileNotFoundError as error:
             raise Fenced(f"{step}: another run has taken this step over; its result counts") from error
         lease.finish()

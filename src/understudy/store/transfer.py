@@ -1,4 +1,4 @@
-"""Objects to and from a bucket: for a second cluster, or where no volume is ReadWriteMany.
+"""Objects to and from a bucket: for a second cluster, or for a store that comes and goes.
 
 A file that is there with its size is not sent again, so what was broken off goes on; the manifest goes last, so an
 object that has one is complete there too. What comes back is read and hashed before it becomes an object here.
@@ -8,11 +8,9 @@ import json
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import fsspec
 
 from understudy.errors import InputError, UnderstudyError, disk_errors
+from understudy.store.bucket import Bucket
 from understudy.store.files import hash_file, sha256
 from understudy.store.objects import MANIFEST, Manifest
 from understudy.store.store import Store
@@ -41,14 +39,14 @@ def push(store: Store, digest: str, url: str, tell: Tell) -> int:
     manifest = store.objects.manifest(digest)
     assert manifest is not None
     sent, source = 0, store.objects.path(digest)
-    with _Bucket(url) as bucket:
+    with Bucket(url) as bucket:
         for name, size, _ in manifest.files:
-            if bucket.size(digest, name) != size:
+            if bucket.size(_path(digest, name)) != size:
                 tell(name)
-                bucket.put(source / name, digest, name)
+                bucket.put(source / name, _path(digest, name))
                 sent += size
-        if sent or not bucket.exists(digest, MANIFEST):
-            bucket.put(source / MANIFEST, digest, MANIFEST)
+        if sent or not holds(bucket, digest):
+            bucket.put(source / MANIFEST, _path(digest, MANIFEST))
     return sent
 
 
@@ -62,12 +60,24 @@ def pull(store: Store, digest: str, url: str, tell: Tell) -> int:
         InputError: the bucket has no such object.
         UnderstudyError: what it has is damaged, or it cannot be read.
     """
-    if not store.objects.damage(digest):
+    lease = store.wait_for(digest, lambda: not store.objects.damage(digest))
+    if lease is None:
         return 0
-    aside = store.folder / "incoming" / digest
+    try:
+        fetched = _fetch(store, digest, url, lease.folder / "object", tell)
+    except BaseException:
+        lease.release_if_held()
+        raise
+    lease.finish()
+    return fetched
+
+
+def _fetch(store: Store, digest: str, url: str, aside: Path, tell: Tell) -> int:
+    """Bytes that were fetched of an object; what an earlier process had fetched lies aside."""
     fetched = 0
-    with _Bucket(url) as bucket, disk_errors(aside):
-        manifest = bucket.manifest(digest)
+    with Bucket(url) as bucket, disk_errors(aside):
+        manifest = _manifest(bucket, digest)
+        aside.mkdir(exist_ok=True)
         for name, size, expected in manifest.files:
             target = aside / name
             if target.exists() and hash_file(target) == expected:
@@ -75,10 +85,9 @@ def pull(store: Store, digest: str, url: str, tell: Tell) -> int:
             tell(name)
             target.parent.mkdir(parents=True, exist_ok=True)
             part = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-            bucket.get(digest, name, part)
-            if hash_file(part) != expected:
-                part.unlink()
-                raise UnderstudyError(f"{url}: {name} of {digest} is damaged there; remove it there, and push it again")
+            if not bucket.get(_path(digest, name), part) or hash_file(part) != expected:
+                part.unlink(missing_ok=True)
+                raise _damaged(bucket, digest, name)
             part.rename(target)
             fetched += size
         for left in aside.rglob(".*"):
@@ -88,51 +97,24 @@ def pull(store: Store, digest: str, url: str, tell: Tell) -> int:
     return fetched
 
 
-class _Bucket:
-    """Objects below an address; its errors in words."""
+def holds(bucket: Bucket, digest: str) -> bool:
+    """Whether a bucket has a whole object."""
+    return bucket.size(_path(digest, MANIFEST)) is not None
 
-    def __init__(self, url: str) -> None:
-        self._url = url
-        try:
-            self._files, self._root = fsspec.core.url_to_fs(url)
-        except (ValueError, ImportError) as error:
-            raise InputError(f"{url}: {error}") from error
 
-    def __enter__(self) -> "_Bucket":
-        return self
+def _path(digest: str, name: str) -> str:
+    return f"objects/{digest[:2]}/{digest}/{name}"
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        from botocore.exceptions import BotoCoreError, ClientError
 
-        if isinstance(error, BotoCoreError | ClientError | PermissionError):
-            words = " ".join(str(error).split())
-            raise UnderstudyError(
-                f"{self._url}: {words}; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, for S3 other than AWS, "
-                "AWS_ENDPOINT_URL say how to get in"
-            ) from error
+def _manifest(bucket: Bucket, digest: str) -> Manifest:
+    encoded = bucket.read(_path(digest, MANIFEST))
+    if encoded is None:
+        raise InputError(f"{bucket.url}: there is no whole object {digest}")
+    if sha256(encoded) != digest:
+        raise _damaged(bucket, digest, MANIFEST)
+    return Manifest.decode(json.loads(encoded))
 
-    def _path(self, digest: str, name: str) -> str:
-        return f"{self._root}/objects/{digest[:2]}/{digest}/{name}"
 
-    def exists(self, digest: str, name: str) -> bool:
-        return bool(self._files.exists(self._path(digest, name)))
-
-    def size(self, digest: str, name: str) -> int | None:
-        path = self._path(digest, name)
-        return int(self._files.size(path)) if self._files.exists(path) else None
-
-    def put(self, source: Path, digest: str, name: str) -> None:
-        path = self._path(digest, name)
-        self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
-        self._files.put_file(str(source), path)
-
-    def get(self, digest: str, name: str, target: Path) -> None:
-        self._files.get_file(self._path(digest, name), str(target))
-
-    def manifest(self, digest: str) -> Manifest:
-        if not self.exists(digest, MANIFEST):
-            raise InputError(f"{self._url}: there is no whole object {digest}")
-        encoded = self._files.cat_file(self._path(digest, MANIFEST))
-        if sha256(encoded) != digest:
-            raise UnderstudyError(f"{self._url}: the manifest of {digest} is damaged there")
-        return Manifest.decode(json.loads(encoded))
+def _damaged(bucket: Bucket, digest: str, name: str) -> UnderstudyError:
+    fix = f"remove {_path(digest, '')} there, and push it again"
+    return UnderstudyError(f"{bucket.url}: {name} of {digest} is damaged there or missing; {fix}")

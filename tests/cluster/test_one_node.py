@@ -1,0 +1,58 @@
+"""Where no storage class gives a volume to several nodes: all pods that mount the store share one."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from launched import SETTINGS, Launcher, kubectl, recipe
+
+from understudy.errors import InputError
+from understudy.launch import driver
+from understudy.launch.kube import Kube
+from understudy.launch.placement import parsed
+from understudy.recipe import Recipe
+
+pytestmark = pytest.mark.cluster
+Launch = Callable[..., Launcher]
+
+
+@pytest.fixture
+def claim(kube: Kube) -> Iterator[str]:
+    """A claim that is ReadWriteOnce."""
+    name = "for-one-node"
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    made = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
+    kubectl("apply", "-f", "-", text=json.dumps(made))
+    yield name
+    kubectl("delete", "pvc", name, "--wait=false")
+
+
+def on_one_node(**changes: Any) -> dict[str, Any]:
+    values = recipe(nodes=1, train={"steps": 20, "strategy": "single"}, **changes)
+    values["resources"]["distill"] = {"pool": "gpu"}
+    return values
+
+
+def test_all_pods_that_mount_a_claim_for_one_node_are_there(launch: Launch, claim: str) -> None:
+    settings = {"claim": claim, "one_node": True}
+    runs = [launch(on_one_node(seed=seed), settings) for seed in range(2)]
+    assert [run.ends() for run in runs] == [0, 0], "\n".join(run.said() for run in runs)
+    pods = [pod for run in runs for pod in (*run.pods(), *run.workers())]
+    assert len(pods) == 4
+    nodes = {pod["spec"]["nodeName"] for pod in pods}
+    assert len(nodes) == 1
+    assert nodes < {"gpu-0", "gpu-1"}
+
+
+def test_what_a_claim_for_one_node_cannot_do_is_said_before_anything_is_submitted(kube: Kube, claim: str) -> None:
+    def check(values: dict[str, Any], **settings: Any) -> None:
+        driver.check(kube, parsed({**SETTINGS, "claim": claim, **settings}, "test"), Recipe.model_validate(values))
+
+    check(on_one_node(), one_node=True)
+    with pytest.raises(InputError, match=r"for-one-node: is ReadWriteOnce; .* set one_node .*UNDERSTUDY_RECORD=s3:"):
+        check(on_one_node())
+    with pytest.raises(InputError, match=r"resources\.teacher\.nodes: 2; .* set it to 1"):
+        check(recipe(), one_node=True)
+    with pytest.raises(InputError, match=r"resources\.distill\.pool: are not the same"):
+        check(recipe(nodes=1), one_node=True)
