@@ -19,6 +19,7 @@ import yaml
 
 from understudy.launch import driver
 from understudy.launch.kube import Kube, Object
+from understudy.launch.onlooker import exit_code
 from understudy.launch.placement import Cluster
 from understudy.recipe import Recipe
 
@@ -138,7 +139,7 @@ class Launcher:
         """The exit code, when it has ended."""
         self.points()
         job = self.kube.ask(self.kube.batch.read_namespaced_job, self.name, NAMESPACE)
-        return driver._exit_code(job, self.pods()) if job else None
+        return exit_code(job, self.pods()) if job else None
 
     def ends(self, seconds: float = LONG) -> int:
         """Wait for the exit code."""

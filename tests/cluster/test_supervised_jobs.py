@@ -8,9 +8,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from launched import EVERY, NAMESPACE, Launcher, Volume, kubectl, recipe, restart, wait
+from launched import EVERY, NAMESPACE, SETTINGS, Launcher, Volume, kubectl, recipe, restart, wait
 
 from understudy import __version__
+from understudy.errors import UnderstudyError
+from understudy.launch import driver
+from understudy.launch.kube import Kube
+from understudy.launch.onlooker import follow
+from understudy.launch.placement import CONFIG, parsed
+from understudy.recipe import Recipe
 
 pytestmark = pytest.mark.cluster
 Launch = Callable[..., Launcher]
@@ -114,6 +120,19 @@ def test_an_image_that_cannot_be_pulled(launch: Launch) -> None:
     launcher.says("image registry.invalid/none:1 cannot be pulled", 60)
     assert launcher.ends() == 1
     assert launcher.workers() == []
+
+
+@pytest.mark.second_tier
+def test_a_run_whose_own_image_cannot_be_pulled_is_ended(kube: Kube) -> None:
+    cluster = parsed({**SETTINGS, "image": "registry.example.com/ml/nothing:1"}, "test")
+    empty = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG}}
+    kubectl("apply", "-f", "-", text=json.dumps(empty))
+    name = driver.submit(kube, cluster, Recipe.model_validate(recipe()))
+    said: list[str] = []
+    with pytest.raises(UnderstudyError, match=r"was ended, its pod cannot start: image .*nothing:1 cannot be pulled"):
+        follow(kube, name, said.append)
+    assert any("cannot be pulled" in line for line in said)
+    wait(lambda: not kube.pods(f"batch.kubernetes.io/job-name={name}"), 60)
 
 
 @pytest.mark.second_tier

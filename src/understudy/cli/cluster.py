@@ -17,7 +17,7 @@ def run_there(recipe: "Recipe", namespace: str | None, quiet: bool) -> int:
     Returns:
         The run's exit code.
     """
-    from understudy.launch import driver
+    from understudy.launch import driver, onlooker
     from understudy.launch.kube import Kube
 
     say_what_pods_need(recipe)
@@ -28,7 +28,7 @@ def run_there(recipe: "Recipe", namespace: str | None, quiet: bool) -> int:
     try:
         if not quiet:
             typer.echo(f"run {name} in namespace {kube.namespace}")
-        return driver.follow(kube, name, lambda line: None if quiet else typer.echo(line))
+        return onlooker.follow(kube, name, lambda line: None if quiet else typer.echo(line))
     except KeyboardInterrupt:
         complain(f"the run goes on; understudy jobs stop {name} ends it")
         return 130

@@ -6,7 +6,7 @@ from understudy.cli.check import Check
 from understudy.errors import UnderstudyError
 from understudy.launch import driver
 from understudy.launch.kube import Kube
-from understudy.launch.placement import CONFIG, Cluster
+from understudy.launch.placement import CONFIG, Cluster, Pool
 
 RIGHTS = (
     ("create", "batch", "jobs"),
@@ -16,6 +16,7 @@ RIGHTS = (
     ("list", "kubeflow.org", "pytorchjobs"),
     ("delete", "kubeflow.org", "pytorchjobs"),
 )
+KUEUE = "kueue.x-k8s.io"
 ROLE = "ask for the Role understudy-user of manifests/base/rights.yaml in this namespace"
 
 
@@ -75,10 +76,43 @@ def _queue(kube: Kube, cluster: Cluster) -> Iterator[Check]:
     if cluster.queue is None:
         yield Check("queue", "none: jobs start at once")
         return
-    yield _api(kube, "kueue.x-k8s.io", "v1beta1", "install Kueue, or take queue out of the cluster's settings")
+    yield _api(kube, KUEUE, "v1beta1", "install Kueue, or take queue out of the cluster's settings")
     found = driver.queue(kube, cluster.queue)
     fix = "" if found else f"make a LocalQueue {cluster.queue} in namespace {kube.namespace}"
     yield Check("queue", cluster.queue, fix)
+    if found:
+        yield from _quotas(kube, cluster, found["spec"]["clusterQueue"])
+
+
+def _quotas(kube: Kube, cluster: Cluster, name: str) -> Iterator[Check]:
+    """Whether the cluster queue could admit a job of each pool: a flavor of its nodes, and a quota for its GPUs."""
+    if not all(kube.allows("get", KUEUE, kind, namespaced=False) for kind in ("clusterqueues", "resourceflavors")):
+        yield Check("quotas", f"ClusterQueue {name}; its flavors cannot be seen from this account")
+        return
+    queue = kube.ask(kube.custom.get_cluster_custom_object, KUEUE, "v1beta1", "clusterqueues", name)
+    if queue is None:
+        yield Check("quotas", f"ClusterQueue {name} is not there", "make it, or name another one in the LocalQueue")
+        return
+    groups = queue["spec"].get("resourceGroups", ())
+    covered = {resource for group in groups for resource in group["coveredResources"]}
+    flavors = {flavor["name"]: _labels(kube, flavor["name"]) for group in groups for flavor in group["flavors"]}
+    for pool_name, pool in sorted(cluster.pools.items()):
+        fitting = [flavor for flavor, labels in flavors.items() if _fits(labels, pool)]
+        fix = "" if fitting else f"give ClusterQueue {name} a ResourceFlavor with the pool's labels"
+        if pool.gpu and pool.gpu not in covered:
+            fix = f"give ClusterQueue {name} a quota for {pool.gpu}: without one it admits no job that asks for any"
+        yield Check(f"quota for pool {pool_name}", f"flavors {', '.join(fitting) or 'none'} of {name}", fix)
+
+
+def _labels(kube: Kube, flavor: str) -> dict[str, str] | None:
+    """A flavor's node labels; None when there is no such flavor."""
+    found = kube.ask(kube.custom.get_cluster_custom_object, KUEUE, "v1beta1", "resourceflavors", flavor)
+    return dict(found["spec"].get("nodeLabels", {})) if found else None
+
+
+def _fits(labels: dict[str, str] | None, pool: Pool) -> bool:
+    """Kueue holds a pod's selector against the labels that a flavor has, and adds those that the pod does not name."""
+    return labels is not None and all(pool.node_selector.get(key, value) == value for key, value in labels.items())
 
 
 def _pools(kube: Kube, cluster: Cluster) -> Iterator[Check]:

@@ -6,15 +6,12 @@ so deleting the Job ends all of the run.
 
 import secrets
 import time
-from collections.abc import Callable
 from typing import Any
 
 import yaml
-from kubernetes.client.exceptions import ApiException
-from urllib3.exceptions import HTTPError
 
-from understudy.errors import DONE, InputError, UnderstudyError
-from understudy.launch.kube import Away, Kube, Object
+from understudy.errors import InputError
+from understudy.launch.kube import Kube, Object
 from understudy.launch.placement import (
     ANYWHERE,
     CONFIG,
@@ -29,7 +26,6 @@ from understudy.launch.placement import (
     parsed,
 )
 from understudy.launch.restricted import SECURITY, container, volumes
-from understudy.launch.sight import death, look
 from understudy.recipe import Recipe
 from understudy.store.record import ADDRESS
 
@@ -178,76 +174,3 @@ def _container(run: str, cluster: Cluster) -> dict[str, Any]:
         ],
         "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"memory": "8Gi"}},
     }
-
-
-def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
-    """Say what a run's pods say until the run has ended.
-
-    Returns:
-        The run's exit code.
-    """
-    said: dict[str, int] = {}
-    waiting = ""
-    while True:
-        try:
-            job = kube.ask(kube.batch.read_namespaced_job, name, kube.namespace)
-            pods = kube.pods(f"batch.kubernetes.io/job-name={name}")
-            if (found := _waiting(pods)) != waiting:
-                waiting = found
-                say(waiting or "its pod runs")
-            for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"])):
-                _stream(kube, pod, said, say)
-            if job is None:
-                raise UnderstudyError(f"the run {name} was deleted")
-            code = _exit_code(job, pods)
-            if code is not None:
-                return code
-        except Away as error:
-            say(f"{error}; the run goes on")
-        time.sleep(1)
-
-
-def _waiting(pods: list[Object]) -> str:
-    """What keeps a run's pod from starting; nothing when one has started."""
-    pending = [pod for pod in pods if pod.get("status", {}).get("phase", "Pending") == "Pending"]
-    if not pending:
-        return ""
-    sight = look({"metadata": {}, "spec": {}}, pending, None, time.time())
-    return f"{sight.stage}: {sight.detail}"
-
-
-def _stream(kube: Kube, pod: Object, said: dict[str, int], say: Callable[[str], None]) -> None:
-    """A pod's new lines; after a lost connection its log is read again, and what is known skipped."""
-    name = pod["metadata"]["name"]
-    if pod.get("status", {}).get("phase") == "Pending":
-        return
-    try:
-        stream = kube.core.read_namespaced_pod_log(name, kube.namespace, follow=True, _preload_content=False)
-        for number, line in enumerate(_lines(stream)):
-            if number >= said.get(name, 0):
-                said[name] = number + 1
-                say(line)
-    except (ApiException, HTTPError, OSError):
-        return  # the next round asks again, and says so if nobody answers then
-
-
-def _lines(stream: Any) -> Any:
-    rest = b""
-    for part in stream.stream(amt=None):
-        *whole, rest = (rest + part).split(b"\n")
-        yield from (line.decode(errors="replace") for line in whole)
-
-
-def _exit_code(job: Object, pods: list[Object]) -> int | None:
-    """The exit code of a run that has ended; None while it goes on."""
-    ended = [c["type"] for c in job.get("status", {}).get("conditions", ()) if c["status"] == "True"]
-    if "Complete" in ended:
-        return DONE
-    if "Failed" not in ended:
-        return None
-    statuses = [status for pod in pods for status in pod.get("status", {}).get("containerStatuses", ())]
-    codes = [(status.get("state", {}).get("terminated") or {}).get("exitCode") for status in statuses]
-    final = [code for code in codes if code in FINAL]
-    if not final:
-        raise UnderstudyError(f"the run's pods failed: {death(pods) or 'Kubernetes does not say why'}")
-    return int(final[-1])
