@@ -130,3 +130,12 @@ def test_the_versions_of_the_libraries_that_are_imported_count(monkeypatch: pyte
     after = [revision((name,), tmp_path) for name in ("understudy.a", "understudy.b")]
     assert after[0]["libraries"] == {"numpy": "numpy 99"}
     assert after[1] == before[1]
+
+
+def test_a_launcher_without_torch_gives_the_key_that_its_trainer_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    enters = ("understudy.worker", "understudy.launch.torchrun")
+    here = revision(enters)
+    assert {"torch", "transformers"} <= here["libraries"].keys()
+    without = {name: found for name, found in module.distributions().items() if name not in ("torch", "transformers")}
+    monkeypatch.setattr(module, "distributions", lambda: without)
+    assert revision(enters) == here

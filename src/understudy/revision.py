@@ -11,6 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+
 from understudy.store.files import sha256
 
 PACKAGE = "understudy"
@@ -76,7 +78,7 @@ def _closure(modules: tuple[str, ...], root: Path) -> tuple[dict[str, str], set[
         ours = [module.split(".") for module in imported if module.split(".")[0] == PACKAGE]
         todo.extend(".".join(module[:end]) for module in ours for end in range(1, len(module) + 1))
         libraries |= {module.split(".")[0] for module in imported} - {PACKAGE}
-    return sources, libraries & set(distributions())
+    return sources, libraries & (distributions().keys() | pinned().keys())
 
 
 def _used(module: str, function: str, root: Path) -> str:
@@ -135,7 +137,15 @@ def distributions() -> dict[str, str]:
     return {name: min(found) for name, found in metadata.packages_distributions().items()}
 
 
+@cache
+def pinned() -> dict[str, str]:
+    """Libraries that the package requires in one version: a step that only launches a training may not have them."""
+    found = (Requirement(text) for text in metadata.requires(PACKAGE) or ())
+    exact = {(one.name, spec.version) for one in found for spec in one.specifier if spec.operator == "=="}
+    return dict(exact)
+
+
 def version(module: str) -> str:
-    """The distribution that an installed module comes from, and its version."""
-    distribution = distributions()[module]
-    return f"{distribution} {metadata.version(distribution)}"
+    """The distribution that a module comes from, and its version: here, or else where the work is done."""
+    distribution = distributions().get(module)
+    return f"{distribution} {metadata.version(distribution)}" if distribution else f"{module} {pinned()[module]}"

@@ -5,7 +5,7 @@ import pytest
 
 from understudy.errors import InputError
 from understudy.launch.driver import own_pool, render
-from understudy.launch.placement import Cluster, Pool
+from understudy.launch.placement import REQUIRED, Cluster, Pool
 from understudy.recipe import JobResources, Recipe, Resources
 from understudy.recipe_file import load
 
@@ -41,7 +41,7 @@ def test_a_run_s_own_pod_goes_anywhere_unless_one_node_has_the_store(digits: Rec
     free, bound = own_pod(recipe, cluster), own_pod(recipe, cluster.model_copy(update={"one_node": True}))
     assert (free["nodeSelector"], free["tolerations"], "affinity" in free) == ({}, [], False)
     assert (bound["nodeSelector"], bound["tolerations"]) == (POOL.node_selector, list(POOL.tolerations))
-    [term] = bound["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    [term] = bound["affinity"]["podAffinity"][REQUIRED]
     assert term["labelSelector"]["matchLabels"].items() <= bound["labels"].items(), "the first one may go anywhere"
 
 

@@ -7,7 +7,7 @@ from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alph
 
 from understudy.errors import InputError
 from understudy.launch import copies, local, node, pytorchjob, trainjob
-from understudy.launch.placement import Cluster, Pool, parsed
+from understudy.launch.placement import PREFERRED, REQUIRED, Cluster, Pool, parsed
 from understudy.launch.pytorchjob import Identity
 from understudy.launch.spec import JobSpec
 from understudy.recipe import Resources
@@ -116,7 +116,7 @@ def test_a_pool_says_where_and_how_many_gpus(spec: JobSpec) -> None:
     asked = made["containers"][0]["resources"]
     assert asked["requests"] == {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2"}
     assert asked["limits"] == {"memory": "64Gi", "nvidia.com/gpu": "2"}
-    packed = made["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"][0]["podAffinityTerm"]
+    packed = made["affinity"]["podAffinity"][PREFERRED][0]["podAffinityTerm"]
     assert packed["topologyKey"] == "topology.kubernetes.io/rack"
 
 
@@ -128,24 +128,23 @@ def test_a_pool_that_does_not_exist_is_refused_with_those_that_do(spec: JobSpec)
 def test_where_one_node_has_the_store_ranks_go_to_the_others_that_mount_it(spec: JobSpec) -> None:
     made = pytorch(spec, CLUSTER.model_copy(update={"one_node": True}), pool="a100")
     rules = pod(made)["affinity"]["podAffinity"]
-    assert "preferredDuringSchedulingIgnoredDuringExecution" in rules, "the pool's rack still counts"
-    [term] = rules["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert PREFERRED in rules, "the pool's rack still counts"
+    [term] = rules[REQUIRED]
     assert term["topologyKey"] == "kubernetes.io/hostname"
     labels = made["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["labels"]
     assert term["labelSelector"]["matchLabels"].items() <= labels.items()
 
 
 def test_the_rules_of_a_pool_stay_beside_ours(spec: JobSpec) -> None:
-    theirs = {"nodeAffinity": {"preferred": []}, "podAffinity": {"other": []}, "podAntiAffinity": {"required": []}}
+    pods = {REQUIRED: [{"topologyKey": "zone"}], PREFERRED: [{"weight": 1}]}
+    theirs = {"nodeAffinity": {"preferred": []}, "podAffinity": pods, "podAntiAffinity": {"required": []}}
     pool = CLUSTER.pools["a100"].model_copy(update={"affinity": theirs})
     made = pod(pytorch(spec, CLUSTER.model_copy(update={"pools": {"a100": pool}, "one_node": True}), pool="a100"))
     assert made["affinity"]["nodeAffinity"] == theirs["nodeAffinity"]
     assert made["affinity"]["podAntiAffinity"] == theirs["podAntiAffinity"]
-    assert made["affinity"]["podAffinity"].keys() == {
-        "other",
-        "preferredDuringSchedulingIgnoredDuringExecution",
-        "requiredDuringSchedulingIgnoredDuringExecution",
-    }
+    rules = made["affinity"]["podAffinity"]
+    assert [term["topologyKey"] for term in rules[REQUIRED]] == ["zone", "kubernetes.io/hostname"]
+    assert [term["weight"] for term in rules[PREFERRED]] == [1, 100]
 
 
 NVME = {"volumeClaimTemplate": {"spec": {"storageClassName": "nvme"}}}

@@ -14,6 +14,7 @@ from understudy.recipe import Recipe
 from understudy.steps.execution import Result, Step, Work, execute
 from understudy.store import Run, StepState, Store
 from understudy.store import store as store_module
+from understudy.store.lease import is_held
 from understudy.store.record import ADDRESS
 
 pytestmark = pytest.mark.timeout(60)  # a lease that nobody gives back would be waited for
@@ -442,3 +443,19 @@ def test_a_store_of_record_that_cannot_be_reached_fails_the_step_and_gives_its_l
     monkeypatch.delenv(ADDRESS)
     do(toy, store, run)
     assert toy.times == 1
+
+
+def test_a_server_that_is_away_when_a_fetched_result_is_checked_costs_no_lease(
+    tmp_path: Path, digits: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ADDRESS, f"file://{tmp_path / 'bucket'}")
+
+    def away(path: Path, store: Store) -> bool:
+        raise UnderstudyError("the server is away")
+
+    here, there = Store(tmp_path / "here"), Store(tmp_path / "there")
+    do(Recorded("toy"), here, new_run(here, digits))
+    with pytest.raises(UnderstudyError, match="the server is away"):
+        do(Recorded("toy", still_holds=away), there, new_run(there, digits))
+    [work] = (there.folder / "work").iterdir()
+    assert not is_held(work.parent, work.name, 30.0)

@@ -58,18 +58,6 @@ def test_what_is_there_is_not_sent_again(tmp_path: Path) -> None:
     assert said == []
 
 
-def test_a_memo_whose_object_is_gone_there_is_none_and_is_sent_again(tmp_path: Path) -> None:
-    here, there, record = made(tmp_path)
-    digest = finished(here, KEYS[0], b"content")
-    record.keep(here, KEYS[0])
-    next((tmp_path / "bucket").rglob("manifest.json")).unlink()
-    record.fetch(there, KEYS[0])
-    assert there.memo(KEYS[0]) is None
-    record.keep(here, KEYS[0])
-    record.fetch(there, KEYS[0])
-    assert [memo.digest for memo in there.memos()] == [digest]
-
-
 def test_a_memo_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here, _, record = made(tmp_path)
     finished(here, KEYS[0], b"content")
@@ -86,13 +74,40 @@ def test_a_memo_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("content", ["{", "[]", json.dumps({"key": "?"})])
-def test_a_damaged_memo_is_named_with_what_to_do(tmp_path: Path, content: str) -> None:
+def test_a_damaged_memo_is_none_and_is_replaced(tmp_path: Path, content: str) -> None:
     here, there, record = made(tmp_path)
     finished(here, KEYS[0], b"content")
     record.keep(here, KEYS[0])
     (tmp_path / "bucket" / "memo" / f"{KEYS[0]}.json").write_text(content)
-    with pytest.raises(UnderstudyError, match=rf"memo/{KEYS[0]}\.json is damaged there; remove it, and run again"):
-        record.fetch(there, KEYS[0])
+    record.fetch(there, KEYS[0])
+    assert there.memo(KEYS[0]) is None
+    record.keep(here, KEYS[0])
+    record.fetch(there, KEYS[0])
+    assert there.memo(KEYS[0]) == here.memo(KEYS[0])
+
+
+@pytest.mark.parametrize("gone", ["manifest.json", "toy"])
+def test_a_step_of_which_a_file_is_gone_there_is_not_known_and_is_sent_again(tmp_path: Path, gone: str) -> None:
+    here, there, record = made(tmp_path)
+    digest = finished(here, KEYS[0], b"content")
+    record.keep(here, KEYS[0])
+    next((tmp_path / "bucket").rglob(gone)).unlink()
+    record.fetch(there, KEYS[0])
+    assert there.memo(KEYS[0]) is None
+    record.keep(here, KEYS[0])
+    record.fetch(there, KEYS[0])
+    assert [memo.digest for memo in there.memos()] == [digest]
+
+
+def test_an_earlier_result_does_not_take_the_place_of_a_later_one(tmp_path: Path) -> None:
+    here, there, record = made(tmp_path)
+    for store, content in ((here, b"earlier"), (there, b"later")):
+        finished(store, KEYS[0], content)
+        record.keep(store, KEYS[0])
+    record.keep(here, KEYS[0])
+    fresh = Store(tmp_path / "fresh")
+    record.fetch(fresh, KEYS[0])
+    assert fresh.memo(KEYS[0]) == there.memo(KEYS[0])
 
 
 def test_a_damaged_object_does_not_become_one_here(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from understudy.errors import InputError, UnderstudyError
+from understudy.errors import Fenced, InputError, UnderstudyError
 from understudy.store import Store
+from understudy.store.bucket import Bucket
 from understudy.store.transfer import pull, push
 
 
@@ -77,20 +78,48 @@ def test_an_object_that_is_not_whole_there_is_no_object(tmp_path: Path, bucket: 
         pull(store(tmp_path / "there"), digest, bucket, silent)
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "manifest.json"])
-def test_damage_in_the_bucket_is_found(tmp_path: Path, bucket: str, name: str) -> None:
+def test_damage_in_the_bucket_is_found(tmp_path: Path, bucket: str) -> None:
     here, there = store(tmp_path / "here"), store(tmp_path / "there")
     digest = published(here, tmp_path / "staged", FILES)
     push(here, digest, bucket, silent)
-    path = next((tmp_path / "bucket").rglob(name))
+    path = next((tmp_path / "bucket").rglob("model.safetensors"))
     path.write_bytes(path.read_bytes()[:-1] + b"!")
-    with pytest.raises(UnderstudyError, match="is damaged there"):
+    with pytest.raises(UnderstudyError, match=f"model.safetensors of {digest} is damaged there or missing; remove"):
         pull(there, digest, bucket, silent)
     assert there.objects.manifest(digest) is None
     path.unlink()
     push(here, digest, bucket, silent)
     pull(there, digest, bucket, silent)
     assert there.objects.damage(digest, thorough=True) == []
+
+
+def test_a_damaged_manifest_in_the_bucket_is_none_and_is_sent_again(tmp_path: Path, bucket: str) -> None:
+    here, there = store(tmp_path / "here"), store(tmp_path / "there")
+    digest = published(here, tmp_path / "staged", FILES)
+    push(here, digest, bucket, silent)
+    path = next((tmp_path / "bucket").rglob("manifest.json"))
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    with pytest.raises(InputError, match="there is no whole object"):
+        pull(there, digest, bucket, silent)
+    push(here, digest, bucket, silent)
+    pull(there, digest, bucket, silent)
+    assert there.objects.damage(digest, thorough=True) == []
+
+
+def test_who_loses_a_fetch_to_another_process_says_so_and_leaves_nothing(tmp_path: Path, bucket: str) -> None:
+    here, there = store(tmp_path / "here"), store(tmp_path / "there")
+    digest = published(here, tmp_path / "staged", FILES)
+    push(here, digest, bucket, silent)
+    work = there.folder / "work" / digest
+
+    def take_over(name: str) -> None:
+        del name
+        for folder in list(work.iterdir()):
+            folder.rename(work / "7.another")
+
+    with pytest.raises(Fenced, match="another process has taken over"):
+        pull(there, digest, bucket, take_over)
+    assert [folder.name for folder in work.iterdir()] == ["7.another"]
 
 
 def test_a_damaged_object_is_not_sent(tmp_path: Path, bucket: str) -> None:
@@ -107,3 +136,32 @@ def test_an_address_that_is_none_is_told(tmp_path: Path) -> None:
     digest = published(here, tmp_path / "staged", FILES)
     with pytest.raises(InputError, match="nowhere://bucket: "):
         push(here, digest, "nowhere://bucket", silent)
+
+
+@pytest.mark.parametrize("url", ["bucket/prefix", "s3:/bucket", "s3://"])
+def test_what_is_no_address_does_not_become_a_folder_here(tmp_path: Path, url: str) -> None:
+    here = store(tmp_path / "here")
+    digest = published(here, tmp_path / "staged", FILES)
+    with pytest.raises(InputError, match="is no address of a bucket; write s3://BUCKET/PREFIX"):
+        push(here, digest, url, silent)
+
+
+def test_credentials_in_an_address_are_refused_and_not_repeated() -> None:
+    with pytest.raises(InputError, match="credentials belong into the environment") as refused:
+        Bucket("sftp://ann:hunter2@host/folder")
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("error", [OSError(16, "reduce your request rate"), TimeoutError(), PermissionError("no")])
+def test_what_a_bucket_answers_is_told_with_its_address(
+    tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    here = store(tmp_path / "here")
+    digest = published(here, tmp_path / "staged", FILES)
+
+    def refuses(*arguments: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.put_file", refuses)
+    with pytest.raises(UnderstudyError, match=rf"^{bucket}: .*AWS_ACCESS_KEY_ID"):
+        push(here, digest, bucket, silent)

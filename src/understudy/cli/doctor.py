@@ -117,18 +117,19 @@ def _store(settings: Settings) -> Iterator[Check]:
 
 
 def _record() -> Iterator[Check]:
-    """The bucket, if there is one: it has to take a file."""
+    """The bucket, if there is one: it has to take a file, and to say of one that it is not there."""
     from understudy.store.bucket import Bucket
     from understudy.store.record import ADDRESS
 
     url = os.environ.get(ADDRESS)
-    if url is None:
+    if not url:
         return
     try:
-        with Bucket(url) as bucket:
-            bucket.write("doctor", b"")
+        bucket = Bucket(url)
+        bucket.write("doctor", b"")
+        bucket.read("memo/none.json")  # S3 tells what is not there only to those who may list
     except UnderstudyError as error:
-        yield Check("store of record", f"{url}: cannot be written", str(error))
+        yield Check("store of record", f"{url}: cannot be used", str(error))
         return
     yield Check("store of record", url)
 

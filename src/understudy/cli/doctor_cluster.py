@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from understudy.cli.check import Check
 from understudy.errors import UnderstudyError
 from understudy.launch import driver
-from understudy.launch.kube import Kube
+from understudy.launch.kube import Kube, Object
 from understudy.launch.placement import CONFIG, Cluster, Pool
 
 RIGHTS = (
@@ -81,11 +81,11 @@ def _queue(kube: Kube, cluster: Cluster) -> Iterator[Check]:
     fix = "" if found else f"make a LocalQueue {cluster.queue} in namespace {kube.namespace}"
     yield Check("queue", cluster.queue, fix)
     if found:
-        yield from _quotas(kube, cluster, found["spec"]["clusterQueue"])
+        yield from _quotas(kube, cluster, found["spec"].get("clusterQueue", ""))
 
 
 def _quotas(kube: Kube, cluster: Cluster, name: str) -> Iterator[Check]:
-    """Whether the cluster queue could admit a job of each pool: a flavor of its nodes, and a quota for its GPUs."""
+    """Whether the cluster queue could admit a job of each pool: it counts its GPUs, and has a flavor of its nodes."""
     if not all(kube.allows("get", KUEUE, kind, namespaced=False) for kind in ("clusterqueues", "resourceflavors")):
         yield Check("quotas", f"ClusterQueue {name}; its flavors cannot be seen from this account")
         return
@@ -94,25 +94,32 @@ def _quotas(kube: Kube, cluster: Cluster, name: str) -> Iterator[Check]:
         yield Check("quotas", f"ClusterQueue {name} is not there", "make it, or name another one in the LocalQueue")
         return
     groups = queue["spec"].get("resourceGroups", ())
-    covered = {resource for group in groups for resource in group["coveredResources"]}
-    flavors = {flavor["name"]: _labels(kube, flavor["name"]) for group in groups for flavor in group["flavors"]}
+    labels = {flavor["name"]: _labels(kube, flavor["name"]) for group in groups for flavor in group["flavors"]}
     for pool_name, pool in sorted(cluster.pools.items()):
-        fitting = [flavor for flavor, labels in flavors.items() if _fits(labels, pool)]
-        fix = "" if fitting else f"give ClusterQueue {name} a ResourceFlavor with the pool's labels"
-        if pool.gpu and pool.gpu not in covered:
-            fix = f"give ClusterQueue {name} a quota for {pool.gpu}: without one it admits no job that asks for any"
-        yield Check(f"quota for pool {pool_name}", f"flavors {', '.join(fitting) or 'none'} of {name}", fix)
+        yield Check(f"quota for pool {pool_name}", f"ClusterQueue {name}", _lacking(name, groups, labels, pool))
 
 
 def _labels(kube: Kube, flavor: str) -> dict[str, str] | None:
     """A flavor's node labels; None when there is no such flavor."""
     found = kube.ask(kube.custom.get_cluster_custom_object, KUEUE, "v1beta1", "resourceflavors", flavor)
-    return dict(found["spec"].get("nodeLabels", {})) if found else None
+    return dict(found.get("spec", {}).get("nodeLabels", {})) if found else None
 
 
-def _fits(labels: dict[str, str] | None, pool: Pool) -> bool:
-    """Kueue holds a pod's selector against the labels that a flavor has, and adds those that the pod does not name."""
-    return labels is not None and all(pool.node_selector.get(key, value) == value for key, value in labels.items())
+def _lacking(name: str, groups: list[Object], labels: dict[str, dict[str, str] | None], pool: Pool) -> str:
+    """What a cluster queue lacks for jobs of a pool; nothing when it could admit one."""
+    counted = [group for group in groups if pool.gpu is None or pool.gpu in group["coveredResources"]]
+    if not counted:
+        return f"give ClusterQueue {name} a quota for {pool.gpu}: without one it admits no job that asks for any"
+    for group in counted:
+        flavors = [found for flavor in group["flavors"] if (found := labels[flavor["name"]]) is not None]
+        if not any(_fits(flavor, {key for one in flavors for key in one}, pool) for flavor in flavors):
+            return f"give ClusterQueue {name} a ResourceFlavor with the pool's labels"
+    return ""
+
+
+def _fits(flavor: dict[str, str], keys: set[str], pool: Pool) -> bool:
+    """Kueue 0.12 holds a pod's selector against a flavor's labels, by the keys of all flavors in the group."""
+    return all(flavor.get(key) == value for key, value in pool.node_selector.items() if key in keys)
 
 
 def _pools(kube: Kube, cluster: Cluster) -> Iterator[Check]:

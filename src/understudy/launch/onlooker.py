@@ -16,7 +16,7 @@ from understudy.launch.trouble import HOPE
 
 
 def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
-    """Say what a run's pods say until the run has ended. A run whose pod cannot start for a minute is ended.
+    """Say what a run's pods say until the run has ended. A run whose first pod cannot start for a minute is ended.
 
     Returns:
         The run's exit code.
@@ -34,7 +34,8 @@ def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
             if (found := f"{sight.stage}: {sight.detail}" if sight else "") != waiting:
                 waiting = found
                 say(waiting or "its pod runs")
-            broken_since = (broken_since or time.monotonic()) if sight and sight.broken else 0.0
+            first = not said and job is not None and not job.get("status", {}).get("failed")
+            broken_since = (broken_since or time.monotonic()) if sight and sight.broken and first else 0.0
             if sight and broken_since and time.monotonic() - broken_since > HOPE:
                 stop(kube, name)
                 raise UnderstudyError(f"the run {name} was ended, its pod cannot start: {sight.broken}")

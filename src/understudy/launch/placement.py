@@ -30,6 +30,8 @@ LAUNCHER = "UNDERSTUDY_LAUNCHER"
 RUN_ID = "UNDERSTUDY_RUN_ID"
 """The run that a driver's pod stands for."""
 CACHES = {"csi", "emptyDir", "ephemeral", "persistentVolumeClaim"}
+REQUIRED, PREFERRED = (f"{how}DuringSchedulingIgnoredDuringExecution" for how in ("required", "preferred"))
+HOST = "kubernetes.io/hostname"
 SIZE = re.compile(r"[0-9]+(\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?")
 
 
@@ -124,10 +126,10 @@ def affinity(cluster: Cluster, pool: Pool, near: Mapping[str, str]) -> dict[str,
     pods = dict(wanted.get("podAffinity", {}))
     if pool.topology and near:
         term = {"labelSelector": {"matchLabels": dict(near)}, "topologyKey": pool.topology}
-        pods["preferredDuringSchedulingIgnoredDuringExecution"] = [{"weight": 100, "podAffinityTerm": term}]
+        pods[PREFERRED] = [*pods.get(PREFERRED, ()), {"weight": 100, "podAffinityTerm": term}]
     if cluster.one_node:  # the first such pod may go anywhere, since it fits its own selector
-        term = {"labelSelector": {"matchLabels": cluster.neighbours}, "topologyKey": "kubernetes.io/hostname"}
-        pods["requiredDuringSchedulingIgnoredDuringExecution"] = [term]
+        term = {"labelSelector": {"matchLabels": cluster.neighbours}, "topologyKey": HOST}
+        pods[REQUIRED] = [*pods.get(REQUIRED, ()), term]
     return wanted | ({"podAffinity": pods} if pods else {})
 
 

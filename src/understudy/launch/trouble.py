@@ -7,6 +7,7 @@ from understudy.errors import FAILED
 from understudy.launch import attempts
 from understudy.launch.beats import beats
 from understudy.launch.kube import Kube, Object, Refused
+from understudy.launch.placement import HOST, REQUIRED
 from understudy.launch.sight import Sight, death, never_fits, was_disrupted
 from understudy.launch.spec import JobSpec, Outcome
 from understudy.launch.starts import Starts
@@ -109,10 +110,21 @@ class Trouble:
         if is_scaling(self._kube, pods):
             return None
         try:
-            why = never_fits(pods[0], self._kube.nodes())
+            why = never_fits(pods[0], self._open_to(pods[0]))
         except Refused:
             return None  # without the right to see nodes nobody can tell; the scheduler's reason is on show
         return f"this can never be scheduled: {why}; correct {self._spec.section} or its pool" if why else None
+
+    def _open_to(self, pod: Object) -> list[Object]:
+        """The nodes that a pod may go to for the sake of others: where one node has the store, that node."""
+        nodes = self._kube.nodes()
+        for term in pod["spec"].get("affinity", {}).get("podAffinity", {}).get(REQUIRED, ()):
+            labels = term["labelSelector"].get("matchLabels", {})
+            others = self._kube.pods(",".join(f"{key}={value}" for key, value in labels.items()))
+            there = {other["spec"].get("nodeName") for other in others if other["status"].get("phase") == "Running"}
+            if term["topologyKey"] == HOST and there:
+                nodes = [node for node in nodes if node["metadata"]["name"] in there]
+        return nodes
 
 
 def _memory_limit(pod: Object) -> str | None:

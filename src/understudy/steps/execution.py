@@ -147,13 +147,15 @@ def _find_or_make(
     if digest := remembered():
         return digest, "reused"
     lease = store.acquire(state.key) or _wait(store, run, state, remembered)
-    digest = remembered()
     if lease is None:
-        if digest is None:
+        if (digest := remembered()) is None:
             raise Stopped(f"{step.name}: stopped while it waited for another run; run again to go on")
         return digest, "reused"
-    if not digest and _fetched(store, run, state, lease):
-        digest = remembered()
+    try:
+        digest = remembered() or (remembered() if _fetched(store, run, state) else None)
+    except BaseException:
+        lease.release_if_held()
+        raise
     if digest:
         lease.finish()
         return digest, "reused"
@@ -161,17 +163,12 @@ def _find_or_make(
     return _make(step, store, run, recipe, decided_by, lease), "done"
 
 
-def _fetched(store: Store, run: Run, state: StepState, lease: Lease) -> bool:
+def _fetched(store: Store, run: Run, state: StepState) -> bool:
     """Whether another store's result may be here now: the store of record was looked into, if there is one."""
     of_record = record.of_environment(lambda text: _tell(run, state, text))
-    if of_record is None:
-        return False
-    try:
+    if of_record:
         of_record.fetch(store, state.key)
-    except BaseException:
-        lease.release_if_held()
-        raise
-    return True
+    return of_record is not None
 
 
 def _tell(run: Run, state: StepState, text: str) -> None:

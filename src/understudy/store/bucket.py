@@ -1,38 +1,52 @@
 """A bucket, or any other place that fsspec knows: files below an address, and its errors in words."""
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from urllib.parse import urlsplit
 
 import fsspec
 
 from understudy.errors import InputError, UnderstudyError
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # said of a disk here, never of a bucket
+
 
 class Bucket:
-    """Files by their paths below an address. As a context it turns what the other side says into an UnderstudyError.
+    """Files by their paths below an address. What the other side says comes as an UnderstudyError.
 
     Args:
         url: s3://BUCKET/PREFIX, or anything else that fsspec knows.
 
     Raises:
-        InputError: fsspec does not know such an address.
+        InputError: that is no address, or one with credentials in it.
     """
 
     def __init__(self, url: str) -> None:
+        scheme, found, rest = url.partition("://")
+        if not found or not rest:
+            raise InputError(f"{url}: is no address of a bucket; write s3://BUCKET/PREFIX")
+        if "@" in urlsplit(url).netloc:
+            raise InputError(f"{scheme}://...: credentials belong into the environment, not into a bucket's address")
         self.url = url
         try:
             self._files, self._root = fsspec.core.url_to_fs(url)
         except (ValueError, ImportError) as error:
             raise InputError(f"{url}: {error}") from error
 
-    def __enter__(self) -> "Bucket":
-        return self
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        """s3fs gives most answers of S3 as an OSError of some number; files that are not there are the caller's."""
+        from aiohttp import ClientError as Broken
         from botocore.exceptions import BotoCoreError, ClientError
 
-        if isinstance(error, BotoCoreError | ClientError | FileNotFoundError | PermissionError):
-            words = " ".join(str(error).split()).rstrip(".")
+        try:
+            yield
+        except (BotoCoreError, Broken, ClientError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in NO_ROOM:
+                raise
+            words = " ".join(str(error).split()).rstrip(".") or type(error).__name__
             raise UnderstudyError(
                 f"{self.url}: {words}; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, for S3 other than AWS, "
                 "AWS_ENDPOINT_URL say how to get in"
@@ -50,28 +64,41 @@ class Bucket:
 
     def size(self, name: str) -> int | None:
         """Bytes of a file; None when there is none."""
-        path = self._path(name)
-        return int(self._files.size(path)) if self._files.exists(path) else None
+        with self._in_words():
+            path = self._path(name)
+            return int(self._files.size(path)) if self._files.exists(path) else None
 
     def read(self, name: str) -> bytes | None:
         """A small file whole; None when there is none."""
-        try:
-            return bytes(self._files.cat_file(self._path(name)))
-        except FileNotFoundError:
-            return None
+        with self._in_words():
+            try:
+                return bytes(self._files.cat_file(self._path(name)))
+            except FileNotFoundError:
+                return None
 
     def write(self, name: str, content: bytes) -> None:
         """Make or replace a small file."""
-        self._files.pipe_file(self._ready(name), content)
+        with self._in_words():
+            self._files.pipe_file(self._ready(name), content)
 
     def put(self, source: Path, name: str) -> None:
         """Make or replace a file with one from here."""
-        self._files.put_file(str(source), self._ready(name))
+        with self._in_words():
+            self._files.put_file(str(source), self._ready(name))
 
     def get(self, name: str, target: Path) -> bool:
-        """Copy a file to here; whether there is one."""
+        """Copy a file to here; whether there is one.
+
+        Raises:
+            FileNotFoundError: the folder here is gone.
+        """
         try:
-            self._files.get_file(self._path(name), str(target))
-        except FileNotFoundError:
+            with self._in_words():
+                self._files.get_file(self._path(name), str(target))
+        except UnderstudyError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            if not target.parent.is_dir():
+                raise error.__cause__ from None
             return False
         return True

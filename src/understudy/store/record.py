@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict
 
-from understudy.errors import UnderstudyError
 from understudy.store import transfer
 from understudy.store.bucket import Bucket
 from understudy.store.files import canonical
@@ -33,20 +32,19 @@ class Record:
         self._tell = tell
 
     def fetch(self, store: Store, key: str) -> None:
-        """Bring a finished step into a store, unless the record has none of that key.
+        """Bring a finished step into a store, unless the record has none of that key, or not all of it.
 
         Raises:
-            UnderstudyError: what the record has is damaged, or it cannot be read.
+            UnderstudyError: a file of it is damaged, or the bucket cannot be read.
         """
-        with Bucket(self._url) as bucket:
-            memo = self._memo(bucket, key)
-            if memo is None or not transfer.holds(bucket, memo.digest):
-                return
-        transfer.pull(store, memo.digest, self._url, lambda name: self._tell(f"fetching {name} from {self._url}"))
-        store.remember(memo)
+        bucket = Bucket(self._url)
+        memo = _memo(bucket, key)
+        if memo and transfer.holds(bucket, memo.digest):
+            transfer.pull(store, memo.digest, self._url, lambda name: self._tell(f"fetching {name} from {self._url}"))
+            store.remember(memo)
 
     def keep(self, store: Store, key: str) -> None:
-        """Send a finished step, unless it is there. Where the record knows another result, the latest one counts.
+        """Send a finished step, unless the record has it already, or a later result of the same step.
 
         Raises:
             UnderstudyError: the bucket cannot be written; the step is finished all the same, and sent by the next run.
@@ -54,19 +52,12 @@ class Record:
         memo = store.memo(key)
         if memo is None:
             return  # somebody told gc to forget it meanwhile
-        with Bucket(self._url) as bucket:
-            known = self._memo(bucket, key)
-            if known and known.digest == memo.digest and transfer.holds(bucket, memo.digest):
-                return
-            transfer.push(store, memo.digest, self._url, lambda name: self._tell(f"sending {name} to {self._url}"))
-            bucket.write(_path(key), canonical(asdict(memo)))
-
-    def _memo(self, bucket: Bucket, key: str) -> Memo | None:
-        encoded = bucket.read(_path(key))
-        try:
-            return Memo(**json.loads(encoded)) if encoded else None
-        except (ValueError, TypeError) as error:
-            raise UnderstudyError(f"{self._url}: {_path(key)} is damaged there; remove it, and run again") from error
+        bucket = Bucket(self._url)
+        known = _memo(bucket, key)
+        if known and known.at >= memo.at and transfer.holds(bucket, known.digest):
+            return
+        transfer.push(store, memo.digest, self._url, lambda name: self._tell(f"sending {name} to {self._url}"))
+        bucket.write(_path(key), canonical(asdict(memo)))
 
 
 def of_environment(tell: Callable[[str], None]) -> Record | None:
@@ -77,3 +68,12 @@ def of_environment(tell: Callable[[str], None]) -> Record | None:
 
 def _path(key: str) -> str:
     return f"memo/{key}.json"
+
+
+def _memo(bucket: Bucket, key: str) -> Memo | None:
+    """What the record remembers under a key; None when that is nothing, or damaged: the step is then done again."""
+    encoded = bucket.read(_path(key))
+    try:
+        return Memo(**json.loads(encoded)) if encoded else None
+    except (ValueError, TypeError):
+        return None

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from understudy.errors import InputError, UnderstudyError, disk_errors
+from understudy.errors import Fenced, InputError, UnderstudyError, disk_errors
 from understudy.store.bucket import Bucket
 from understudy.store.files import hash_file, sha256
 from understudy.store.objects import MANIFEST, Manifest
@@ -38,15 +38,14 @@ def push(store: Store, digest: str, url: str, tell: Tell) -> int:
         raise UnderstudyError(f"{damage[0]}; a damaged object is not sent: run its recipe again to make it anew")
     manifest = store.objects.manifest(digest)
     assert manifest is not None
-    sent, source = 0, store.objects.path(digest)
-    with Bucket(url) as bucket:
-        for name, size, _ in manifest.files:
-            if bucket.size(_path(digest, name)) != size:
-                tell(name)
-                bucket.put(source / name, _path(digest, name))
-                sent += size
-        if sent or not holds(bucket, digest):
-            bucket.put(source / MANIFEST, _path(digest, MANIFEST))
+    sent, source, bucket = 0, store.objects.path(digest), Bucket(url)
+    for name, size, _ in manifest.files:
+        if bucket.size(_path(digest, name)) != size:
+            tell(name)
+            bucket.put(source / name, _path(digest, name))
+            sent += size
+    if sent or not holds(bucket, digest):
+        bucket.put(source / MANIFEST, _path(digest, MANIFEST))
     return sent
 
 
@@ -64,26 +63,35 @@ def pull(store: Store, digest: str, url: str, tell: Tell) -> int:
     if lease is None:
         return 0
     try:
-        fetched = _fetch(store, digest, url, lease.folder / "object", tell)
-    except BaseException:
+        fetched = _fetch(store, digest, Bucket(url), lease.folder / "object", tell)
+    except BaseException as error:
         lease.release_if_held()
+        if isinstance(error, FileNotFoundError):
+            raise Fenced(f"{digest}: another process has taken over fetching it; run again") from error
         raise
     lease.finish()
     return fetched
 
 
-def _fetch(store: Store, digest: str, url: str, aside: Path, tell: Tell) -> int:
-    """Bytes that were fetched of an object; what an earlier process had fetched lies aside."""
+def _fetch(store: Store, digest: str, bucket: Bucket, aside: Path, tell: Tell) -> int:
+    """Bytes that were fetched of an object; what an earlier process had fetched lies aside.
+
+    Raises:
+        FileNotFoundError: somebody else does it now.
+    """
+    manifest = _manifest(bucket, digest)
+    if manifest is None:
+        raise InputError(f"{bucket.url}: there is no whole object {digest}")
     fetched = 0
-    with Bucket(url) as bucket, disk_errors(aside):
-        manifest = _manifest(bucket, digest)
+    with disk_errors(aside):
         aside.mkdir(exist_ok=True)
         for name, size, expected in manifest.files:
             target = aside / name
             if target.exists() and hash_file(target) == expected:
                 continue
             tell(name)
-            target.parent.mkdir(parents=True, exist_ok=True)
+            for folder in reversed(Path(name).parents):  # never the lease's own, which may be gone
+                (aside / folder).mkdir(exist_ok=True)
             part = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
             if not bucket.get(_path(digest, name), part) or hash_file(part) != expected:
                 part.unlink(missing_ok=True)
@@ -98,21 +106,19 @@ def _fetch(store: Store, digest: str, url: str, aside: Path, tell: Tell) -> int:
 
 
 def holds(bucket: Bucket, digest: str) -> bool:
-    """Whether a bucket has a whole object."""
-    return bucket.size(_path(digest, MANIFEST)) is not None
+    """Whether a bucket has an object with all of its files."""
+    manifest = _manifest(bucket, digest)
+    return manifest is not None and all(bucket.size(_path(digest, name)) == size for name, size, _ in manifest.files)
 
 
 def _path(digest: str, name: str) -> str:
     return f"objects/{digest[:2]}/{digest}/{name}"
 
 
-def _manifest(bucket: Bucket, digest: str) -> Manifest:
+def _manifest(bucket: Bucket, digest: str) -> Manifest | None:
+    """The manifest that a bucket has of an object; None when there is none, or another one."""
     encoded = bucket.read(_path(digest, MANIFEST))
-    if encoded is None:
-        raise InputError(f"{bucket.url}: there is no whole object {digest}")
-    if sha256(encoded) != digest:
-        raise _damaged(bucket, digest, MANIFEST)
-    return Manifest.decode(json.loads(encoded))
+    return Manifest.decode(json.loads(encoded)) if encoded and sha256(encoded) == digest else None
 
 
 def _damaged(bucket: Bucket, digest: str, name: str) -> UnderstudyError:

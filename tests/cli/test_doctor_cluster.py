@@ -1,0 +1,35 @@
+"""Pure rules of understudy doctor --cluster; what it says of a real cluster is in tests/cluster."""
+
+from typing import Any
+
+import pytest
+
+from understudy.cli.doctor_cluster import _lacking
+from understudy.launch.placement import Pool
+
+GPU = "nvidia.com/gpu"
+LABELS: dict[str, dict[str, str] | None] = {"gpu": {"pool": "gpu"}, "cpu": {"pool": "cpu"}, "bare": {}, "gone": None}
+
+
+def group(*flavors: str, covered: tuple[str, ...] = ("cpu", GPU)) -> dict[str, Any]:
+    return {"coveredResources": list(covered), "flavors": [{"name": name} for name in flavors]}
+
+
+@pytest.mark.parametrize(
+    ("groups", "fix"),
+    [
+        ([group("gpu")], ""),
+        ([group("bare")], ""),
+        ([group("cpu", "gpu")], ""),
+        ([group("cpu")], "with the pool's labels"),
+        ([group("gone")], "with the pool's labels"),
+        ([group("cpu", "bare")], "with the pool's labels"),  # the key of the one counts for the other
+        ([group("gpu", covered=("cpu",))], f"a quota for {GPU}"),
+        ([group("gpu", covered=("cpu",)), group("cpu", covered=(GPU,))], "with the pool's labels"),
+        ([], f"a quota for {GPU}"),
+    ],
+)
+def test_a_queue_that_could_admit_no_job_of_a_pool_is_told(groups: list[dict[str, Any]], fix: str) -> None:
+    said = _lacking("q", groups, LABELS, Pool(node_selector={"pool": "gpu"}, gpu=GPU))
+    assert said.startswith("give ClusterQueue q ") if fix else said == ""
+    assert fix in said

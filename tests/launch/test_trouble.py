@@ -1,0 +1,54 @@
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from understudy.launch.kube import Kube
+from understudy.launch.placement import HOST, REQUIRED
+from understudy.launch.sight import Sight
+from understudy.launch.spec import JobSpec
+from understudy.launch.trouble import HOPE, Trouble
+from understudy.recipe import Resources
+
+GPU = "nvidia.com/gpu"
+
+
+class Nodes:
+    """Two nodes of a pool, with 4 and with 8 GPUs, of which the first has the run's own pod."""
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [node("small", "4"), node("large", "8")]
+
+    def pods(self, selector: str) -> list[dict[str, Any]]:
+        assert selector == "understudy.store=store"
+        return [{"spec": {"nodeName": "small"}, "status": {"phase": "Running"}}]
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        del name
+        return []
+
+
+def node(name: str, gpus: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": {}}, "status": {"allocatable": {GPU: gpus}}}
+
+
+def pod(gpus: str, one_node: bool) -> dict[str, Any]:
+    rule = {"labelSelector": {"matchLabels": {"understudy.store": "store"}}, "topologyKey": HOST}
+    affinity = {"podAffinity": {REQUIRED: [rule]}} if one_node else {}
+    containers = [{"resources": {"requests": {GPU: gpus}}}]
+    meta = {"name": "rank", "uid": "1"}
+    return {"metadata": meta, "spec": {"affinity": affinity, "containers": containers}, "status": {}}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "one_node", "hopeless"), [("8", False, False), ("8", True, True), ("4", True, False), ("16", False, True)]
+)
+def test_where_one_node_has_the_store_only_that_node_counts(
+    job: JobSpec, gpus: str, one_node: bool, hopeless: bool
+) -> None:
+    Path(job.folder).mkdir(parents=True, exist_ok=True)
+    trouble = Trouble(job, Resources(), 0.0, cast(Kube, Nodes()), print)
+    outcome = trouble.found("job", Sight("pending"), [pod(gpus, one_node)], waited=HOPE)
+    assert (outcome is not None) == hopeless
+    if outcome:
+        assert f"a pod asks for {gpus} {GPU}, and the largest node of its kind has" in outcome.message
