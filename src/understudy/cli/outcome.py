@@ -53,7 +53,9 @@ def conclude(run: Run, store: Store, code: int, console: Console, as_json: bool)
 
 def _shortest(path: Path) -> str:
     """A path as one would type it from here."""
-    return min(os.path.relpath(path), str(path.absolute()), key=lambda text: (text.count(".."), len(text), text))
+    return min(
+        os.path.relpath(path), str(path.absolute()), key=lambda text: (text.count(".."), len(text.lstrip("/")), text)
+    )
 
 
 def _registered(run: Run, registration: dict[str, Any]) -> str:
