@@ -73,19 +73,32 @@ def test_an_api_of_another_version_is_not_there(kube: Kube) -> None:
     assert not doctor_cluster._api(kube, "kubeflow.org", "v1beta1", "fix").ok
 
 
-def test_a_pool_whose_jobs_the_queue_could_never_admit_is_named(doctor: Doctor, queue: dict[str, Any]) -> None:
-    found = doctor(**queue)["quota for pool gpu"]
-    assert found.fix.endswith("without one it admits no job that asks for any"), "the queue has a quota for CPUs alone"
-    flavor = json.loads(kubectl("get", "resourceflavor", NAMESPACE, "-o", "json"))
-    labelled = {key: flavor[key] for key in ("apiVersion", "kind")} | {
-        "metadata": {"name": NAMESPACE},
-        "spec": {"nodeLabels": {"node-pool": "cpu"}},
-    }
+@pytest.fixture
+def queue_of_other_nodes(kube: Kube) -> Iterator[dict[str, Any]]:
+    """Settings with a queue whose one flavor has other nodes than the pool."""
+    del kube
+    name = f"{NAMESPACE}-other"
+    quota = {"name": name, "resources": [{"name": "cpu", "nominalQuota": "1"}]}
+    groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
+    made = [
+        thing("ResourceFlavor", name, nodeLabels={"node-pool": "cpu"}),
+        thing("ClusterQueue", name, namespaceSelector={}, resourceGroups=groups),
+        thing("LocalQueue", "other", clusterQueue=name),
+    ]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
+    kubectl("apply", "--server-side", "-f", "-", text=text)
+    yield {"queue": "other"}
+    kubectl("delete", "-f", "-", "--wait=false", text=text)
+
+
+def thing(kind: str, name: str, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def test_a_pool_whose_jobs_the_queue_could_never_admit_is_named(
+    doctor: Doctor, queue: dict[str, Any], queue_of_other_nodes: dict[str, Any]
+) -> None:
     without_gpus = {"pools": {"gpu": {"node_selector": {"node-pool": "gpu"}}}}
     assert doctor(**queue, **without_gpus)["quota for pool gpu"].ok
-    kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=json.dumps(labelled))
-    try:
-        assert "with the pool's labels" in doctor(**queue, **without_gpus)["quota for pool gpu"].fix
-    finally:
-        bare = labelled | {"spec": {}}
-        kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=json.dumps(bare))
+    assert "a quota for nvidia.com/gpu" in doctor(**queue)["quota for pool gpu"].fix
+    assert "with the pool's labels" in doctor(**queue_of_other_nodes, **without_gpus)["quota for pool gpu"].fix
