@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from launched import SETTINGS, Launcher, kubectl, recipe
+from launched import SETTINGS, Launcher, kubectl, recipe, wait
 
 from understudy.errors import InputError
 from understudy.launch import driver
@@ -37,12 +37,15 @@ def on_one_node(**changes: Any) -> dict[str, Any]:
 def test_all_pods_that_mount_a_claim_for_one_node_are_there(launch: Launch, claim: str) -> None:
     settings = {"claim": claim, "one_node": True}
     runs = [launch(on_one_node(seed=seed), settings) for seed in range(2)]
+
+    def nodes() -> list[str]:
+        pods = [pod for run in runs for pod in (*run.pods(), *run.workers())]
+        return [str(node) for pod in pods if (node := pod["spec"].get("nodeName"))]
+
+    where = wait(lambda: found if len(found := nodes()) == 4 else None)
+    assert len(set(where)) == 1
+    assert set(where) < {"gpu-0", "gpu-1"}
     assert [run.ends() for run in runs] == [0, 0], "\n".join(run.said() for run in runs)
-    pods = [pod for run in runs for pod in (*run.pods(), *run.workers())]
-    assert len(pods) == 4
-    nodes = {pod["spec"]["nodeName"] for pod in pods}
-    assert len(nodes) == 1
-    assert nodes < {"gpu-0", "gpu-1"}
 
 
 def test_what_a_claim_for_one_node_cannot_do_is_said_before_anything_is_submitted(kube: Kube, claim: str) -> None:

@@ -71,7 +71,6 @@ def test_it_works_where_nothing_but_tmp_can_be_written(image: str, inside: Insid
 
 
 def test_no_model_and_no_data_is_inside(inside: Inside) -> None:
-    assert (
-        inside("find", "/", "-xdev", "-name", "*.safetensors", "-o", "-xdev", "-name", "*.parquet", "-size", "+100k")
-        == ""
-    )
+    readable = ("find", "/", "-xdev", "!", "-readable", "-prune", "-o")
+    wanted = ("(", "-name", "*.safetensors", "-o", "-name", "*.parquet", "-size", "+100k", ")", "-print")
+    assert inside(*readable, *wanted) == ""
