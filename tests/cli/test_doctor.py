@@ -104,3 +104,10 @@ def test_a_store_of_record_has_to_take_a_file(understudy, monkeypatch: pytest.Mo
     monkeypatch.setenv("UNDERSTUDY_RECORD", "nowhere://bucket")
     outcome = understudy("doctor", "--json")
     assert (outcome.code, checks(outcome)["store of record"]["ok"]) == (1, False)
+
+
+def test_a_home_that_is_a_file_is_no_place_for_a_store(understudy) -> None:
+    Path("afile").write_text("")
+    outcome = understudy("--home", "afile", "doctor", "--json")
+    assert "is a file, not a folder" in checks(outcome)["store"]["found"]
+    assert outcome.code == 1

@@ -174,3 +174,9 @@ def test_gc_forgets_what_was_not_used_for_days(understudy, store, make) -> None:
     assert understudy("store", "gc", "--yes").out.startswith("nothing to remove")
     assert "finished step, not used lately" in understudy("store", "gc", "--yes", "--forget-after", "2").out
     assert list(store.objects) == []
+
+
+def test_what_is_pulled_is_named_by_its_whole_digest(understudy) -> None:
+    outcome = understudy("store", "pull", "abcdef", "--from", "file:///nowhere")
+    assert outcome.code == 2
+    assert "abcdef: is no whole digest; understudy store show prints it" in outcome.err

@@ -120,6 +120,16 @@ def test_a_pool_says_where_and_how_many_gpus(spec: JobSpec) -> None:
     assert packed["topologyKey"] == "topology.kubernetes.io/rack"
 
 
+def test_pods_of_a_job_would_rather_have_a_node_each(spec: JobSpec) -> None:
+    made = pytorch(spec)
+    [rule] = pod(made)["affinity"]["podAntiAffinity"][PREFERRED]
+    term = rule["podAffinityTerm"]
+    assert term["topologyKey"] == "kubernetes.io/hostname"
+    labels = made["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["labels"]
+    assert term["labelSelector"]["matchLabels"].items() <= labels.items()
+    assert "podAntiAffinity" not in pod(pytorch(spec, CLUSTER.model_copy(update={"one_node": True})))["affinity"]
+
+
 def test_a_pool_that_does_not_exist_is_refused_with_those_that_do(spec: JobSpec) -> None:
     with pytest.raises(InputError, match=r"resources\.teacher\.pool: this cluster has no pool 'h100', but a100"):
         pytorch(spec, pool="h100")

@@ -162,7 +162,7 @@ def test_a_toleration_for_another_effect_of_a_taint_is_added(spec: JobSpec) -> N
 def test_affinity_wins_by_rule(spec: JobSpec) -> None:
     preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}]}
     made = pod(spec, arrived({"affinity": {"nodeAffinity": preferred}}))["affinity"]
-    assert made.keys() == {"nodeAffinity", "podAffinity"}
+    assert made.keys() == {"nodeAffinity", "podAffinity", "podAntiAffinity"}
     assert (
         made["nodeAffinity"]
         == {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}} | preferred

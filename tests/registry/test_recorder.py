@@ -171,7 +171,7 @@ def test_a_run_that_was_made_but_not_written_down_is_found_again(pipeline: Pipel
     assert opened(pipeline) == first
 
 
-@pytest.mark.parametrize(("code", "status"), [(130, "KILLED"), (1, "FAILED")])
+@pytest.mark.parametrize(("code", "status"), [(130, "KILLED"), (1, "FAILED"), (0, "FINISHED"), (3, "FINISHED")])
 def test_runs_that_nobody_works_for_are_closed(
     pipeline: Pipeline, client: MlflowClient, code: int, status: str
 ) -> None:

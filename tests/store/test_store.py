@@ -134,3 +134,8 @@ def test_a_disk_that_refuses_this_user_is_named(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(InputError, match=r"cannot write here \(Permission denied\)"):
         Store(tmp_path / "new")
+
+
+def test_a_home_that_cannot_be_made_is_told_in_a_message() -> None:
+    with pytest.raises(InputError, match="cannot be made; point UNDERSTUDY_HOME or --home elsewhere"):
+        Store(Path("/proc/nothing/store"))

@@ -163,5 +163,5 @@ def test_what_a_bucket_answers_is_told_with_its_address(
         raise error
 
     monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.put_file", refuses)
-    with pytest.raises(UnderstudyError, match=rf"^{bucket}: .*AWS_ACCESS_KEY_ID"):
+    with pytest.raises(UnderstudyError, match=rf"^{bucket}: "):
         push(here, digest, bucket, silent)

@@ -1,18 +1,19 @@
 """understudy run --on cluster: submit a run to the cluster that KUBECONFIG names, and follow it."""
 
+import signal
 from typing import TYPE_CHECKING
 
 import typer
 
 from understudy.cli.compile import say_what_pods_need
-from understudy.cli.output import complain
+from understudy.errors import STOPPED
 
 if TYPE_CHECKING:
     from understudy.recipe import Recipe
 
 
 def run_there(recipe: "Recipe", namespace: str | None, quiet: bool) -> int:
-    """Run a recipe in a cluster. Ctrl-C ends the following, not the run.
+    """Run a recipe in a cluster. Ctrl-C or SIGTERM ends the following, not the run.
 
     Returns:
         The run's exit code.
@@ -25,10 +26,11 @@ def run_there(recipe: "Recipe", namespace: str | None, quiet: bool) -> int:
     cluster = driver.settings(kube)
     driver.check(kube, cluster, recipe)
     name = driver.submit(kube, cluster, recipe)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if not quiet:
             typer.echo(f"run {name} in namespace {kube.namespace}")
         return onlooker.follow(kube, name, lambda line: None if quiet else typer.echo(line))
     except KeyboardInterrupt:
-        complain(f"the run goes on; understudy jobs stop {name} ends it")
-        return 130
+        typer.echo(f"the run goes on; understudy jobs stop {name} -n {kube.namespace} ends it", err=True)
+        return STOPPED

@@ -97,6 +97,10 @@ def _gpu() -> Check:
 def _store(settings: Settings) -> Iterator[Check]:
     folder = settings.store_folder
     fix = "point --home or UNDERSTUDY_HOME at another disk"
+    file = next((path for path in (folder, *folder.absolute().parents) if path.is_file()), None)
+    if file:
+        yield Check("store", f"{file}: is a file, not a folder", "point --home or UNDERSTUDY_HOME at a folder")
+        return
     try:
         _exercise(_existing(folder))
     except UnderstudyError as error:

@@ -55,6 +55,7 @@ def run(
     from understudy.cli.display import display
     from understudy.cli.outcome import conclude
     from understudy.recipe_file import load
+    from understudy.registry.recorder import close_dead
     from understudy.registry.server import public_uri
     from understudy.steps import graph
     from understudy.store import Store
@@ -77,6 +78,8 @@ def run(
         _follow(begun, graph(wanted), pipeline, shown, partial(console.print, markup=False))
     code = _exit_code(begun, graph(wanted), store)
     begun.end(code)
+    with suppress(UnderstudyError):  # a server that does not answer now is told by the next run
+        close_dead(store, uri)
     conclude(begun, store, code, console, as_json)
     raise typer.Exit(code)
 

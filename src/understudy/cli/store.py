@@ -1,5 +1,6 @@
 """understudy store: look into the shared volume, check it, and make room in it."""
 
+import re
 import sys
 import time
 from pathlib import Path
@@ -9,7 +10,7 @@ import typer
 
 from understudy.cli.output import age, print_json, print_table, size
 from understudy.cli.settings import Settings
-from understudy.errors import UnderstudyError
+from understudy.errors import InputError, UnderstudyError
 
 if TYPE_CHECKING:
     from understudy.store import Run, Store
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Look into the store, check it, make room in it.")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DAY = 86400.0
+WHOLE = re.compile("[0-9a-f]{64}")
 
 
 @app.command("ls")
@@ -164,6 +166,8 @@ def pull(
 
     store = Store(ctx.obj.store_folder)
     for digest in digests:
+        if not WHOLE.fullmatch(digest):
+            raise InputError(f"{digest}: is no whole digest; understudy store show prints it where the object is")
         fetched = transfer.pull(store, digest, from_, lambda name: print(f"  {name}", file=sys.stderr))
         print(f"{digest}: {size(fetched)} fetched")
 

@@ -33,9 +33,10 @@ class Known:
 def known(kube: Kube, now: float) -> list[Known]:
     """All drivers and trainings in the namespace, the oldest first."""
     drivers = kube.ask(kube.batch.list_namespaced_job, kube.namespace, label_selector=f"{OURS},{RUN}")["items"]
-    found = [_driver(job, now) for job in drivers]
+    pods = kube.pods(f"{OURS},{RUN}")
+    found = [_driver(job, _of(job, pods), now) for job in drivers]
     for job in kube.jobs(OURS):
-        stage = look(job, [], None, now).stage
+        stage = look(job, _of(job, pods), None, now).stage
         over = stage in ("succeeded", "failed")
         found.append(_known(job, "PyTorchJob", stage, "" if over else _why_left(kube, job, now), now))
     return sorted(found, key=lambda one: -one.age)
@@ -58,9 +59,16 @@ def stop(kube: Kube, run: str) -> int:
     return len(drivers) + len(jobs)
 
 
-def _driver(job: Object, now: float) -> Known:
+def _of(job: Object, pods: list[Object]) -> list[Object]:
+    """The pods of a job."""
+    uid = job["metadata"]["uid"]
+    return [pod for pod in pods if any(owner["uid"] == uid for owner in pod["metadata"].get("ownerReferences", ()))]
+
+
+def _driver(job: Object, pods: list[Object], now: float) -> Known:
     ended = [c["type"] for c in job.get("status", {}).get("conditions", ()) if c["status"] == "True"]
-    stage = "succeeded" if "Complete" in ended else "failed" if "Failed" in ended else "running"
+    runs = any(pod.get("status", {}).get("phase") == "Running" for pod in pods)
+    stage = "succeeded" if "Complete" in ended else "failed" if "Failed" in ended else "running" if runs else "pending"
     return _known(job, "Job", stage, "", now)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
-from understudy.errors import DONE, UnderstudyError
+from understudy.errors import DONE, STOPPED, UnderstudyError
 from understudy.launch.driver import FINAL
 from understudy.launch.kube import Away, Kube, Object
 from understudy.launch.leftovers import stop
@@ -22,7 +22,7 @@ def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
         The run's exit code.
 
     Raises:
-        UnderstudyError: the run was deleted, its pods failed without an answer, or its pod cannot start.
+        UnderstudyError: its pods failed without an answer, or its pod cannot start.
     """
     said: dict[str, int] = {}
     waiting, broken_since = "", 0.0
@@ -42,7 +42,8 @@ def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
             for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"])):
                 _stream(kube, pod, said, say)
             if job is None:
-                raise UnderstudyError(f"the run {name} was deleted")
+                say(f"the run {name} was stopped; what was complete is kept")
+                return STOPPED
             code = exit_code(job, pods)
             if code is not None:
                 return code

@@ -108,21 +108,26 @@ class Cluster(Settings):
         if resources.pool not in self.pools:
             known = ", ".join(sorted(self.pools)) or "none at all"
             raise InputError(
-                f"{where}.pool: this cluster has no pool {resources.pool!r}, but {known}; pools are defined in the "
-                "file that UNDERSTUDY_CLUSTER names"
+                f"{where}.pool: this cluster has no pool {resources.pool!r}, but {known}; pools are defined in "
+                f"cluster.yaml, of the ConfigMap {CONFIG}"
             )
         return self.pools[resources.pool]
 
 
 def affinity(cluster: Cluster, pool: Pool, near: Mapping[str, str]) -> dict[str, Any]:
-    """Which nodes a pod wants for the sake of its pool and of other pods.
+    """Which nodes a pod wants for the sake of its pool and of other pods: those of its job are spread over nodes.
 
     Args:
         cluster: where it runs.
         pool: its nodes.
-        near: labels of the pods that it wants to share a rack with.
+        near: labels of its job's pods, whose rack it wants to share.
     """
     wanted = dict(pool.affinity or {})
+    if near and not cluster.one_node:
+        apart = dict(wanted.get("podAntiAffinity", {}))
+        term = {"labelSelector": {"matchLabels": dict(near)}, "topologyKey": HOST}
+        apart[PREFERRED] = [*apart.get(PREFERRED, ()), {"weight": 100, "podAffinityTerm": term}]
+        wanted["podAntiAffinity"] = apart
     pods = dict(wanted.get("podAffinity", {}))
     if pool.topology and near:
         term = {"labelSelector": {"matchLabels": dict(near)}, "topologyKey": pool.topology}

@@ -112,7 +112,8 @@ class Trouble:
         try:
             why = never_fits(pods[0], self._open_to(pods[0]))
         except Refused:
-            return None  # without the right to see nodes nobody can tell; the scheduler's reason is on show
+            self._say("pending: whether a node could ever take it is not known: this account may not list nodes")
+            return None
         return f"this can never be scheduled: {why}; correct {self._spec.section} or its pool" if why else None
 
     def _open_to(self, pod: Object) -> list[Object]:

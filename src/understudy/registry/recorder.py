@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from understudy.errors import STOPPED, Fenced, Stopped, UnderstudyError
+from understudy.errors import DONE, REJECTED, STOPPED, Fenced, Stopped, UnderstudyError
 from understudy.registry.curves import Point, Tail, send
 from understudy.registry.server import identity, public_uri
 from understudy.registry.tracking import Tracking, tracking
@@ -28,6 +28,8 @@ LEASE = 30.0  # seconds
 LONGEST_KEY, LONGEST_VALUE = 250, 6000  # MLflow's limits
 RUN, STEP = "understudy.run", "understudy.step"
 PARENT = "run"
+STATUS = {DONE: "FINISHED", REJECTED: "FINISHED", STOPPED: "KILLED"}
+"""MLflow's word for a run that ended with an exit code; of any other it is FAILED."""
 
 
 class Recorder:
@@ -155,7 +157,7 @@ class _Follower(threading.Thread):
 
 
 def close_dead(store: Store, uri: str) -> int:
-    """Set the MLflow runs of pipeline runs that nobody works for any more to KILLED, or FAILED if they said so.
+    """End the MLflow runs of pipeline runs that nobody works for any more, as those ended.
 
     Returns:
         How many pipeline runs were closed. MLflow is not imported when there are none.
@@ -168,10 +170,10 @@ def close_dead(store: Store, uri: str) -> int:
         return 0
     server = tracking(uri)
     for run, ids in dead:
-        code = (read_json(run.folder / "ended.json") or {}).get("exit_code", STOPPED)
+        status = STATUS.get(STOPPED if run.exit_code is None else run.exit_code, "FAILED")
         query = f"tags.`{RUN}` = '{run.id}' and attributes.status = 'RUNNING'"
         for found in server.runs(ids["experiment_id"], query):
-            server.end(found, "KILLED" if code == STOPPED else "FAILED")
+            server.end(found, status)
         close(run)
     return len(dead)
 

@@ -11,6 +11,10 @@ import fsspec
 from understudy.errors import InputError, UnderstudyError
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # said of a disk here, never of a bucket
+HINT = (
+    "; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, for S3 other than AWS, AWS_ENDPOINT_URL say how to get in, and to "
+    "where"
+)
 
 
 class Bucket:
@@ -47,10 +51,7 @@ class Bucket:
             if isinstance(error, OSError) and error.errno in NO_ROOM:
                 raise
             words = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-            raise UnderstudyError(
-                f"{self.url}: {words}; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, for S3 other than AWS, "
-                "AWS_ENDPOINT_URL say how to get in"
-            ) from error
+            raise UnderstudyError(f"{self.url}: {words}{HINT if self.url.startswith('s3:') else ''}") from error
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"

@@ -42,7 +42,10 @@ class Store:
         self.folder = folder.absolute()
         self.lease_seconds = lease_seconds
         with disk_errors(self.folder):
-            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self.folder.parent.mkdir(parents=True, exist_ok=True)
+            except FileNotFoundError as error:
+                raise InputError(f"{self.folder}: cannot be made; point UNDERSTUDY_HOME or --home elsewhere") from error
             share(self.folder.parent)
             for part in ("objects", "memo", "work", "runs", "fingerprints"):
                 (self.folder / part).mkdir(parents=True, exist_ok=True)

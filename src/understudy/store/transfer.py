@@ -122,5 +122,5 @@ def _manifest(bucket: Bucket, digest: str) -> Manifest | None:
 
 
 def _damaged(bucket: Bucket, digest: str, name: str) -> UnderstudyError:
-    fix = f"remove {_path(digest, '')} there, and push it again"
+    fix = f"remove {_path(digest, '')} there: the next run, or understudy store push where it is whole, sends it anew"
     return UnderstudyError(f"{bucket.url}: {name} of {digest} is damaged there or missing; {fix}")

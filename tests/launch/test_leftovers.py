@@ -1,0 +1,53 @@
+from typing import Any, cast
+
+import pytest
+
+from understudy.launch.kube import Kube
+from understudy.launch.leftovers import known
+from understudy.launch.pytorchjob import PARTS, RUN
+
+CREATED = "2026-01-01T00:00:00Z"
+
+
+class Cluster:
+    """A run's Job and one training of it, each with a pod in some phase."""
+
+    namespace = "here"
+    batch = type("Batch", (), {"list_namespaced_job": None, "read_namespaced_job": None})
+
+    def __init__(self, driver: str, rank: str) -> None:
+        self._pods = [pod("uid-driver", driver), pod("uid-job", rank), pod("uid-other", "Running")]
+
+    def ask(self, question: object, *arguments: object, **options: object) -> dict[str, Any]:
+        del question, arguments, options
+        return {"items": [{"metadata": {**meta("run-1"), "uid": "uid-driver"}, "status": {}}]}
+
+    def jobs(self, selector: str) -> list[dict[str, Any]]:
+        del selector
+        return [{"metadata": {**meta("teacher-1"), "uid": "uid-job"}, "spec": {}, "status": {}}]
+
+    def pods(self, selector: str) -> list[dict[str, Any]]:
+        assert PARTS["app.kubernetes.io/name"] in selector
+        return self._pods
+
+
+def meta(name: str) -> dict[str, Any]:
+    return {"name": name, "labels": {RUN: "run-1"}, "creationTimestamp": CREATED}
+
+
+def pod(owner: str, phase: str) -> dict[str, Any]:
+    bare = {"name": "p", "ownerReferences": [{"uid": owner}]}
+    return {"metadata": bare, "spec": {"nodeName": "n" if phase == "Running" else ""}, "status": {"phase": phase}}
+
+
+@pytest.mark.parametrize(
+    ("driver", "rank", "stages"),
+    [
+        ("Running", "Running", {"run-1": "running", "teacher-1": "running"}),
+        ("Running", "Pending", {"run-1": "running", "teacher-1": "pulling"}),
+        ("Pending", "Running", {"run-1": "pending", "teacher-1": "running"}),
+    ],
+)
+def test_a_job_is_where_its_own_pods_are(driver: str, rank: str, stages: dict[str, str]) -> None:
+    found = known(cast(Kube, Cluster(driver, rank)), 1_800_000_000.0)
+    assert {one.name: one.stage for one in found} == stages
