@@ -111,3 +111,10 @@ def test_a_home_that_is_a_file_is_no_place_for_a_store(understudy) -> None:
     outcome = understudy("--home", "afile", "doctor", "--json")
     assert "is a file, not a folder" in checks(outcome)["store"]["found"]
     assert outcome.code == 1
+
+
+def test_an_endpoint_that_is_no_address_is_told(understudy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNDERSTUDY_RECORD", "s3://bucket/prefix")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "minio:9000")
+    outcome = understudy("doctor", "--json")
+    assert "Invalid endpoint" in checks(outcome)["store of record"]["fix"]

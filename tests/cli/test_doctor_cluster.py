@@ -33,3 +33,18 @@ def test_a_queue_that_could_admit_no_job_of_a_pool_is_told(groups: list[dict[str
     said = _lacking("q", groups, LABELS, Pool(node_selector={"pool": "gpu"}, gpu=GPU))
     assert said.startswith("give ClusterQueue q ") if fix else said == ""
     assert fix in said
+
+
+@pytest.mark.parametrize(
+    ("gpu", "groups", "ok"),
+    [
+        (None, [group("bare", covered=("cpu",)), group("gpu", covered=(GPU,))], True),
+        (None, [group("gpu", covered=("cpu",))], False),
+        (GPU, [group("cpu", covered=("cpu",)), group("gpu", covered=(GPU,))], False),
+    ],
+)
+def test_only_groups_that_a_job_asks_something_of_have_a_say(
+    gpu: str | None, groups: list[dict[str, Any]], ok: bool
+) -> None:
+    pool = Pool(node_selector={"pool": "gpu" if gpu else "cpu"}, gpu=gpu)
+    assert (_lacking("q", groups, LABELS, pool) == "") == ok

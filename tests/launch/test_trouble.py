@@ -3,7 +3,7 @@ from typing import Any, cast
 
 import pytest
 
-from understudy.launch.kube import Kube
+from understudy.launch.kube import Kube, Refused
 from understudy.launch.placement import HOST, REQUIRED
 from understudy.launch.sight import Sight
 from understudy.launch.spec import JobSpec
@@ -17,7 +17,11 @@ class Nodes:
     """Two nodes of a pool, with 4 and with 8 GPUs, of which the first has the run's own pod."""
 
     def nodes(self) -> list[dict[str, Any]]:
+        if not self.may_list_nodes:
+            raise Refused("may not list nodes")
         return [node("small", "4"), node("large", "8")]
+
+    may_list_nodes = True
 
     def pods(self, selector: str) -> list[dict[str, Any]]:
         assert selector == "understudy.store=store"
@@ -52,3 +56,24 @@ def test_where_one_node_has_the_store_only_that_node_counts(
     assert (outcome is not None) == hopeless
     if outcome:
         assert f"a pod asks for {gpus} {GPU}, and the largest node of its kind has" in outcome.message
+
+
+def test_rules_of_the_users_own_are_no_reason_to_give_up(job: JobSpec) -> None:
+    Path(job.folder).mkdir(parents=True, exist_ok=True)
+    pending = pod("8", one_node=False)
+    theirs = [{"topologyKey": "zone"}, {"labelSelector": {"matchExpressions": []}, "topologyKey": HOST}]
+    pending["spec"]["affinity"] = {"podAffinity": {REQUIRED: theirs}}
+    trouble = Trouble(job, Resources(), 0.0, cast(Kube, Nodes()), print)
+    assert trouble.found("job", Sight("pending"), [pending], waited=HOPE) is None
+
+
+def test_what_cannot_be_known_is_told_once(job: JobSpec) -> None:
+    Path(job.folder).mkdir(parents=True, exist_ok=True)
+    said: list[str] = []
+    blind = Nodes()
+    blind.may_list_nodes = False
+    trouble = Trouble(job, Resources(), 0.0, cast(Kube, blind), said.append)
+    for _ in range(3):
+        assert trouble.found("job", Sight("pending"), [pod("8", one_node=False)], waited=HOPE) is None
+    assert len(said) == 1
+    assert "this account may not list nodes" in said[0]

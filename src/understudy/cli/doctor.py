@@ -132,7 +132,7 @@ def _record() -> Iterator[Check]:
         bucket = Bucket(url)
         bucket.write("doctor", b"")
         bucket.read("memo/none.json")  # S3 tells what is not there only to those who may list
-    except UnderstudyError as error:
+    except (UnderstudyError, OSError) as error:
         yield Check("store of record", f"{url}: cannot be used", str(error))
         return
     yield Check("store of record", url)

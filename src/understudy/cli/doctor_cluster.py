@@ -107,10 +107,12 @@ def _labels(kube: Kube, flavor: str) -> dict[str, str] | None:
 
 def _lacking(name: str, groups: list[Object], labels: dict[str, dict[str, str] | None], pool: Pool) -> str:
     """What a cluster queue lacks for jobs of a pool; nothing when it could admit one."""
-    counted = [group for group in groups if pool.gpu is None or pool.gpu in group["coveredResources"]]
-    if not counted:
+    asked = {"cpu", "memory"} | ({pool.gpu} if pool.gpu else set())
+    if pool.gpu and not any(pool.gpu in group["coveredResources"] for group in groups):
         return f"give ClusterQueue {name} a quota for {pool.gpu}: without one it admits no job that asks for any"
-    for group in counted:
+    for group in groups:
+        if not asked & set(group["coveredResources"]):
+            continue
         flavors = [found for flavor in group["flavors"] if (found := labels[flavor["name"]]) is not None]
         if not any(_fits(flavor, {key for one in flavors for key in one}, pool) for flavor in flavors):
             return f"give ClusterQueue {name} a ResourceFlavor with the pool's labels"

@@ -78,9 +78,9 @@ def run(
         _follow(begun, graph(wanted), pipeline, shown, partial(console.print, markup=False))
     code = _exit_code(begun, graph(wanted), store)
     begun.end(code)
-    with suppress(UnderstudyError):  # a server that does not answer now is told by the next run
-        close_dead(store, uri)
     conclude(begun, store, code, console, as_json)
+    with suppress(UnderstudyError, KeyboardInterrupt):  # a server that does not answer now is told by the next run
+        close_dead(store, uri)
     raise typer.Exit(code)
 
 

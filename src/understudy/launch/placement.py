@@ -32,6 +32,7 @@ RUN_ID = "UNDERSTUDY_RUN_ID"
 CACHES = {"csi", "emptyDir", "ephemeral", "persistentVolumeClaim"}
 REQUIRED, PREFERRED = (f"{how}DuringSchedulingIgnoredDuringExecution" for how in ("required", "preferred"))
 HOST = "kubernetes.io/hostname"
+STORE = "understudy.store"  # the label of pods that mount the store
 SIZE = re.compile(r"[0-9]+(\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?")
 
 
@@ -95,7 +96,7 @@ class Cluster(Settings):
     @property
     def neighbours(self) -> dict[str, str]:
         """The label of all pods that mount the claim."""
-        return {"understudy.store": self.claim[:63]}
+        return {STORE: self.claim[:63]}
 
     def pool(self, resources: Resources, where: str) -> Pool:
         """The nodes that a job asks for.

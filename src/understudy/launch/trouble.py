@@ -7,7 +7,7 @@ from understudy.errors import FAILED
 from understudy.launch import attempts
 from understudy.launch.beats import beats
 from understudy.launch.kube import Kube, Object, Refused
-from understudy.launch.placement import HOST, REQUIRED
+from understudy.launch.placement import REQUIRED, STORE
 from understudy.launch.sight import Sight, death, never_fits, was_disrupted
 from understudy.launch.spec import JobSpec, Outcome
 from understudy.launch.starts import Starts
@@ -35,6 +35,7 @@ class Trouble:
         self._folder = Path(spec.folder)
         self._starts = Starts(spec.least)
         self._forgiven = 0
+        self._told: set[str] = set()
 
     def found(self, job: str, sight: Sight, pods: list[Object], waited: float) -> Outcome | None:
         """The verdict on a job that will not end well; None for one that may.
@@ -103,7 +104,7 @@ class Trouble:
         refusals = [event["message"] for event in self._kube.events(job) if event.get("reason") == "FailedCreatePod"]
         if refusals:
             return f"the cluster refuses the job's pods: {refusals[-1]}"
-        self._say("pending: still no pods; does the training operator run?")
+        self._say_once("pending: still no pods; does the training operator run?")
         return None
 
     def _never_scheduled(self, pods: list[Object]) -> str | None:
@@ -112,20 +113,26 @@ class Trouble:
         try:
             why = never_fits(pods[0], self._open_to(pods[0]))
         except Refused:
-            self._say("pending: whether a node could ever take it is not known: this account may not list nodes")
+            self._say_once("pending: whether a node could ever take it is not known: this account may not list nodes")
             return None
         return f"this can never be scheduled: {why}; correct {self._spec.section} or its pool" if why else None
 
     def _open_to(self, pod: Object) -> list[Object]:
-        """The nodes that a pod may go to for the sake of others: where one node has the store, that node."""
+        """The nodes that a pod may go to: all, or where one node has the store, that node."""
         nodes = self._kube.nodes()
         for term in pod["spec"].get("affinity", {}).get("podAffinity", {}).get(REQUIRED, ()):
-            labels = term["labelSelector"].get("matchLabels", {})
-            others = self._kube.pods(",".join(f"{key}={value}" for key, value in labels.items()))
+            claim = (term.get("labelSelector") or {}).get("matchLabels", {}).get(STORE)
+            others = self._kube.pods(f"{STORE}={claim}") if claim else []
             there = {other["spec"].get("nodeName") for other in others if other["status"].get("phase") == "Running"}
-            if term["topologyKey"] == HOST and there:
+            if there:
                 nodes = [node for node in nodes if node["metadata"]["name"] in there]
         return nodes
+
+    def _say_once(self, text: str) -> None:
+        """What is seen at every look is told at the first one."""
+        if text not in self._told:
+            self._told.add(text)
+            self._say(text)
 
 
 def _memory_limit(pod: Object) -> str | None:

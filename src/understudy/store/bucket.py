@@ -47,7 +47,7 @@ class Bucket:
 
         try:
             yield
-        except (BotoCoreError, Broken, ClientError, OSError) as error:
+        except (BotoCoreError, Broken, ClientError, OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno in NO_ROOM:
                 raise
             words = " ".join(str(error).split()).rstrip(".") or type(error).__name__
