@@ -74,8 +74,10 @@ def test_an_object_that_is_not_whole_there_is_no_object(tmp_path: Path, bucket: 
     digest = published(here, tmp_path / "staged", FILES)
     push(here, digest, bucket, silent)
     next((tmp_path / "bucket").rglob("manifest.json")).unlink()
+    there = store(tmp_path / "there")
     with pytest.raises(InputError, match="there is no whole object"):
-        pull(store(tmp_path / "there"), digest, bucket, silent)
+        pull(there, digest, bucket, silent)
+    assert list((there.folder / "work").iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -126,17 +126,19 @@ def affinity(cluster: Cluster, pool: Pool, near: Mapping[str, str]) -> dict[str,
     wanted = dict(pool.affinity or {})
     if near and not cluster.one_node:
         apart = dict(wanted.get("podAntiAffinity", {}))
-        term = {"labelSelector": {"matchLabels": dict(near)}, "topologyKey": HOST}
-        apart[PREFERRED] = [*apart.get(PREFERRED, ()), {"weight": 100, "podAffinityTerm": term}]
+        apart[PREFERRED] = [*apart.get(PREFERRED, ()), {"weight": 100, "podAffinityTerm": _term(near, HOST)}]
         wanted["podAntiAffinity"] = apart
     pods = dict(wanted.get("podAffinity", {}))
     if pool.topology and near:
-        term = {"labelSelector": {"matchLabels": dict(near)}, "topologyKey": pool.topology}
-        pods[PREFERRED] = [*pods.get(PREFERRED, ()), {"weight": 100, "podAffinityTerm": term}]
+        pods[PREFERRED] = [*pods.get(PREFERRED, ()), {"weight": 100, "podAffinityTerm": _term(near, pool.topology)}]
     if cluster.one_node:  # the first such pod may go anywhere, since it fits its own selector
-        term = {"labelSelector": {"matchLabels": cluster.neighbours}, "topologyKey": HOST}
-        pods[REQUIRED] = [*pods.get(REQUIRED, ()), term]
+        pods[REQUIRED] = [*pods.get(REQUIRED, ()), _term(cluster.neighbours, HOST)]
     return wanted | ({"podAffinity": pods} if pods else {})
+
+
+def _term(labels: Mapping[str, str], topology: str) -> dict[str, Any]:
+    """Pods with these labels, and what of a node counts as the same place."""
+    return {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": topology}
 
 
 def in_cluster() -> bool:

@@ -44,7 +44,7 @@ def push(store: Store, digest: str, url: str, tell: Tell) -> int:
             tell(name)
             bucket.put(source / name, _path(digest, name))
             sent += size
-    if sent or not holds(bucket, digest):
+    if sent or _manifest(bucket, digest) is None:
         bucket.put(source / MANIFEST, _path(digest, MANIFEST))
     return sent
 
@@ -59,11 +59,17 @@ def pull(store: Store, digest: str, url: str, tell: Tell) -> int:
         InputError: the bucket has no such object.
         UnderstudyError: what it has is damaged, or it cannot be read.
     """
+    if not store.objects.damage(digest):
+        return 0
+    bucket = Bucket(url)
+    manifest = _manifest(bucket, digest)
+    if manifest is None:
+        raise InputError(f"{url}: there is no whole object {digest}")
     lease = store.wait_for(digest, lambda: not store.objects.damage(digest))
     if lease is None:
         return 0
     try:
-        fetched = _fetch(store, digest, Bucket(url), lease.folder / "object", tell)
+        fetched = _fetch(store, digest, manifest, bucket, lease.folder / "object", tell)
     except BaseException as error:
         lease.release_if_held()
         if isinstance(error, FileNotFoundError):
@@ -73,15 +79,12 @@ def pull(store: Store, digest: str, url: str, tell: Tell) -> int:
     return fetched
 
 
-def _fetch(store: Store, digest: str, bucket: Bucket, aside: Path, tell: Tell) -> int:
+def _fetch(store: Store, digest: str, manifest: Manifest, bucket: Bucket, aside: Path, tell: Tell) -> int:
     """Bytes that were fetched of an object; what an earlier process had fetched lies aside.
 
     Raises:
         FileNotFoundError: somebody else does it now.
     """
-    manifest = _manifest(bucket, digest)
-    if manifest is None:
-        raise InputError(f"{bucket.url}: there is no whole object {digest}")
     fetched = 0
     with disk_errors(aside):
         aside.mkdir(exist_ok=True)
