@@ -1,9 +1,10 @@
 """From a job submitted to its first training step, beside a bare PyTorchJob of the same pods; and what watching costs.
 
-python -m benchmarks.cluster_job NAMESPACE [--rounds 5] [--processes 1]
+python -m benchmarks.cluster_job NAMESPACE [--rounds 4] [--processes 1]
 
 Needs KUBECONFIG, and in the namespace what manifests/overlays bring. The bare job is the watched one, applied by
-kubectl for a copy of its folder, with nobody who watches it. Both train digits on two nodes of the pool gpu.
+kubectl for a copy of its folder, with nobody who watches it. Both train digits on two nodes of the pool gpu. They take
+turns at being first, after a job that does not count, since the first one finds nothing in the nodes' memory.
 """
 
 import argparse
@@ -14,15 +15,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 RECIPE = "recipes/digits.yaml"
 PHASES = ("importing", "meeting the others", "loading", "training")
 TICKS = 100  # of /proc/PID/stat in a second
 LOOKER = "benchmark-looker"
+QUEUE = "kueue.x-k8s.io/queue-name"
 STAMP = re.compile(r"rank \d+\] (\d{10}\.\d+) ")
+HOME = "/var/lib/understudy/home"
+PAUSE = 5.0
 WATCHED = 60.0  # seconds over which the launcher is measured
 
 
@@ -41,9 +46,24 @@ class Namespace:
         """Objects with these labels."""
         return list(json.loads(self("get", kind, "-l", selector, "-o", "json"))["items"])
 
+    def owned(self, kind: str, owner: str) -> list[dict[str, Any]]:
+        """Objects that another one owns."""
+        found = json.loads(self("get", kind, "-o", "json"))["items"]
+        return [one for one in found if owner in (by["name"] for by in one["metadata"].get("ownerReferences", []))]
+
     def sh(self, pod: str, command: str) -> str:
         """What a command says in a pod."""
         return self("exec", pod, "--", "sh", "-c", command)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A run's job: the object, its specification, seconds of its start in parts, and what watching it cost."""
+
+    job: dict[str, Any]
+    spec: dict[str, Any]
+    parts: dict[str, float]
+    cost: dict[str, float]
 
 
 def wait(found: Callable[[], Any]) -> Any:
@@ -78,7 +98,7 @@ def submit(kubectl: Namespace, seed: int, processes: int) -> tuple[str, dict[str
     """Start a run whose teacher trains for long: the driver's pod, and the teacher's PyTorchJob."""
     sets = [f"seed={seed}", "teacher.train.strategy=ddp", "teacher.train.epochs=100000", "resources.teacher.pool=gpu"]
     sets += ["teacher.train.steps=null", "resources.teacher.nodes=2", f"resources.teacher.processes={processes}"]
-    sets += ["resources.teacher.device=cpu"]
+    sets += ["resources.teacher.device=cpu", "student.control=false"]
     command = [sys.executable, "-m", "understudy", "run", RECIPE, "--on", "cluster", "-n", kubectl.name]
     before = {job["metadata"]["name"] for job in kubectl.items("pytorchjobs", "understudy.step=teacher")}
     following = subprocess.Popen(
@@ -111,17 +131,37 @@ def command_of(job: dict[str, Any]) -> list[str]:
     return command
 
 
+def second(stamp: str) -> float:
+    """A time of Kubernetes, which knows them in whole seconds, as Unix seconds."""
+    return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()
+
+
+def became(condition: str, objects: list[dict[str, Any]]) -> float:
+    """When a condition became true of the last of these objects; 0 when there are none."""
+    conditions = [
+        one
+        for each in objects
+        for one in each["status"]["conditions"]
+        if (one["type"], one["status"]) == (condition, "True")
+    ]
+    return max((second(one["lastTransitionTime"]) for one in conditions), default=0.0)
+
+
 def parts(kubectl: Namespace, job: dict[str, Any], spec: dict[str, Any], began: float) -> dict[str, float]:
-    """Seconds from `began` to the first step, in parts; what Kubernetes knows is in whole seconds."""
+    """Seconds from `began` to the first step, in parts. Nothing is compiled: that would be in the first step.
+
+    Kubernetes knows the ends of the first three parts in whole seconds; they say where seconds went, no more.
+    """
     points = wait(lambda: kubectl.sh(LOOKER, f"head -n 1 {spec['folder']}/metrics.jsonl 2>/dev/null || true"))
     step = float(json.loads(points)["time"])
-    pods = kubectl.items("pods", f"training.kubeflow.org/job-name={job['metadata']['name']}")
-    starts = [pod["status"]["containerStatuses"][0]["state"]["running"]["startedAt"] for pod in pods]
-    started = max(datetime.fromisoformat(start.replace("Z", "+00:00")).timestamp() for start in starts)
+    name = job["metadata"]["name"]
+    pods = kubectl.items("pods", f"training.kubeflow.org/job-name={name}")
+    admitted = became("Admitted", kubectl.owned("workloads", name)) if QUEUE in job["metadata"]["labels"] else 0.0
+    started = max(second(pod["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]) for pod in pods)
     lines = kubectl.sh(LOOKER, f"cat {spec['logs']}/teacher-rank-0.log")
     at = [float(re.findall(rf"(\d+\.\d+) {phase}", lines)[-1]) for phase in PHASES]
-    names = ("schedule, container", "agent's imports", "ranks' imports", "meeting", "loading", "first step")
-    ends = [began, started, *at, step]
+    names = ("queue", "schedule", "container", "agent's imports", "ranks' imports", "meeting", "loading", "first step")
+    ends = [*accumulate([began, admitted, became("PodScheduled", pods), started], max), *at, step]
     return dict(zip(names, (two - one for one, two in pairwise(ends)), strict=True)) | {"whole": step - began}
 
 
@@ -145,51 +185,82 @@ def bare(job: dict[str, Any], spec: dict[str, Any], folder: str) -> dict[str, An
     """The same object for another folder, and nobody's."""
     text = json.dumps({key: job[key] for key in ("apiVersion", "kind", "spec")}).replace(spec["folder"], folder)
     made: dict[str, Any] = json.loads(text)
-    made["metadata"] = {"name": f"bare-{int(time.time())}", "labels": {"understudy.step": "bare"}}
+    queue = {key: name for key, name in job["metadata"]["labels"].items() if key == QUEUE}
+    made["metadata"] = {"name": f"bare-{int(time.time())}", "labels": {"understudy.step": "bare", **queue}}
     made["spec"]["elasticPolicy"]["rdzvId"] = made["metadata"]["name"]
     return made
 
 
-def one_round(kubectl: Namespace, seed: int, processes: int) -> tuple[dict[str, float], dict[str, float], Any]:
-    """The parts of a watched job's start, those of a bare one's, and what watching cost."""
+def rest(kubectl: Namespace, job: dict[str, Any]) -> None:
+    """Wait until a job's pods are gone, which take a checkpoint first, so that the next start is undisturbed."""
+    selector = f"training.kubeflow.org/job-name={job['metadata']['name']}"
+    wait(lambda: not kubectl.items("pods", selector))
+    time.sleep(PAUSE)
+
+
+def watched_start(kubectl: Namespace, seed: int, processes: int) -> Watched:
+    """A run's teacher, from its submission to its first step and a minute further."""
     driver, job = submit(kubectl, seed, processes)
     spec = json.loads(kubectl.sh(LOOKER, f"cat {command_of(job)[-1]}"))
-    folder = f"/var/lib/understudy/home/bare-{seed}-{int(time.time())}"
+    began = wait(lambda: next((at for at, line in said(kubectl, driver) if "submitted as" in line), None))
+    found = parts(kubectl, job, spec, began)
+    cost = watching(kubectl, driver)
+    kubectl("delete", "job", job["metadata"]["labels"]["understudy.run"], "--cascade=foreground")
+    rest(kubectl, job)
+    return Watched(job, spec, found, cost)
+
+
+def bare_start(kubectl: Namespace, job: dict[str, Any], spec: dict[str, Any]) -> dict[str, float]:
+    """The parts of the start of the same job, when kubectl applies it."""
+    folder = f"{HOME}/bare-{int(time.time())}"
     kubectl.sh(LOOKER, f"mkdir -p {folder}/logs")
     copy = {**spec, "folder": folder, "logs": f"{folder}/logs"}
     kubectl("exec", "-i", LOOKER, "--", "sh", "-c", f"cat > {folder}/job.json", text=json.dumps(copy))
-    began = next(at for at, line in said(kubectl, driver) if "submitted as" in line)
-    watched = parts(kubectl, job, spec, began)
-    cost = watching(kubectl, driver)
-    kubectl("delete", "job", job["metadata"]["labels"]["understudy.run"], "--cascade=foreground")
     alone = bare(job, spec, folder)
-    began = time.time()
     kubectl("apply", "-f", "-", text=json.dumps(alone))
+    began = time.time()  # a launcher too says that it has submitted a job when that was accepted
     found = parts(kubectl, alone, copy, began)
     kubectl("delete", "pytorchjob", alone["metadata"]["name"], "--cascade=foreground")
+    rest(kubectl, alone)
     kubectl.sh(LOOKER, f"rm -rf {folder}")
-    return watched, found, cost
+    return found
+
+
+def rounds(kubectl: Namespace, number: int, processes: int) -> list[tuple[Watched, dict[str, float]]]:
+    """Pairs of a watched start and a bare one, every second time the bare one first."""
+    seed = int(time.time())
+    first = watched_start(kubectl, seed, processes)
+    pairs = []
+    for which in range(1, number + 1):
+        alone = bare_start(kubectl, first.job, first.spec) if which % 2 else None
+        watched = watched_start(kubectl, seed + which, processes)
+        pairs.append((watched, alone or bare_start(kubectl, first.job, first.spec)))
+        print(
+            f"round {which}: {pairs[-1][0].parts['whole']:.1f} s watched, {pairs[-1][1]['whole']:.1f} s bare",
+            flush=True,
+        )
+    return pairs
 
 
 def main() -> None:
     """Print the parts, the ratio, and the launcher's cost: minimum and median over the rounds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("namespace")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--processes", type=int, default=1)
     given = parser.parse_args()
     kubectl = Namespace(given.namespace)
     looker(kubectl)
-    rounds = [one_round(kubectl, int(time.time()) + seed, given.processes) for seed in range(given.rounds)]
+    pairs = rounds(kubectl, given.rounds, given.processes)
     kubectl("delete", "pod", LOOKER)
     print(f"{'seconds':<22}{'watched min':>12}{'median':>8}{'bare min':>12}{'median':>8}")
-    for name in rounds[0][0]:
-        columns = [[one[which][name] for one in rounds] for which in (0, 1)]
+    for name in pairs[0][1]:
+        columns = [[watched.parts[name] for watched, _ in pairs], [alone[name] for _, alone in pairs]]
         print(f"{name:<22}" + "".join(f"{min(c):>12.2f}{statistics.median(c):>8.2f}" for c in columns))
-    ratios = [watched["whole"] / alone["whole"] for watched, alone, _ in rounds]
+    ratios = [watched.parts["whole"] / alone["whole"] for watched, alone in pairs]
     print(f"watched over bare: minimum {min(ratios):.3f}, median {statistics.median(ratios):.3f}")
     for key, unit in (("memory", "MiB at most"), ("cpu", "% of a core"), ("late", "s, the latest log line")):
-        values = [cost[key] for _, _, cost in rounds]
+        values = [watched.cost[key] for watched, _ in pairs]
         print(f"launcher, {unit}: minimum {min(values):.2f}, median {statistics.median(values):.2f}")
 
 

@@ -178,6 +178,8 @@ def _locate(place: Place, changes: Sequence[Override], name: str, lines: dict[Pl
         if place[: len(change.place)] == change.place:
             return sys.maxsize, change.label, ""
     inside = [change.label for change in changes if place and change.place[: len(place)] == place]
+    if inside and lines and place not in lines:  # the file has no such place, so overrides made it
+        return sys.maxsize, ", ".join(inside), ""
     known = next((lines[place[:end]] for end in range(len(place), -1, -1) if place[:end] in lines), 0)
     return known, f"{name}:{known}" if known else name, f" (with {', '.join(inside)})" if inside else ""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from launched import IMAGE, NAMESPACE, ROOT, SETTINGS, Launcher, Volume, kubectl, recipe, start, wait
+from launched import IMAGE, NAMESPACE, ROOT, SERVER, SETTINGS, Launcher, Volume, kubectl, recipe, start, wait
 
 from understudy.launch import driver
 from understudy.launch.kube import Kube
@@ -87,6 +87,61 @@ def undisturbed(kube: Kube, volume: Volume) -> str:
     digest = launcher.digest()
     volume.sh("rm -rf /var/lib/understudy/home/store/work/* /var/lib/understudy/home/store/memo/*")
     return digest
+
+
+@pytest.fixture
+def server(volume: Volume) -> Iterator[Callable[[int], None]]:
+    """An MLflow server on the volume; it is scaled to the number that it is called with."""
+    folder = "/var/lib/understudy/mlflow"
+    volume.sh(f"mkdir -p {folder}")
+    uri = ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", f"{folder}/artifacts"]
+    hosts = ["--host", "0.0.0.0", "--allowed-hosts", "*"]
+    container = {
+        "name": "mlflow",
+        "image": IMAGE,
+        "command": ["python", "-m", "mlflow", "server", "--workers", "1", *hosts, *uri],
+        "volumeMounts": [{"name": "store", "mountPath": "/var/lib/understudy"}, {"name": "tmp", "mountPath": "/tmp"}],
+        "readinessProbe": {"httpGet": {"path": "/health", "port": 5000}, "periodSeconds": 1},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    pod = {
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "terminationGracePeriodSeconds": 1,
+        "containers": [container],
+        "volumes": [
+            {"name": "store", "persistentVolumeClaim": {"claimName": "understudy-store"}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+    }
+    labels = {"app": SERVER}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    made = [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": SERVER},
+            "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": SERVER},
+            "spec": {"selector": labels, "ports": [{"port": 5000, "name": "http"}]},
+        },
+    ]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
+    kubectl("apply", "-f", "-", text=text)
+
+    def scale(replicas: int) -> None:
+        kubectl("scale", f"deployment/{SERVER}", f"--replicas={replicas}")
+        if replicas:
+            kubectl("rollout", "status", f"deployment/{SERVER}", "--timeout=180s")
+        else:
+            kubectl("wait", "--for=delete", "pod", "-l", f"app={SERVER}", "--timeout=60s")
+
+    scale(1)
+    yield scale
+    kubectl("delete", "-f", "-", "--wait=false", text=text)
 
 
 def thing(version: str, kind: str, name: str, **content: Any) -> dict[str, Any]:

@@ -31,6 +31,7 @@ STEPS, EVERY, PAUSE = 60, 10, 0.1
 LEASE = 8.0
 LONG = 240.0
 NOWHERE = "http://127.0.0.1:9"
+SERVER = "mlflow-of-tests"
 GAP = 3.0  # seconds without a report; there are two a second
 
 SETTINGS = {
@@ -199,3 +200,9 @@ def restart(launcher: Launcher, since: float) -> tuple[dict[str, Any], dict[str,
     points = sorted(launcher.points(), key=lambda point: float(point["time"]))
     pairs = pairwise(points)
     return next(((one, two) for one, two in pairs if two["time"] > since and two["time"] - one["time"] > GAP), None)
+
+
+def asked(volume: Volume, path: str) -> Any:
+    """What the tests' MLflow server answers."""
+    code = f"import urllib.request as r; print(r.urlopen('http://{SERVER}:5000/api/2.0/mlflow/{path}').read().decode())"
+    return json.loads(wait(lambda: volume.sh(f'python -c "{code}" 2>/dev/null'), 30, path))

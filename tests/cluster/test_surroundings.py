@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from launched import IMAGE, NOWHERE, Launcher, Volume, kubectl, recipe, wait
+from launched import NOWHERE, SERVER, Launcher, Volume, asked, kubectl, recipe, wait
 
 pytestmark = pytest.mark.cluster
 Launch = Callable[..., Launcher]
 ACCOUNT = "understudy-pipeline"
 TOKENS = "/var/run/secrets/kubernetes.io/serviceaccount"
-SERVER = "mlflow-of-tests"
 
 
 @pytest.fixture
@@ -80,66 +79,6 @@ def test_pods_of_any_users_of_one_group(launch: Launch, volume: Volume, undistur
     launcher = launch(change=runs_as(driver, ranks, name))
     assert launcher.ends() == 0, launcher.said()
     assert launcher.digest() == undisturbed
-
-
-@pytest.fixture
-def server(volume: Volume) -> Iterator[Callable[[int], None]]:
-    """An MLflow server on the volume; it is scaled to the number that it is called with."""
-    folder = "/var/lib/understudy/mlflow"
-    volume.sh(f"mkdir -p {folder}")
-    uri = ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", f"{folder}/artifacts"]
-    hosts = ["--host", "0.0.0.0", "--allowed-hosts", "*"]
-    container = {
-        "name": "mlflow",
-        "image": IMAGE,
-        "command": ["python", "-m", "mlflow", "server", "--workers", "1", *hosts, *uri],
-        "volumeMounts": [{"name": "store", "mountPath": "/var/lib/understudy"}, {"name": "tmp", "mountPath": "/tmp"}],
-        "readinessProbe": {"httpGet": {"path": "/health", "port": 5000}, "periodSeconds": 1},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-    }
-    pod = {
-        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-        "terminationGracePeriodSeconds": 1,
-        "containers": [container],
-        "volumes": [
-            {"name": "store", "persistentVolumeClaim": {"claimName": "understudy-store"}},
-            {"name": "tmp", "emptyDir": {}},
-        ],
-    }
-    labels = {"app": SERVER}
-    template = {"metadata": {"labels": labels}, "spec": pod}
-    made = [
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {"name": SERVER},
-            "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": SERVER},
-            "spec": {"selector": labels, "ports": [{"port": 5000, "name": "http"}]},
-        },
-    ]
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
-    kubectl("apply", "-f", "-", text=text)
-
-    def scale(replicas: int) -> None:
-        kubectl("scale", f"deployment/{SERVER}", f"--replicas={replicas}")
-        if replicas:
-            kubectl("rollout", "status", f"deployment/{SERVER}", "--timeout=180s")
-        else:
-            kubectl("wait", "--for=delete", "pod", "-l", f"app={SERVER}", "--timeout=60s")
-
-    scale(1)
-    yield scale
-    kubectl("delete", "-f", "-", "--wait=false", text=text)
-
-
-def asked(volume: Volume, path: str) -> Any:
-    code = f"import urllib.request as r; print(r.urlopen('http://{SERVER}:5000/api/2.0/mlflow/{path}').read().decode())"
-    return json.loads(volume.sh(f'python -c "{code}"'))
 
 
 def speaks_to_the_server(pod: dict[str, Any]) -> None:

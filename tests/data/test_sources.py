@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -136,12 +137,29 @@ class TestPaths:
             with pytest.raises(InputError, match=r"data\.source\.path: .*nowhere does not exist\. Give a path"):
                 call(type=kind, path=str(tmp_path / "nowhere"))
 
-    def test_an_empty_folder_is_named_with_the_fix(self, tmp_path, fingerprints, kind):
-        (tmp_path / "void").mkdir()
-        (tmp_path / "void" / "notes.doc").write_text("of another kind")
+    @pytest.mark.parametrize(
+        ("there", "told"),
+        [
+            ([".hidden"], ": it is empty"),
+            (["notes.doc"], ", only notes.doc"),
+            ([".git/HEAD"], ": it is empty"),
+            (["a/notes.doc", "b.doc", "c.doc"], ", only a, b.doc, c.doc"),
+            (["a.doc", "b.doc", "c.doc", "d.doc"], ", only a.doc, b.doc, c.doc and 1 more"),
+        ],
+    )
+    def test_a_folder_without_a_record_is_named_with_what_it_holds(self, tmp_path, fingerprints, kind, there, told):
+        for name in there:
+            (tmp_path / "void" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "void" / name).write_text("of another kind")
         for call in (records, lambda **values: source_identity(source(**values), fingerprints)):
-            with pytest.raises(InputError, match=r"data\.source\.path: .*void is empty: .* Put some there"):
+            with pytest.raises(InputError, match=rf"void holds no .*{re.escape(told)}\. Put some there"):
                 call(type=kind, path=str(tmp_path / "void"))
+
+
+def test_what_a_folder_holds_instead_can_have_any_name(tmp_path):
+    (tmp_path / os.fsdecode(b"\xff.doc")).write_text("")
+    with pytest.raises(InputError, match=r"only \\xff\.doc\. Put some there"):
+        records(type="parquet", path=str(tmp_path))
 
 
 def test_a_file_where_a_folder_is_wanted_is_refused(tmp_path):

@@ -133,6 +133,17 @@ def test_the_smallest_detectable_loss_of_a_simulated_test_set_is_detected_that_o
     assert 0.74 <= detected / 300 <= 0.87
 
 
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_an_accuracy_that_no_resample_moves_has_the_exact_interval(images, share):
+    arrays = images(120, {"student": 2.0 * share - 0.5, "control": 2.0 * share - 0.5})
+    bootstrap = Bootstrap(arrays, ["student", "control"])
+    assert bootstrap.value("accuracy", "student") == share
+    exact = scipy.stats.binomtest(round(120 * share), 120).proportion_ci(0.95, method="exact")
+    assert bootstrap.interval("accuracy", "student", 0.95) == pytest.approx((exact.low, exact.high))
+    seen = bootstrap.difference("accuracy", "student", "control", 0.95)
+    assert (seen.low, seen.high) == pytest.approx((exact.low - exact.high, exact.high - exact.low))
+
+
 def test_the_unseen_share_is_what_would_stay_unseen_in_so_many_examples():
     assert (1 - unseen_share(360, 0.95)) ** 360 == pytest.approx(0.025)
     assert unseen_share(1000, 0.9) == pytest.approx(3 / 1000, rel=0.01), "the rule of three"

@@ -1,10 +1,12 @@
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from kubernetes.client.exceptions import ApiException
 
 from understudy.errors import UnderstudyError
-from understudy.launch.kube import Away, Refused, _in_words
+from understudy.launch.kube import Away, Kube, Refused, _in_words
 
 
 def said(status: int, message: str | None) -> UnderstudyError:
@@ -35,3 +37,21 @@ def test_what_may_mend_by_itself_is_told_from_a_refusal(
     error = said(status, message)
     assert isinstance(error, kind)
     assert words in str(error)
+
+
+@pytest.mark.parametrize(
+    ("answer", "there"), [({"metadata": {}}, True), (None, False), (Refused("a right is missing"), True)]
+)
+def test_a_namespace_is_there_unless_the_cluster_says_that_it_is_not(answer: Any, there: bool) -> None:
+    class Answers(Kube):
+        def __init__(self) -> None:
+            self.namespace = "here"
+            self.core = SimpleNamespace(read_namespace=None)
+
+        def ask(self, question: object, *arguments: object, **options: object) -> Any:
+            assert arguments == ("here",)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    assert Answers().has_namespace() == there

@@ -3,7 +3,7 @@ from typing import Any, cast
 import pytest
 
 from understudy.launch.kube import Kube
-from understudy.launch.leftovers import known
+from understudy.launch.leftovers import known, why_over
 from understudy.launch.pytorchjob import PARTS, RUN
 
 CREATED = "2026-01-01T00:00:00Z"
@@ -51,3 +51,35 @@ def pod(owner: str, phase: str) -> dict[str, Any]:
 def test_a_job_is_where_its_own_pods_are(driver: str, rank: str, stages: dict[str, str]) -> None:
     found = known(cast(Kube, Cluster(driver, rank)), 1_800_000_000.0)
     assert {one.name: one.stage for one in found} == stages
+
+
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "run-1", "uid": "uid-driver"}
+
+
+def condition(kind: str, status: str = "True") -> dict[str, Any]:
+    return {"status": {"conditions": [{"type": kind, "status": status}]}}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({}, ""),
+        (condition("Suspended"), ""),
+        (condition("Failed", "False"), ""),
+        (condition("Complete"), "Job run-1 has ended"),
+        (condition("FailureTarget"), "Job run-1 has ended"),  # its pods are only being removed
+        ({"spec": {"activeDeadlineSeconds": 0}}, "Job run-1 was terminated"),
+        ({"metadata": {"uid": "uid-driver", "deletionTimestamp": CREATED}}, "Job run-1 was deleted"),
+        ({"metadata": {"uid": "uid-of-another"}}, "Job run-1 is not there any more"),
+        (None, "Job run-1 is not there any more"),
+    ],
+)
+def test_what_a_job_belongs_to_needs_it_until_it_ends(change: dict[str, Any] | None, why: str) -> None:
+    job = None if change is None else {"metadata": {"uid": "uid-driver"}, "spec": {}, **change}
+
+    class Answering(Cluster):
+        def ask(self, question: object, *arguments: object, **options: object) -> Any:
+            del question, arguments, options
+            return job
+
+    assert why_over(cast(Kube, Answering("Running", "Running")), OWNER) == why

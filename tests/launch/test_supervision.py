@@ -1,9 +1,12 @@
 """What a launcher makes of a cluster that says no, and of one that says nothing; the rest is in tests/cluster."""
 
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from understudy.errors import FAILED, STOPPED
 from understudy.launch import supervision
 from understudy.launch.kube import Away, Kube, Object, Refused
 from understudy.launch.placement import Cluster
@@ -26,9 +29,34 @@ class Answers(Kube):
         raise self._error
 
 
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "run", "uid": "uid"}
+
+
+class Taken(Kube):
+    """A cluster that takes a job and has lost it at the next look; and what it says of the run that the job was of."""
+
+    namespace = "here"
+
+    def __init__(self, run: Object | None) -> None:
+        self._run = run
+        self.batch = SimpleNamespace(read_namespaced_job=None)
+
+    def ask(self, question: object, *arguments: object, **options: object) -> Any:
+        return self._run
+
+    def jobs(self, selector: str) -> list[Object]:
+        return []
+
+    def create_job(self, job: Object) -> None:
+        pass
+
+    def job(self, name: str) -> Object | None:
+        return None
+
+
 def run(job: JobSpec, kube: Kube, watch: object = lambda: None) -> Outcome:
     cluster = Cluster(image="i:1", claim="store")
-    given = supervision.Job(job, Identity("run", "teacher", "0" * 64), Resources(), cluster, 0.0, None)
+    given = supervision.Job(job, Identity("run", "teacher", "0" * 64), Resources(), cluster, 0.0, OWNER)
     return supervision.run(given, kube, watch, lambda text: None)  # type: ignore[arg-type]
 
 
@@ -77,3 +105,19 @@ def test_a_volume_that_is_full_ends_the_step_at_once(job: JobSpec) -> None:
     with pytest.raises(OSError, match="No space left"):
         run(job, Answers(Away("nobody answers")), watch)
     assert len(looks) == 1
+
+
+@pytest.mark.parametrize(
+    ("run_of_it", "exit_code", "words"),
+    [
+        (None, STOPPED, "Job run is not there any more"),
+        ({"metadata": {"uid": "uid", "deletionTimestamp": "now"}, "spec": {}}, STOPPED, "Job run was deleted"),
+        ({"metadata": {"uid": "uid"}, "spec": {}}, FAILED, "was deleted by somebody else; run again to go on"),
+    ],
+)
+def test_a_job_that_went_with_its_run_was_stopped_and_one_that_went_alone_has_failed(
+    job: JobSpec, run_of_it: Object | None, exit_code: int, words: str
+) -> None:
+    outcome = run(job, Taken(run_of_it))
+    assert outcome.exit_code == exit_code
+    assert words in outcome.message

@@ -400,7 +400,8 @@ def test_what_another_store_has_finished_is_not_done_again_where_both_have_a_sto
     runs = [new_run(store, digits) for store in stores]
     results = [do(toy, store, run) for store, run in zip(stores, runs, strict=True)]
     assert toy.times == 1
-    assert [state_of(run).state for run in runs] == ["done", "reused"]
+    states = [state_of(run) for run in runs]
+    assert [(state.state, state.detail) for state in states] == [("done", ""), ("reused", "from the store of record")]
     assert results[0].digest == results[1].digest
     assert (results[1].path / "toy").read_bytes() == b"content"
 

@@ -1,12 +1,15 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from understudy.errors import FAILED, STOPPED, InputError, Stopped, UnderstudyError
 from understudy.launch import kube, owner, placement, task_config
 from understudy.launch.kube import Object, Refused
-from understudy.launch.spec import JobSpec
+from understudy.launch.spec import JobSpec, Outcome
 from understudy.recipe import Resources
 from understudy.recipe_file import load
 from understudy.steps import evaluation, training
@@ -45,6 +48,36 @@ def test_the_job_of_a_step_is_submitted_with_what_is_set_on_its_task(
     assert "was not accepted: no" in outcome.message
     made = Cluster.submitted["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
     assert made["nodeSelector"] == {"gpu": "h100"}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "raised"),
+    [
+        (Outcome(STOPPED, "stopped at step 3"), Stopped),
+        (Outcome(InputError.exit_code, "no such label"), InputError),
+        (Outcome(FAILED, "rank 0 ended"), UnderstudyError),
+    ],
+)
+def test_how_a_training_ended_is_what_its_record_hears(
+    monkeypatch: pytest.MonkeyPatch, outcome: Outcome, raised: type[UnderstudyError]
+) -> None:
+    heard: list[type[BaseException]] = []
+
+    @contextmanager
+    def recorded(*_: object) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            heard.append(type(error))
+            raise
+
+    monkeypatch.setattr(training, "expect_jobs", lambda *_: None)
+    monkeypatch.setattr(training, "_recorded", recorded)
+    monkeypatch.setattr(training, "_launched", lambda work, spec, resources: (spec, outcome))
+    work = SimpleNamespace(step="teacher", recipe=None, run=None)
+    with pytest.raises(raised, match=outcome.message):
+        training._train(cast(Work, work), cast(JobSpec, None), Resources())
+    assert heard == [raised]
 
 
 def test_models_are_measured_on_what_the_steps_own_pod_has(monkeypatch: pytest.MonkeyPatch) -> None:

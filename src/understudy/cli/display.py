@@ -40,7 +40,7 @@ class Bars:
                 self._tasks[state.step] = self._progress.add_task(state.step, total=None, detail="")
             task, ended = self._tasks[state.step], state.state in MARKS
             total, done = (1.0, 1.0) if ended else (state.total or None, state.done)
-            detail = MARKS.get(state.state, state.detail)
+            detail = f"{MARKS[state.state]} {_whence(state)}".rstrip() if ended else state.detail
             self._progress.update(task, total=total, completed=done, detail=detail)
             if ended:
                 self._progress.stop_task(task)
@@ -68,10 +68,15 @@ class Lines:
             self._last = line
 
 
+def _whence(state: "StepState") -> str:
+    """Where a result came from, when it is another store's; of a failure the detail is told at the end."""
+    return state.detail if state.state == "reused" else ""
+
+
 def _line(state: "StepState") -> str:
     if state.state in MARKS:
         seconds = state.ended - state.started
-        return f"{state.step:<10}{state.state:<9}{seconds:6.1f} s  {state.digest[:12]}".rstrip()
+        return f"{state.step:<10}{state.state:<9}{seconds:6.1f} s  {state.digest[:12]}  {_whence(state)}".rstrip()
     count = f"{state.done:g}/{state.total:g} {state.unit}  " if state.total else ""
     return f"{state.step:<10}{state.state:<9}{count}{state.detail}".rstrip()
 

@@ -29,6 +29,13 @@ def checks(namespace: str | None) -> Iterator[Check]:
         yield Check("cluster", "no answer", str(error))
         return
     yield Check("cluster", f"{kube.core.api_client.configuration.host}, namespace {kube.namespace}")
+    if not kube.has_namespace():
+        yield Check(
+            "namespace",
+            f"{kube.namespace} is not there",
+            "kubectl apply -k one of manifests/overlays makes it, or give -n another",
+        )
+        return
     for verb, group, resource in RIGHTS:
         allowed = kube.allows(verb, group, resource)
         name = f"{resource}.{group}" if group else resource

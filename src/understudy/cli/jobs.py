@@ -9,6 +9,7 @@ from understudy.cli.output import age, print_json, print_table
 from understudy.errors import InputError
 
 if TYPE_CHECKING:
+    from understudy.launch.kube import Kube
     from understudy.launch.leftovers import Known
 
 app = typer.Typer(no_args_is_help=True, help="Look after the runs and trainings in a cluster.")
@@ -31,10 +32,9 @@ def list_(
 @app.command()
 def stop(run: Annotated[str, typer.Argument(help="The run's name.")], namespace: Namespace = None) -> None:
     """End a run. Its trainings take a checkpoint first; running the recipe again goes on from there."""
-    from understudy.launch.kube import Kube
     from understudy.launch.leftovers import stop as stop_run
 
-    kube = Kube(namespace)
+    kube = _namespace(namespace)
     if not stop_run(kube, run):
         raise InputError(f"namespace {kube.namespace}: there is no run {run}; understudy jobs ls lists them")
     print(f"{run}: ending; its trainings take a checkpoint within their grace period")
@@ -60,7 +60,15 @@ def gc(
 
 
 def _known(namespace: str | None) -> "list[Known]":
-    from understudy.launch.kube import Kube
     from understudy.launch.leftovers import known
 
-    return known(Kube(namespace), time.time())
+    return known(_namespace(namespace), time.time())
+
+
+def _namespace(name: str | None) -> "Kube":
+    from understudy.launch.kube import Kube
+
+    kube = Kube(name)
+    if not kube.has_namespace():
+        raise InputError(f"there is no namespace {kube.namespace}; give another one with -n")
+    return kube

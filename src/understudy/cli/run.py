@@ -50,14 +50,7 @@ def run(
     What an earlier run has finished is not done again; a run that was stopped or killed goes on from its last
     checkpoint. Exit codes: 0 registered, 1 failed, 2 wrong input, 3 rejected by the gate, 130 stopped.
     """
-    from rich.console import Console
-
-    from understudy.cli.display import display
-    from understudy.cli.outcome import conclude
     from understudy.recipe_file import load
-    from understudy.registry.recorder import close_dead
-    from understudy.registry.server import public_uri
-    from understudy.steps import graph
     from understudy.store import Store
 
     settings: Settings = ctx.obj
@@ -71,17 +64,37 @@ def run(
         if as_json:
             print(json.dumps({"event": "end", "exit_code": error.exit_code, "errors": [str(error)]}))
         raise
+    raise typer.Exit(_run_here(wanted, str(recipe), store, uri, settings, as_json))
+
+
+def _run_here(wanted: "Recipe", name: str, store: "Store", uri: str, settings: Settings, as_json: bool) -> int:
+    """Run a recipe to its end, say what it came to, and return its exit code."""
+    from rich.console import Console
+
+    from understudy.cli.display import display
+    from understudy.cli.outcome import conclude
+    from understudy.launch.placement import in_cluster
+    from understudy.registry.recorder import close_dead
+    from understudy.registry.server import public_uri
+    from understudy.steps import graph
+
+    if in_cluster():  # the first process of a pod, which does not hear what it has no handler for
+        signal.signal(signal.SIGTERM, _gone)
     begun = _begun(store, wanted, public_uri(uri))
     console = Console(stderr=as_json, quiet=settings.quiet, highlight=False, soft_wrap=True)
-    console.print(f"run {begun.id} of {recipe}")
-    with _pipeline(begun, uri) as pipeline, display(console, as_json, settings) as shown:
-        _follow(begun, graph(wanted), pipeline, shown, partial(console.print, markup=False))
+    console.print(f"run {begun.id} of {name}")
+    try:
+        with _pipeline(begun, uri) as pipeline, display(console, as_json, settings) as shown:
+            _follow(begun, graph(wanted), pipeline, shown, partial(console.print, markup=False))
+    except SystemExit:
+        _close_if_stopped(begun, uri)
+        raise
     code = _exit_code(begun, graph(wanted), store)
     begun.end(code)
     conclude(begun, store, code, console, as_json)
     with suppress(UnderstudyError, KeyboardInterrupt):  # a server that does not answer now is told by the next run
         close_dead(store, uri)
-    raise typer.Exit(code)
+    return code
 
 
 def _begun(store: "Store", recipe: "Recipe", uri: str) -> "Run":
@@ -166,10 +179,37 @@ def _leave(pipeline: subprocess.Popen[bytes]) -> NoReturn:
     with suppress(ProcessLookupError):
         os.killpg(pipeline.pid, signal.SIGTERM)
         for _ in range(int(10 * PATIENCE)):
-            pipeline.poll()
+            _reap(pipeline.pid)
             os.killpg(pipeline.pid, 0)  # the steps outlive the process that started them
             time.sleep(0.1)
-    raise SystemExit(128 + signal.SIGTERM)
+    _gone(signal.SIGTERM, None)
+
+
+def _reap(group: int) -> None:
+    """Take note of the ends of a group's processes; those of steps are the first process's, once theirs has ended."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-group, os.WNOHANG)[0]:
+            pass
+
+
+def _gone(number: int, frame: FrameType | None) -> NoReturn:
+    del frame
+    raise SystemExit(128 + number)
+
+
+def _close_if_stopped(run: "Run", uri: str) -> None:
+    """End a run, in MLflow too, whose Job and not only this pod has to go: nobody will take it up."""
+    from understudy.launch.kube import Kube
+    from understudy.launch.leftovers import why_over
+    from understudy.launch.owner import owner_now
+    from understudy.registry.recorder import close_ended
+
+    with suppress(UnderstudyError, OSError):  # this pod's exit code counts, and a later run closes what is left open
+        kube = Kube()
+        owner = owner_now(kube)
+        if owner and why_over(kube, owner):
+            run.end(STOPPED)
+            close_ended(run, uri)
 
 
 def _states(run: "Run", steps: list[str]) -> list["StepState"]:

@@ -3,6 +3,7 @@
 Nothing heavy is imported here: the pipeline asks for identities before it knows that there is work to do.
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ def files(source: Files) -> tuple[Path, list[Path]]:
     found = _matching(root, source)
     if not found:
         raise InputError(
-            f"data.source.path: {source.path} is empty: it holds no {_wanted(source)}. "
+            f"data.source.path: {source.path} holds no {_wanted(source)}{_instead(root)}. "
             "Put some there or give another path."
         )
     return root, found
@@ -185,6 +186,14 @@ def _pattern(source: Files) -> str:
             return "**/*.parquet"
         case TextFilesSource():
             return source.glob
+
+
+def _instead(root: Path) -> str:
+    """What a folder holds that its source does not read; what is hidden does not count."""
+    names = sorted(os.fsencode(path.name).decode(errors="backslashreplace") for path in root.glob("[!.]*"))
+    if not names:
+        return ": it is empty"
+    return f", only {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if names[3:] else "")
 
 
 def _wanted(source: Files) -> str:

@@ -68,11 +68,22 @@ class Bootstrap:
         return float(self._distribution(name, role)[0])
 
     def interval(self, name: MetricName, role: str, confidence: float) -> tuple[float, float]:
-        """The percentile interval of one model's metric."""
-        return _percentiles(self._distribution(name, role)[1], confidence)
+        """The percentile interval of one model's metric.
+
+        An accuracy of 0 or 1 is the same in every resample; its interval is as wide as what so many predictions could
+        have missed, which for independent ones is the exact interval (Clopper & Pearson 1934).
+        """
+        low, high = _percentiles(self._distribution(name, role)[1], confidence)
+        if name != "accuracy" or (low, high) not in ((0, 0), (1, 1)):
+            return low, high
+        unseen = unseen_share(float(self._points[role].tokens), confidence)
+        return max(low - unseen, 0.0), min(high + unseen, 1.0)
 
     def difference(self, name: MetricName, role: str, other: str, confidence: float) -> Difference:
-        """The paired difference role - other with its percentile interval."""
+        """The paired difference role - other with its percentile interval.
+
+        Of two models that are right on the same examples it is as wide as what so many could have missed.
+        """
         (point, many), (other_point, other_many) = (self._distribution(name, one) for one in (role, other))
         observed, differences = point - other_point, many - other_many
         if METRICS[name].relative:
@@ -81,6 +92,9 @@ class Bootstrap:
             observed, differences = observed / other_point, differences / other_many
         low, high = _percentiles(differences, confidence)
         predictions = float(self._points[role].tokens)
+        if name == "accuracy" and low == high == 0:
+            high = unseen_share(predictions, confidence)
+            low = -high
         return Difference(float(observed), low, high, float(differences.std(ddof=1)), predictions)
 
     def _distribution(self, name: MetricName, role: str) -> tuple[FloatArray, FloatArray]:

@@ -72,6 +72,13 @@ class Kube:
         except (HTTPError, OSError, ValueError) as error:  # ValueError: an answer that breaks off
             raise Away(f"the API server does not answer ({type(error).__name__})") from error
 
+    def has_namespace(self) -> bool:
+        """Whether the namespace is there, as far as this account may know: a list of what is in none is empty too."""
+        try:
+            return self.ask(self.core.read_namespace, self.namespace) is not None
+        except Refused:
+            return True
+
     # What jobs need
 
     def job(self, name: str) -> Object | None:

@@ -13,6 +13,8 @@ from understudy.launch.sight import look, seconds
 
 OURS = f"app.kubernetes.io/name={PARTS['app.kubernetes.io/name']}"
 OVER = ("Succeeded", "Failed", "Error")
+ENDED = ("Complete", "SuccessCriteriaMet", "Failed", "FailureTarget")
+"""Conditions of a Job that has ended, or whose pods are only being removed."""
 YOUNG = 300.0  # seconds in which a job without an owner may still get its launcher
 
 
@@ -84,19 +86,26 @@ def _why_left(kube: Kube, job: Object, now: float) -> str:
     if not owners:
         young = now - seconds(job["metadata"]["creationTimestamp"]) < YOUNG
         return "" if young else "it belongs to no run"
-    owner = owners[0]
-    found = _owner(kube, owner)
+    return why_over(kube, owners[0])
+
+
+def why_over(kube: Kube, owner: Object) -> str:
+    """Why what stands behind a job or a pod needs it no longer; empty while it does.
+
+    Args:
+        kube: the namespace.
+        owner: an owner reference to a Job or a Workflow.
+    """
+    name, found = f"{owner['kind']} {owner['name']}", _owner(kube, owner)
     if found is None or found["metadata"]["uid"] != owner["uid"]:
-        return f"{owner['kind']} {owner['name']} is not there any more"
+        return f"{name} is not there any more"
+    if "deletionTimestamp" in found["metadata"]:
+        return f"{name} was deleted"
     if found["spec"].get("activeDeadlineSeconds") == 0:
-        return f"{owner['kind']} {owner['name']} was terminated"
+        return f"{name} was terminated"
     status: dict[str, Any] = found.get("status", {})
-    ended = [
-        c["type"] for c in status.get("conditions", ()) if c["status"] == "True" and c["type"] in ("Complete", "Failed")
-    ]
-    if ended or status.get("phase") in OVER:
-        return f"{owner['kind']} {owner['name']} has ended"
-    return ""
+    ended = [c["type"] for c in status.get("conditions", ()) if c["status"] == "True" and c["type"] in ENDED]
+    return f"{name} has ended" if ended or status.get("phase") in OVER else ""
 
 
 def _owner(kube: Kube, owner: Object) -> Any:

@@ -17,6 +17,7 @@ from understudy.launch import attempts, elastic
 from understudy.launch.beats import beats
 from understudy.launch.following import TAIL, Logs, Words
 from understudy.launch.kube import Away, Kube, Object, Refused
+from understudy.launch.leftovers import why_over
 from understudy.launch.placement import Cluster
 from understudy.launch.pytorchjob import KEY, Identity, render
 from understudy.launch.sight import Sight, death, look, was_disrupted
@@ -233,6 +234,8 @@ class _Supervision:
                 break
             time.sleep(TICK)
         if sight.stage == "gone" and not self._is_ours_to_resubmit():
+            if self._job.owner and (why := why_over(self._kube, self._job.owner)):
+                return Outcome(STOPPED, why)
             return Outcome(FAILED, f"the job {self._name} was deleted by somebody else; run again to go on")
         failed = [outcome for outcome in attempts.outcomes(self._spec) if outcome.exit_code]
         if failed:

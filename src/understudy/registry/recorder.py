@@ -73,6 +73,8 @@ class Recorder:
         parent = None if step == PARENT else self.open(server)
         if found := read_json(path):
             server.reopen(found["run_id"])
+            if found.pop("closed", False):
+                write_json(path, found)
             return str(found["run_id"])
         lease = leases.wait_for(self.run.folder / "work", f"mlflow-{step}", LEASE, give_up=lambda: False)
         assert lease is not None
@@ -170,12 +172,26 @@ def close_dead(store: Store, uri: str) -> int:
         return 0
     server = tracking(uri)
     for run, ids in dead:
-        status = STATUS.get(STOPPED if run.exit_code is None else run.exit_code, "FAILED")
-        query = f"tags.`{RUN}` = '{run.id}' and attributes.status = 'RUNNING'"
-        for found in server.runs(ids["experiment_id"], query):
-            server.end(found, status)
-        close(run)
+        _end_open(server, run, ids)
     return len(dead)
+
+
+def close_ended(run: Run, uri: str) -> None:
+    """End a run's MLflow runs as the run has ended.
+
+    Raises:
+        UnderstudyError: the server does not answer.
+    """
+    if ids := _open_on(run, uri):
+        _end_open(tracking(uri), run, ids)
+
+
+def _end_open(server: Tracking, run: Run, ids: Mapping[str, Any]) -> None:
+    status = STATUS.get(STOPPED if run.exit_code is None else run.exit_code, "FAILED")
+    query = f"tags.`{RUN}` = '{run.id}' and attributes.status = 'RUNNING'"
+    for found in server.runs(ids["experiment_id"], query):
+        server.end(found, status)
+    close(run)
 
 
 def _open_on(run: Run, uri: str) -> dict[str, Any] | None:

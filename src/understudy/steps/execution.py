@@ -18,6 +18,8 @@ from understudy.store import Lease, Run, StepState, Store, record
 from understudy.store.files import canonical, sha256
 from understudy.store.lease import Process, holder
 
+FETCHED = "from the store of record"
+
 
 @dataclass(frozen=True)
 class Result:
@@ -118,7 +120,7 @@ def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world
             run.use(digest)
         decided_by = parts(step, recipe, store, inputs, world)
         state = replace(state, key=sha256(canonical(decided_by)))
-        digest, how = _find_or_make(step, store, run, recipe, decided_by, state)
+        digest, how, whence = _find_or_make(step, store, run, recipe, decided_by, state)
         run.use(digest)
         if of_record := record.of_environment(lambda text: _tell(run, state, text)):
             of_record.keep(store, state.key)
@@ -131,7 +133,7 @@ def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world
         run.record(replace(state, state="failed", detail=detail, ended=time.time(), exit_code=FAILED))
         raise
     latest = run.state(step.name) or state
-    run.record(replace(latest, state=how, key=state.key, digest=digest, detail="", ended=time.time()))  # type: ignore[arg-type]
+    run.record(replace(latest, state=how, key=state.key, digest=digest, detail=whence, ended=time.time()))  # type: ignore[arg-type]
     manifest = store.objects.manifest(digest)
     assert manifest is not None
     return Result(digest, store.objects.path(digest), manifest.facts)
@@ -139,36 +141,38 @@ def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world
 
 def _find_or_make(
     step: Step, store: Store, run: Run, recipe: Recipe, decided_by: Mapping[str, Any], state: StepState
-) -> tuple[str, str]:
+) -> tuple[str, str, str]:
+    """The result's digest, `done` or `reused`, and where it came from when that is not this store."""
+
     def remembered() -> str | None:
         memo = store.recall(state.key, run)
         return memo.digest if memo and step.still_holds(store.objects.path(memo.digest), store) else None
 
     if digest := remembered():
-        return digest, "reused"
+        return digest, "reused", ""
     lease = store.acquire(state.key) or _wait(store, run, state, remembered)
     if lease is None:
         if (digest := remembered()) is None:
             raise Stopped(f"{step.name}: stopped while it waited for another run; run again to go on")
-        return digest, "reused"
+        return digest, "reused", ""
+    whence = ""
     try:
-        digest = remembered() or (remembered() if _fetched(store, run, state) else None)
+        if (digest := remembered()) is None and _fetched(store, run, state):
+            digest, whence = remembered(), FETCHED
     except BaseException:
         lease.release_if_held()
         raise
     if digest:
         lease.finish()
-        return digest, "reused"
+        return digest, "reused", whence
     run.record(state)
-    return _make(step, store, run, recipe, decided_by, lease), "done"
+    return _make(step, store, run, recipe, decided_by, lease), "done", ""
 
 
 def _fetched(store: Store, run: Run, state: StepState) -> bool:
-    """Whether another store's result may be here now: the store of record was looked into, if there is one."""
+    """Whether another store's result is here now, from the store of record, if there is one."""
     of_record = record.of_environment(lambda text: _tell(run, state, text))
-    if of_record:
-        of_record.fetch(store, state.key)
-    return of_record is not None
+    return of_record is not None and of_record.fetch(store, state.key)
 
 
 def _tell(run: Run, state: StepState, text: str) -> None:

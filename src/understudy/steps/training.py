@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -145,13 +144,17 @@ def _train(work: Work, spec: JobSpec, resources: Resources) -> None:
     expect_jobs(work.recipe, work.run)
     with _recorded(work, spec):
         spec, outcome = _launched(work, spec, resources)
+        _check(work.step, outcome)
+    os.rename(spec.output, work.staged)  # whole or not at all: a launcher that ends here leaves no half of a model
+
+
+def _check(step: str, outcome: Outcome) -> None:
     if outcome.exit_code == STOPPED:
-        raise Stopped(f"{work.step}: {outcome.message}; run again to go on")
+        raise Stopped(f"{step}: {outcome.message}; run again to go on")
     if outcome.exit_code == InputError.exit_code:
         raise InputError(outcome.message)
     if outcome.exit_code:
-        raise UnderstudyError(f"{work.step}: {outcome.message}")
-    os.rename(spec.output, work.staged)  # whole or not at all: a launcher that ends here leaves no half of a model
+        raise UnderstudyError(f"{step}: {outcome.message}")
 
 
 def _spec(
@@ -200,10 +203,9 @@ def _launched(work: Work, spec: JobSpec, resources: Resources) -> tuple[JobSpec,
 
     kube, cluster = Kube(), placement.cluster()
     key = work.lease.folder.parent.name
-    pod = os.environ.get("KFP_POD_NAME") or socket.gethostname()
     identity = Identity(work.run.id, work.step, key)
     began = float(work.run.facts["started"])
-    owner = owner_reference(kube, pod, watch)
+    owner = owner_reference(kube, watch)
     job = supervision.Job(spec, identity, resources, cluster, began, owner, task_config.of_this_step())
     outcome = supervision.run(job, kube, watch, watch.tell)
     attempt = attempts.latest(Path(spec.folder))

@@ -31,17 +31,22 @@ class Record:
         self._url = url
         self._tell = tell
 
-    def fetch(self, store: Store, key: str) -> None:
+    def fetch(self, store: Store, key: str) -> bool:
         """Bring a finished step into a store, unless the record has none of that key, or not all of it.
+
+        Returns:
+            Whether it is in the store now.
 
         Raises:
             UnderstudyError: a file of it is damaged, or the bucket cannot be read.
         """
         bucket = Bucket(self._url)
         memo = _memo(bucket, key)
-        if memo and transfer.holds(bucket, memo.digest):
-            transfer.pull(store, memo.digest, self._url, lambda name: self._tell(f"fetching {name} from {self._url}"))
-            store.remember(memo)
+        if memo is None or not transfer.holds(bucket, memo.digest):
+            return False
+        transfer.pull(store, memo.digest, self._url, lambda name: self._tell(f"fetching {name} from {self._url}"))
+        store.remember(memo)
+        return True
 
     def keep(self, store: Store, key: str) -> None:
         """Send a finished step, unless the record has it already, or a later result of the same step.

@@ -46,7 +46,7 @@ def run(spec: JobSpec, pulse: Pulse | None = None) -> None:
         UnderstudyError: training failed; the message says where and how to go on.
     """
     pulse = pulse or Pulse(spec, int(os.environ["RANK"]))
-    device = _device(spec.device)
+    device = _device(spec)
     torch.set_num_threads(spec.threads)
     keep_freed_memory()
     pulse("meeting the others")
@@ -118,11 +118,11 @@ def _training(spec: JobSpec, split: Examples, model: nn.Module, device: torch.de
     )
 
 
-def _device(wanted: str) -> torch.device:
-    if wanted == "cpu":
+def _device(spec: JobSpec) -> torch.device:
+    if spec.device == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise InputError("resources.device: cuda is asked for, but torch sees no GPU here; set it to cpu")
+        raise InputError(f"{spec.section}.device: cuda is asked for, but torch sees no GPU here; set it to cpu")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
     return device

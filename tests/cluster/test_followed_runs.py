@@ -1,0 +1,97 @@
+"""Runs of the command itself in a cluster: following one from outside, and stopping it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import yaml
+from launched import FAULTS, NAMESPACE, SERVER, SETTINGS, Launcher, Volume, asked, kubectl, recipe, wait
+
+from understudy.errors import STOPPED
+from understudy.launch.kube import Kube
+from understudy.launch.onlooker import follow
+from understudy.launch.placement import CONFIG, ENVIRONMENT
+from understudy.launch.pytorchjob import RUN
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def settings(kube: Kube) -> Iterator[None]:
+    """What the namespace says to runs of the command itself, which tell the tests' MLflow server."""
+    environment = {"MLFLOW_TRACKING_URI": f"http://{SERVER}:5000", "PYTHONPATH": str(FAULTS)}
+    for name, data in ((CONFIG, {"cluster.yaml": yaml.safe_dump(SETTINGS)}), (ENVIRONMENT, environment)):
+        made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+        kubectl("apply", "-f", "-", text=json.dumps(made))
+    yield
+    kubectl("delete", "configmap", CONFIG, ENVIRONMENT)
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "understudy", *arguments, "-n", NAMESPACE]
+
+
+@pytest.fixture
+def following(settings: None, tmp_path: Path, kube: Kube) -> Iterator[subprocess.Popen[str]]:
+    """The command, which follows a run that takes its time; both end with the test."""
+    del settings
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe(train={"steps": 5000})))
+    run = command("run", str(tmp_path / "recipe.yaml"), "--on", "cluster")
+    process = subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    yield process
+    process.kill()
+    process.communicate()
+    kubectl("delete", "jobs,pytorchjobs", "-l", RUN, "--wait=false")
+    wait(lambda: not kube.pods(RUN), 90)
+
+
+def begun(following: subprocess.Popen[str], kube: Kube, volume: Volume) -> Launcher:
+    """The run that is followed."""
+    assert following.stdout is not None
+    for line in following.stdout:
+        if line.startswith("run "):
+            return Launcher(kube, line.split()[1], volume)
+    raise AssertionError(following.communicate()[1])
+
+
+def further(launcher: Launcher) -> None:
+    launcher.reaches(max((point["step"] for point in launcher.points()), default=0) + 20)
+
+
+def statuses(launcher: Launcher, volume: Volume) -> set[str]:
+    """What MLflow says of a run and its teacher."""
+    paths = (f"store/runs/{launcher.name}/{part}.json" for part in ("mlflow", "mlflow/teacher"))
+    ids = [json.loads(volume.cat(path))["run_id"] for path in paths]
+    return {asked(volume, f"runs/get?run_id={run_id}")["run"]["info"]["status"] for run_id in ids}
+
+
+@pytest.mark.second_tier
+def test_a_run_outlives_its_follower_and_its_pod_and_one_that_is_stopped_is_over_in_mlflow_too(
+    kube: Kube, server: Callable[[int], None], volume: Volume, following: subprocess.Popen[str]
+) -> None:
+    del server
+    launcher = begun(following, kube, volume)
+    further(launcher)
+
+    following.terminate()
+    assert f"the run goes on; understudy jobs stop {launcher.name}" in following.communicate(timeout=60)[1]
+    assert following.returncode == STOPPED
+
+    (pod,) = launcher.pods()
+    kubectl("delete", "pod", pod["metadata"]["name"])
+    launcher.says("watching the job .*, which was submitted before")
+    further(launcher)
+    assert statuses(launcher, volume) == {"RUNNING"}
+
+    said: list[str] = []
+    with ThreadPoolExecutor() as pool:
+        exit_code = pool.submit(follow, Kube(NAMESPACE), launcher.name, said.append)
+        wait(lambda: said, 60)
+        subprocess.run(command("jobs", "stop", launcher.name), check=True)
+        assert exit_code.result(120) == STOPPED
+    assert said[-1] == f"the run {launcher.name} was stopped; what was complete is kept"
+    wait(lambda: statuses(launcher, volume) == {"KILLED"}, 60)
