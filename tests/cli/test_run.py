@@ -1,11 +1,17 @@
 """A run whose pod has to go; the command itself is run by tests/pipeline, tests/faults and tests/cluster."""
 
+import ctypes
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from understudy.cli.run import _close_if_stopped
+from understudy.cli import run as command
+from understudy.cli.run import _close_if_stopped, _leave
 from understudy.errors import STOPPED
 from understudy.launch import kube, leftovers, owner
 from understudy.launch.kube import Away
@@ -45,3 +51,44 @@ def test_a_run_ends_with_its_job_and_not_with_its_pod(
     _close_if_stopped(run, "http://mlflow")
     assert run.exit_code == (STOPPED if closed else None)
     assert told == ([run] if closed else [])
+
+
+@pytest.fixture
+def first_process() -> Iterator[None]:
+    """Makes this process, as a pod's first one, the parent of all below it that lose theirs."""
+    set_child_subreaper = 36
+    prctl = ctypes.CDLL(None).prctl
+    prctl(set_child_subreaper, 1)
+    yield
+    prctl(set_child_subreaper, 0)
+
+
+def test_a_pod_that_has_to_go_waits_for_its_steps_and_no_longer(
+    first_process: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A pipeline that ends at once, and its step, which gives back what it holds first."""
+    del first_process
+    began, given_back = tmp_path / "began", tmp_path / "given back"
+    step = (
+        "import pathlib, signal, sys, time\n"
+        f"def leave(*_): time.sleep(0.5); pathlib.Path({str(given_back)!r}).touch(); sys.exit(0)\n"
+        f"signal.signal(signal.SIGTERM, leave); pathlib.Path({str(began)!r}).touch(); time.sleep(600)"
+    )
+    pipeline = subprocess.Popen(
+        [sys.executable, "-c", f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {step!r}]).wait()"],
+        start_new_session=True,
+    )
+    while not began.exists():
+        time.sleep(0.05)
+    monkeypatch.setattr(command, "PATIENCE", 10 * command.PATIENCE)
+    looks: list[float] = []
+    monkeypatch.setattr(command.time, "sleep", lambda seconds: looks.append(seconds) or _sleep(seconds))
+    with pytest.raises(SystemExit) as ended:
+        _leave(pipeline)
+    pipeline.wait()
+    assert ended.value.code == 143
+    assert given_back.exists()
+    assert len(looks) < 10 * command.PATIENCE, "nobody is left of the group, so there is nobody to wait for"
+
+
+_sleep = time.sleep

@@ -45,6 +45,12 @@ def test_a_namespace_that_has_everything_passes(doctor: Doctor) -> None:
     assert {"right to create jobs.batch", "right to list pytorchjobs.kubeflow.org", "kubeflow.org/v1"} <= found.keys()
 
 
+def test_a_namespace_that_is_not_there_is_named(kube: Kube) -> None:
+    del kube
+    *_, last = doctor_cluster.checks("nowhere")
+    assert (last.what, last.found, last.ok) == ("namespace", "nowhere is not there", False)
+
+
 def test_a_namespace_without_settings_is_told_what_to_apply(kube: Kube) -> None:
     kubectl("delete", "configmap", CONFIG, "--ignore-not-found")
     *_, last = doctor_cluster.checks(kube.namespace)

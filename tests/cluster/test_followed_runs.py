@@ -4,8 +4,8 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import yaml
@@ -65,7 +65,7 @@ def further(launcher: Launcher) -> None:
 def statuses(launcher: Launcher, volume: Volume) -> set[str]:
     """What MLflow says of a run and its teacher."""
     paths = (f"store/runs/{launcher.name}/{part}.json" for part in ("mlflow", "mlflow/teacher"))
-    ids = [json.loads(volume.cat(path))["run_id"] for path in paths]
+    ids = [json.loads(wait(lambda path=path: volume.cat(path), 60))["run_id"] for path in paths]
     return {asked(volume, f"runs/get?run_id={run_id}")["run"]["info"]["status"] for run_id in ids}
 
 
@@ -85,13 +85,15 @@ def test_a_run_outlives_its_follower_and_its_pod_and_one_that_is_stopped_is_over
     kubectl("delete", "pod", pod["metadata"]["name"])
     launcher.says("watching the job .*, which was submitted before")
     further(launcher)
-    assert statuses(launcher, volume) == {"RUNNING"}
+    wait(lambda: statuses(launcher, volume) == {"RUNNING"}, 30)
 
     said: list[str] = []
-    with ThreadPoolExecutor() as pool:
-        exit_code = pool.submit(follow, Kube(NAMESPACE), launcher.name, said.append)
-        wait(lambda: said, 60)
-        subprocess.run(command("jobs", "stop", launcher.name), check=True)
-        assert exit_code.result(120) == STOPPED
+    ended: list[int] = []
+    follower = Kube(NAMESPACE)
+    Thread(target=lambda: ended.append(follow(follower, launcher.name, said.append)), daemon=True).start()
+    wait(lambda: said, 60)
+    subprocess.run(command("jobs", "stop", launcher.name), check=True)
+    assert wait(lambda: ended, 120) == [STOPPED]
     assert said[-1] == f"the run {launcher.name} was stopped; what was complete is kept"
     wait(lambda: statuses(launcher, volume) == {"KILLED"}, 60)
+    assert json.loads(volume.cat(f"store/runs/{launcher.name}/ended.json"))["exit_code"] == STOPPED

@@ -140,9 +140,9 @@ class TestPaths:
     @pytest.mark.parametrize(
         ("there", "told"),
         [
-            ([".hidden"], ": it is empty"),
+            ([".hidden"], ", nor anything else that is not hidden"),
             (["notes.doc"], ", only notes.doc"),
-            ([".git/HEAD"], ": it is empty"),
+            ([".git/HEAD"], ", nor anything else that is not hidden"),
             (["a/notes.doc", "b.doc", "c.doc"], ", only a, b.doc, c.doc"),
             (["a.doc", "b.doc", "c.doc", "d.doc"], ", only a.doc, b.doc, c.doc and 1 more"),
         ],

@@ -82,4 +82,6 @@ def test_what_a_job_belongs_to_needs_it_until_it_ends(change: dict[str, Any] | N
             del question, arguments, options
             return job
 
-    assert why_over(cast(Kube, Answering("Running", "Running")), OWNER) == why
+    cluster = cast(Kube, Answering("Running", "Running"))
+    assert why_over(cluster, OWNER) == why
+    assert why_over(cluster, {**OWNER, "kind": "ReplicaSet"}) == "", "that starts another pod"

@@ -37,11 +37,13 @@ class Taken(Kube):
 
     namespace = "here"
 
-    def __init__(self, run: Object | None) -> None:
+    def __init__(self, run: Object | Exception | None) -> None:
         self._run = run
         self.batch = SimpleNamespace(read_namespaced_job=None)
 
     def ask(self, question: object, *arguments: object, **options: object) -> Any:
+        if isinstance(self._run, Exception):
+            raise self._run
         return self._run
 
     def jobs(self, selector: str) -> list[Object]:
@@ -113,10 +115,11 @@ def test_a_volume_that_is_full_ends_the_step_at_once(job: JobSpec) -> None:
         (None, STOPPED, "Job run is not there any more"),
         ({"metadata": {"uid": "uid", "deletionTimestamp": "now"}, "spec": {}}, STOPPED, "Job run was deleted"),
         ({"metadata": {"uid": "uid"}, "spec": {}}, FAILED, "was deleted by somebody else; run again to go on"),
+        (Refused(RIGHT), FAILED, "was deleted by somebody else; run again to go on"),
     ],
 )
 def test_a_job_that_went_with_its_run_was_stopped_and_one_that_went_alone_has_failed(
-    job: JobSpec, run_of_it: Object | None, exit_code: int, words: str
+    job: JobSpec, run_of_it: Object | Exception | None, exit_code: int, words: str
 ) -> None:
     outcome = run(job, Taken(run_of_it))
     assert outcome.exit_code == exit_code

@@ -17,7 +17,7 @@ from submitted import HISTORY, RECIPE, Pipeline, Server
 from understudy.errors import Stopped, UnderstudyError
 from understudy.registry import recorder as recording
 from understudy.registry.curves import Tail
-from understudy.registry.recorder import Recorder, close_dead, flat
+from understudy.registry.recorder import Recorder, close_dead, close_ended, flat
 from understudy.registry.server import connect
 from understudy.registry.tracking import Value, tracking
 from understudy.store.files import read_json
@@ -181,6 +181,31 @@ def test_runs_that_nobody_works_for_are_closed(
     assert close_dead(pipeline.store, "http://another:5000") == 0
     assert close_dead(pipeline.store, pipeline.uri) == 1
     assert {client.get_run(run).info.status for run in (parent, nested)} == {status}
+    assert close_dead(pipeline.store, pipeline.uri) == 0
+
+
+def test_a_run_that_goes_on_after_its_record_was_closed_is_closed_again(
+    pipeline: Pipeline, client: MlflowClient
+) -> None:
+    parent = opened(pipeline)
+    pipeline.run.end(130)
+    assert close_dead(pipeline.store, pipeline.uri) == 1
+    pipeline.run.take_up()
+    assert opened(pipeline) == parent
+    assert client.get_run(parent).info.status == "RUNNING"
+    pipeline.run.end(0)
+    assert close_dead(pipeline.store, pipeline.uri) == 1
+    assert client.get_run(parent).info.status == "FINISHED"
+
+
+def test_a_run_closes_its_own_record_and_no_other(pipeline: Pipeline, client: MlflowClient) -> None:
+    close_ended(pipeline.run, pipeline.uri)
+    parent, nested = opened(pipeline), opened(pipeline, "teacher")
+    pipeline.run.end(130)
+    close_ended(pipeline.run, "http://another:5000")
+    assert client.get_run(parent).info.status == "RUNNING"
+    close_ended(pipeline.run, pipeline.uri)
+    assert {client.get_run(run).info.status for run in (parent, nested)} == {"KILLED"}
     assert close_dead(pipeline.store, pipeline.uri) == 0
 
 

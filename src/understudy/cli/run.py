@@ -86,9 +86,11 @@ def _run_here(wanted: "Recipe", name: str, store: "Store", uri: str, settings: S
     try:
         with _pipeline(begun, uri) as pipeline, display(console, as_json, settings) as shown:
             _follow(begun, graph(wanted), pipeline, shown, partial(console.print, markup=False))
-    except SystemExit:
+    except _Gone:
         _close_if_stopped(begun, uri)
         raise
+    if in_cluster():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the run has its answer, and this pod gives it
     code = _exit_code(begun, graph(wanted), store)
     begun.end(code)
     conclude(begun, store, code, console, as_json)
@@ -192,9 +194,13 @@ def _reap(group: int) -> None:
             pass
 
 
+class _Gone(SystemExit):
+    """This pod has to go."""
+
+
 def _gone(number: int, frame: FrameType | None) -> NoReturn:
     del frame
-    raise SystemExit(128 + number)
+    raise _Gone(128 + number)
 
 
 def _close_if_stopped(run: "Run", uri: str) -> None:

@@ -192,7 +192,7 @@ def _instead(root: Path) -> str:
     """What a folder holds that its source does not read; what is hidden does not count."""
     names = sorted(os.fsencode(path.name).decode(errors="backslashreplace") for path in root.glob("[!.]*"))
     if not names:
-        return ": it is empty"
+        return ", nor anything else that is not hidden"
     return f", only {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if names[3:] else "")
 
 

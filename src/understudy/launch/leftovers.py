@@ -94,8 +94,10 @@ def why_over(kube: Kube, owner: Object) -> str:
 
     Args:
         kube: the namespace.
-        owner: an owner reference to a Job or a Workflow.
+        owner: an owner reference; of what is neither a Job nor a Workflow nothing is known.
     """
+    if owner["kind"] not in ("Job", "Workflow"):
+        return ""
     name, found = f"{owner['kind']} {owner['name']}", _owner(kube, owner)
     if found is None or found["metadata"]["uid"] != owner["uid"]:
         return f"{name} is not there any more"
