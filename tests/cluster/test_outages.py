@@ -68,8 +68,11 @@ def test_an_api_server_that_is_away(
 def test_a_node_that_dies_and_comes_back(
     launch: Launch, recovered: Recovered, stopped: Callable[[str], Callable[[], None]]
 ) -> None:
+    wait(lambda: "node.kubernetes.io/" not in kubectl("get", "nodes", "-o", "jsonpath={..taints}"))
     launcher = launch(recipe(train={"steps": 1800}))
     launcher.reaches(25)
+    nodes = {pod["spec"]["nodeName"] for pod in launcher.workers()}
+    assert len(nodes) == 2, "ranks that are all on the dead node train on until they are fenced: nothing stands still"
     bring_back = stopped("kubelet-gpu-1")
     began = time.time()
     launcher.says("node gpu-1 does not answer; its pods are given up", 150)
