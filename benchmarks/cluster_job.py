@@ -20,6 +20,8 @@ from datetime import datetime
 from itertools import accumulate, pairwise
 from typing import Any
 
+from understudy.launch.sight import holding, seconds
+
 RECIPE = "recipes/digits.yaml"
 PHASES = ("importing", "meeting the others", "loading", "training")
 TICKS = 100  # of /proc/PID/stat in a second
@@ -131,20 +133,10 @@ def command_of(job: dict[str, Any]) -> list[str]:
     return command
 
 
-def second(stamp: str) -> float:
-    """A time of Kubernetes, which knows them in whole seconds, as Unix seconds."""
-    return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()
-
-
 def became(condition: str, objects: list[dict[str, Any]]) -> float:
     """When a condition became true of the last of these objects; 0 when there are none."""
-    conditions = [
-        one
-        for each in objects
-        for one in each["status"]["conditions"]
-        if (one["type"], one["status"]) == (condition, "True")
-    ]
-    return max((second(one["lastTransitionTime"]) for one in conditions), default=0.0)
+    conditions = [holding(one) for one in objects]
+    return max((seconds(one[condition]["lastTransitionTime"]) for one in conditions if condition in one), default=0.0)
 
 
 def parts(kubectl: Namespace, job: dict[str, Any], spec: dict[str, Any], began: float) -> dict[str, float]:
@@ -157,7 +149,7 @@ def parts(kubectl: Namespace, job: dict[str, Any], spec: dict[str, Any], began: 
     name = job["metadata"]["name"]
     pods = kubectl.items("pods", f"training.kubeflow.org/job-name={name}")
     admitted = became("Admitted", kubectl.owned("workloads", name)) if QUEUE in job["metadata"]["labels"] else 0.0
-    started = max(second(pod["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]) for pod in pods)
+    started = max(seconds(pod["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]) for pod in pods)
     lines = kubectl.sh(LOOKER, f"cat {spec['logs']}/teacher-rank-0.log")
     at = [float(re.findall(rf"(\d+\.\d+) {phase}", lines)[-1]) for phase in PHASES]
     names = ("queue", "schedule", "container", "agent's imports", "ranks' imports", "meeting", "loading", "first step")

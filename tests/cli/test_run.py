@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,18 @@ import pytest
 
 from understudy.cli import run as command
 from understudy.cli.run import _close_if_stopped, _leave
+from understudy.cli.settings import Settings
 from understudy.errors import STOPPED
 from understudy.launch import kube, leftovers, owner
 from understudy.launch.kube import Away
+from understudy.recipe_file import load
 from understudy.registry import recorder
-from understudy.store import Run
+from understudy.store import Run, Store
 
 OWNER = {"kind": "Job", "name": "run-1", "uid": "uid"}
 
 
-def fails(error: Exception) -> Any:
+def fails(error: BaseException) -> Any:
     def asked(*_: object) -> Any:
         raise error
 
@@ -51,6 +54,24 @@ def test_a_run_ends_with_its_job_and_not_with_its_pod(
     _close_if_stopped(run, "http://mlflow")
     assert run.exit_code == (STOPPED if closed else None)
     assert told == ([run] if closed else [])
+
+
+@pytest.mark.parametrize("ends", [SystemExit(1), command._Gone(143)], ids=["broken pipe", "pod has to go"])
+def test_only_a_pod_that_has_to_go_asks_the_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: SystemExit
+) -> None:
+    asked: list[Run] = []
+    run = Run(tmp_path)
+    monkeypatch.setattr(command, "_begun", lambda *_: run)
+    monkeypatch.setattr(command, "_pipeline", lambda *_: nullcontext())
+    monkeypatch.setattr(command, "_follow", fails(ends))
+    monkeypatch.setattr(command, "_close_if_stopped", lambda run, uri: asked.append(run))
+    recipe, store = load(Path("recipes/digits.yaml")), Store(tmp_path / "store")
+    settings = Settings(tmp_path, None, quiet=True, verbose=False)
+    with pytest.raises(SystemExit) as ended:
+        command._run_here(recipe, "r", store, "http://mlflow", settings, as_json=False)
+    assert ended.value is ends
+    assert asked == ([run] if isinstance(ends, command._Gone) else [])
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from typing import Any
 
 from understudy.launch.kube import Kube, Object
 from understudy.launch.pytorchjob import PARTS, RUN, STEP
-from understudy.launch.sight import look, seconds
+from understudy.launch.sight import holding, look, seconds
 
 OURS = f"app.kubernetes.io/name={PARTS['app.kubernetes.io/name']}"
 OVER = ("Succeeded", "Failed", "Error")
-ENDED = ("Complete", "SuccessCriteriaMet", "Failed", "FailureTarget")
+ENDED = {"Complete", "SuccessCriteriaMet", "Failed", "FailureTarget"}
 """Conditions of a Job that has ended, or whose pods are only being removed."""
 YOUNG = 300.0  # seconds in which a job without an owner may still get its launcher
 
@@ -68,7 +68,7 @@ def _of(job: Object, pods: list[Object]) -> list[Object]:
 
 
 def _driver(job: Object, pods: list[Object], now: float) -> Known:
-    ended = [c["type"] for c in job.get("status", {}).get("conditions", ()) if c["status"] == "True"]
+    ended = holding(job)
     runs = any(pod.get("status", {}).get("phase") == "Running" for pod in pods)
     stage = "succeeded" if "Complete" in ended else "failed" if "Failed" in ended else "running" if runs else "pending"
     return _known(job, "Job", stage, "", now)
@@ -105,9 +105,8 @@ def why_over(kube: Kube, owner: Object) -> str:
         return f"{name} was deleted"
     if found["spec"].get("activeDeadlineSeconds") == 0:
         return f"{name} was terminated"
-    status: dict[str, Any] = found.get("status", {})
-    ended = [c["type"] for c in status.get("conditions", ()) if c["status"] == "True" and c["type"] in ENDED]
-    return f"{name} has ended" if ended or status.get("phase") in OVER else ""
+    ended = holding(found).keys() & ENDED or found.get("status", {}).get("phase") in OVER
+    return f"{name} has ended" if ended else ""
 
 
 def _owner(kube: Kube, owner: Object) -> Any:

@@ -11,7 +11,7 @@ from understudy.errors import DONE, STOPPED, UnderstudyError
 from understudy.launch.driver import FINAL
 from understudy.launch.kube import Away, Kube, Object
 from understudy.launch.leftovers import stop
-from understudy.launch.sight import Sight, death, look
+from understudy.launch.sight import Sight, death, holding, look
 from understudy.launch.trouble import HOPE
 
 
@@ -86,7 +86,7 @@ def exit_code(job: Object, pods: list[Object]) -> int | None:
     Raises:
         UnderstudyError: its pods failed without an answer.
     """
-    ended = [c["type"] for c in job.get("status", {}).get("conditions", ()) if c["status"] == "True"]
+    ended = holding(job)
     if "Complete" in ended:
         return DONE
     if "Failed" not in ended:

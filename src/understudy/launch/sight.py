@@ -42,7 +42,7 @@ def look(job: Object | None, pods: Sequence[Object], workload: Object | None, no
     """
     if job is None or "deletionTimestamp" in job["metadata"]:
         return Sight("gone", "the job is not there any more")
-    conditions = {c["type"]: c for c in job.get("status", {}).get("conditions", ()) if c["status"] == "True"}
+    conditions = holding(job)
     if "Failed" in conditions:
         return Sight("failed", _said(conditions["Failed"]))
     if "Succeeded" in conditions:
@@ -134,6 +134,11 @@ def _is_dead(pod: Object, now: float) -> bool:
     """Deleted, past its grace period, and still there: nobody on its node ends it."""
     since = pod["metadata"].get("deletionTimestamp")  # that is the time at which the grace period ends
     return since is not None and now > seconds(since) + 5
+
+
+def holding(thing: Object) -> dict[str, Object]:
+    """An object's conditions that are true, by their type."""
+    return {one["type"]: one for one in thing.get("status", {}).get("conditions", ()) if one["status"] == "True"}
 
 
 def seconds(timestamp: str) -> float:

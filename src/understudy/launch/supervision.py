@@ -234,9 +234,7 @@ class _Supervision:
                 break
             time.sleep(TICK)
         if sight.stage == "gone" and not self._is_ours_to_resubmit():
-            if why := self._why_over():
-                return Outcome(STOPPED, why)
-            return Outcome(FAILED, f"the job {self._name} was deleted by somebody else; run again to go on")
+            return self._deleted()
         failed = [outcome for outcome in attempts.outcomes(self._spec) if outcome.exit_code]
         if failed:
             return self._judged(Outcome.cause(failed), pods)
@@ -245,11 +243,12 @@ class _Supervision:
             return None
         return self._ended_without_a_word(sight, pods)
 
-    def _why_over(self) -> str:
-        """Why the run needs its job no longer, as far as this account may know."""
+    def _deleted(self) -> Outcome:
+        """The verdict on a job that went: with its run, as far as this account may know, or without."""
         with suppress(Refused):
-            return why_over(self._kube, self._job.owner) if self._job.owner else ""
-        return ""
+            if self._job.owner and (why := why_over(self._kube, self._job.owner)):
+                return Outcome(STOPPED, why)
+        return Outcome(FAILED, f"the job {self._name} was deleted by somebody else; run again to go on")
 
     def _parted(self) -> Outcome | None:
         """What went wrong with a rank when others were done already: those wait for it, and it finds nobody to meet."""
