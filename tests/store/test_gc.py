@@ -1,3 +1,4 @@
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.store import Run, Store, gc
+from understudy.store import Run, Store, gc, lease
 from understudy.store.files import write_json
 from understudy.store.gc import collect, plan
 
@@ -203,6 +204,32 @@ def test_abandoned_work_is_forgotten_and_work_in_hand_is_not(store: Store) -> No
     held.finish()
 
 
+def test_work_that_was_just_written_to_is_not_abandoned_however_long_ago_it_began(store: Store) -> None:
+    left = store.acquire("bb" * 32)
+    assert left is not None
+    left.release()
+    folder = left.folder.parent
+    for path in (folder, *folder.rglob("*")):
+        os.utime(path, (0, 0))
+    assert what(store, plan(store, (), forget_after=DAY)) == {f"work/{'bb' * 32}"}
+    assert what(store, plan(store, (), forget_after=DAY)) == {f"work/{'bb' * 32}"}, "to look is not to use"
+    (folder / f"1.{lease.FREE}" / "checkpoint").touch()
+    os.utime(folder, (0, 0))
+    assert what(store, plan(store, (), forget_after=DAY)) == set()
+
+
+def test_work_of_a_holder_that_cannot_be_looked_for_is_abandoned_too(store: Store) -> None:
+    left = store.acquire("bb" * 32)
+    assert left is not None
+    left._done.set()
+    left._thread.join()
+    holder = left.folder / f"holder.{left.folder.name.split('.')[1]}"
+    holder.write_text(json.dumps({**json.loads(holder.read_text()), "host": "another"}))
+    for path in (left.folder.parent, *left.folder.parent.rglob("*")):
+        os.utime(path, (0, 0))
+    assert what(store, plan(store, (), forget_after=DAY)) == {f"work/{'bb' * 32}"}
+
+
 def test_abandoned_work_does_not_make_its_memo_forgotten(store: Store) -> None:
     digest = publish(store, "x")
     os.utime(store.objects.path(digest), (0, 0))
@@ -210,7 +237,8 @@ def test_abandoned_work_does_not_make_its_memo_forgotten(store: Store) -> None:
     left = store.acquire("bb" * 32)
     assert left is not None
     left.release()
-    os.utime(left.folder.parent, (0, 0))
+    for path in (left.folder.parent, *left.folder.parent.rglob("*")):
+        os.utime(path, (0, 0))
     assert what(store, plan(store, (), forget_after=DAY)) == {f"work/{'bb' * 32}"}
 
 

@@ -1,3 +1,4 @@
+import errno
 import multiprocessing
 import os
 import signal
@@ -193,6 +194,26 @@ def test_a_holder_elsewhere_is_taken_over_only_when_it_stops_renewing(store: Sto
     assert store.acquire(KEY) is None
     taken._done.set()  # it stops renewing
     assert take(store).epoch == 2
+
+
+def test_a_volume_that_is_away_for_a_moment_costs_no_lease(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(store.folder, lease_seconds=1)
+    taken = take(store)
+    beat = next(taken.folder.glob("holder.*"))
+    utime, asked = os.utime, threading.Semaphore(0)
+
+    def away(*_: object) -> None:
+        asked.release()
+        raise OSError(errno.EIO, "the volume is away")
+
+    monkeypatch.setattr(lease.os, "utime", away)
+    assert asked.acquire(timeout=60)
+    monkeypatch.setattr(lease.os, "utime", utime)
+    utime(beat, (0, 0))
+    while beat.stat().st_mtime == 0:
+        assert taken._thread.is_alive()
+        time.sleep(0.05)
+    taken.finish()
 
 
 @pytest.mark.parametrize("left", [b"", b"{", b"{}", b'{"pid": 3}', None])

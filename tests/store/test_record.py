@@ -164,3 +164,16 @@ def test_it_is_the_environment_that_names_it(monkeypatch: pytest.MonkeyPatch) ->
     assert of_environment(silent) is None
     monkeypatch.setenv(ADDRESS, "s3://bucket/prefix")
     assert isinstance(of_environment(silent), Record)
+
+
+def test_a_memo_under_another_key_is_none(tmp_path: Path) -> None:
+    here, there, record = made(tmp_path)
+    finished(here, KEYS[0], b"content")
+    record.keep(here, KEYS[0])
+    memos, planted = tmp_path / "bucket" / "memo", "c" * 64
+    text = (memos / f"{KEYS[0]}.json").read_text()
+    (memos / f"{KEYS[1]}.json").write_text(text)
+    (memos / f"{planted}.json").write_text(text.replace(KEYS[0], "../../planted"))
+    assert not record.fetch(there, KEYS[1])
+    assert not record.fetch(there, planted)
+    assert not list(tmp_path.rglob("planted*"))

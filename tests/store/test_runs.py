@@ -73,3 +73,12 @@ def test_a_stop_is_seen_by_everyone_in_the_run(store: Store) -> None:
     assert not run.stop_requested
     run.request_stop()
     assert store.run(run.id).stop_requested
+
+
+def test_whoever_takes_a_run_up_goes_through_all_of_its_steps(store: Store) -> None:
+    run = store.create_run("digits", {}, "")
+    run.record(StepState("teacher", "failed", detail="its pod had to go", started=1.0))
+    run.end(1)
+    run.take_up()
+    assert run.states() == []
+    assert run.is_live

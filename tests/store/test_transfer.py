@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from understudy.errors import Fenced, InputError, UnderstudyError
 from understudy.store import Store
 from understudy.store.bucket import Bucket
+from understudy.store.files import sha256
+from understudy.store.objects import Manifest
 from understudy.store.transfer import pull, push
 
 
@@ -159,3 +161,57 @@ def test_what_a_bucket_answers_is_told_with_its_address(
     monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.put_file", refuses)
     with pytest.raises(UnderstudyError, match=rf"^{bucket}: "):
         push(here, digest, bucket, silent)
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc/planted", "../planted", "a/../../planted", "a//planted", "a\0b", "", ".", "manifest.json"]
+)
+def test_a_bucket_writes_nothing_outside_of_an_object(tmp_path: Path, bucket: str, name: str) -> None:
+    there, content = store(tmp_path / "there"), b"planted"
+    manifest = Manifest("model", ((name, len(content), sha256(content)),))
+    digest = sha256(manifest.encode())
+    folder = tmp_path / "bucket" / "objects" / digest[:2] / digest
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_bytes(manifest.encode())
+    with pytest.raises(UnderstudyError, match="would lie outside of it"):
+        pull(there, digest, bucket, silent)
+    assert not list(tmp_path.rglob("planted"))
+
+
+@pytest.mark.parametrize("content", [b"[]", Manifest("model", ((5, 1, "ab"),)).encode()])  # type: ignore[arg-type]
+def test_a_manifest_that_is_none_is_damaged(tmp_path: Path, bucket: str, content: bytes) -> None:
+    digest = sha256(content)
+    folder = tmp_path / "bucket" / "objects" / digest[:2] / digest
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_bytes(content)
+    with pytest.raises(UnderstudyError, match="damaged there or missing"):
+        pull(store(tmp_path / "there"), digest, bucket, silent)
+
+
+def test_files_with_a_dot_come_back_too(tmp_path: Path, bucket: str) -> None:
+    here, there = store(tmp_path / "here"), store(tmp_path / "there")
+    digest = published(here, tmp_path / "staged", {".hidden": b"h", "code/.hidden": b"c", "part": b"p"})
+    push(here, digest, bucket, silent)
+    pull(there, digest, bucket, silent)
+    assert there.objects.damage(digest, thorough=True) == []
+
+
+def test_a_connection_that_breaks_leaves_no_half_of_a_file(
+    tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = store(tmp_path / "here"), store(tmp_path / "there")
+    digest = published(here, tmp_path / "staged", {"model.safetensors": bytes(10**6)})
+    push(here, digest, bucket, silent)
+
+    def breaks(self: Bucket, name: str, target: Path) -> bool:
+        target.write_bytes(bytes(9 * 10**5))
+        raise UnderstudyError("the connection was lost")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Bucket, "get", breaks)
+        for _ in range(3):
+            with pytest.raises(UnderstudyError, match="was lost"):
+                pull(there, digest, bucket, silent)
+    assert sum(path.stat().st_size for path in there.folder.rglob("*") if path.is_file()) < 10**5
+    pull(there, digest, bucket, silent)
+    assert there.objects.damage(digest, thorough=True) == []

@@ -67,7 +67,7 @@ def _unused(store: Store, before: float) -> list[Removal]:
     runs = (run.folder for run in store.runs() if not run.is_live)
     return [
         *(_removal(path, "finished step, not used lately") for path in memos if _touched(path) < before),
-        *(_removal(path, "unfinished, abandoned") for path in work if _touched(path) < before),
+        *(_removal(path, "unfinished, abandoned") for path in work if _last_written(path) < before),
         *(_removal(path, "ended run") for path in runs if _touched(path) < before),
     ]
 
@@ -86,6 +86,11 @@ def _touched(path: Path) -> float:
         return path.stat().st_mtime
     except FileNotFoundError:
         return math.inf
+
+
+def _last_written(work: Path) -> float:
+    """When something in there was; the folder itself changes whenever somebody looks whether it is held."""
+    return max((_touched(path) for path in work.rglob("*")), default=_touched(work))
 
 
 def _removal(path: Path, why: str) -> Removal:

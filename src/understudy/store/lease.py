@@ -98,7 +98,9 @@ class Lease:
             try:
                 os.utime(beat)
             except FileNotFoundError:
-                return
+                return  # somebody else has taken over
+            except OSError:  # a volume that is away for a moment; others take over when it stays away
+                continue
 
     def staging(self) -> Path:
         """A new empty folder below the lease, to be published from."""

@@ -79,6 +79,7 @@ def _memo(bucket: Bucket, key: str) -> Memo | None:
     """What the record remembers under a key; None when that is nothing, or damaged: the step is then done again."""
     encoded = bucket.read(_path(key))
     try:
-        return Memo(**json.loads(encoded)) if encoded else None
+        memo = Memo(**json.loads(encoded)) if encoded else None
     except (ValueError, TypeError):
         return None
+    return memo if memo and memo.key == key else None

@@ -101,10 +101,10 @@ class Run:
         return (self.folder / "stop").exists()
 
     def take_up(self) -> None:
-        """Go on with a run whose driver is no more: this process is its driver now."""
+        """Go on with a run whose driver is no more: this process is its driver now, and goes through all steps."""
         write_json(self.folder / "run.json", {**self.facts, "driver": _driver()})
-        for name in ("ended.json", "stop"):
-            (self.folder / name).unlink(missing_ok=True)
+        for path in (self.folder / "ended.json", self.folder / "stop", *self.folder.glob("steps/*.json")):
+            path.unlink(missing_ok=True)
 
     def end(self, exit_code: int) -> None:
         """Write down that nobody works for this run any more."""

@@ -5,9 +5,8 @@ object that has one is complete there too. What comes back is read and hashed be
 """
 
 import json
-import secrets
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from understudy.errors import Fenced, InputError, UnderstudyError, disk_errors
 from understudy.store.bucket import Bucket
@@ -85,7 +84,7 @@ def _fetch(store: Store, digest: str, manifest: Manifest, bucket: Bucket, aside:
     Raises:
         FileNotFoundError: somebody else does it now.
     """
-    fetched = 0
+    fetched, part = 0, aside.with_name("part")
     with disk_errors(aside):
         aside.mkdir(exist_ok=True)
         for name, size, expected in manifest.files:
@@ -95,16 +94,16 @@ def _fetch(store: Store, digest: str, manifest: Manifest, bucket: Bucket, aside:
             tell(name)
             for folder in reversed(Path(name).parents):  # never the lease's own, which may be gone
                 (aside / folder).mkdir(exist_ok=True)
-            part = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-            if not bucket.get(_path(digest, name), part) or hash_file(part) != expected:
+            part.unlink(missing_ok=True)  # of a process that was killed, and may not be dead
+            try:
+                if not bucket.get(_path(digest, name), part) or hash_file(part) != expected:
+                    raise _damaged(bucket, digest, name)
+                part.rename(target)
+            finally:
                 part.unlink(missing_ok=True)
-                raise _damaged(bucket, digest, name)
-            part.rename(target)
             fetched += size
-        for left in aside.rglob(".*"):
-            left.unlink()
-    found = store.objects.publish(aside, manifest.kind, manifest.inputs, manifest.facts)
-    assert found == digest
+    if store.objects.publish(aside, manifest.kind, manifest.inputs, manifest.facts) != digest:
+        raise _damaged(bucket, digest, MANIFEST)
     return fetched
 
 
@@ -119,9 +118,32 @@ def _path(digest: str, name: str) -> str:
 
 
 def _manifest(bucket: Bucket, digest: str) -> Manifest | None:
-    """The manifest that a bucket has of an object; None when there is none, or another one."""
+    """The manifest that a bucket has of an object; None when there is none, or another one.
+
+    Raises:
+        UnderstudyError: it is none that understudy has written.
+    """
     encoded = bucket.read(_path(digest, MANIFEST))
-    return Manifest.decode(json.loads(encoded)) if encoded and sha256(encoded) == digest else None
+    if not encoded or sha256(encoded) != digest:
+        return None
+    try:
+        manifest = Manifest.decode(json.loads(encoded))
+        outside = [name for name, _, _ in manifest.files if not _lies_inside(name)]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(bucket, digest, MANIFEST) from error
+    if outside:
+        raise UnderstudyError(
+            f"{bucket.url}: {digest} has a file that would lie outside of it, {outside[0]!r}: understudy writes no "
+            "such object. Nothing was fetched; find out who may write to this bucket"
+        )
+    return manifest
+
+
+def _lies_inside(name: str) -> bool:
+    """Whether a file's name in a manifest is a plain path below the object's folder."""
+    path = PurePosixPath(name)
+    strange = path.is_absolute() or ".." in path.parts or "\0" in name
+    return bool(path.parts) and not strange and str(path) == name != MANIFEST
 
 
 def _damaged(bucket: Bucket, digest: str, name: str) -> UnderstudyError:
