@@ -3,6 +3,9 @@
 import base64
 import shutil
 import subprocess
+from dataclasses import dataclass, field
+from functools import cache
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ KUBECTL = shutil.which("kubectl")
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
 
 
+@cache
 def built(path: str) -> list[dict[str, Any]]:
     done = subprocess.run(
         [str(KUBECTL), "kustomize", str(MANIFESTS / path)], capture_output=True, text=True, check=True
@@ -148,10 +152,31 @@ def test_the_pipeline_may_read_no_secret_and_the_ranks_nothing(overlay: list[dic
 
 # Who may speak to whom
 
-DRIVER = {"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "driver"}
-RANK = pytorchjob.PARTS
-MLFLOW = {"app.kubernetes.io/name": "mlflow"}
-OTHER = {"app.kubernetes.io/name": "somebody"}
+
+@dataclass(frozen=True)
+class Peer:
+    """A pod by its labels and those of its namespace; without any, an address that is no pod's."""
+
+    labels: dict[str, str] | None = None
+    namespace: dict[str, str] = field(default_factory=lambda: {"kubernetes.io/metadata.name": "understudy"})
+    address: str = "192.0.2.1"
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the policies are about it."""
+        return self.labels is not None and self == Peer(self.labels)
+
+
+DRIVER = Peer({"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "driver"})
+CLEANUP = Peer({"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "cleanup"})
+RANK = Peer(dict(pytorchjob.PARTS))
+MLFLOW = Peer({"app.kubernetes.io/name": "mlflow"})
+OTHER = Peer({"app.kubernetes.io/name": "somebody"})
+DNS = Peer({"k8s-app": "kube-dns"}, {"kubernetes.io/metadata.name": "kube-system"})
+ELSEWHERE = Peer({"app.kubernetes.io/name": "mlflow"}, {"kubernetes.io/metadata.name": "elsewhere"})
+USERS = Peer({}, {"kubernetes.io/metadata.name": "science", "understudy.dev/mlflow-users": "true"})
+OUTSIDE = Peer()
+ON_THE_NODE = Peer(address="169.254.20.10")
 
 
 def matches(selector: dict[str, Any], labels: dict[str, str]) -> bool:
@@ -160,17 +185,26 @@ def matches(selector: dict[str, Any], labels: dict[str, str]) -> bool:
     return all(labels.get(term["key"]) in term["values"] for term in selector.get("matchExpressions", ()))
 
 
-def may(policies: list[dict[str, Any]], way: str, pod: dict[str, str], peer: dict[str, str], port: int) -> bool:
-    """Whether a pod's side of a connection is allowed, for peers in the same namespace."""
+def is_meant(peer: Peer, written: dict[str, Any]) -> bool:
+    """Whether a peer is one of those that a rule names."""
+    if peer.labels is None or "ipBlock" in written:
+        return "ipBlock" in written and ip_address(peer.address) in ip_network(written["ipBlock"]["cidr"])
+    there = matches(written["namespaceSelector"], peer.namespace) if "namespaceSelector" in written else peer.is_ours
+    return there and matches(written.get("podSelector", {}), peer.labels)
+
+
+def may(policies: list[dict[str, Any]], way: str, pod: Peer, peer: Peer, port: tuple[str, int]) -> bool:
+    """Whether a pod's side of a connection is allowed; somebody else's always is."""
+    if not pod.is_ours:
+        return True
     for policy in policies:
-        spec = policy["spec"]
-        if not matches(spec["podSelector"], pod):
+        assert pod.labels is not None
+        if not matches(policy["spec"]["podSelector"], pod.labels):
             continue
-        for rule in spec.get(way, ()):
+        for rule in policy["spec"].get(way, ()):
             peers = rule.get("from" if way == "ingress" else "to")
-            selected = [one for one in peers or () if "podSelector" in one and "namespaceSelector" not in one]
-            reached = peers is None or any(matches(one["podSelector"], peer) for one in selected)
-            if reached and (not rule.get("ports") or port in [one["port"] for one in rule["ports"]]):
+            ports = [(one["protocol"], one["port"]) for one in rule.get("ports", ())]
+            if (peers is None or any(is_meant(peer, one) for one in peers)) and (not ports or port in ports):
                 return True
     return False
 
@@ -182,17 +216,39 @@ def may(policies: list[dict[str, Any]], way: str, pod: dict[str, str], peer: dic
         (DRIVER, MLFLOW, 5000, True),
         (RANK, MLFLOW, 5000, False),
         (OTHER, MLFLOW, 5000, False),
+        (CLEANUP, MLFLOW, 5000, False),
         (OTHER, RANK, 40123, False),
         (MLFLOW, RANK, 40123, False),
         (RANK, DRIVER, 80, False),
+        *((one, DNS, port, True) for one in (DRIVER, CLEANUP, RANK, MLFLOW, OTHER) for port in (53, -53)),
+        (RANK, DNS, 443, False),
+        *((one, ON_THE_NODE, port, True) for one in (DRIVER, RANK, MLFLOW) for port in (53, -53)),
+        (RANK, ON_THE_NODE, 80, False),
+        (RANK, OUTSIDE, 53, False),
+        (RANK, ELSEWHERE, 53, False),
+        *((one, OUTSIDE, port, True) for one in (DRIVER, CLEANUP) for port in (443, 6443)),
+        (DRIVER, OUTSIDE, 80, False),
+        (DRIVER, OUTSIDE, 5432, False),
+        *((RANK, OUTSIDE, port, False) for port in (443, 6443, 5000, 40123)),
+        *((OTHER, OUTSIDE, port, False) for port in (443, 6443)),
+        *((MLFLOW, OUTSIDE, port, True) for port in (443, 5432)),
+        *((MLFLOW, OUTSIDE, port, False) for port in (80, 6443, 9000)),
+        (USERS, MLFLOW, 5000, True),
+        (USERS, MLFLOW, 22, False),
+        (ELSEWHERE, MLFLOW, 5000, False),
+        (OUTSIDE, MLFLOW, 5000, False),
+        *((one, RANK, 40123, False) for one in (USERS, ELSEWHERE, OUTSIDE)),
+        *((one, DRIVER, 8080, False) for one in (USERS, ELSEWHERE, OUTSIDE, MLFLOW)),
+        (RANK, ELSEWHERE, 5000, False),
     ],
 )
 def test_the_flows_of_the_table_and_no_others(
-    overlay: list[dict[str, Any]], one: dict[str, str], other: dict[str, str], port: int, allowed: bool
+    overlay: list[dict[str, Any]], one: Peer, other: Peer, port: int, allowed: bool
 ) -> None:
     policies = list(named(overlay, "NetworkPolicy").values())
     assert any(policy["spec"]["podSelector"] == {} for policy in policies), "denied by default"
-    both = may(policies, "egress", one, other, port) and may(policies, "ingress", other, one, port)
+    asked = ("UDP", -port) if port < 0 else ("TCP", port)
+    both = may(policies, "egress", one, other, asked) and may(policies, "ingress", other, one, asked)
     assert both == allowed
 
 
@@ -206,6 +262,38 @@ def test_the_documented_flows_name_policies_that_exist() -> None:
     }
     policies = named(built("base"), "NetworkPolicy").keys() - {"default-deny"}
     assert policies == rules - {"rule", "---"}
+
+
+def test_jobs_are_kept_from_what_is_the_servers_alone(overlay: list[dict[str, Any]]) -> None:
+    policy = named(overlay, "ValidatingAdmissionPolicy")["understudy-jobs"]["spec"]
+    kept = {name["name"]: yaml.safe_load(name["expression"]) for name in policy["variables"][:2]}
+    read = {source["secretRef"]["name"] for source in server(overlay)["envFrom"]}
+    claims = named(overlay, "PersistentVolumeClaim").keys() - {settings(overlay)["claim"]}
+    assert read <= set(kept["secrets"])
+    assert claims <= set(kept["claims"])
+    selector = named(overlay, "ValidatingAdmissionPolicyBinding")["understudy-jobs"]["spec"]["matchResources"]
+    (namespace,) = named(overlay, "Namespace").values()
+    assert matches(selector["namespaceSelector"], namespace["metadata"]["labels"])
+
+
+def test_on_openshift_the_namespace_gives_users_and_groups(tmp_path_factory: pytest.TempPathFactory) -> None:
+    overlay = tmp_path_factory.mktemp("tree")
+    shutil.copytree(MANIFESTS, overlay / "manifests")
+    kustomization = overlay / "manifests" / "overlays" / "dev" / "kustomization.yaml"
+    kustomization.write_text(kustomization.read_text() + "components: [../../components/openshift]\n")
+    resources = built(str(kustomization.parent))
+    resolver = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "openshift-dns"}}}
+    (rule,) = [one for one in named(resources, "NetworkPolicy")["names"]["spec"]["egress"] if resolver in one["to"]]
+    assert {(one["protocol"], one["port"]) for one in rule["ports"]} == {("UDP", 5353), ("TCP", 5353)}
+    made = pods(resources)
+    assert len(made) == 3
+    for pod in made:
+        given = [pod["spec"]["securityContext"], *(one["securityContext"] for one in pod["spec"]["containers"])]
+        assert not {"runAsUser", "runAsGroup", "fsGroup", "supplementalGroups"} & {key for one in given for key in one}
+
+
+def test_what_a_gitops_engine_applies_does_not_go_by_itself(overlay: list[dict[str, Any]]) -> None:
+    assert not [name for name, job in named(overlay, "Job").items() if "ttlSecondsAfterFinished" in job["spec"]]
 
 
 @pytest.mark.parametrize("environment", OVERLAYS)
