@@ -10,11 +10,11 @@ from kfp.compiler.compiler_utils import KubernetesManifestOptions
 from pipelines.distillation import build
 from pipelines.pods import settle
 from understudy.errors import InputError, disk_errors
-from understudy.recipe import PretrainedModel, Recipe
+from understudy.recipe import ArchitectureModel, FactoryModel, Model, PretrainedModel, Recipe
 from understudy.store.files import hash_file
 
 ROLE = "understudy/"  # how components name their image: understudy/launcher, understudy/trainer
-FETCHES = {"teacher": "teacher.model", "distill": "student.model", "control": "student.model"}
+MODELS = {"teacher": "teacher.model", "distill": "student.model", "control": "student.model"}
 PREFIX = re.compile(r"[a-z0-9][a-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*")
 TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
@@ -66,10 +66,16 @@ def _parsed(images: str) -> tuple[str, str]:
 def _place(pipeline: Any, prefix: str, tag: str, recipe: Recipe) -> None:
     """Put the real images in, after compiling: kfp's component objects are shared by every pipeline built here.
 
-    The steps that launch a training need no torch, unless they fetch a pretrained model and convert it.
+    The steps that launch a training need no torch, unless they fetch a pretrained model and convert it. And whoever
+    reads a model's own code, to name what decides it or to register it, needs the image that has that code.
     """
-    fetching = {name for name, where in FETCHES.items() if isinstance(recipe.models[where], PretrainedModel)}
+    trainers = {name for name, where in MODELS.items() if not isinstance(recipe.models[where], ArchitectureModel)}
+    trainers |= {"register"} if any(map(_has_own_code, recipe.models.values())) else set()
     for name, executor in pipeline.pipeline_spec.deployment_spec["executors"].items():
         container = executor["container"]
-        role = "trainer" if name.removeprefix("exec-") in fetching else container["image"].removeprefix(ROLE)
+        role = "trainer" if name.removeprefix("exec-") in trainers else container["image"].removeprefix(ROLE)
         container["image"] = f"{prefix}-{role}:{tag}"
+
+
+def _has_own_code(model: Model) -> bool:
+    return isinstance(model, FactoryModel) or (isinstance(model, PretrainedModel) and model.trust_remote_code)

@@ -168,6 +168,7 @@ def test_each_problem_has_a_line_in_the_files_order(tmp_path: Path) -> None:
         ("a: 1\n---\nb: 2", "not YAML: but found another document"),
         ("a: &x [*x]", "an alias inside of what it stands for"),
         ("a: [", "not YAML: expected the node content, but found '<stream end>'"),
+        ("a: *.txt", 'a text that begins with * or & has to be in quotes: "*.txt"'),
         ("a: \x07", "not YAML: special characters are not allowed"),
         ("a: 1e999", "1e999 is not a finite number"),
         ("a: " + "9" * 5000, "is not a number"),

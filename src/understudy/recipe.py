@@ -214,7 +214,7 @@ class Resources(Section):
     processes: Positive = 1
     """Per node."""
     threads: Positive | None = None
-    """CPU threads per process. Default: all cores for a single process, otherwise one."""
+    """CPU threads per process. Default: all cores, in a cluster those of `cpu`, for a single process; otherwise one."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     pool: str | None = None
     """In a cluster: the node pool, one of those in the cluster's settings. Default: any node without taints."""

@@ -10,6 +10,7 @@ import yaml
 Place = tuple[str | int, ...]
 
 NULL, BOOL, INT, FLOAT, TEXT = (f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str"))
+ALIAS = ("while scanning an alias", "while scanning an anchor")
 RESOLVERS = (
     (NULL, re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
     (BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
@@ -64,7 +65,8 @@ def parse(text: str) -> Document:
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        return Document(None, {}, [Problem(mark.line + 1 if mark else 1, (), f"not YAML: {error.problem}")])
+        fix = '; a text that begins with * or & has to be in quotes: "*.txt"' if error.context in ALIAS else ""
+        return Document(None, {}, [Problem(mark.line + 1 if mark else 1, (), f"not YAML: {error.problem}{fix}")])
     except RecursionError:
         return Document(None, {}, [Problem(1, (), "not a recipe: nested too deeply")])
     except yaml.reader.ReaderError as error:

@@ -13,9 +13,12 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
+from understudy import __version__
 from understudy.store.files import sha256
 
 PACKAGE = "understudy"
+JOB_MODULES = ("understudy.worker", "understudy.launch.torchrun")
+"""What a training enters."""
 
 # Code that carries a step's bytes and messages but has no say in its numbers: the recipe's values and the inputs'
 # digests are in the key themselves.
@@ -55,6 +58,11 @@ def revision(
         "libraries": {name: version(name) for name in sorted(libraries)},
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
     }
+
+
+def build() -> str:
+    """The package's version and what decides its trainings: two images of one version may differ in that."""
+    return f"{__version__}+{revision(JOB_MODULES)['source'][:12]}"
 
 
 def modules_reached(modules: tuple[str, ...], root: Path = Path(__file__).parent) -> set[str]:

@@ -14,7 +14,6 @@ def main() -> int:
     """Do this rank's part of the job, and say in its outcome file how it ended."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a stop comes through the stop file
-    from understudy import __version__
     from understudy.errors import FAILED, UnderstudyError
     from understudy.launch.beats import Pulse
     from understudy.launch.spec import JobSpec, Outcome
@@ -26,8 +25,8 @@ def main() -> int:
         _write_into(spec.log(rank))
     try:
         pulse("importing")
-        if spec.version != __version__:
-            raise UnderstudyError(f"the job was written by understudy {spec.version}, this image has {__version__}")
+        if spec.supervised:
+            _refuse_another_build(spec.version)
         from understudy.train.job import run
 
         run(spec, pulse)
@@ -45,6 +44,18 @@ def main() -> int:
     if (Path(spec.folder) / pulse.attempt).is_dir():  # otherwise another attempt goes on, and this word is not its
         replace(outcome, attempt=pulse.attempt).write(spec.outcome(rank))
     return outcome.exit_code
+
+
+def _refuse_another_build(version: str) -> None:
+    """In a cluster this process and the one that wrote the job are of different images."""
+    from understudy.errors import UnderstudyError
+    from understudy.revision import build
+
+    if version != build():
+        raise UnderstudyError(
+            f"the job was written by understudy {version}, this image has {build()}; give the launcher and `image` in "
+            "the cluster's settings images of one build"
+        )
 
 
 def _write_into(log: Path) -> None:

@@ -26,3 +26,11 @@ def test_a_folder_that_is_a_file_is_wrong_input(understudy, tmp_path: Path) -> N
     outcome = understudy("compile", "r.yaml", "--images", "r.example/ml/understudy:1", "-o", "file")
     assert outcome.code == 2
     assert "is a file, not a folder" in outcome.err
+
+
+def test_what_lies_on_the_stores_volume_is_in_the_pods(understudy, tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text(RECIPE.replace("/data/shapes", "/var/lib/understudy/data/shapes"))
+    outcome = understudy("compile", "r.yaml", "--images", "r.example/ml/understudy:1")
+    assert [line.split(" has to be")[0] for line in outcome.err.splitlines()] == [
+        "note: student.model.factory: nets:small"
+    ]

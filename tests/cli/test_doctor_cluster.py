@@ -1,10 +1,12 @@
 """Pure rules of understudy doctor --cluster; what it says of a real cluster is in tests/cluster."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from understudy.cli.doctor_cluster import _lacking
+from understudy.cli.doctor_cluster import _lacking, _shut_out
+from understudy.launch.kube import Kube
 from understudy.launch.placement import Pool
 
 GPU = "nvidia.com/gpu"
@@ -48,3 +50,29 @@ def test_only_groups_that_a_job_asks_something_of_have_a_say(
 ) -> None:
     pool = Pool(node_selector={"pool": "gpu" if gpu else "cpu"}, gpu=gpu)
     assert (_lacking("q", groups, LABELS, pool) == "") == ok
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "fix"),
+    [
+        ({}, {}, ""),
+        ({"matchLabels": {"team": "ml"}}, {"team": "ml", "other": "x"}, ""),
+        ({"matchLabels": {"team": "ml"}}, {}, "its namespaceSelector wants team=ml"),
+        (None, {"team": "ml"}, "give it a namespaceSelector: without one it takes the jobs of no namespace"),
+    ],
+)
+def test_a_queue_that_takes_no_jobs_of_the_namespace_is_named(
+    selector: dict[str, Any] | None, labels: dict[str, str], fix: str
+) -> None:
+    class Answers(Kube):
+        def __init__(self) -> None:
+            self.namespace = "here"
+            self.core = SimpleNamespace(read_namespace=None)
+
+        def allows(self, *_: object, **__: object) -> bool:
+            return True
+
+        def ask(self, *_: object, **__: object) -> Any:
+            return {"metadata": {"labels": labels}}
+
+    assert _shut_out(Answers(), {"spec": {"namespaceSelector": selector} if selector is not None else {}}) == fix

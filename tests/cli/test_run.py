@@ -1,21 +1,25 @@
 """A run whose pod has to go; the command itself is run by tests/pipeline, tests/faults and tests/cluster."""
 
 import ctypes
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from understudy.cli import outcome
 from understudy.cli import run as command
 from understudy.cli.run import _close_if_stopped, _leave
 from understudy.cli.settings import Settings
-from understudy.errors import STOPPED
-from understudy.launch import kube, leftovers, owner
+from understudy.errors import REJECTED, STOPPED
+from understudy.launch import kube, leftovers, owner, placement
 from understudy.launch.kube import Away
 from understudy.recipe_file import load
 from understudy.registry import recorder
@@ -56,6 +60,24 @@ def test_a_run_ends_with_its_job_and_not_with_its_pod(
     assert told == ([run] if closed else [])
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [(("-n", "team"), "add --on cluster"), (("--on", "cluster", "--json"), "--json: a run in a cluster")],
+)
+def test_options_that_another_place_would_take_are_refused(
+    understudy: Any, options: tuple[str, ...], words: str
+) -> None:
+    outcome = understudy("run", str(Path("recipes/digits.yaml").absolute()), *options)
+    assert outcome.code == 2
+    assert words in outcome.err
+
+
+def run_here(folder: Path) -> int:
+    recipe, store = load(Path("recipes/digits.yaml")), Store(folder / "store")
+    settings = Settings(folder, None, quiet=True, verbose=False)
+    return command._run_here(recipe, "r", store, "http://mlflow", settings, as_json=False)
+
+
 @pytest.mark.parametrize("ends", [SystemExit(1), command._Gone(143)], ids=["broken pipe", "pod has to go"])
 def test_only_a_pod_that_has_to_go_asks_the_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: SystemExit
@@ -66,12 +88,88 @@ def test_only_a_pod_that_has_to_go_asks_the_cluster(
     monkeypatch.setattr(command, "_pipeline", lambda *_: nullcontext())
     monkeypatch.setattr(command, "_follow", fails(ends))
     monkeypatch.setattr(command, "_close_if_stopped", lambda run, uri: asked.append(run))
-    recipe, store = load(Path("recipes/digits.yaml")), Store(tmp_path / "store")
-    settings = Settings(tmp_path, None, quiet=True, verbose=False)
     with pytest.raises(SystemExit) as ended:
-        command._run_here(recipe, "r", store, "http://mlflow", settings, as_json=False)
+        run_here(tmp_path)
     assert ended.value is ends
     assert asked == ([run] if isinstance(ends, command._Gone) else [])
+
+
+@pytest.fixture
+def in_a_pod(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This process is a pod's, and hears SIGTERM as before once the test is over."""
+    monkeypatch.setattr(placement, "in_cluster", lambda: True)
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def sigterm_then(answer: Any) -> Any:
+    def asked(*_: object) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return answer
+
+    return asked
+
+
+def test_a_pod_that_has_to_go_before_its_pipeline_began_is_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_a_pod: None
+) -> None:
+    del in_a_pod
+    monkeypatch.setattr(command, "_begun", sigterm_then(Run(tmp_path)))
+    with pytest.raises(command._Gone) as ended:
+        run_here(tmp_path)
+    assert ended.value.code == 143
+    assert Run(tmp_path).exit_code is None
+
+
+def test_a_pod_that_has_to_go_once_its_run_has_a_verdict_still_gives_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_a_pod: None
+) -> None:
+    del in_a_pod
+    concluded: list[int] = []
+    monkeypatch.setattr(command, "_begun", lambda *_: Run(tmp_path))
+    monkeypatch.setattr(command, "_pipeline", lambda *_: nullcontext())
+    monkeypatch.setattr(command, "_follow", lambda *_: None)
+    monkeypatch.setattr(command, "_exit_code", sigterm_then(REJECTED))
+    monkeypatch.setattr(outcome, "conclude", lambda _run, _store, code, *_: concluded.append(code))
+    monkeypatch.setattr(recorder, "close_dead", sigterm_then(None))
+    assert run_here(tmp_path) == REJECTED
+    assert concluded == [REJECTED]
+    assert Run(tmp_path).exit_code == REJECTED
+
+
+@pytest.mark.parametrize("lost", [None, OSError("stale file handle"), SystemExit(1)], ids=["", "volume", "pipe"])
+def test_a_pod_that_has_to_go_says_what_its_steps_say_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_a_pod: None, lost: BaseException | None
+) -> None:
+    del in_a_pod
+    monkeypatch.setattr(command, "_reap", lambda _: pipeline.poll())
+    words = tmp_path / "logs" / "jobs.log"
+    words.parent.mkdir()
+    leaves = (
+        f"import signal, sys, time\ndef leave(*_): open({str(words)!r}, 'a').write('last\\n'); sys.exit(0)\n"
+        f"signal.signal(signal.SIGTERM, leave); open({str(tmp_path / 'ready')!r}, 'w'); time.sleep(600)"
+    )
+    said: list[str] = []
+
+    def shows(_: object) -> None:
+        if (tmp_path / "ready").exists() and not words.exists():
+            words.write_text("first\nsecond\n")
+
+    def say(line: str) -> None:
+        if not said:
+            said.append(line)
+            os.kill(os.getpid(), signal.SIGTERM)
+        if lost:
+            raise lost
+        said.append(line)
+
+    pipeline = subprocess.Popen([sys.executable, "-c", leaves], start_new_session=True)
+    signal.signal(signal.SIGTERM, command._gone)
+    with pytest.raises(command._Gone):
+        command._follow(Run(tmp_path), [], pipeline, cast(Any, SimpleNamespace(update=shows)), say)
+    pipeline.wait()
+    assert said == (["first"] if lost else ["first", "first", "second", "last"]), "an interrupted line comes again"
 
 
 @pytest.fixture
@@ -104,10 +202,12 @@ def test_a_pod_that_has_to_go_waits_for_its_steps_and_no_longer(
     monkeypatch.setattr(command, "PATIENCE", 10 * command.PATIENCE)
     looks: list[float] = []
     monkeypatch.setattr(command.time, "sleep", lambda seconds: looks.append(seconds) or _sleep(seconds))
-    with pytest.raises(SystemExit) as ended:
+    before = signal.getsignal(signal.SIGTERM)
+    try:
         _leave(pipeline)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     pipeline.wait()
-    assert ended.value.code == 143
     assert given_back.exists()
     assert len(looks) < 10 * command.PATIENCE, "nobody is left of the group, so there is nobody to wait for"
 

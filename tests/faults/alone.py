@@ -20,7 +20,8 @@ INPUTS = {"ingest": {}, "prepare": {"records": "ingest"}, "teacher": {"examples"
 
 def main(path: Path, last: str, lease_seconds: float) -> None:
     """Print each step's name and digest."""
-    training.__version__ = os.environ.get("VERSION", training.__version__)
+    if version := os.environ.get("VERSION"):
+        training.build = lambda: version
     restricted.SECURITY |= json.loads(os.environ.get("SECURITY", "{}"))
     steps.open_store = lambda: Store(Path(os.environ[steps.HOME]) / "store", lease_seconds)
     recipe = load(path)

@@ -1,10 +1,12 @@
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from understudy.errors import InputError
-from understudy.launch.driver import own_pool, render
+from understudy.errors import InputError, UnderstudyError
+from understudy.launch.driver import own_pool, render, settings, submit
+from understudy.launch.kube import Away, Kube, Refused
 from understudy.launch.placement import REQUIRED, Cluster, Pool
 from understudy.recipe import JobResources, Recipe, Resources
 from understudy.recipe_file import load
@@ -54,3 +56,48 @@ def test_one_node_cannot_have_two_pools_but_a_teacher_that_is_only_fetched_needs
     fetched = recipe.teacher.model_copy(update={"train": None})
     assert own_pool(cluster, recipe.model_copy(update={"teacher": fetched})) == POOL
     assert own_pool(cluster.model_copy(update={"one_node": False}), recipe) == Pool()
+
+
+class Answers:
+    """A namespace that answers the n-th question with an error, and remembers what was asked."""
+
+    namespace = "here"
+    batch = SimpleNamespace(create_namespaced_job="create job", delete_namespaced_job="delete job")
+    core = SimpleNamespace(create_namespaced_config_map="create map", read_namespaced_config_map="read map")
+
+    def __init__(self, **errors: BaseException) -> None:
+        self._errors = {question.replace("_", " "): error for question, error in errors.items()}
+        self.asked: list[str] = []
+
+    def ask(self, question: str, *arguments: object, **options: object) -> Any:
+        self.asked.append(question)
+        if question in self._errors:
+            raise self._errors[question]
+        return {"metadata": {"uid": "1"}, "data": {"cluster.yaml": "image: [i"}}
+
+
+CLUSTER = Cluster(image="i:1", claim="c")
+
+
+@pytest.mark.parametrize("error", [Refused("a quota is full"), Away("nobody answers"), KeyboardInterrupt()])
+def test_of_a_run_that_could_not_be_submitted_nothing_is_left(digits: Recipe, error: BaseException) -> None:
+    kube = Answers(create_map=error)
+    with pytest.raises(type(error)):
+        submit(cast(Kube, kube), CLUSTER, digits)
+    assert kube.asked == ["create job", "create map", "delete job"]
+    unheard = Answers(create_job=error)  # it may have been made, and only the answer was lost
+    with pytest.raises(type(error)):
+        submit(cast(Kube, unheard), CLUSTER, digits)
+    assert unheard.asked == ["create job", "delete job"]
+
+
+def test_a_run_that_could_neither_be_submitted_nor_taken_back_is_named(digits: Recipe) -> None:
+    kube = Answers(create_map=Refused("a quota is full"), delete_job=Away("nobody answers"))
+    words = r"a quota is full; .* \(nobody answers\): if `understudy jobs ls -n here` shows the run digits-\S+, "
+    with pytest.raises(UnderstudyError, match=words):
+        submit(cast(Kube, kube), CLUSTER, digits)
+
+
+def test_settings_that_are_not_yaml_are_named() -> None:
+    with pytest.raises(InputError, match=r"(?s)ConfigMap .* namespace here: cluster\.yaml: is not YAML: .*line 1"):
+        settings(cast(Kube, Answers()))

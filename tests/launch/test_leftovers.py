@@ -3,7 +3,7 @@ from typing import Any, cast
 import pytest
 
 from understudy.launch.kube import Kube
-from understudy.launch.leftovers import known, why_over
+from understudy.launch.leftovers import known, stop, why_over
 from understudy.launch.pytorchjob import PARTS, RUN
 
 CREATED = "2026-01-01T00:00:00Z"
@@ -36,7 +36,9 @@ def meta(name: str) -> dict[str, Any]:
 
 
 def pod(owner: str, phase: str) -> dict[str, Any]:
-    bare = {"name": "p", "ownerReferences": [{"uid": owner}]}
+    bare: dict[str, Any] = {"name": "p", "ownerReferences": [{"uid": owner}]}
+    if phase == "Dead":  # its node does not answer
+        phase, bare["deletionTimestamp"] = "Running", CREATED
     return {"metadata": bare, "spec": {"nodeName": "n" if phase == "Running" else ""}, "status": {"phase": phase}}
 
 
@@ -46,6 +48,7 @@ def pod(owner: str, phase: str) -> dict[str, Any]:
         ("Running", "Running", {"run-1": "running", "teacher-1": "running"}),
         ("Running", "Pending", {"run-1": "running", "teacher-1": "pulling"}),
         ("Pending", "Running", {"run-1": "pending", "teacher-1": "running"}),
+        ("Dead", "Running", {"run-1": "unreachable", "teacher-1": "running"}),
     ],
 )
 def test_a_job_is_where_its_own_pods_are(driver: str, rank: str, stages: dict[str, str]) -> None:
@@ -85,3 +88,51 @@ def test_what_a_job_belongs_to_needs_it_until_it_ends(change: dict[str, Any] | N
     cluster = cast(Kube, Answering("Running", "Running"))
     assert why_over(cluster, OWNER) == why
     assert why_over(cluster, {**OWNER, "kind": "ReplicaSet"}) == "", "that starts another pod"
+
+
+class Runs(Cluster):
+    """A run's Job and its training, each with the conditions that hold."""
+
+    def __init__(self, driver: str | None, training: str | None, code: int = 1) -> None:
+        super().__init__("Failed", "Failed")
+        beside = {"name": "a-proxy", "state": {"terminated": {"exitCode": 3 if code != 3 else 1}}}
+        state = {"name": "driver", "state": {"terminated": {"exitCode": code}}}
+        self._pods[0]["status"] = {"phase": "Failed", "containerStatuses": [beside, state]}
+        self._conditions = [condition(kind)["status"] if kind else {} for kind in (driver, training)]
+        self.deleted: list[str] = []
+
+    def ask(self, question: object, *arguments: object, **options: object) -> dict[str, Any]:
+        if question == "delete":
+            self.deleted.append(str(arguments[0]))
+            return {}
+        return {"items": [{**super().ask(question)["items"][0], "status": self._conditions[0]}]}
+
+    def jobs(self, selector: str) -> list[dict[str, Any]]:
+        return [{**super().jobs(selector)[0], "status": self._conditions[1]}]
+
+    def delete_job(self, name: str) -> None:
+        self.deleted.append(name)
+
+
+@pytest.mark.parametrize(
+    ("driver", "training", "ended"),
+    [
+        (None, None, ["run-1", "teacher-1"]),
+        (None, "Succeeded", ["run-1"]),
+        ("Failed", None, ["teacher-1"]),
+        ("Complete", "Succeeded", []),
+    ],
+)
+def test_only_what_goes_on_is_stopped(
+    monkeypatch: pytest.MonkeyPatch, driver: str | None, training: str | None, ended: list[str]
+) -> None:
+    monkeypatch.setattr(Cluster.batch, "delete_namespaced_job", "delete", raising=False)
+    cluster = Runs(driver, training)
+    assert stop(cast(Kube, cluster), "run-1") == len(ended)
+    assert cluster.deleted == ended
+
+
+@pytest.mark.parametrize(("code", "stage"), [(1, "failed"), (3, "rejected")])
+def test_a_run_that_the_gate_rejected_did_not_fail(code: int, stage: str) -> None:
+    found = known(cast(Kube, Runs("Failed", "Succeeded", code)), 1_800_000_000.0)
+    assert {one.name: one.stage for one in found} == {"run-1": stage, "teacher-1": "succeeded"}

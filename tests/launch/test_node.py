@@ -1,8 +1,12 @@
+import os
 import signal
+import socket
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from torch.distributed.elastic.rendezvous.api import RendezvousParameters
+from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from understudy.errors import FAILED, STOPPED, Fenced
 from understudy.launch import attempts, node
@@ -167,3 +171,86 @@ def test_lines_are_said_once_whoever_follows_and_whole(spec: JobSpec) -> None:
     assert said[3:] == ["[gpu-0 rank 1] no end"]
     assert Logs(spec, said.append).tail(1) == ["one", "two", "three", "no end"]
     assert Logs(spec, said.append).tail(0) == []
+
+
+def test_a_follower_that_has_to_go_in_the_middle_leaves_the_rest_to_the_next(spec: JobSpec) -> None:
+    Path(spec.logs).mkdir()
+    lines = [f"line {number} \xe9" for number in range(100)]
+    spec.log(1).write_text("\n".join(lines) + "\n")
+    said: list[str] = []
+
+    def leaves(line: str) -> None:
+        if len(said) == 37:
+            raise SystemExit(143)
+        said.append(line)
+
+    with pytest.raises(SystemExit):
+        Logs(spec, leaves).follow({1: "gpu-0"})
+    Logs(spec, said.append).follow({1: "gpu-0"})
+    assert said == [f"[gpu-0 rank 1] {line}" for line in lines]
+
+
+# Hangs
+
+
+@pytest.mark.parametrize(
+    ("said", "ends"),
+    [
+        ([], node.HUNG),
+        ([Outcome(0)], node.HUNG),
+        ([Outcome(0), Outcome(0)], 0),
+        ([Outcome(FAILED, "the loss is not a number")], None),
+    ],
+    ids=["nobody done", "one done", "all done", "one failed"],
+)
+def test_ranks_that_move_no_more_are_ended_unless_one_has_failed(
+    spec: JobSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[Outcome], ends: int | None
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(node, "_end", ended.append)
+    monkeypatch.setattr(node, "silence", lambda *_: 2 * spec.hang)
+    attempt = attempts.begin(spec, 2)
+    for rank, outcome in enumerate(said):
+        replace(outcome, attempt=attempt).write(spec.outcome(rank))
+    node._Watch(spec, tmp_path / "leave")._look_for_a_hang()
+    assert ended[:1] == ([] if ends is None else [ends])
+
+
+# Meetings
+
+
+def test_a_node_that_is_not_let_in_any_more_says_so(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        endpoint = f"localhost:{probe.getsockname()[1]}"
+    settings = {"NNODES": "2", "RDZV_BACKEND": "c10d", "RDZV_ENDPOINT": endpoint, "RDZV_ID": "job"}
+    for name, value in settings.items():
+        monkeypatch.setenv(f"PET_{name}", value)
+    meeting = get_rendezvous_handler(RendezvousParameters("c10d", endpoint, "job", 2, 2, is_host=True))
+    meeting.shutdown()  # as the agent of a node does whose rank has failed
+    assert node._failures(spec, spec.path) is None
+    assert (Path(spec.folder) / node.CLOSED).exists()
+
+
+@pytest.mark.parametrize(
+    ("steps", "before", "ends"),
+    [([-1, 20], False, [node.LOST]), ([20, 20], False, []), ([-1, 20], True, []), ([], False, [])],
+    ids=["one waits", "all train", "an earlier meeting", "none has begun"],
+)
+def test_ranks_that_wait_in_a_closed_meeting_begin_again(
+    spec: JobSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: list[int], before: bool, ends: list[int]
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(node, "_end", ended.append)
+    watch = node._Watch(spec, tmp_path / "leave")
+    Path(spec.logs).mkdir()
+    for rank, step in enumerate(steps):
+        pulse = Pulse(spec, rank)
+        pulse("meeting the others" if step < 0 else "training", step)
+        pulse.stop()
+    closed = Path(spec.folder) / node.CLOSED
+    closed.touch()
+    if before:
+        os.utime(closed, (0, 0))
+    watch._look_for_a_closed_meeting()
+    assert ended == ends

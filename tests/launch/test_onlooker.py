@@ -1,9 +1,15 @@
-from typing import Any
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from urllib3.exceptions import HTTPError
 
-from understudy.errors import UnderstudyError
-from understudy.launch.onlooker import exit_code, pending
+from understudy.errors import DONE, UnderstudyError
+from understudy.launch import onlooker
+from understudy.launch.kube import Kube
+from understudy.launch.onlooker import exit_code, follow, pending
 
 
 def job(**conditions: str) -> dict[str, Any]:
@@ -12,7 +18,7 @@ def job(**conditions: str) -> dict[str, Any]:
 
 def pod(code: int) -> dict[str, Any]:
     state = {"terminated": {"exitCode": code, "reason": "Error"}}
-    return {"metadata": {"name": "p"}, "status": {"containerStatuses": [{"state": state}]}}
+    return {"metadata": {"name": "p"}, "status": {"containerStatuses": [{"name": "driver", "state": state}]}}
 
 
 def test_a_run_ends_with_the_exit_code_of_its_last_answer() -> None:
@@ -26,7 +32,7 @@ def test_a_run_ends_with_the_exit_code_of_its_last_answer() -> None:
 
 def test_a_run_that_waits_says_for_what() -> None:
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
-    status = {"phase": "Pending", "containerStatuses": [{"image": "i:1", "state": waiting}]}
+    status = {"phase": "Pending", "containerStatuses": [{"name": "driver", "image": "i:1", "state": waiting}]}
     sight = pending([{"metadata": {"name": "p"}, "spec": {}, "status": status}])
     assert sight is not None
     assert (sight.stage, sight.detail) == (
@@ -35,3 +41,56 @@ def test_a_run_that_waits_says_for_what() -> None:
     )
     assert pending([{"metadata": {"name": "p"}, "spec": {}, "status": {"phase": "Running"}}]) is None
     assert pending([]) is None
+
+
+def test_a_run_whose_node_is_gone_says_that_it_is_not_replaced() -> None:
+    lost = {"metadata": {"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"nodeName": "n-1"}}
+    running = {"metadata": {"name": "q"}, "spec": {"nodeName": "n-2"}, "status": {"phase": "Running"}}
+    sight = pending([{**lost, "status": {"phase": "Running"}}])
+    assert sight is not None
+    assert sight.detail.startswith("node n-1 does not answer, and Kubernetes makes no other pod for the run")
+    assert pending([{**lost, "status": {"phase": "Failed"}}, running]) is None
+
+
+class Run:
+    """A run whose pod says line after line, over connections that go silent or break after some bytes."""
+
+    namespace = "here"
+    batch = SimpleNamespace(read_namespaced_job=None)
+
+    def __init__(self, lines: list[str], breaks: list[int]) -> None:
+        self._log = "".join(f"2026-01-01T00:00:{at:02}.000000000Z {line}\n" for at, line in enumerate(lines))
+        self._breaks = breaks
+        self.asked: list[dict[str, Any]] = []
+        self.core = SimpleNamespace(read_namespaced_pod_log=self._connect)
+
+    def _connect(self, pod: str, namespace: str, **options: Any) -> Any:
+        self.asked.append(options)
+        return SimpleNamespace(stream=lambda amt: self._bytes())
+
+    def _bytes(self) -> Iterator[bytes]:
+        whole = self._log.encode()
+        if self._breaks:
+            yield whole[: self._breaks.pop(0)]
+            raise HTTPError("read timed out")
+        yield whole
+
+    def ask(self, question: object, *arguments: object, **options: object) -> Any:
+        return job(**({} if self._breaks else {"Complete": "True"}))
+
+    def pods(self, selector: str) -> list[Any]:
+        meta = {"name": "p", "creationTimestamp": "2026-01-01T00:00:00Z"}
+        return [{"metadata": meta, "spec": {}, "status": {"phase": "Running"}}]
+
+
+def test_a_connection_that_goes_silent_is_made_again_and_no_line_is_lost_or_said_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    lines = ["one", "two", "", "four of 4"]
+    run, said = Run(lines, breaks=[0, 50, 80]), list[str]()
+    assert follow(cast(Kube, run), "run", said.append) == DONE
+    assert said == lines
+    assert [options["_request_timeout"][1] for options in run.asked] == [onlooker.SILENCE] * 4
+    assert ["since_seconds" in options for options in run.asked] == [False, False, True, True]
+    assert all(time.time() - 1_767_225_600 < options["since_seconds"] for options in run.asked[2:])

@@ -1,12 +1,13 @@
 """What a launcher makes of a cluster that says no, and of one that says nothing; the rest is in tests/cluster."""
 
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from understudy.errors import FAILED, STOPPED
+from understudy.errors import FAILED, STOPPED, Fenced
 from understudy.launch import supervision
 from understudy.launch.kube import Away, Kube, Object, Refused
 from understudy.launch.placement import Cluster
@@ -124,3 +125,32 @@ def test_a_job_that_went_with_its_run_was_stopped_and_one_that_went_alone_has_fa
     outcome = run(job, Taken(run_of_it))
     assert outcome.exit_code == exit_code
     assert words in outcome.message
+
+
+def test_a_launcher_that_has_lost_its_lease_submits_nothing(job: JobSpec) -> None:
+    class Slow(Taken):
+        """Another launcher takes over while this one waits for an answer."""
+
+        answered = False
+        made = False
+
+        def jobs(self, selector: str) -> list[Object]:
+            self.answered = True
+            return []
+
+        def create_job(self, job: Object) -> None:
+            self.made = True
+
+    kube = Slow(None)
+
+    def watch() -> None:
+        if kube.answered:
+            raise Fenced("another launcher has the step")
+
+    Path(job.folder).mkdir(parents=True, exist_ok=True)
+    said = Outcome(FAILED, "of a rank of the other launcher's job", attempt="attempt.1.x")
+    said.write(job.outcome(0))
+    with pytest.raises(Fenced):
+        run(job, kube, watch)
+    assert not kube.made
+    assert Outcome.read(job.outcome(0)) == said

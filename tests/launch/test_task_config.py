@@ -159,6 +159,12 @@ def test_a_toleration_for_another_effect_of_a_taint_is_added(spec: JobSpec) -> N
     assert {found["effect"] for found in made if found["key"] == "nvidia.com/gpu"} == {"NoSchedule", "NoExecute"}
 
 
+def test_a_toleration_for_another_value_of_a_taint_is_added(spec: JobSpec) -> None:
+    team = {"key": "nvidia.com/gpu", "operator": "Equal", "value": "team-a", "effect": "NoSchedule"}
+    made = pod(spec, arrived({"tolerations": [team]}))["tolerations"]
+    assert [found.get("value") for found in made if found["key"] == "nvidia.com/gpu"] == [None, "team-a"]
+
+
 def test_affinity_wins_by_rule(spec: JobSpec) -> None:
     preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}]}
     made = pod(spec, arrived({"affinity": {"nodeAffinity": preferred}}))["affinity"]

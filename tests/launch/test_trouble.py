@@ -77,3 +77,37 @@ def test_what_cannot_be_known_is_told_once(job: JobSpec) -> None:
         assert trouble.found("job", Sight("pending"), [pod("8", one_node=False)], waited=HOPE) is None
     assert len(said) == 1
     assert "this account may not list nodes" in said[0]
+
+
+TOO_SMALL = "insufficient quota for {} in flavor {}, request > maximum capacity (32 > 16)"  # as Kueue says it
+IN_USE = "insufficient unused quota for {} in flavor {}, 8 more needed"
+
+
+@pytest.mark.parametrize(
+    ("detail", "never"),
+    [
+        ("couldn't assign flavors to pod set: request > maximum capacity (8)", True),
+        ("Workload namespace doesn't match ClusterQueue selector", True),
+        ("couldn't assign flavors to pod set: insufficient unused quota", False),
+        (f"{TOO_SMALL.format('cpu', 'default')}, {IN_USE.format('cpu', 'gpu')}", False),
+        (f"{TOO_SMALL.format('cpu', 'gpu')}, {IN_USE.format('memory', 'gpu')}", True),
+        (f"untolerated taint spot in flavor spot, {TOO_SMALL.format('cpu', 'gpu')}", True),
+    ],
+)
+def test_what_a_queue_can_never_admit_is_told_from_what_has_to_wait(job: JobSpec, detail: str, never: bool) -> None:
+    Path(job.folder).mkdir(parents=True, exist_ok=True)
+    trouble = Trouble(job, Resources(), 0.0, cast(Kube, Nodes()), print)
+    outcome = trouble.found("job", Sight("queued", detail), [], waited=HOPE)
+    assert (outcome is not None) == never
+    if outcome:
+        assert outcome.message == f"the queue can never admit this job. {detail}"
+
+
+def test_a_priority_that_is_not_there_names_the_key(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path(job.folder).mkdir(parents=True, exist_ok=True)
+    refusal = {"reason": "FailedCreatePod", "message": "no PriorityClass with name nope was found"}
+    monkeypatch.setattr(Nodes, "events", lambda *_: [refusal])
+    trouble = Trouble(job, Resources(), 0.0, cast(Kube, Nodes()), print)
+    outcome = trouble.found("job", Sight("pending"), [], waited=HOPE)
+    assert outcome is not None
+    assert outcome.message.endswith("nope was found; correct resources.teacher.priority")

@@ -104,6 +104,13 @@ def test_a_step_that_fetches_a_pretrained_model_runs_where_torch_is(recipe: Reci
     assert "-launcher:" in executors["exec-distill"]["container"]["image"]
 
 
+def test_steps_that_read_a_model_s_own_code_run_on_the_image_that_has_it(recipe: Recipe, tmp_path: Path) -> None:
+    write(changed(recipe, "student.model={factory: nets:small}"), IMAGES, tmp_path)
+    executors = ir(tmp_path)["deploymentSpec"]["executors"]
+    trainers = {name for name, found in executors.items() if "-trainer:" in found["container"]["image"]}
+    assert trainers == {"exec-distill", "exec-control", "exec-evaluate", "exec-register"}
+
+
 def test_every_task_has_the_store_and_knows_how_to_launch(compiled: Path, spec: dict[str, Any]) -> None:
     platform = list(yaml.safe_load_all((compiled / "digits.yaml").read_text()))[1]["platforms"]["kubernetes"]
     pods = platform["deploymentSpec"]["executors"]

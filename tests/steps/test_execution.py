@@ -1,17 +1,20 @@
 import errno
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from understudy.errors import Fenced, InputError, Stopped, UnderstudyError
 from understudy.recipe import Recipe
-from understudy.steps.execution import Result, Step, Work, execute
+from understudy.steps import execution
+from understudy.steps.execution import Left, Result, Step, Work, execute
 from understudy.store import Run, StepState, Store
 from understudy.store import store as store_module
 from understudy.store.lease import is_held
@@ -192,7 +195,26 @@ def test_an_error_is_the_steps_state_and_nothing_is_remembered(
     assert state_of(run).state == "done"
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt("no")])
+def test_a_step_whose_process_has_to_go_did_not_fail(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execution, "in_cluster", lambda: True)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    execution.watch_over(cast(Run, SimpleNamespace(facts={})))
+    leave = signal.getsignal(signal.SIGTERM)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    assert callable(leave)
+    with pytest.raises(Left) as left:
+        leave(signal.SIGTERM, None)
+    toy = Recorded("toy")
+    toy.fails = left.value
+    with pytest.raises(Left):
+        do(toy, store, run)
+    state = state_of(run)
+    assert (state.state, state.exit_code) == ("stopped", 130)
+    assert state.detail == "toy: its process had to go; run again to go on"
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt("no"), SystemExit("no")])
 def test_an_error_that_nobody_foresaw_is_named_and_goes_on(store: Store, run: Run, error: BaseException) -> None:
     toy = Recorded("toy")
     toy.fails = error

@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -12,10 +12,12 @@ from understudy import steps
 from understudy.errors import UnderstudyError
 from understudy.recipe import Recipe
 from understudy.registry import champion as champions
+from understudy.registry import verdict
 from understudy.registry.champion import Champion
-from understudy.steps import HOME, run_step
+from understudy.steps import HOME, RUN, run_step
 from understudy.steps.evaluation import champion_input, gate_world, register_world
-from understudy.store import Manifest, Run, Store
+from understudy.store import Manifest, Run, StepState, Store
+from understudy.store.files import write_json
 
 URI = "MLFLOW_TRACKING_URI"
 
@@ -219,3 +221,26 @@ def test_the_registration_knows_the_server(
     monkeypatch.setenv(URI, "https://mlflow.example")
     run_step("register", run.id, {"student": "s"})
     assert calls == [("register", {"student": "s"}, {"server": "https://mlflow.example"})]
+
+
+@pytest.mark.parametrize(("state", "kept"), [("reused", ["version 3"]), ("done", [])])
+def test_a_reused_registration_of_a_pipeline_s_task_is_told_to_mlflow(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    store: Store,
+    calls: list[tuple[Any, ...]],
+    run: Run,
+    state: Literal["reused", "done"],
+    kept: list[str],
+) -> None:
+    staged = tmp_path / "registration"
+    staged.mkdir()
+    write_json(staged / "registration.json", {"parent_run_id": "p", "version": "3", "name": "n", "url": "u"})
+    run.record(StepState("register", state, digest=store.objects.publish(staged, "registration", {})))
+    told: list[str] = []
+    monkeypatch.setattr(verdict, "keep_verdict", lambda *given: told.append(f"version {given[-1].version}"))
+    run_step("register", run.id, {"student": "s"})
+    assert told == kept
+    monkeypatch.setenv(RUN, run.id)  # the process that drives the pipeline has the verdict itself
+    run_step("register", run.id, {"student": "s"})
+    assert told == kept

@@ -21,10 +21,10 @@ def run_there(recipe: "Recipe", namespace: str | None, quiet: bool) -> int:
     from understudy.launch import driver, onlooker
     from understudy.launch.kube import Kube
 
-    say_what_pods_need(recipe)
     kube = Kube(namespace)
     cluster = driver.settings(kube)
     driver.check(kube, cluster, recipe)
+    say_what_pods_need(recipe, cluster.mount)
     name = driver.submit(kube, cluster, recipe)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -32,5 +32,9 @@ def run_there(recipe: "Recipe", namespace: str | None, quiet: bool) -> int:
             typer.echo(f"run {name} in namespace {kube.namespace}")
         return onlooker.follow(kube, name, lambda line: None if quiet else typer.echo(line))
     except KeyboardInterrupt:
-        typer.echo(f"the run goes on; understudy jobs stop {name} -n {kube.namespace} ends it", err=True)
+        typer.echo(
+            f"the run goes on; understudy jobs stop {name} -n {kube.namespace} ends it, "
+            f"kubectl -n {kube.namespace} logs -f job/{name} shows it",
+            err=True,
+        )
         return STOPPED

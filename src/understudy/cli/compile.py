@@ -26,16 +26,19 @@ def compile_(
 
     sys.path.insert(0, str(checkout()))
     from pipelines.compiled import write
+    from pipelines.pods import MOUNT
 
     wanted = load(recipe, overrides or [])
     for path in write(wanted, images, output):
         typer.echo(path)
-    say_what_pods_need(wanted)
+    say_what_pods_need(wanted, MOUNT)
 
 
-def say_what_pods_need(recipe: "Recipe") -> None:
-    """Name in notes what pods will look for and do not have from here."""
+def say_what_pods_need(recipe: "Recipe", mount: str) -> None:
+    """Name in notes what pods will look for and do not have from here; what lies on the store's volume they have."""
     for place, needed in _of_this_machine(recipe).items():
+        if Path(needed).is_relative_to(mount):
+            continue
         typer.echo(f"note: {place}: {needed} has to be in the pods too, the path or module as it is written", err=True)
 
 

@@ -13,6 +13,7 @@ RIGHTS = (
     ("delete", "batch", "jobs"),
     ("create", "", "configmaps"),
     ("get", "", "pods/log"),
+    ("create", "", "pods/portforward"),
     ("list", "kubeflow.org", "pytorchjobs"),
     ("delete", "kubeflow.org", "pytorchjobs"),
 )
@@ -40,11 +41,11 @@ def checks(namespace: str | None) -> Iterator[Check]:
         allowed = kube.allows(verb, group, resource)
         name = f"{resource}.{group}" if group else resource
         yield Check(f"right to {verb} {name}", "yes" if allowed else "no", "" if allowed else ROLE)
-    yield _api(kube, "kubeflow.org", "v1", "install the Kubeflow Training Operator 1.9")
+    yield _api(kube, "kubeflow.org", "v1", "pytorchjobs", "install the Kubeflow Training Operator 1.9")
     try:
         cluster = driver.settings(kube)
     except UnderstudyError as error:
-        yield Check("settings", "none", str(error))
+        yield Check("settings", "cannot be used", str(error))
         return
     yield Check("settings", f"ConfigMap {CONFIG}, image {cluster.image}")
     yield _claim(kube, cluster)
@@ -53,9 +54,9 @@ def checks(namespace: str | None) -> Iterator[Check]:
     yield _mlflow(kube)
 
 
-def _api(kube: Kube, group: str, version: str, fix: str) -> Check:
-    known = kube.knows(group, version)
-    return Check(f"{group}/{version}", "there" if known else "not there", "" if known else fix)
+def _api(kube: Kube, group: str, version: str, resource: str, fix: str) -> Check:
+    known = kube.knows(group, version, resource)
+    return Check(f"{resource}.{group}/{version}", "there" if known else "not there", "" if known else fix)
 
 
 def _claim(kube: Kube, cluster: Cluster) -> Check:
@@ -76,14 +77,15 @@ def _unprepared(kube: Kube) -> str:
     job = kube.ask(kube.batch.read_namespaced_job, "understudy-prepare-store", kube.namespace)
     if job is None or job.get("status", {}).get("succeeded"):
         return ""
-    return "not ready: kubectl logs job/understudy-prepare-store says why; is its root writable for group 1000?"
+    asked = f"kubectl -n {kube.namespace} logs job/understudy-prepare-store"
+    return f"not ready yet: {asked} says why when it stays so; is its root writable for group 1000?"
 
 
 def _queue(kube: Kube, cluster: Cluster) -> Iterator[Check]:
     if cluster.queue is None:
         yield Check("queue", "none: jobs start at once")
         return
-    yield _api(kube, KUEUE, "v1beta1", "install Kueue, or take queue out of the cluster's settings")
+    yield _api(kube, KUEUE, "v1beta1", "localqueues", "install Kueue, or take queue out of the cluster's settings")
     found = driver.queue(kube, cluster.queue)
     fix = "" if found else f"make a LocalQueue {cluster.queue} in namespace {kube.namespace}"
     yield Check("queue", cluster.queue, fix)
@@ -100,10 +102,24 @@ def _quotas(kube: Kube, cluster: Cluster, name: str) -> Iterator[Check]:
     if queue is None:
         yield Check("quotas", f"ClusterQueue {name} is not there", "make it, or name another one in the LocalQueue")
         return
+    if shut_out := _shut_out(kube, queue):
+        yield Check("quotas", f"ClusterQueue {name} takes no jobs of namespace {kube.namespace}", shut_out)
     groups = queue["spec"].get("resourceGroups", ())
     labels = {flavor["name"]: _labels(kube, flavor["name"]) for group in groups for flavor in group["flavors"]}
     for pool_name, pool in sorted(cluster.pools.items()):
         yield Check(f"quota for pool {pool_name}", f"ClusterQueue {name}", _lacking(name, groups, labels, pool))
+
+
+def _shut_out(kube: Kube, queue: Object) -> str:
+    """What to do where a cluster queue takes no jobs of this namespace; expressions are Kueue's to read."""
+    selector = queue["spec"].get("namespaceSelector")
+    if selector is None:
+        return "give it a namespaceSelector: without one it takes the jobs of no namespace"
+    if not kube.allows("get", "", "namespaces", namespaced=False):
+        return ""
+    labels = kube.ask(kube.core.read_namespace, kube.namespace)["metadata"].get("labels") or {}
+    lacking = [f"{key}={value}" for key, value in selector.get("matchLabels", {}).items() if labels.get(key) != value]
+    return f"its namespaceSelector wants {', '.join(lacking)}" if lacking else ""
 
 
 def _labels(kube: Kube, flavor: str) -> dict[str, str] | None:
@@ -150,5 +166,5 @@ def _mlflow(kube: Kube) -> Check:
         return Check("mlflow", "no Service mlflow here; MLFLOW_TRACKING_URI in the environment ConfigMap counts")
     # Ready is what the server says at /health, where it asks for no account: nobody has to sign in to know it.
     ready = any(subset.get("addresses") for subset in found.get("subsets", ()))
-    fix = "" if ready else "kubectl logs deployment/mlflow, or kubectl describe pod -l app.kubernetes.io/name=mlflow"
-    return Check("mlflow", "ready" if ready else "not ready", fix)
+    asked = f"kubectl -n {kube.namespace} logs deployment/mlflow, or describe pod -l app.kubernetes.io/name=mlflow"
+    return Check("mlflow", "ready" if ready else "not ready", "" if ready else asked)

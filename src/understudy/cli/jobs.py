@@ -36,7 +36,7 @@ def stop(run: Annotated[str, typer.Argument(help="The run's name.")], namespace:
 
     kube = _namespace(namespace)
     if not stop_run(kube, run):
-        raise InputError(f"namespace {kube.namespace}: there is no run {run}; understudy jobs ls lists them")
+        raise InputError(f"namespace {kube.namespace}: no run {run} goes on; understudy jobs ls lists all")
     print(f"{run}: ending; its trainings take a checkpoint within their grace period")
 
 

@@ -18,7 +18,7 @@ import typer
 from understudy.cli.checkout import checkout
 from understudy.cli.recipe import Overrides, RecipePath
 from understudy.cli.settings import Settings
-from understudy.errors import DONE, FAILED, REJECTED, STOPPED, UnderstudyError
+from understudy.errors import DONE, FAILED, REJECTED, STOPPED, InputError, UnderstudyError
 
 if TYPE_CHECKING:
     from understudy.cli.display import Display
@@ -54,6 +54,10 @@ def run(
     from understudy.store import Store
 
     settings: Settings = ctx.obj
+    if namespace and on is Place.HERE:
+        raise InputError("-n: a run on this machine has no namespace; add --on cluster, or leave -n out")
+    if as_json and on is Place.CLUSTER:
+        raise InputError("--json: a run in a cluster is followed line by line; leave it out, jobs ls --json lists runs")
     if on is Place.CLUSTER:
         from understudy.cli.cluster import run_there
 
@@ -150,9 +154,8 @@ def _follow(
     words = Words(run.folder / "logs")
 
     def stop(number: int, frame: FrameType | None) -> None:
-        del number, frame
         if in_cluster():
-            _leave(pipeline)
+            _gone(number, frame)
         training = any(state.state == "running" for state in _states(run, RESUMABLE))
         if training and not run.stop_requested:
             say("stopping at a checkpoint; once more stops at once")
@@ -168,23 +171,26 @@ def _follow(
                 say(line)
             time.sleep(0.1)
         shown.update(_states(run, steps))
+    except _Gone:
+        _leave(pipeline)
+        with suppress(OSError, SystemExit):  # a volume that is away, a pipe that nobody reads: it is no answer either
+            for line in words.new():  # the next pod's first are those that come after them
+                say(line)
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _leave(pipeline: subprocess.Popen[bytes]) -> NoReturn:
-    """This pod has to go: its steps give back what they hold, jobs go on, and the next pod takes the run up.
-
-    The exit code says that this is no answer: the run's Job starts another pod.
-    """
+def _leave(pipeline: subprocess.Popen[bytes]) -> None:
+    """This pod has to go: its steps give back what they hold, jobs go on, and the next pod takes the run up."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with suppress(ProcessLookupError):
         os.killpg(pipeline.pid, signal.SIGTERM)
         for _ in range(int(10 * PATIENCE)):
             _reap(pipeline.pid)
             os.killpg(pipeline.pid, 0)  # the steps outlive the process that started them
             time.sleep(0.1)
-    _gone(signal.SIGTERM, None)
 
 
 def _reap(group: int) -> None:
@@ -195,7 +201,7 @@ def _reap(group: int) -> None:
 
 
 class _Gone(SystemExit):
-    """This pod has to go."""
+    """This pod has to go. The exit code says that this is no answer: the run's Job starts another pod."""
 
 
 def _gone(number: int, frame: FrameType | None) -> NoReturn:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from understudy.cli.checkout import checkout
+from understudy.cli.compile import say_what_pods_need
 from understudy.cli.recipe import Overrides, RecipePath
 from understudy.cli.settings import Settings
 from understudy.errors import DONE, REJECTED, InputError
@@ -33,6 +34,7 @@ def submit(
 
     sys.path.insert(0, str(checkout()))
     from pipelines import submission
+    from pipelines.pods import MOUNT
 
     settings: Settings = ctx.obj
     wanted = load(recipe, overrides or [])
@@ -41,6 +43,7 @@ def submit(
     server = submission.Server(host, namespace, _token(token_file))
     run = submission.submit(server, wanted, images, experiment)
     typer.echo(server.page(run))
+    say_what_pods_need(wanted, MOUNT)
     if not wait:
         return
     code = submission.follow(server, run, lambda text: None if settings.quiet else typer.echo(text))

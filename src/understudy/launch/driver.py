@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from understudy.errors import InputError
+from understudy.errors import InputError, UnderstudyError
 from understudy.launch.kube import Kube, Object
 from understudy.launch.placement import (
     ANYWHERE,
@@ -23,7 +23,7 @@ from understudy.launch.placement import (
     Cluster,
     Pool,
     affinity,
-    parsed,
+    read,
 )
 from understudy.launch.restricted import SECURITY, container, volumes
 from understudy.recipe import Recipe
@@ -48,7 +48,7 @@ def settings(kube: Kube) -> Cluster:
             f"namespace {kube.namespace}: there is no ConfigMap {CONFIG} with cluster.yaml; kubectl apply -k one of "
             "manifests/overlays first, or name another namespace with --namespace"
         )
-    return parsed(yaml.safe_load(found["data"]["cluster.yaml"]), f"ConfigMap {CONFIG}: cluster.yaml")
+    return read(found["data"]["cluster.yaml"], f"ConfigMap {CONFIG} in namespace {kube.namespace}: cluster.yaml")
 
 
 def check(kube: Kube, cluster: Cluster, recipe: Recipe) -> None:
@@ -108,14 +108,30 @@ def submit(kube: Kube, cluster: Cluster, recipe: Recipe) -> str:
 
     Returns:
         The run's id, which is the Job's name too.
+
+    Raises:
+        UnderstudyError: the cluster does not take it, or not all of it; what may be left of it is named.
     """
     name = f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
-    made = kube.ask(kube.batch.create_namespaced_job, kube.namespace, render(name, cluster, own_pool(cluster, recipe)))
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": made["metadata"]["uid"]}
+    job = render(name, cluster, own_pool(cluster, recipe))
     values = yaml.safe_dump(recipe.model_dump(mode="json", by_alias=True), sort_keys=False)
-    recipe_map = {"metadata": {"name": name, "ownerReferences": [owner]}, "data": {"recipe.yaml": values}}
-    kube.ask(kube.core.create_namespaced_config_map, kube.namespace, recipe_map)
+    try:
+        made = kube.ask(kube.batch.create_namespaced_job, kube.namespace, job)
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": made["metadata"]["uid"]}
+        recipe_map = {"metadata": {"name": name, "ownerReferences": [owner]}, "data": {"recipe.yaml": values}}
+        kube.ask(kube.core.create_namespaced_config_map, kube.namespace, recipe_map)
+    except BaseException as error:  # Ctrl-C too: the pod of a Job without its recipe would wait for it forever
+        _take_back(kube, name, str(error) or "interrupted")
+        raise
     return name
+
+
+def _take_back(kube: Kube, name: str, why: str) -> None:
+    try:
+        kube.ask(kube.batch.delete_namespaced_job, name, kube.namespace, propagation_policy="Background")
+    except UnderstudyError as error:
+        fix = f"if `understudy jobs ls -n {kube.namespace}` shows the run {name}, `understudy jobs stop` ends it"
+        raise UnderstudyError(f"{why}; what was begun could not be taken back ({error}): {fix}") from error
 
 
 def render(name: str, cluster: Cluster, pool: Pool = ANYWHERE) -> Object:

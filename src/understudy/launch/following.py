@@ -2,7 +2,7 @@
 said twice by whoever follows it next.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from understudy.launch.spec import JobSpec
@@ -26,16 +26,16 @@ class Words:
         with self._path.open("a") as stream:
             stream.write(f"{line}\n")
 
-    def new(self) -> list[str]:
-        """The lines that were added since the last time."""
+    def new(self) -> Iterator[str]:
+        """The lines that were added since the last time; one that was not taken to its end comes again."""
         if not self._path.exists():
-            return []
+            return
         with self._path.open("rb") as stream:
             stream.seek(self._offset)
             text = stream.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        return whole.decode(errors="replace").splitlines()
+        for line in text[: text.rfind(b"\n") + 1].splitlines(keepends=True):
+            yield line.decode(errors="replace").rstrip("\r\n")
+            self._offset += len(line)
 
 
 class Logs:
@@ -56,13 +56,16 @@ class Logs:
         """
         for rank in range(self._spec.world_size):
             while lines := self._added(rank, end):
-                write_json(self._place, self._offsets)
-                for line in lines:
-                    self._say(f"[{nodes.get(rank, '?')} rank {rank}] {line}")
+                try:
+                    for line in lines:
+                        self._say(f"[{nodes.get(rank, '?')} rank {rank}] {line.decode(errors='replace').rstrip()}")
+                        self._offsets[rank] = self._offsets.get(rank, 0) + len(line)
+                finally:  # also where this pod has to go in the middle of it
+                    write_json(self._place, self._offsets)
                 if not end:
                     break
 
-    def _added(self, rank: int, end: bool) -> list[str]:
+    def _added(self, rank: int, end: bool) -> list[bytes]:
         try:
             with self._spec.log(rank).open("rb") as stream:
                 stream.seek(self._offsets.get(rank, 0))
@@ -72,9 +75,7 @@ class Logs:
         whole = text[: text.rfind(b"\n") + 1]
         if not whole and (end or len(text) == MOST):
             whole = text
-        if whole:
-            self._offsets[rank] = self._offsets.get(rank, 0) + len(whole)
-        return whole.decode(errors="replace").splitlines()
+        return whole.splitlines(keepends=True)
 
     def tail(self, rank: int) -> list[str]:
         """A rank's last lines."""

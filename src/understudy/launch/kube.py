@@ -131,20 +131,29 @@ class Kube:
         return str(answer.data.decode(errors="replace")).splitlines()
 
     def workload_of(self, job: Object) -> Object | None:
-        """Kueue's view of a job; None when Kueue has none, or is not there."""
+        """Kueue's view of a job, with why it waits; None when Kueue has none, or is not there."""
         found = self.ask(
             self.custom.list_namespaced_custom_object, WORKLOADS[0], WORKLOADS[1], self.namespace, WORKLOADS[2]
         )
         uid = job["metadata"]["uid"]
         for workload in found["items"] if found else ():
             if any(owner["uid"] == uid for owner in workload["metadata"].get("ownerReferences", ())):
-                return dict(workload)
+                return self._with_why_it_waits(workload)
         return None
 
+    def _with_why_it_waits(self, workload: Object) -> Object:
+        """Kueue tries once to write its reason down; when the object changes meanwhile, only an event has it."""
+        status = workload.get("status", {})
+        conditions = list(status.get("conditions", ()))
+        if not any(condition["type"] == "QuotaReserved" for condition in conditions):
+            said = [event for event in self.events(workload["metadata"]["name"]) if event.get("reason") == "Pending"]
+            conditions += [{"type": "QuotaReserved", "status": "False", "message": e["message"]} for e in said[-1:]]
+        return {**workload, "status": {**status, "conditions": conditions}}
+
     def events(self, name: str) -> list[Object]:
-        """What was reported of an object, the oldest first."""
+        """What was reported of an object, the newest last."""
         found = self.ask(self.core.list_namespaced_event, self.namespace, field_selector=f"involvedObject.name={name}")
-        return list(found["items"])
+        return sorted(found["items"], key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
 
     def allows(self, verb: str, group: str, resource: str, namespaced: bool = True) -> bool:
         """Whether this account may do something."""
@@ -156,9 +165,10 @@ class Kube:
         answer = self.ask(api.create_self_subject_access_review, review)
         return bool(answer["status"].get("allowed"))
 
-    def knows(self, group: str, version: str) -> bool:
-        """Whether the cluster has this version of an API."""
-        return self.ask(self.custom.get_api_resources, group, version) is not None
+    def knows(self, group: str, version: str, resource: str) -> bool:
+        """Whether the cluster has a type, in this version: several projects share the group kubeflow.org."""
+        found = self.ask(self.custom.get_api_resources, group, version)
+        return found is not None and resource in {known["name"] for known in found["resources"]}
 
     def nodes(self) -> list[Object]:
         """All nodes."""

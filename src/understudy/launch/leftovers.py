@@ -7,9 +7,11 @@ burning GPUs; and a launcher that was killed cannot end its job.
 from dataclasses import dataclass
 from typing import Any
 
+from understudy.errors import REJECTED
+from understudy.launch.driver import CONTAINER
 from understudy.launch.kube import Kube, Object
 from understudy.launch.pytorchjob import PARTS, RUN, STEP
-from understudy.launch.sight import holding, look, seconds
+from understudy.launch.sight import holding, is_dead, look, seconds
 
 OURS = f"app.kubernetes.io/name={PARTS['app.kubernetes.io/name']}"
 OVER = ("Succeeded", "Failed", "Error")
@@ -45,17 +47,18 @@ def known(kube: Kube, now: float) -> list[Known]:
 
 
 def stop(kube: Kube, run: str) -> int:
-    """End a run and its trainings, which take a checkpoint within their grace period.
+    """End a run and its trainings, which take a checkpoint within their grace period; what has ended stays.
 
     Returns:
         How many objects that were.
     """
     chosen = f"{OURS},{RUN}={run[:63]}"
     drivers = kube.ask(kube.batch.list_namespaced_job, kube.namespace, label_selector=chosen)["items"]
+    drivers = [job for job in drivers if not holding(job).keys() & ENDED]
+    jobs = [job for job in kube.jobs(chosen) if not holding(job).keys() & set(OVER)]
     for job in drivers:
         name = job["metadata"]["name"]
         kube.ask(kube.batch.delete_namespaced_job, name, kube.namespace, propagation_policy="Background")
-    jobs = kube.jobs(chosen)
     for job in jobs:
         kube.delete_job(job["metadata"]["name"])
     return len(drivers) + len(jobs)
@@ -69,9 +72,23 @@ def _of(job: Object, pods: list[Object]) -> list[Object]:
 
 def _driver(job: Object, pods: list[Object], now: float) -> Known:
     ended = holding(job)
-    runs = any(pod.get("status", {}).get("phase") == "Running" for pod in pods)
-    stage = "succeeded" if "Complete" in ended else "failed" if "Failed" in ended else "running" if runs else "pending"
+    running = [pod for pod in pods if pod.get("status", {}).get("phase") == "Running"]
+    if "Complete" in ended:
+        stage = "succeeded"
+    elif "Failed" in ended:
+        stage = "rejected" if REJECTED in map(answer, pods) else "failed"
+    elif running:
+        stage = "unreachable" if all(is_dead(pod, now) for pod in running) else "running"
+    else:
+        stage = "pending"
     return _known(job, "Job", stage, "", now)
+
+
+def answer(pod: Object) -> int | None:
+    """The exit code of a run's pod; None while it has none. What stands beside it in the pod does not answer."""
+    statuses = {status["name"]: status for status in pod.get("status", {}).get("containerStatuses", ())}
+    ended = statuses.get(CONTAINER, {}).get("state", {}).get("terminated") or {}
+    return ended.get("exitCode")
 
 
 def _known(job: Object, kind: str, stage: str, left: str, now: float) -> Known:

@@ -31,6 +31,7 @@ LOST = 140  # another pod's ranks went away
 HUNG = 142
 PREEMPTED = 143  # a pod has to go; its ranks took a checkpoint
 
+CLOSED = "closed"  # in the job's folder: a node that came back found the meeting closed
 LOOK = 1.0  # seconds between two looks at the ranks
 CARE = 5.0  # seconds between two looks at the launcher
 
@@ -48,6 +49,8 @@ def run(path: Path) -> int:
     share(Path(spec.folder))
     leave = Path(tempfile.mkdtemp()) / "leave"
     os.environ[LEAVE] = str(leave)
+    # Otherwise ranks that meet once more, because a node came or went, read each other's addresses of the time before.
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     watch = _Watch(spec, leave)
     signal.signal(signal.SIGTERM, watch.terminated)
     watch.start()
@@ -59,7 +62,7 @@ def _failures(spec: JobSpec, path: Path) -> dict[int, int] | None:
     from torch.distributed import DistError
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.elastic.rendezvous.api import RendezvousError
+    from torch.distributed.elastic.rendezvous.api import RendezvousClosedError, RendezvousError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     config = LaunchConfig(
@@ -74,6 +77,10 @@ def _failures(spec: JobSpec, path: Path) -> dict[int, int] | None:
         elastic_launch(config, sys.executable)("-m", "understudy.worker", str(path))
     except ChildFailedError as error:
         return {rank: failure.exitcode for rank, failure in error.failures.items()}
+    except RendezvousClosedError:
+        print("this job's meeting is closed: a node has failed, and others still wait in it", file=sys.stderr)
+        (Path(spec.folder) / CLOSED).touch()
+        return None
     except (RendezvousError, ConnectionError, DistError) as error:
         print(f"the nodes lost each other: {error}", file=sys.stderr)
         return None
@@ -194,10 +201,11 @@ class _Watch(threading.Thread):
         """Look until the ranks are done."""
         ended, waited = threading.Event(), 0.0
         while not ended.wait(LOOK):
-            if not self._folder.is_dir():
-                _end(LEFT)  # somebody else has finished this job, or gc has
             waited += LOOK
             try:
+                if not self._folder.is_dir():
+                    _end(LEFT)  # somebody else has finished this job, or gc has
+                self._look_for_a_closed_meeting()
                 self._look_for_a_hang()
                 if waited >= CARE:
                     waited = 0.0
@@ -210,11 +218,27 @@ class _Watch(threading.Thread):
             print(f"nobody has watched this job for {self._spec.patience:.0f} s: leaving", file=sys.stderr, flush=True)
             self._leave.write_text("abandoned")
 
+    def _look_for_a_closed_meeting(self) -> None:
+        """Ranks that wait for one that has failed would wait for long, and whoever comes instead is not let in."""
+        closed = self._folder / CLOSED
+        if not closed.exists() or closed.stat().st_mtime < self._began:
+            return
+        said = beats(self._folder, attempts.ranks(self._spec)).values()
+        if not all(beat.step >= 0 for beat in said):
+            print("a node that came back is not let in here: starting again with it", file=sys.stderr, flush=True)
+            _end(LOST)
+
     def _look_for_a_hang(self) -> None:
         ranks = attempts.ranks(self._spec)
         quiet = silence(self._folder, ranks, self._began)
-        if quiet is None or quiet < self._spec.hang + LOOK or any(self._spec.outcome(rank).exists() for rank in ranks):
+        if quiet is None or quiet < self._spec.hang + LOOK:
             return
+        said = attempts.outcomes(self._spec)
+        if any(outcome.exit_code for outcome in said):
+            return  # the agents end the others
+        if len(said) == len(ranks):
+            print("every rank is done, and a process of theirs does not end: ending it", file=sys.stderr, flush=True)
+            _end(0)
         places = [f"rank {b.rank} on {b.node}: {b.phase}, step {b.step}" for b in beats(self._folder, ranks).values()]
         text = f"no rank has moved for {quiet:.0f} s ({'; '.join(places)}); stacks are in {self._spec.logs}"
         try:

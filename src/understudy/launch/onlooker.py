@@ -9,10 +9,17 @@ from urllib3.exceptions import HTTPError
 
 from understudy.errors import DONE, STOPPED, UnderstudyError
 from understudy.launch.driver import FINAL
-from understudy.launch.kube import Away, Kube, Object
-from understudy.launch.leftovers import stop
-from understudy.launch.sight import Sight, death, holding, look
+from understudy.launch.kube import SECONDS, Away, Kube, Object
+from understudy.launch.leftovers import answer, stop
+from understudy.launch.sight import Sight, death, holding, is_dead, look, seconds
 from understudy.launch.trouble import HOPE
+
+SILENCE = 60.0  # seconds without a line after which a connection may have been dropped on its way
+SKEW = 300  # seconds by which this machine's clock and a node's may differ
+AWAY = (
+    "node {node} does not answer, and Kubernetes makes no other pod for the run while this one may still be alive: "
+    "bring the node back, delete its Node object, or stop the run and run the recipe again"
+)
 
 
 def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
@@ -24,7 +31,7 @@ def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
     Raises:
         UnderstudyError: its pods failed without an answer, or its pod cannot start.
     """
-    said: dict[str, int] = {}
+    said: dict[str, str] = {}
     waiting, broken_since = "", 0.0
     while True:
         try:
@@ -42,7 +49,8 @@ def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
             for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"])):
                 _stream(kube, pod, said, say)
             if job is None:
-                say(f"the run {name} was stopped; what was complete is kept")
+                kept = "what was complete is kept, and running the recipe again goes on from there"
+                say(f"the run {name} was stopped; {kept}")
                 return STOPPED
             code = exit_code(job, pods)
             if code is not None:
@@ -53,22 +61,29 @@ def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
 
 
 def pending(pods: list[Object]) -> Sight | None:
-    """What keeps a run's pod from starting; None when one has started."""
-    found = [pod for pod in pods if pod.get("status", {}).get("phase", "Pending") == "Pending"]
-    return look({"metadata": {}, "spec": {}}, found, None, time.time()) if found else None
+    """What keeps a run's pod from starting, or from being replaced; None when one runs."""
+    now = time.time()
+    phases = [(pod.get("status", {}).get("phase", "Pending"), pod) for pod in pods]
+    if found := [pod for phase, pod in phases if phase == "Pending"]:
+        return look({"metadata": {}, "spec": {}}, found, None, now)
+    away = {pod["spec"].get("nodeName", "") for phase, pod in phases if phase == "Running" and is_dead(pod, now)}
+    return Sight("pending", AWAY.format(node=", ".join(sorted(away)))) if away else None
 
 
-def _stream(kube: Kube, pod: Object, said: dict[str, int], say: Callable[[str], None]) -> None:
-    """A pod's new lines; after a lost connection its log is read again, and what is known skipped."""
+def _stream(kube: Kube, pod: Object, said: dict[str, str], say: Callable[[str], None]) -> None:
+    """A pod's new lines; after a lost connection, or one that may be, its log is read on from the last one's time."""
     name = pod["metadata"]["name"]
     if pod.get("status", {}).get("phase") == "Pending":
         return
+    last = said.get(name, "")
+    since = {"since_seconds": int(max(0.0, time.time() - seconds(last))) + SKEW} if last else {}
+    options = {"follow": True, "timestamps": True, "_preload_content": False, "_request_timeout": (SECONDS, SILENCE)}
     try:
-        stream = kube.core.read_namespaced_pod_log(name, kube.namespace, follow=True, _preload_content=False)
-        for number, line in enumerate(_lines(stream)):
-            if number >= said.get(name, 0):
-                said[name] = number + 1
-                say(line)
+        for line in _lines(kube.core.read_namespaced_pod_log(name, kube.namespace, **options, **since)):
+            at, _, text = line.partition(" ")
+            if at > last:
+                said[name] = at
+                say(text)
     except (ApiException, HTTPError, OSError):
         return  # the next round asks again, and says so if nobody answers then
 
@@ -91,9 +106,7 @@ def exit_code(job: Object, pods: list[Object]) -> int | None:
         return DONE
     if "Failed" not in ended:
         return None
-    statuses = [status for pod in pods for status in pod.get("status", {}).get("containerStatuses", ())]
-    codes = [(status.get("state", {}).get("terminated") or {}).get("exitCode") for status in statuses]
-    final = [code for code in codes if code in FINAL]
+    final = [code for pod in pods if (code := answer(pod)) in FINAL]
     if not final:
         raise UnderstudyError(f"the run's pods failed: {death(pods) or 'Kubernetes does not say why'}")
-    return int(final[-1])
+    return final[-1]

@@ -160,6 +160,19 @@ def parsed(values: Any, source: str) -> Cluster:
         raise InputError(f"{source}: {place}: {first['msg']}") from error
 
 
+def read(text: str, source: str) -> Cluster:
+    """The cluster's settings, from YAML.
+
+    Raises:
+        InputError: it is not YAML, or a value is missing, unknown or wrong.
+    """
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"{source}: is not YAML: {error}") from error
+    return parsed(values, source)
+
+
 @cache
 def cluster() -> Cluster:
     """The settings of the cluster that this process runs in.
@@ -171,10 +184,10 @@ def cluster() -> Cluster:
     if source is None:
         raise InputError(f"{SETTINGS} is not set: it names the file that describes the cluster's pools")
     try:
-        values = yaml.safe_load(Path(source).read_text())
-    except (OSError, yaml.YAMLError) as error:
+        text = Path(source).read_text()
+    except OSError as error:
         raise InputError(f"{source}: cannot be read as the cluster's settings: {error}") from error
-    return parsed(values, source)
+    return read(text, source)
 
 
 def requests(resources: Resources, pool: Pool) -> Mapping[str, str]:

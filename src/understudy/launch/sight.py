@@ -55,7 +55,7 @@ def look(job: Object | None, pods: Sequence[Object], workload: Object | None, no
 def _active(pods: Sequence[Object], conditions: dict[str, Any], now: float) -> Sight:
     """Where a job stands that should be running."""
     places = {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in pods}
-    dead = tuple(pod["metadata"]["name"] for pod in pods if _is_dead(pod, now))
+    dead = tuple(pod["metadata"]["name"] for pod in pods if is_dead(pod, now))
     if dead:
         nodes = ", ".join(sorted({places[name] for name in dead}))
         return Sight("restarting", f"node {nodes} does not answer; its pods are given up", dead=dead)
@@ -130,7 +130,7 @@ def _trouble(pod: Object) -> tuple[bool, str] | None:
     return None
 
 
-def _is_dead(pod: Object, now: float) -> bool:
+def is_dead(pod: Object, now: float) -> bool:
     """Deleted, past its grace period, and still there: nobody on its node ends it."""
     since = pod["metadata"].get("deletionTimestamp")  # that is the time at which the grace period ends
     return since is not None and now > seconds(since) + 5

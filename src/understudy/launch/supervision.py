@@ -182,6 +182,7 @@ class _Supervision:
             return None
         if there:
             return None  # until the failed one has gone
+        self._watch()  # to submit needs the lease as much as to delete does
         self._spec.stop_file.unlink(missing_ok=True)
         attempts.keep_failures(self._spec)
         try:
@@ -275,10 +276,9 @@ class _Supervision:
             return None
         first = next((pod["metadata"]["name"] for pod in pods if death([pod])), None)
         lines = self._kube.log(first, TAIL) if first else []
+        said = [f"the last lines of {first}:", *lines] if lines else []
         outcome = self._failed(Outcome(FAILED, sight.detail, "silent"), pods)
-        return replace(
-            outcome, message="\n".join([outcome.message, *([f"the last lines of {first}:", *lines] if lines else [])])
-        )
+        return replace(outcome, message="\n".join([outcome.message, *said]))
 
     def _is_ours_to_resubmit(self) -> bool:
         """A job that another run had submitted went with that run; this run's goes on."""

@@ -111,8 +111,7 @@ class TaskConfig(BaseModel):
 
         def replaced(toleration: dict[str, Any]) -> bool:
             return any(
-                given.get("key") == toleration.get("key")
-                and given.get("effect") in (None, "", toleration.get("effect"))
+                _taint(given) == _taint(toleration) and given.get("effect") in (None, "", toleration.get("effect"))
                 for given in self.tolerations
             )
 
@@ -195,6 +194,11 @@ def of_this_step() -> TaskConfig:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or VARIABLE
         raise InputError(f"what is set on the KFP task cannot go to its job: {place}: {first['msg']}") from error
+
+
+def _taint(toleration: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a toleration tolerates, but for its effect."""
+    return toleration.get("key"), toleration.get("operator") or "Equal", toleration.get("value") or ""
 
 
 def _affinity(ours: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

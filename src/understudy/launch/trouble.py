@@ -1,5 +1,6 @@
 """What is wrong with a job that goes on: why it will not end well, once it had its time to mend."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,7 +95,7 @@ class Trouble:
         """What will not mend by itself, now that it had its time."""
         if sight.broken:
             return sight.broken
-        if sight.stage == "queued" and "maximum capacity" in sight.detail:
+        if sight.stage == "queued" and _is_never_admitted(sight.detail):
             return f"the queue can never admit this job. {sight.detail}"
         if sight.stage == "pending":
             return self._never_scheduled(pods) if pods else self._without_pods(job)
@@ -103,7 +104,8 @@ class Trouble:
     def _without_pods(self, job: str) -> str | None:
         refusals = [event["message"] for event in self._kube.events(job) if event.get("reason") == "FailedCreatePod"]
         if refusals:
-            return f"the cluster refuses the job's pods: {refusals[-1]}"
+            fix = f"; correct {self._spec.section}.priority" if "PriorityClass" in refusals[-1] else ""
+            return f"the cluster refuses the job's pods: {refusals[-1]}{fix}"
         self._say_once("pending: still no pods; does the training operator run?")
         return None
 
@@ -133,6 +135,13 @@ class Trouble:
         if text not in self._told:
             self._told.add(text)
             self._say(text)
+
+
+def _is_never_admitted(said: str) -> bool:
+    """Whether no flavor could ever take a job: Kueue names all that it tried, and one may only be in use now."""
+    in_use = set(re.findall(r"insufficient unused quota for \S+ in flavor ([^,]+)", said))
+    too_small = set(re.findall(r"insufficient quota for \S+ in flavor ([^,]+), request > maximum capacity", said))
+    return "doesn't match ClusterQueue selector" in said or ("maximum capacity" in said and in_use <= too_small)
 
 
 def _memory_limit(pod: Object) -> str | None:

@@ -48,6 +48,9 @@ class Tracking(Protocol):
     def end(self, run_id: str, status: str) -> None:
         """End a run now: FINISHED, FAILED or KILLED."""
 
+    def set_tag(self, run_id: str, key: str, value: str) -> None:
+        """Set one of a run's tags."""
+
     def log(self, run_id: str, values: Sequence[Value]) -> None:
         """Add values to a run's curves."""
 
@@ -111,6 +114,10 @@ class OverRest:
     def end(self, run_id: str, status: str) -> None:
         """See Tracking."""
         rest.post(self._uri, "runs/update", run_id=run_id, status=status, end_time=int(1000 * time.time()))
+
+    def set_tag(self, run_id: str, key: str, value: str) -> None:
+        """See Tracking."""
+        rest.post(self._uri, "runs/set-tag", run_id=run_id, key=key, value=value)
 
     def log(self, run_id: str, values: Sequence[Value]) -> None:
         """See Tracking."""
@@ -182,6 +189,11 @@ class OfClient:
         """See Tracking."""
         with translated(self._uri):
             self._client.set_terminated(run_id, status)
+
+    def set_tag(self, run_id: str, key: str, value: str) -> None:
+        """See Tracking."""
+        with translated(self._uri):
+            self._client.set_tag(run_id, key, value)
 
     def log(self, run_id: str, values: Sequence[Value]) -> None:
         """See Tracking."""

@@ -19,6 +19,7 @@ from understudy.errors import InputError, UnderstudyError
 from understudy.launch import task_config
 from understudy.recipe import Recipe
 from understudy.recipe_file import from_values, split_overrides
+from understudy.revision import JOB_MODULES
 from understudy.steps import evaluation, training
 from understudy.steps.execution import Result, Step, Work, execute, tracking_uri, watch_over
 from understudy.store import Run, Store
@@ -112,9 +113,9 @@ STEPS = {
     for step in (
         Step("ingest", "records", ("understudy.data.ingest",), _data_section, _ingest),
         Step("prepare", "examples", ("understudy.data.prepare",), _shape_section, _prepare),
-        Step("teacher", "model", training.JOB_MODULES, training.teacher_section, training.train_teacher),
-        Step("distill", "model", training.JOB_MODULES, training.distill_section, training.distill),
-        Step("control", "model", training.JOB_MODULES, training.student_section, training.train_control),
+        Step("teacher", "model", JOB_MODULES, training.teacher_section, training.train_teacher),
+        Step("distill", "model", JOB_MODULES, training.distill_section, training.distill),
+        Step("control", "model", JOB_MODULES, training.student_section, training.train_control),
         evaluation.EVALUATE,
         evaluation.GATE,
         evaluation.REGISTER,
@@ -141,7 +142,10 @@ def run_step(name: str, run_id: str, inputs: Mapping[str, str]) -> Result:
         world = evaluation.gate_world(run)
     if name == "register":
         world = evaluation.register_world(store)
-    return execute(STEPS[name], store, run, given, world)
+    result = execute(STEPS[name], store, run, given, world)
+    if name == "register" and RUN not in os.environ:  # a task of a pipeline that somebody may follow from outside
+        evaluation.tell_verdict(run, store)
+    return result
 
 
 def start_component(values: dict[str, Any], overrides: str, seed: int, job_id: str, steps: list[str]) -> str:

@@ -10,9 +10,9 @@ from understudy import __version__
 from understudy.errors import UnderstudyError
 from understudy.launch.placement import in_cluster
 from understudy.recipe import FactoryModel, Recipe
-from understudy.revision import revision
+from understudy.revision import JOB_MODULES, revision
 from understudy.steps.execution import Step, Work, tracking_uri
-from understudy.steps.training import JOB_MODULES, device, device_here, model_identity
+from understudy.steps.training import device, device_here, model_identity
 from understudy.store import Run, Store
 from understudy.store.files import canonical, read_json, sha256, write_json
 
@@ -189,6 +189,17 @@ def _register(work: Work) -> None:
     champion(work.tracking_uri, work.recipe.model_name)
     write_json(work.staged / "registration.json", asdict(registration))
     work.facts.update({key: value for key, value in asdict(registration).items() if value is not None})
+
+
+def tell_verdict(run: Run, store: Store) -> None:
+    """Whoever waits for a run elsewhere asks MLflow for its verdict, also when an earlier run has registered it."""
+    from understudy.registry.register import Registration
+    from understudy.registry.verdict import keep_verdict
+
+    state = run.state("register")
+    if state and state.state == "reused" and state.digest:
+        registered = Registration(**read_json(store.objects.path(state.digest) / "registration.json"))
+        keep_verdict(run, tracking_uri(store), Recipe.model_validate(run.recipe).experiment, registered)
 
 
 def _provenance(recipe: Recipe) -> dict[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from understudy.errors import FAILED, STOPPED, Stopped, UnderstudyError, disk_errors
 from understudy.launch.placement import in_cluster
@@ -124,19 +124,24 @@ def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world
         run.use(digest)
         if of_record := record.of_environment(lambda text: _tell(run, state, text)):
             of_record.keep(store, state.key)
-    except UnderstudyError as error:
-        kind = "stopped" if isinstance(error, Stopped) else "failed"
-        run.record(replace(state, state=kind, detail=str(error), ended=time.time(), exit_code=error.exit_code))  # type: ignore[arg-type]
-        raise
     except BaseException as error:
-        detail = f"{step.name}: {type(error).__name__}: {error}"
-        run.record(replace(state, state="failed", detail=detail, ended=time.time(), exit_code=FAILED))
+        kind, detail, code = _end(step.name, error)
+        run.record(replace(state, state=kind, detail=detail, ended=time.time(), exit_code=code))
         raise
     latest = run.state(step.name) or state
     run.record(replace(latest, state=how, key=state.key, digest=digest, detail=whence, ended=time.time()))  # type: ignore[arg-type]
     manifest = store.objects.manifest(digest)
     assert manifest is not None
     return Result(digest, store.objects.path(digest), manifest.facts)
+
+
+def _end(step: str, error: BaseException) -> tuple[Literal["stopped", "failed"], str, int]:
+    """What became of a step that did not get to its end: its state, the reason, the exit code."""
+    if isinstance(error, UnderstudyError):
+        return "stopped" if isinstance(error, Stopped) else "failed", str(error), error.exit_code
+    if isinstance(error, Left):
+        return "stopped", f"{step}: its process had to go; run again to go on", STOPPED
+    return "failed", f"{step}: {type(error).__name__}: {error}", FAILED
 
 
 def _find_or_make(
@@ -209,9 +214,13 @@ def watch_over(run: Run) -> None:
         threading.Thread(target=_end_with, args=(Process(**driver),), name="driver", daemon=True).start()
 
 
+class Left(SystemExit):
+    """A step's process had to go: the step is neither done nor failed."""
+
+
 def _leave(_signal: int, _frame: FrameType | None) -> NoReturn:
     """This pod has to go: what it holds is given back, and its job goes on for whoever comes next."""
-    raise SystemExit(STOPPED)
+    raise Left(STOPPED)
 
 
 def _end_with(driver: Process) -> None:

@@ -2,22 +2,22 @@
 
 import json
 import os
+import shutil
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from understudy import __version__, pretrained
+from understudy import pretrained
 from understudy.errors import STOPPED, InputError, Stopped, UnderstudyError
 from understudy.launch import attempts, local, placement, task_config, warm
 from understudy.launch.spec import JobSpec, Outcome, Role
 from understudy.recipe import FactoryModel, Model, PretrainedModel, Recipe, Resources, Train
-from understudy.revision import revision
+from understudy.revision import build, revision
 from understudy.steps.execution import Work
 from understudy.store import Run, Store
+from understudy.store.files import flush
 from understudy.user_code import user_code
-
-JOB_MODULES = ("understudy.worker", "understudy.launch.torchrun")
 
 
 def device(resources: Resources) -> str:
@@ -124,10 +124,24 @@ def _fetched(work: Work, model: Model, where: str, head: str) -> Path | None:
     """A pretrained model's files, in the work folder."""
     if not isinstance(model, PretrainedModel):
         return None
-    work.progress(0, 0, detail=f"fetching {model.pretrained}")
     folder = _folder(work) / "initial"
-    folder.mkdir(exist_ok=True)
-    pretrained.fetch(model, work.input("examples"), folder, where, head)
+    if folder.is_dir():  # a launcher before this one has fetched it, and its job may be running
+        return folder
+    work.progress(0, 0, detail=f"fetching {model.pretrained}")
+    work.lease.check()
+    for epoch in range(work.lease.epoch):  # half a model each, of launchers before this one
+        shutil.rmtree(folder.with_name(f"initial.{epoch}"), ignore_errors=True)
+    aside = folder.with_name(f"initial.{work.lease.epoch}")
+    aside.mkdir()
+    try:
+        pretrained.fetch(model, work.input("examples"), aside, where, head)
+        for path in [*aside.iterdir(), aside]:
+            flush(path)
+    except OSError:
+        work.lease.check()  # the next launcher has removed what lay there
+        raise
+    work.lease.check()
+    aside.rename(folder)
     return folder
 
 
@@ -166,9 +180,8 @@ def _spec(
     initial: Path | None,
     settings: dict[str, Any] | None = None,
 ) -> JobSpec:
-    alone = resources.nodes * resources.processes == 1
     return JobSpec(
-        version=__version__,
+        version=build(),
         role=role,
         folder=str(_folder(work)),
         examples=str(work.input("examples")),
@@ -181,7 +194,7 @@ def _spec(
         nodes=resources.nodes,
         min_nodes=resources.min_nodes,
         processes=resources.processes,
-        threads=resources.threads or (os.cpu_count() or 1 if alone else 1),
+        threads=_threads(resources),
         device=device(resources),
         logs=str(work.run.folder / "logs"),
         others=_others(work.recipe, role),
@@ -189,6 +202,17 @@ def _spec(
         hang=float(resources.hang),
         patience=placement.cluster().patience if placement.in_cluster() else JobSpec.patience,
     )
+
+
+def _threads(resources: Resources) -> int:
+    """Threads of a process: all that a single one may take, one where there are several."""
+    if resources.threads or resources.nodes * resources.processes > 1:
+        return resources.threads or 1
+    if placement.in_cluster() and resources.cpu:
+        from understudy.launch.sight import amount
+
+        return max(1, int(amount(resources.cpu)))
+    return os.cpu_count() or 1
 
 
 def _launched(work: Work, spec: JobSpec, resources: Resources) -> tuple[JobSpec, Outcome]:

@@ -1,0 +1,28 @@
+"""The verdict of a run that ran elsewhere."""
+
+from collections.abc import Callable
+
+import pytest
+from submitted import Pipeline, Server
+
+from understudy.errors import UnderstudyError
+from understudy.registry.register import Registration
+from understudy.registry.server import connect
+from understudy.registry.verdict import OF, keep_verdict, verdict_of
+
+
+@pytest.mark.parametrize(("version", "verdict"), [("3", "approved"), (None, "rejected")])
+def test_a_run_whose_registration_was_there_before_has_a_verdict_too(
+    make_pipeline: Callable[..., Pipeline], server: Server, version: str | None, verdict: str
+) -> None:
+    pipeline = make_pipeline(server.uri)
+    with pytest.raises(UnderstudyError, match=f"knows no verdict of the run {pipeline.run.id}"):
+        verdict_of(server.uri, pipeline.run.id)
+    experiment = pipeline.recipe.experiment
+    keep_verdict(pipeline.run, server.uri, experiment, Registration("earlier", version, "digits", "page"))
+    assert verdict_of(server.uri, pipeline.run.id) == verdict
+    client = connect(server.uri)
+    found = client.get_experiment_by_name(experiment)
+    assert found is not None
+    [made] = client.search_runs([found.experiment_id], f"tags.`understudy.run` = '{pipeline.run.id}'")
+    assert (made.info.status, made.data.tags[OF]) == ("FINISHED", "earlier")
