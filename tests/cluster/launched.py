@@ -78,14 +78,14 @@ def kubectl(*arguments: str, check: bool = True, text: str | None = None) -> str
     return done.stdout
 
 
-def wait(condition: Callable[[], Any], seconds: float = LONG, what: str = "") -> Any:
-    """The condition's first true value."""
+def wait(condition: Callable[[], Any], seconds: float = LONG, seen: Callable[[], str] = str) -> Any:
+    """The condition's first true value; `seen` says what there is instead when the time is over."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if value := condition():
             return value
         time.sleep(0.3)
-    raise AssertionError(f"not within {seconds} s: {what or condition}")
+    raise AssertionError(f"not within {seconds} s: {condition}\n{seen()}")
 
 
 class Launcher:
@@ -116,9 +116,8 @@ class Launcher:
 
     def says(self, pattern: str, seconds: float = LONG) -> str:
         """Wait until it has said something."""
-        return str(
-            wait(lambda: (found := re.search(pattern, self.said())) and found[0], seconds, f"{pattern}\n{self.said()}")
-        )
+        found = wait(lambda: re.search(pattern, self.said()), seconds, lambda: f"{pattern}\n{self.said()}")
+        return str(found[0])
 
     def points(self) -> list[dict[str, Any]]:
         """The curve's points, as ranks have reported them, those after a restart once more; kept when the work goes."""
@@ -131,9 +130,7 @@ class Launcher:
 
     def reaches(self, step: int) -> None:
         """Wait until the training is so far."""
-        wait(
-            lambda: any(point["step"] >= step for point in self.points()) or self.ended() is not None, what=self.said()
-        )
+        wait(lambda: any(point["step"] >= step for point in self.points()) or self.ended() is not None, seen=self.said)
         assert self.ended() in (None, 0), self.said()
 
     def ended(self) -> int | None:
@@ -144,7 +141,7 @@ class Launcher:
 
     def ends(self, seconds: float = LONG) -> int:
         """Wait for the exit code."""
-        return int(wait(lambda: None if (code := self.ended()) is None else str(code), seconds, self.said()))
+        return int(wait(lambda: None if (code := self.ended()) is None else str(code), seconds, self.said))
 
     def digest(self) -> str:
         """The teacher's digest."""
@@ -205,4 +202,4 @@ def restart(launcher: Launcher, since: float) -> tuple[dict[str, Any], dict[str,
 def asked(volume: Volume, path: str) -> Any:
     """What the tests' MLflow server answers."""
     code = f"import urllib.request as r; print(r.urlopen('http://{SERVER}:5000/api/2.0/mlflow/{path}').read().decode())"
-    return json.loads(wait(lambda: volume.sh(f'python -c "{code}" 2>/dev/null'), 30, path))
+    return json.loads(wait(lambda: volume.sh(f'python -c "{code}" 2>/dev/null'), 30, lambda: path))

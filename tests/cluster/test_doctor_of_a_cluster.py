@@ -42,7 +42,11 @@ def test_a_namespace_that_has_everything_passes(doctor: Doctor) -> None:
     assert found["pool gpu"].found == "2 nodes, 4 + 4 nvidia.com/gpu"
     assert found["claim"].found == "understudy-store, ReadWriteMany, Bound"
     assert found["queue"].found == "none: jobs start at once"
-    assert {"right to create jobs.batch", "right to list pytorchjobs.kubeflow.org", "kubeflow.org/v1"} <= found.keys()
+    assert {
+        "right to create jobs.batch",
+        "right to list pytorchjobs.kubeflow.org",
+        "pytorchjobs.kubeflow.org/v1",
+    } <= found.keys()
 
 
 def test_a_namespace_that_is_not_there_is_named(kube: Kube) -> None:
@@ -75,8 +79,12 @@ def test_what_is_missing_is_named_with_the_way_to_get_it(
 
 
 def test_an_api_of_another_version_is_not_there(kube: Kube) -> None:
-    assert doctor_cluster._api(kube, "kubeflow.org", "v1", "fix").ok
-    assert not doctor_cluster._api(kube, "kubeflow.org", "v1beta1", "fix").ok
+    assert doctor_cluster._api(kube, "kubeflow.org", "v1", "pytorchjobs", "fix").ok
+    assert not doctor_cluster._api(kube, "kubeflow.org", "v1beta1", "pytorchjobs", "fix").ok
+
+
+def test_another_type_of_the_same_group_is_not_the_training_operator(kube: Kube) -> None:
+    assert not doctor_cluster._api(kube, "kubeflow.org", "v1", "notebooks", "fix").ok
 
 
 @pytest.fixture

@@ -2,19 +2,22 @@
 
 import json
 import subprocess
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 UNKNOWN = {"Pipeline", "PipelineVersion"}  # KFP's types are not on every cluster
+Thing = dict[str, Any]
 pytestmark = pytest.mark.cluster
 PIPELINE = "system:serviceaccount:understudy:understudy-pipeline"
 WORKER = "system:serviceaccount:understudy:understudy-worker"
 
 
-def kubectl(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["kubectl", *arguments], capture_output=True, text=True, check=False)
+def kubectl(*arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["kubectl", *arguments], capture_output=True, text=True, check=False, input=given)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -76,3 +79,73 @@ def test_accounts_may_what_they_need_and_nothing_else(
     detail = [f"--subresource={sub}"] if sub else []
     done = kubectl("auth", "can-i", verb, resource, *detail, "--as", account, "-n", namespace)
     assert done.stdout.strip() == ("yes" if allowed else "no")
+
+
+def a_job(kind: str, container: Thing, volumes: list[Thing]) -> str:
+    """A PyTorchJob or a Job of one pod that Pod Security `restricted` lets in."""
+    security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    container, plain = dict(container), {"image": "i", "securityContext": security}
+    pod: Thing = {
+        "restartPolicy": "Never",
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "initContainers": [{"name": "first", **plain, **given} for given in container.pop("initContainers", ())],
+        "volumes": volumes,
+    }
+    template = {"metadata": {"labels": container.pop("labels", {})}, "spec": pod}
+    pod["containers"] = [{"name": "pytorch", **plain, **container}]
+    worker = {"replicas": 1, "restartPolicy": "Never", "template": template}
+    spec: Thing = {"template": template}
+    if kind == "PyTorchJob":
+        spec = {"pytorchReplicaSpecs": {"Worker": worker}}
+    version = "kubeflow.org/v1" if kind == "PyTorchJob" else "batch/v1"
+    return json.dumps({"apiVersion": version, "kind": kind, "metadata": {"name": "takes"}, "spec": spec})
+
+
+def volume(**source: Any) -> tuple[Thing, list[Thing]]:
+    return {}, [{"name": "taken", **source}]
+
+
+def copy_of(claim: str) -> Thing:
+    """A volume that a storage class would make as a copy of a claim."""
+    source = {"apiGroup": "", "kind": "PersistentVolumeClaim", "name": claim}
+    space = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    return {"volumeClaimTemplate": {"spec": {**space, "dataSource": source}}}
+
+
+TAKEN = "mlflow-accounts"
+KEY = {"name": TAKEN, "key": "MLFLOW_AUTH_ADMIN_PASSWORD"}
+OWN = {"name": "understudy-mlflow", "key": "MLFLOW_TRACKING_PASSWORD"}
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "Job"])
+@pytest.mark.parametrize(
+    ("container", "volumes", "words"),
+    [
+        ({"envFrom": [{"secretRef": {"name": TAKEN}}]}, [], "into its environment"),
+        ({"envFrom": [{"secretRef": {"name": "mlflow-backend"}}]}, [], "into its environment"),
+        ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": KEY}}]}, [], "into its environment"),
+        (*volume(secret={"secretName": TAKEN}), "mount the Secrets"),
+        (*volume(projected={"sources": [{"secret": {"name": TAKEN}}]}), "mount the Secrets"),
+        (*volume(persistentVolumeClaim={"claimName": "mlflow"}), "mount the Secrets"),
+        (*volume(ephemeral=copy_of("mlflow")), "mount the Secrets"),
+        (*volume(csi={"driver": "d", "nodePublishSecretRef": {"name": TAKEN}}), "mount the Secrets"),
+        (*volume(ephemeral=copy_of("other")), None),
+        ({"initContainers": [{"envFrom": [{"secretRef": {"name": TAKEN}}]}]}, [], "into its environment"),
+        ({"labels": {"app.kubernetes.io/name": "mlflow"}}, [], "may not pass for the MLflow server"),
+        ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": OWN}}, {"name": "B", "value": "b"}]}, [], None),
+        (*volume(persistentVolumeClaim={"claimName": "understudy-store"}), None),
+    ],
+)
+def test_no_job_takes_what_is_the_servers_alone(
+    kind: str, container: Thing, volumes: list[Thing], words: str | None
+) -> None:
+    account = [f"--as={PIPELINE}"] if kind == "PyTorchJob" else []
+    given = a_job(kind, container, volumes)
+    create = ["create", "-n", "understudy", "--dry-run=server", *account, "-f", "-"]
+    for _ in range(30):  # a policy counts from a moment after it was made
+        done = kubectl(*create, given=given)
+        if done.returncode or words is None:
+            break
+        time.sleep(1)
+    assert (words or "created") in done.stdout + done.stderr
+    assert bool(done.returncode) == (words is not None), done.stderr

@@ -16,6 +16,9 @@ from typing import Any
 import pytest
 from launched import EVERY, NAMESPACE, Launcher, Volume, kubectl, recipe, restart, wait
 
+from understudy.launch.leftovers import known
+from understudy.launch.onlooker import pending
+
 TOOL = os.environ.get("UNDERSTUDY_TEST_OUTAGES")
 NO_TOOL = "UNDERSTUDY_TEST_OUTAGES names no command that stops the cluster's processes"
 pytestmark = [
@@ -81,6 +84,49 @@ def test_a_node_that_dies_and_comes_back(
     assert before["step"] - EVERY <= after["step"] - 1 <= before["step"], "at most one interval is done again"
     bring_back()
     assert launcher.ends(400) == 0, launcher.said()
+
+
+@pytest.fixture
+def given_up() -> Iterator[Callable[[str], None]]:
+    """Says of a node that it will not come back, until the test's end."""
+    taint, nodes = "node.kubernetes.io/out-of-service=gone:NoExecute", list[str]()
+
+    def give_up(node: str) -> None:
+        nodes.append(node)
+        kubectl("taint", "node", node, taint)
+
+    yield give_up
+    for node in nodes:
+        kubectl("taint", "node", node, f"{taint}-")
+
+
+def on_the_second_node(pod: dict[str, Any]) -> None:
+    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["gpu-1"]}
+    preferred = [{"weight": 100, "preference": {"matchExpressions": [here]}}]
+    pod["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    soon = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}
+    pod["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    pod["tolerations"] += [{"key": f"node.kubernetes.io/{why}", **soon} for why in ("unreachable", "not-ready")]
+
+
+def test_the_node_of_a_launcher_that_dies_for_good_is_named_and_another_takes_over_when_it_is_given_up(
+    launch: Launch, stopped: Callable[[str], Callable[[], None]], given_up: Callable[[str], None]
+) -> None:
+    wait(lambda: "node.kubernetes.io/" not in kubectl("get", "nodes", "-o", "jsonpath={..taints}"))
+    launcher = launch(recipe(train={"steps": 900}), {}, on_the_second_node)
+    launcher.reaches(25)
+    assert [pod["spec"]["nodeName"] for pod in launcher.pods()] == ["gpu-1"]
+    bring_back = stopped("kubelet-gpu-1")
+    sight = wait(lambda: pending(launcher.pods()), 150)
+    assert sight.detail.startswith("node gpu-1 does not answer, and Kubernetes makes no other pod for the run")
+    assert [one.stage for one in known(launcher.kube, time.time()) if one.name == launcher.name] == ["unreachable"]
+    given_up("gpu-1")
+    wait(lambda: any(pod["spec"].get("nodeName") not in (None, "gpu-1") for pod in launcher.pods()), 120)
+    launcher.says("watching the job .*, which was submitted before", 120)
+    assert launcher.ends(400) == 0, launcher.said()
+    steps = [point["step"] for point in launcher.points()]
+    assert max(steps.count(step) for step in steps) <= 2, "only its own worker's node was lost: one restart"
+    bring_back()
 
 
 @pytest.fixture

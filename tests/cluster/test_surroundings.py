@@ -62,20 +62,23 @@ def runs_as(driver: dict[str, int], ranks: dict[str, int], home: str) -> Callabl
         kept = [variable for variable in container["env"] if variable["name"] != "UNDERSTUDY_HOME"]
         given = {"UNDERSTUDY_HOME": f"/var/lib/understudy/{home}", "SECURITY": json.dumps(ranks)}
         container["env"] = [*kept, *({"name": name, "value": value} for name, value in given.items())]
+        folder = f"/var/lib/understudy/{home}"  # made as the Job understudy-prepare-store makes it, and for nobody else
+        made = f"umask 0002 && mkdir -p {folder} && chmod 2770 {folder}"
+        pod["initContainers"] = [{**container, "name": "prepare", "command": ["sh", "-c", made]}]
 
     return change
 
 
-NOBODY = {"runAsUser": 1000660000, "runAsGroup": 0}
-USERS = {"openshift": (NOBODY, NOBODY), "one-group": ({"runAsUser": 1000}, {"runAsUser": 2000, "runAsGroup": 1000})}
+USERS = {
+    "root-group": ({"runAsUser": 1000660000, "runAsGroup": 0}, {"runAsUser": 1000670000, "runAsGroup": 0}),
+    "one-group": ({"runAsUser": 1000}, {"runAsUser": 2000, "runAsGroup": 1000}),
+}
 
 
 @pytest.mark.second_tier
 @pytest.mark.parametrize("name", USERS)
-def test_pods_of_any_users_of_one_group(launch: Launch, volume: Volume, undisturbed: str, name: str) -> None:
+def test_pods_of_any_users_of_one_group(launch: Launch, undisturbed: str, name: str) -> None:
     driver, ranks = USERS[name]
-    folder = f"/var/lib/understudy/{name}"
-    volume.sh(f"mkdir -p {folder} && chmod {'2777' if driver is NOBODY else '2770'} {folder}")
     launcher = launch(change=runs_as(driver, ranks, name))
     assert launcher.ends() == 0, launcher.said()
     assert launcher.digest() == undisturbed
