@@ -317,6 +317,20 @@ def test_without_a_cache_ranks_read_the_store(spec: JobSpec, ranks_read: Callabl
     assert ranks_read() == spec
 
 
+def test_ranks_read_through_the_mount_that_nobody_can_write_to(
+    spec: JobSpec, ranks_read: Callable[[], JobSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume, view = Path(spec.examples).parents[2], tmp_path / "view"
+    view.symlink_to(volume)
+    monkeypatch.setenv(copies.READ_ONLY, f"{volume}:{view}")
+    found = ranks_read()
+    assert found.examples == str(view / Path(spec.examples).relative_to(volume))
+    assert Path(found.teacher or "").is_relative_to(view)
+    assert (found.initial, found.folder) == (None, spec.folder), "what they write stays where it is"
+    monkeypatch.setenv(copies.READ_ONLY, f"{tmp_path / 'another volume'}:{view}")
+    assert ranks_read() == spec
+
+
 def test_the_limit_is_the_pods(
     spec: JobSpec, ranks_read: Callable[[], JobSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -183,6 +183,18 @@ def test_a_cache_is_a_volume_that_ranks_can_write(
     assert made["securityContext"].get("fsGroup") == group
 
 
+def test_the_store_is_there_once_more_to_be_read_only(spec: JobSpec) -> None:
+    [ranks] = pod(pytorch(spec))["containers"]
+    environment = {variable["name"]: variable.get("value") for variable in ranks["env"]}
+    whole, _, view = environment[copies.READ_ONLY].partition(":")
+    store = [mount for mount in ranks["volumeMounts"] if mount["name"] == "store"]
+    assert store == [
+        {"name": "store", "mountPath": whole},
+        {"name": "store", "mountPath": view, "readOnly": True},
+    ]
+    assert whole == CLUSTER.mount
+
+
 def test_without_a_cache_no_pod_has_one(spec: JobSpec) -> None:
     made = json.dumps(pod(pytorch(spec)))
     assert copies.CACHE not in made

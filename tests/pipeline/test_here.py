@@ -7,7 +7,8 @@ import pytest
 
 from understudy.recipe import Recipe
 from understudy.recipe_file import load
-from understudy.steps import HOME, RUN
+from understudy.steps import HOME
+from understudy.steps.execution import RUN
 from understudy.store import Run, Store
 
 ROOT = Path(__file__).parents[2]

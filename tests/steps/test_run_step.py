@@ -14,8 +14,9 @@ from understudy.recipe import Recipe
 from understudy.registry import champion as champions
 from understudy.registry import verdict
 from understudy.registry.champion import Champion
-from understudy.steps import HOME, RUN, run_step
+from understudy.steps import HOME, run_step
 from understudy.steps.evaluation import champion_input, gate_world, register_world
+from understudy.steps.execution import RUN
 from understudy.store import Manifest, Run, StepState, Store
 from understudy.store.files import write_json
 

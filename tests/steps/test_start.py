@@ -7,7 +7,8 @@ import pytest
 from understudy import steps
 from understudy.errors import InputError
 from understudy.recipe import Recipe
-from understudy.steps import HOME, RUN, graph, open_store, start, start_component
+from understudy.steps import HOME, graph, open_store, start, start_component
+from understudy.steps.execution import RUN
 from understudy.store import Run
 
 

@@ -77,8 +77,7 @@ def _line(state: "StepState") -> str:
     if state.state in MARKS:
         seconds = state.ended - state.started
         return f"{state.step:<10}{state.state:<9}{seconds:6.1f} s  {state.digest[:12]}  {_whence(state)}".rstrip()
-    count = f"{state.done:g}/{state.total:g} {state.unit}  " if state.total else ""
-    return f"{state.step:<10}{state.state:<9}{count}{state.detail}".rstrip()
+    return f"{state.step:<10}{state.state:<9}{state.words}".rstrip()
 
 
 class JsonLines:

@@ -121,7 +121,8 @@ def _begun(store: "Store", recipe: "Recipe", uri: str) -> "Run":
 def _pipeline(run: "Run", uri: str) -> Iterator[subprocess.Popen[bytes]]:
     """The pipeline in a session of its own, so that a Ctrl-C reaches only this process; none of it outlives us."""
     from understudy.launch import family
-    from understudy.steps import HOME, RUN
+    from understudy.steps import HOME
+    from understudy.steps.execution import RUN
 
     environment = {**family.environment(), RUN: run.id, HOME: str(run.folder.parents[2]), "MLFLOW_TRACKING_URI": uri}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(checkout()), os.environ.get("PYTHONPATH")]))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from understudy.errors import disk_errors
+from understudy.launch.collectives import Collectives
 from understudy.launch.spec import JobSpec
 from understudy.store.files import read_json
 
@@ -35,14 +36,15 @@ class Beat:
 
 
 class Pulse:
-    """A rank's own signs of life. When none follows for `spec.hang` seconds, the stacks of its threads are written.
+    """A rank's own signs of life. When none follows for `spec.hang` seconds, its stacks and collectives are written.
 
-    They are written by a thread of C, which runs though Python's may be stuck (faulthandler.dump_traceback_later).
+    The stacks by a thread of C, which runs though Python's may be stuck (faulthandler.dump_traceback_later).
     """
 
     def __init__(self, spec: JobSpec, rank: int) -> None:
         self._spec, self._rank = spec, rank
         self._stacks: IO[str] | None = None
+        self._collectives: Collectives | None = None
         self._phase = ""
 
     def __call__(self, phase: str, step: int = -1) -> None:
@@ -62,6 +64,10 @@ class Pulse:
             os.replace(aside, path)
             self._stacks = self._stacks or self._spec.stacks(self._rank).open("w")
         faulthandler.dump_traceback_later(self._spec.hang, file=self._stacks)
+        if self._collectives is None:
+            self._collectives = Collectives(self._spec.collectives(self._rank), self._spec.device, self._spec.hang)
+            self._collectives.start()
+        self._collectives.moved()
 
     @property
     def attempt(self) -> str:
@@ -78,6 +84,9 @@ class Pulse:
         if self._stacks:
             self._stacks.close()
             self._stacks = None
+        if self._collectives:
+            self._collectives.stop()
+            self._collectives = None
 
 
 def node() -> str:

@@ -2,7 +2,8 @@
 
 A node's agent makes them once, before its ranks start, where the cluster's settings name a cache. A copy is an object
 as in the store: named by its digest, written aside, renamed into place, and every byte of it is read and hashed before
-ranks may have it. Where there is none (no room, a disk that fails) ranks read the shared bytes, which are the same.
+ranks may have it. Where there is none (no room, a disk that fails) ranks read the shared bytes, which are the same,
+through a mount of the volume that nobody can write to.
 """
 
 import fcntl
@@ -29,6 +30,8 @@ CACHE = "UNDERSTUDY_CACHE"
 """The cache's folder on this node; not set where there is none."""
 LIMIT = "UNDERSTUDY_CACHE_LIMIT"
 """Bytes that Kubernetes allows in it: a pod with more in an emptyDir is evicted."""
+READ_ONLY = "UNDERSTUDY_READ_ONLY"
+"""FROM:TO, the shared volume's path and the one at which it can only be read."""
 READ = ("examples", "teacher", "initial")
 PATIENCE = 1800  # seconds that nodes wait for one that copies for longer
 BLOCK = 4096  # a file takes whole blocks
@@ -41,22 +44,30 @@ def local(spec: JobSpec, path: Path) -> Path:
         spec: the job.
         path: its specification, the same for all nodes.
     """
-    folder = os.environ.get(CACHE)
-    if folder is None:
+    if not {CACHE, READ_ONLY} & os.environ.keys():
         return path
-    words = Words(Path(spec.logs))
+    sources = {role: _read_only(Path(source)) for role in READ if (source := getattr(spec, role))}
+    if CACHE in os.environ:
+        cache = _cache(Words(Path(spec.logs)))
+        sources = {role: cache.copy(source, role) for role, source in sources.items()}
+    own = Path(tempfile.mkdtemp()) / "job.json"
+    write_json(own, asdict(spec) | {role: str(source) for role, source in sources.items()})
+    return own
 
+
+def _read_only(source: Path) -> Path:
+    """A folder of the shared volume, where it can only be read."""
+    volume, _, view = os.environ.get(READ_ONLY, "").partition(":")
+    return Path(view) / source.relative_to(volume) if volume and source.is_relative_to(volume) else source
+
+
+def _cache(words: Words) -> "Cache":
     def say(text: str) -> None:
         with suppress(OSError):  # it was printed; a full volume for logs is no reason to fail
             words.say(f"{node()}: {text}")
 
     limit = os.environ.get(LIMIT)
-    cache = Cache(Path(folder), say, int(limit) if limit else None)
-    wanted = {role: Path(source) for role in READ if (source := getattr(spec, role))}
-    copies = {role: str(cache.copy(source, role)) for role, source in wanted.items()}
-    own = Path(tempfile.mkdtemp()) / "job.json"
-    write_json(own, asdict(spec) | copies)
-    return own
+    return Cache(Path(os.environ[CACHE]), say, int(limit) if limit else None)
 
 
 def await_others(meeting: dict[str, Any]) -> dict[str, Any]:

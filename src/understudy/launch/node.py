@@ -240,7 +240,8 @@ class _Watch(threading.Thread):
             print("every rank is done, and a process of theirs does not end: ending it", file=sys.stderr, flush=True)
             _end(0)
         places = [f"rank {b.rank} on {b.node}: {b.phase}, step {b.step}" for b in beats(self._folder, ranks).values()]
-        text = f"no rank has moved for {quiet:.0f} s ({'; '.join(places)}); stacks are in {self._spec.logs}"
+        left = f"stacks and collectives are in {self._spec.logs}"
+        text = f"no rank has moved for {quiet:.0f} s ({'; '.join(places)}); {left}"
         try:
             attempts.report_hang(self._spec, text)
         finally:

@@ -27,6 +27,7 @@ from understudy.recipe import Resources
 
 KEPT = 24 * 3600  # seconds that a finished job stays, for whoever wants to look at it
 CACHE = "/var/cache/understudy"  # where the nodes' own volume lies
+VIEW = "/mnt/understudy"  # where the store can only be read
 GROUP = 1000  # of the images, and of the store
 GONE_NODE = 30  # seconds until a pod gives up on a node that does not answer
 PARTS = {"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "training"}
@@ -145,8 +146,10 @@ def _container(spec: JobSpec, resources: Resources, cluster: Cluster, pool: Pool
     asked = dict(requests(resources, pool))
     limits = {name: value for name, value in asked.items() if name != "cpu"}
     mounts = {"shm": "/dev/shm", **({"cache": CACHE} if cluster.cache else {})}
+    made = container("pytorch", cluster, command(spec), mounts)  # the operator looks for this name
     return {
-        **container("pytorch", cluster, command(spec), mounts),  # the operator looks for this name
+        **made,
+        "volumeMounts": [*made["volumeMounts"], {"name": "store", "mountPath": VIEW, "readOnly": True}],
         "env": _environment(spec, cluster),
         "resources": {"requests": asked, "limits": limits},
     }
@@ -181,6 +184,7 @@ def _environment(spec: JobSpec, cluster: Cluster) -> list[dict[str, Any]]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "HOME": "/tmp",
         **cluster.environment,
+        copies.READ_ONLY: f"{cluster.mount}:{VIEW}",
         **_cache(cluster),
     }
     node = {"name": "UNDERSTUDY_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}

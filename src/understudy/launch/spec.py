@@ -111,6 +111,10 @@ class JobSpec:
         """Where a rank that hangs leaves the stacks of its threads."""
         return Path(self.logs) / f"{self.role}-stacks-{rank}.txt"
 
+    def collectives(self, rank: int) -> Path:
+        """Where it leaves what it did with the others last (JSON of torch's flight recorder)."""
+        return Path(self.logs) / f"{self.role}-collectives-{rank}.json"
+
     def outcome(self, rank: int) -> Path:
         """Where a rank says how it ended."""
         return Path(self.folder) / f"outcome-{rank}.json"

@@ -230,6 +230,7 @@ class _Supervision:
     def _ended(self, sight: Sight, pods: list[Object]) -> Outcome | None:
         for _ in range(int(SETTLE / TICK)):
             if attempts.is_complete(self._spec):
+                self._trouble.tell_failures()  # of an attempt that began and ended between two looks
                 return Outcome(0)
             if sight.stage != "succeeded":
                 break

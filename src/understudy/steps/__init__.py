@@ -21,11 +21,10 @@ from understudy.recipe import Recipe
 from understudy.recipe_file import from_values, split_overrides
 from understudy.revision import JOB_MODULES
 from understudy.steps import evaluation, training
-from understudy.steps.execution import Result, Step, Work, execute, tracking_uri, watch_over
+from understudy.steps.execution import RUN, Result, Step, Work, execute, tracking_uri, watch_over
 from understudy.store import Run, Store
 
 HOME = "UNDERSTUDY_HOME"
-RUN = "UNDERSTUDY_RUN"
 NAMED = 3  # records that could not be read; the others are in records.json
 
 

@@ -19,6 +19,9 @@ from understudy.store.files import canonical, sha256
 from understudy.store.lease import Process, holder
 
 FETCHED = "from the store of record"
+RUN = "UNDERSTUDY_RUN"
+"""The run that this process does a step of, where `understudy run` shows how far it is; KFP's tasks have none."""
+SAY = 10.0  # seconds between two lines of a step that nobody else shows
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,30 @@ class Result:
     digest: str
     path: Path
     facts: Mapping[str, Any]
+
+
+@dataclass
+class Pace:
+    """How fast a step goes, measured from where it began, or was thrown back to."""
+
+    _first: tuple[float, float] = (0.0, 0.0)
+    _last: float = -1.0
+    _said: tuple[float, float] = (0.0, 0.0)
+
+    def left(self, done: float, total: float, now: float) -> float:
+        """Seconds that the step goes on like this; 0 before that can be known."""
+        if done < self._last or self._last < 0:
+            self._first = done, now
+        self._last = done
+        gone = done - self._first[0]
+        return max(0.0, total - done) * (now - self._first[1]) / gone if gone > 0 else 0.0
+
+    def is_worth_a_line(self, now: float) -> bool:
+        """Whether the step has moved since the last line, and that is a while ago; then it is the next one."""
+        if self._last == self._said[0] or now - self._said[1] < SAY:
+            return False
+        self._said = self._last, now
+        return True
 
 
 @dataclass
@@ -45,6 +72,7 @@ class Work:
     """An empty folder; its files become the object."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Small facts for the object's manifest."""
+    _pace: Pace = field(default_factory=Pace)
 
     @property
     def tracking_uri(self) -> str:
@@ -59,7 +87,11 @@ class Work:
         """Tell the run's watchers how far the step is."""
         state = self.run.state(self.step)
         assert state is not None
-        self.run.record(replace(state, state="running", done=done, total=total, unit=unit, detail=detail))
+        left = self._pace.left(done, total, time.monotonic())
+        state = replace(state, state="running", done=done, total=total, unit=unit, detail=detail, left=left)
+        self.run.record(state)
+        if left and RUN not in os.environ and self._pace.is_worth_a_line(time.monotonic()):
+            print(f"{self.step}: running: {state.words}", flush=True)
 
 
 @dataclass(frozen=True)

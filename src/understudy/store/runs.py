@@ -17,7 +17,10 @@ QUIET = 24 * 3600.0  # a run without a driver that can be asked is taken for dea
 
 @dataclass(frozen=True)
 class StepState:
-    """Where a step of a run stands. `done` of `total` is its progress, in `unit`; times are Unix seconds."""
+    """Where a step of a run stands. `done` of `total` is its progress, in `unit`; times are Unix seconds.
+
+    `left` is how many seconds it goes on as fast as now; 0 where that is not known.
+    """
 
     step: str
     state: Literal["waiting", "running", "done", "reused", "failed", "stopped"]
@@ -27,9 +30,24 @@ class StepState:
     done: float = 0
     total: float = 0
     unit: str = ""
+    left: float = 0
     started: float = 0
     ended: float = 0
     exit_code: int = 0
+
+    @property
+    def words(self) -> str:
+        """How far it is, in words: 20/60 steps  loss 0.1234, 900 images/s, 40 s left."""
+        count = f"{self.done:g}/{self.total:g} {self.unit}  " if self.total else ""
+        left = f"{_duration(self.left)} left" if self.left else ""
+        return f"{count}{', '.join(filter(None, (self.detail, left)))}".rstrip()
+
+
+def _duration(seconds: float) -> str:
+    """Seconds in the unit that says enough: 59 s, 3 min, 2.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
 class Run:
