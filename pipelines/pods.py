@@ -18,7 +18,7 @@ RETRIES = 3
 def settle(task: Any) -> None:
     """Give a task's pod the store's claim, the cluster's settings, and addresses and credentials of what it uses."""
     kubernetes.add_pod_label(task, "app.kubernetes.io/component", "driver")  # the network policies go by it
-    task.set_retry(RETRIES)  # for a pod that was evicted; Argo cannot tell it from one whose step has failed
+    task.set_retry(RETRIES)  # of what is tried again, KFP's version and its Argo decide: docs/cluster.md
     kubernetes.mount_pvc(task, pvc_name=CLAIM, mount_path=MOUNT)
     kubernetes.use_config_map_as_volume(task, config_map_name=CONFIG, mount_path=SETTINGS_FOLDER)
     kubernetes.use_config_map_as_env(

@@ -1,12 +1,14 @@
 """Pure rules of understudy doctor --cluster; what it says of a real cluster is in tests/cluster."""
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from understudy.cli.doctor_cluster import _lacking, _shut_out
-from understudy.launch.kube import Kube
+from understudy.cli.check import Check
+from understudy.cli.doctor_cluster import _account, _lacking, _seen, _shut_out
+from understudy.launch.kube import Kube, Refused
 from understudy.launch.placement import Pool
 
 GPU = "nvidia.com/gpu"
@@ -76,3 +78,35 @@ def test_a_queue_that_takes_no_jobs_of_the_namespace_is_named(
             return {"metadata": {"labels": labels}}
 
     assert _shut_out(Answers(), {"spec": {"namespaceSelector": selector} if selector is not None else {}}) == fix
+
+
+class Rights(Kube):
+    """Answers what accounts may do."""
+
+    def __init__(self, *denied: str, reviews: bool = True) -> None:
+        self.namespace, self._denied, self._reviews = "here", denied, reviews
+
+    def allows(self, verb: str, group: str, resource: str, namespaced: bool = True, account: str = "") -> bool:
+        if resource == "subjectaccessreviews":
+            return self._reviews
+        assert account == "understudy-pipeline"
+        return f"{verb} {resource}" not in self._denied
+
+
+def test_what_the_pipelines_account_may_not_is_named() -> None:
+    assert _account(Rights()).ok
+    lacking = _account(Rights("create pytorchjobs", "list events"))
+    assert lacking.found == "it may not create pytorchjobs, list events"
+    assert "binds the Role understudy-pipeline" in lacking.fix
+    assert _account(Rights("create pytorchjobs", reviews=False)).ok, "that it is missing is not known"
+
+
+def test_a_right_that_is_missing_to_look_takes_only_its_own_check_away() -> None:
+    def refused() -> Iterator[Check]:
+        yield Check("queue", "q")
+        raise Refused("a right is missing: localqueues is forbidden")
+
+    first, second = _seen("quotas", refused)
+    assert first.ok
+    assert (second.what, second.ok) == ("quotas", False)
+    assert second.fix == "a right is missing: localqueues is forbidden"

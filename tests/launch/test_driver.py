@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from understudy.errors import InputError, UnderstudyError
-from understudy.launch.driver import own_pool, render, settings, submit
+from understudy.launch.driver import check, own_pool, render, settings, submit
 from understudy.launch.kube import Away, Kube, Refused
 from understudy.launch.placement import REQUIRED, Cluster, Pool
 from understudy.recipe import JobResources, Recipe, Resources
@@ -101,3 +101,35 @@ def test_a_run_that_could_neither_be_submitted_nor_taken_back_is_named(digits: R
 def test_settings_that_are_not_yaml_are_named() -> None:
     with pytest.raises(InputError, match=r"(?s)ConfigMap .* namespace here: cluster\.yaml: is not YAML: .*line 1"):
         settings(cast(Kube, Answers()))
+
+
+class Namespace:
+    """A namespace that has what a run needs, but for what is taken away."""
+
+    namespace = "here"
+    custom = SimpleNamespace(get_namespaced_custom_object="queue")
+    core = SimpleNamespace(read_namespaced_persistent_volume_claim="claim")
+
+    def __init__(self, *lacks: str) -> None:
+        self._lacks = lacks
+
+    def knows(self, *kind: str) -> bool:
+        return kind[-1] not in self._lacks
+
+    def ask(self, question: str, *arguments: object) -> Any:
+        return None if question in self._lacks else {"spec": {"accessModes": ["ReadWriteMany"]}}
+
+
+@pytest.mark.parametrize(
+    ("lacks", "words"),
+    [
+        ("pytorchjobs", "does not know PyTorchJobs of kubeflow.org/v1: install the Kubeflow Training Operator 1.9"),
+        ("queue", r"resources\.teacher\.queue: namespace here has no LocalQueue team"),
+        ("claim", "namespace here: there is no claim c for the store"),
+    ],
+)
+def test_what_a_namespace_lacks_is_said_before_anything_is_submitted(digits: Recipe, lacks: str, words: str) -> None:
+    cluster = CLUSTER.model_copy(update={"queue": "team"})
+    check(cast(Kube, Namespace()), cluster, digits)
+    with pytest.raises(InputError, match=words):
+        check(cast(Kube, Namespace(lacks)), cluster, digits)

@@ -90,6 +90,33 @@ def test_what_a_job_belongs_to_needs_it_until_it_ends(change: dict[str, Any] | N
     assert why_over(cluster, {**OWNER, "kind": "ReplicaSet"}) == "", "that starts another pod"
 
 
+WORKFLOW = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "digits-x", "uid": "uid-flow"}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"status": {"phase": "Running"}}, ""),
+        ({"spec": {"activeDeadlineSeconds": 0}}, "Workflow digits-x was terminated"),  # as KFP terminates a run
+        ({"status": {"phase": "Succeeded"}}, "Workflow digits-x has ended"),
+        ({"status": {"phase": "Error"}}, "Workflow digits-x has ended"),
+        (None, "Workflow digits-x is not there any more"),
+    ],
+)
+def test_a_run_of_kfp_needs_its_jobs_until_its_workflow_ends(change: dict[str, Any] | None, why: str) -> None:
+    asked: list[object] = []
+
+    class Answering(Cluster):
+        custom = type("Custom", (), {"get_namespaced_custom_object": "get"})
+
+        def ask(self, question: object, *arguments: object, **options: object) -> Any:
+            asked.extend([question, *arguments])
+            return None if change is None else {"metadata": {"uid": "uid-flow"}, "spec": {}, **change}
+
+    assert why_over(cast(Kube, Answering("Running", "Running")), WORKFLOW) == why
+    assert asked == ["get", "argoproj.io", "v1alpha1", "here", "workflows", "digits-x"]
+
+
 class Runs(Cluster):
     """A run's Job and its training, each with the conditions that hold."""
 

@@ -1,12 +1,13 @@
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pytest
 
+from understudy.launch import attempts
 from understudy.launch.kube import Kube, Refused
 from understudy.launch.placement import HOST, REQUIRED
 from understudy.launch.sight import Sight
-from understudy.launch.spec import JobSpec
+from understudy.launch.spec import JobSpec, Outcome
 from understudy.launch.trouble import HOPE, Trouble
 from understudy.recipe import Resources
 
@@ -88,6 +89,8 @@ IN_USE = "insufficient unused quota for {} in flavor {}, 8 more needed"
     [
         ("couldn't assign flavors to pod set: request > maximum capacity (8)", True),
         ("Workload namespace doesn't match ClusterQueue selector", True),
+        ("Kueue: LocalQueue nowhere doesn't exist", True),
+        ("Kueue: ClusterQueue gpus is inactive", False),
         ("couldn't assign flavors to pod set: insufficient unused quota", False),
         (f"{TOO_SMALL.format('cpu', 'default')}, {IN_USE.format('cpu', 'gpu')}", False),
         (f"{TOO_SMALL.format('cpu', 'gpu')}, {IN_USE.format('memory', 'gpu')}", True),
@@ -101,6 +104,37 @@ def test_what_a_queue_can_never_admit_is_told_from_what_has_to_wait(job: JobSpec
     assert (outcome is not None) == never
     if outcome:
         assert outcome.message == f"the queue can never admit this job. {detail}"
+
+
+@pytest.mark.parametrize("reason", ["TriggeredScaleUp", "Nominated"])  # the cluster autoscaler's, and Karpenter's
+def test_a_pod_that_an_autoscaler_makes_a_node_for_is_waited_for(
+    job: JobSpec, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    Path(job.folder).mkdir(parents=True, exist_ok=True)
+    trouble = Trouble(job, Resources(), 0.0, cast(Kube, Nodes()), print)
+    assert trouble.found("job", Sight("pending"), [pod("16", one_node=False)], waited=HOPE) is not None
+    monkeypatch.setattr(Nodes, "events", lambda *_: [{"reason": reason}])
+    assert trouble.found("job", Sight("pending"), [pod("16", one_node=False)], waited=HOPE) is None
+
+
+def test_killed_ranks_are_forgiven_as_often_as_the_recipe_says_and_lost_ones_always(job: JobSpec) -> None:
+    Path(job.folder).mkdir(parents=True, exist_ok=True)
+    said: list[str] = []
+    trouble = Trouble(job, Resources(failures=2), 100.0, cast(Kube, Nodes()), said.append)
+
+    def verdict_after(kind: Literal["killed", "lost"], at: float) -> str | None:
+        Outcome(1, f"{kind} at {at:g}", kind, at=at).write(job.outcome(0))
+        attempts.keep_failures(job)
+        outcome = trouble.found("job", Sight("running"), [], waited=0.0)
+        return outcome.message if outcome else None
+
+    assert verdict_after("killed", 99.0) is None, "that was an earlier run"
+    assert said == []
+    assert [verdict_after("killed", 101.0), verdict_after("killed", 102.0)] == [None, None]
+    assert [verdict_after("lost", 103.0 + n) for n in range(5)] == [None] * 5
+    assert said[:2] == [f"restarting at the last checkpoint: killed at {at}" for at in (101, 102)]
+    words = "ranks were killed 3 times, resources.teacher.failures forgives 2; the last: killed at 110"
+    assert verdict_after("killed", 110.0) == words
 
 
 def test_a_priority_that_is_not_there_names_the_key(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,11 @@
 """understudy doctor --cluster: does the cluster have what runs need, and how to get what is missing."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from understudy.cli.check import Check
 from understudy.errors import UnderstudyError
 from understudy.launch import driver
-from understudy.launch.kube import Kube, Object
+from understudy.launch.kube import Kube, Object, Refused
 from understudy.launch.placement import CONFIG, Cluster, Pool
 
 RIGHTS = (
@@ -17,6 +17,18 @@ RIGHTS = (
     ("list", "kubeflow.org", "pytorchjobs"),
     ("delete", "kubeflow.org", "pytorchjobs"),
 )
+NEEDS = (
+    ("create", "kubeflow.org", "pytorchjobs"),
+    ("patch", "kubeflow.org", "pytorchjobs"),
+    ("delete", "kubeflow.org", "pytorchjobs"),
+    ("list", "", "pods"),
+    ("delete", "", "pods"),
+    ("get", "", "pods/log"),
+    ("list", "", "events"),
+    ("get", "batch", "jobs"),
+    ("list", "kueue.x-k8s.io", "workloads"),
+)
+"""Rights without which the pipeline's account cannot see a training to its end."""
 KUEUE = "kueue.x-k8s.io"
 ROLE = "ask for the Role understudy-user of manifests/base/rights.yaml in this namespace"
 
@@ -41,6 +53,7 @@ def checks(namespace: str | None) -> Iterator[Check]:
         allowed = kube.allows(verb, group, resource)
         name = f"{resource}.{group}" if group else resource
         yield Check(f"right to {verb} {name}", "yes" if allowed else "no", "" if allowed else ROLE)
+    yield _account(kube)
     yield _api(kube, "kubeflow.org", "v1", "pytorchjobs", "install the Kubeflow Training Operator 1.9")
     try:
         cluster = driver.settings(kube)
@@ -48,10 +61,32 @@ def checks(namespace: str | None) -> Iterator[Check]:
         yield Check("settings", "cannot be used", str(error))
         return
     yield Check("settings", f"ConfigMap {CONFIG}, image {cluster.image}")
-    yield _claim(kube, cluster)
-    yield from _queue(kube, cluster)
-    yield from _pools(kube, cluster)
-    yield _mlflow(kube)
+    yield from _seen("claim", lambda: [_claim(kube, cluster)])
+    yield from _seen("queue", lambda: _queue(kube, cluster))
+    yield from _seen("pools", lambda: _pools(kube, cluster))
+    yield from _seen("mlflow", lambda: [_mlflow(kube)])
+
+
+def _seen(what: str, checks: Callable[[], Iterable[Check]]) -> Iterator[Check]:
+    """Checks, as far as this account may see what they look at."""
+    try:
+        yield from checks()
+    except Refused as error:
+        yield Check(what, "cannot be seen from this account", str(error))
+
+
+def _account(kube: Kube) -> Check:
+    """The account that runs work with, which is another one than that of whoever asks."""
+    what = f"rights of {driver.ACCOUNT}"
+    if not kube.allows("create", "authorization.k8s.io", "subjectaccessreviews", namespaced=False):
+        return Check(what, "cannot be seen from this account")
+    denied = [(verb, kind) for verb, group, kind in NEEDS if not kube.allows(verb, group, kind, account=driver.ACCOUNT)]
+    if not denied:
+        return Check(what, "what runs need")
+    lacking = ", ".join(f"{verb} {kind}" for verb, kind in denied)
+    return Check(
+        what, f"it may not {lacking}", f"kubectl apply -k one of manifests/overlays binds the Role {driver.ACCOUNT}"
+    )
 
 
 def _api(kube: Kube, group: str, version: str, resource: str, fix: str) -> Check:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from understudy.errors import InputError, UnderstudyError
-from understudy.launch.kube import Kube, Object
+from understudy.launch.kube import JOBS, NO_JOBS, Kube, Object
 from understudy.launch.placement import (
     ANYWHERE,
     CONFIG,
@@ -55,8 +55,10 @@ def check(kube: Kube, cluster: Cluster, recipe: Recipe) -> None:
     """Whether the recipe's jobs can run there, before anything is submitted.
 
     Raises:
-        InputError: a pool, a queue or the claim is not there or not what is needed.
+        InputError: PyTorchJobs, a pool, a queue or the claim are not there or not what is needed.
     """
+    if not kube.knows(*JOBS):
+        raise InputError(NO_JOBS)
     for section, resources in (("teacher", recipe.resources.teacher), ("distill", recipe.resources.distill)):
         cluster.pool(resources, f"resources.{section}")
         if cluster.one_node and resources.nodes > 1:

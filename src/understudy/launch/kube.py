@@ -14,6 +14,7 @@ from understudy.errors import InputError, UnderstudyError
 SECONDS = 10  # for one answer
 NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 JOBS = ("kubeflow.org", "v1", "pytorchjobs")
+NO_JOBS = "this cluster does not know PyTorchJobs of kubeflow.org/v1: install the Kubeflow Training Operator 1.9"
 WORKLOADS = ("kueue.x-k8s.io", "v1beta1", "workloads")
 
 Object = dict[str, Any]
@@ -90,9 +91,7 @@ class Kube:
         """PyTorchJobs with these labels."""
         found = self.ask(self.custom.list_namespaced_custom_object, *self._jobs(), label_selector=selector)
         if found is None:
-            raise InputError(
-                "this cluster does not know PyTorchJobs of kubeflow.org/v1: install the Kubeflow Training Operator 1.9"
-            )
+            raise InputError(NO_JOBS)
         return list(found["items"])
 
     def create_job(self, job: Object) -> None:
@@ -155,15 +154,20 @@ class Kube:
         found = self.ask(self.core.list_namespaced_event, self.namespace, field_selector=f"involvedObject.name={name}")
         return sorted(found["items"], key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
 
-    def allows(self, verb: str, group: str, resource: str, namespaced: bool = True) -> bool:
-        """Whether this account may do something."""
+    def allows(self, verb: str, group: str, resource: str, namespaced: bool = True, account: str = "") -> bool:
+        """Whether this account, or a ServiceAccount of the namespace, may do something."""
         attributes = {"verb": verb, "group": group, "resource": resource.partition("/")[0]}
         attributes |= {"subresource": resource.partition("/")[2]} if "/" in resource else {}
         attributes |= {"namespace": self.namespace} if namespaced else {}
-        review = {"spec": {"resourceAttributes": attributes}}
+        spec: Object = {"resourceAttributes": attributes}
         api = client.AuthorizationV1Api(self.core.api_client)
-        answer = self.ask(api.create_self_subject_access_review, review)
-        return bool(answer["status"].get("allowed"))
+        question = api.create_self_subject_access_review
+        if account:
+            spec["user"], question = (
+                f"system:serviceaccount:{self.namespace}:{account}",
+                api.create_subject_access_review,
+            )
+        return bool(self.ask(question, {"spec": spec})["status"].get("allowed"))
 
     def knows(self, group: str, version: str, resource: str) -> bool:
         """Whether the cluster has a type, in this version: several projects share the group kubeflow.org."""

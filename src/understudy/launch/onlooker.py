@@ -108,5 +108,6 @@ def exit_code(job: Object, pods: list[Object]) -> int | None:
         return None
     final = [code for pod in pods if (code := answer(pod)) in FINAL]
     if not final:
-        raise UnderstudyError(f"the run's pods failed: {death(pods) or 'Kubernetes does not say why'}")
+        why = death(pods) or ended["Failed"].get("message") or "Kubernetes does not say why"  # a deadline has no death
+        raise UnderstudyError(f"the run's pods failed: {why}")
     return final[-1]

@@ -68,13 +68,17 @@ class Trouble:
                     )
         return None
 
-    def _too_many_failures(self) -> str | None:
-        """Killed ranks are forgiven some times; what is nobody's fault, always."""
+    def tell_failures(self) -> list[Outcome]:
+        """How ranks of this run failed, all of them; those that are new are told."""
         failed = [outcome for outcome in attempts.failures(self._folder) if outcome.at > self._since]
         for outcome in failed[self._forgiven :]:
             self._say(f"restarting at the last checkpoint: {outcome.message}")
         self._forgiven = len(failed)
-        killed = [outcome for outcome in failed if outcome.kind == "killed"]
+        return failed
+
+    def _too_many_failures(self) -> str | None:
+        """Killed ranks are forgiven some times; what is nobody's fault, always."""
+        killed = [outcome for outcome in self.tell_failures() if outcome.kind == "killed"]
         if len(killed) <= self._resources.failures:
             return None
         times = f"{len(killed)} times, {self._spec.section}.failures forgives {self._resources.failures}"
@@ -141,7 +145,8 @@ def _is_never_admitted(said: str) -> bool:
     """Whether no flavor could ever take a job: Kueue names all that it tried, and one may only be in use now."""
     in_use = set(re.findall(r"insufficient unused quota for \S+ in flavor ([^,]+)", said))
     too_small = set(re.findall(r"insufficient quota for \S+ in flavor ([^,]+), request > maximum capacity", said))
-    return "doesn't match ClusterQueue selector" in said or ("maximum capacity" in said and in_use <= too_small)
+    misnamed = "doesn't match ClusterQueue selector", "doesn't exist"  # the latter of a queue
+    return any(words in said for words in misnamed) or ("maximum capacity" in said and in_use <= too_small)
 
 
 def _memory_limit(pod: Object) -> str | None:

@@ -1,0 +1,68 @@
+"""A KFP API server for tests, whose answers are made of the real client's own types."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import kfp_server_api
+
+TOKEN = "a-token"
+
+
+class Kfp(ThreadingHTTPServer):
+    """Accepts a pipeline, and plays the states of one run."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answers)
+        self.states = ["PENDING", "RUNNING", "SUCCEEDED"]
+        self.posted: dict[str, Any] = {}
+        self.status = 200
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Answers(BaseHTTPRequestHandler):
+    server: Kfp
+
+    def answer(self, body: Any) -> None:
+        if self.headers.get("authorization") != f"Bearer {TOKEN}":
+            self.server.status = 401
+        text = json.dumps(kfp_server_api.ApiClient().sanitize_for_serialization(body)).encode()
+        self.send_response(self.server.status)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(text)
+
+    def do_GET(self) -> None:
+        if "healthz" in self.path:
+            self.answer(kfp_server_api.V2beta1GetHealthzResponse(multi_user=False))
+        elif "/experiments" in self.path:
+            found = kfp_server_api.V2beta1Experiment(experiment_id="e1", display_name="digits")
+            self.answer(kfp_server_api.V2beta1ListExperimentsResponse(experiments=[found], total_size=1))
+        else:
+            state = self.server.states.pop(0)
+            error = kfp_server_api.GoogleRpcStatus(message="a task failed") if state == "FAILED" else None
+            self.answer(kfp_server_api.V2beta1Run(run_id="r1", state=state, error=error))
+
+    def do_POST(self) -> None:
+        self.server.posted = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.answer(kfp_server_api.V2beta1Run(run_id="r1", experiment_id="e1", state="PENDING"))
+
+    def log_message(self, *args: Any) -> None:
+        return
+
+
+@contextmanager
+def serving() -> Iterator[Kfp]:
+    """The server, in a thread of its own."""
+    with Kfp() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
