@@ -41,8 +41,10 @@ test-kills: $(VENV)/test.stamp
 test-cluster: $(VENV)/test.stamp
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest tests/cluster -m "cluster and not second_tier"
 
+# What takes a node or the API server away needs a command for it: UNDERSTUDY_TEST_OUTAGES, with `stop NAME`, `start NAME`.
 test-cluster-faults: $(VENV)/test.stamp
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest tests/cluster -m second_tier
+	UNDERSTUDY_TEST_OUTAGES="$${UNDERSTUDY_TEST_OUTAGES:-$(wildcard ../shared/cluster/cluster)}" \
+		PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest tests/cluster -m second_tier
 
 # The example recipes as objects of Kubeflow Pipelines.
 manifests: $(VENV)/run.stamp

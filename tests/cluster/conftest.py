@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from launched import IMAGE, NAMESPACE, ROOT, SERVER, SETTINGS, Launcher, Volume, kubectl, recipe, start, wait
+from launched import IMAGE, NAMESPACE, ROOT, SERVER, SETTINGS, SIGN, Launcher, Volume, kubectl, recipe, start, wait
 
 from understudy.launch import driver
 from understudy.launch.kube import Kube
@@ -73,8 +73,8 @@ def launch(kube: Kube, volume: Volume) -> Iterator[Callable[..., Launcher]]:
     yield launch
     chosen = f"understudy.run in ({', '.join(made)})"
     kubectl("delete", "jobs,pytorchjobs", "-l", chosen, "--wait=false")
-    wait(lambda: not kube.pods(chosen), 90)
-    volume.sh("rm -rf /var/lib/understudy/home/store/work/* /var/lib/understudy/home/store/memo/*")
+    wait(lambda: not kube.pods(chosen))
+    volume.sh(f"rm -rf {SIGN} /var/lib/understudy/home/store/work/* /var/lib/understudy/home/store/memo/*")
 
 
 @pytest.fixture(scope="session")

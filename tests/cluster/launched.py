@@ -11,6 +11,7 @@ import secrets
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import yaml
 
 from understudy.launch import driver
-from understudy.launch.kube import Kube, Object
+from understudy.launch.kube import Away, Kube, Object
 from understudy.launch.onlooker import exit_code
 from understudy.launch.placement import Cluster
 from understudy.recipe import Recipe
@@ -27,12 +28,13 @@ ROOT = Path(__file__).parents[2]
 FAULTS = ROOT / "tests" / "faults"
 IMAGE = os.environ.get("UNDERSTUDY_TEST_IMAGE", "registry.example.com/ml/understudy-trainer:0.1.0")
 NAMESPACE = f"understudy-tests-{secrets.token_hex(3)}"
-STEPS, EVERY, PAUSE = 60, 10, 0.1
+STEPS, EVERY, PAUSE = 120, 10, 0.1
 LEASE = 8.0
 LONG = 240.0
 NOWHERE = "http://127.0.0.1:9"
 SERVER = "mlflow-of-tests"
 GAP = 3.0  # seconds without a report; there are two a second
+SIGN = "/var/lib/understudy/home/go"
 
 SETTINGS = {
     "image": IMAGE,
@@ -82,8 +84,9 @@ def wait(condition: Callable[[], Any], seconds: float = LONG, seen: Callable[[],
     """The condition's first true value; `seen` says what there is instead when the time is over."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if value := condition():
-            return value
+        with suppress(Away):
+            if value := condition():
+                return value
         time.sleep(0.3)
     raise AssertionError(f"not within {seconds} s: {condition}\n{seen()}")
 
@@ -130,12 +133,20 @@ class Launcher:
 
     def reaches(self, step: int) -> None:
         """Wait until the training is so far."""
-        wait(lambda: any(point["step"] >= step for point in self.points()) or self.ended() is not None, seen=self.said)
-        assert self.ended() in (None, 0), self.said()
+        wait(lambda: any(point["step"] >= step for point in self.points()) or self._code() is not None, seen=self.said)
+        assert self._code() is None, self.said()
+
+    def kept(self) -> int:
+        """The step of the last checkpoint that is complete."""
+        names = self._volume.sh(f"ls /var/lib/understudy/home/store/work/{self._key}*/job/attempt.*/checkpoints")
+        return max((int(step) for step in re.findall(r"^step-(\d+)$", names, re.MULTILINE)), default=0)
 
     def ended(self) -> int | None:
-        """The exit code, when it has ended."""
+        """The exit code, when it has ended; its points are kept before its work goes."""
         self.points()
+        return self._code()
+
+    def _code(self) -> int | None:
         job = self.kube.ask(self.kube.batch.read_namespaced_job, self.name, NAMESPACE)
         return exit_code(job, self.pods()) if job else None
 
@@ -193,10 +204,21 @@ def start(
 
 
 def restart(launcher: Launcher, since: float) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """The last point before a training was interrupted, and the first one after: seconds lie between them."""
-    points = sorted(launcher.points(), key=lambda point: float(point["time"]))
-    pairs = pairwise(points)
-    return next(((one, two) for one, two in pairs if two["time"] > since and two["time"] - one["time"] > GAP), None)
+    """The last point before a training was interrupted, and the first one after: seconds lie between them.
+
+    One that only stood still for a while goes on further than with the next step.
+    """
+    for one, two in pairwise(sorted(launcher.points(), key=lambda point: float(point["time"]))):
+        if two["time"] > since and two["time"] - one["time"] > GAP and two["step"] <= one["step"] + 1:
+            return one, two
+    return None
+
+
+def waits_for_a_sign(pod: dict[str, Any]) -> None:
+    """Has a launcher's pod begin only when the file SIGN is on the volume: what its start takes is over then."""
+    container = pod["containers"][0]
+    wait_first = f'until [ -e {SIGN} ]; do sleep 0.2; done; exec "$@"'
+    container["command"] = ["sh", "-c", wait_first, "sh", *container["command"]]
 
 
 def asked(volume: Volume, path: str) -> Any:

@@ -1,6 +1,7 @@
 """Where no storage class gives a volume to several nodes: all pods that mount the store share one."""
 
 import json
+import secrets
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +21,7 @@ Launch = Callable[..., Launcher]
 @pytest.fixture
 def claim(kube: Kube) -> Iterator[str]:
     """A claim that is ReadWriteOnce."""
-    name = "for-one-node"
+    name = f"for-one-node-{secrets.token_hex(2)}"  # one of that name may still be going
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     made = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
     kubectl("apply", "-f", "-", text=json.dumps(made))
@@ -29,7 +30,7 @@ def claim(kube: Kube) -> Iterator[str]:
 
 
 def on_one_node(**changes: Any) -> dict[str, Any]:
-    values = recipe(nodes=1, train={"steps": 20, "strategy": "single"}, **changes)
+    values = recipe(nodes=1, train={"steps": 60, "strategy": "single"}, **changes)
     values["resources"]["distill"] = {"pool": "gpu"}
     return values
 
@@ -37,14 +38,17 @@ def on_one_node(**changes: Any) -> dict[str, Any]:
 def test_all_pods_that_mount_a_claim_for_one_node_are_there(launch: Launch, claim: str) -> None:
     settings = {"claim": claim, "one_node": True}
     runs = [launch(on_one_node(seed=seed), settings) for seed in range(2)]
+    where: dict[str, str] = {}
 
-    def nodes() -> list[str]:
-        pods = [pod for run in runs for pod in (*run.pods(), *run.workers())]
-        return [str(node) for pod in pods if (node := pod["spec"].get("nodeName"))]
+    def all_were_seen() -> bool:
+        for pod in (pod for run in runs for pod in (*run.pods(), *run.workers())):
+            if node := pod["spec"].get("nodeName"):
+                where[pod["metadata"]["name"]] = node
+        return len(where) == 4
 
-    where = wait(lambda: found if len(found := nodes()) == 4 else None)
-    assert len(set(where)) == 1
-    assert set(where) < {"gpu-0", "gpu-1"}
+    wait(all_were_seen)
+    assert len(set(where.values())) == 1
+    assert set(where.values()) < {"gpu-0", "gpu-1"}
     assert [run.ends() for run in runs] == [0, 0], "\n".join(run.said() for run in runs)
 
 
@@ -53,7 +57,9 @@ def test_what_a_claim_for_one_node_cannot_do_is_said_before_anything_is_submitte
         driver.check(kube, parsed({**SETTINGS, "claim": claim, **settings}, "test"), Recipe.model_validate(values))
 
     check(on_one_node(), one_node=True)
-    with pytest.raises(InputError, match=r"for-one-node: is ReadWriteOnce; .* set one_node .*UNDERSTUDY_RECORD=s3:"):
+    with pytest.raises(
+        InputError, match=r"for-one-node-\w+: is ReadWriteOnce; .* set one_node .*UNDERSTUDY_RECORD=s3:"
+    ):
         check(on_one_node())
     with pytest.raises(InputError, match=r"resources\.teacher\.nodes: 2; .* set it to 1"):
         check(recipe(), one_node=True)

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launched import EVERY, NAMESPACE, Launcher, Volume, kubectl, recipe, restart, wait
+from launched import EVERY, NAMESPACE, SIGN, Launcher, Volume, kubectl, recipe, restart, wait, waits_for_a_sign
 
 from understudy.launch.leftovers import known
 from understudy.launch.onlooker import pending
 
-TOOL = os.environ.get("UNDERSTUDY_TEST_OUTAGES")
+TOOL = os.environ.get("UNDERSTUDY_TEST_OUTAGES") or None
 NO_TOOL = "UNDERSTUDY_TEST_OUTAGES names no command that stops the cluster's processes"
 pytestmark = [
     pytest.mark.cluster,
@@ -28,7 +28,6 @@ pytestmark = [
 ]
 Launch = Callable[..., Launcher]
 Recovered = Callable[[float], None]
-SIGN = "/var/lib/understudy/home/go"
 STEPS_KEPT = "ls /var/lib/understudy/home/store/work/*/job/attempt.*/checkpoints"
 
 
@@ -155,16 +154,10 @@ def test_an_operator_that_is_down_is_waited_for(
 ) -> None:
     bring_back = scaled_down("training-operator", "kubeflow", "control-plane=kubeflow-training-operator")
     launcher = launch()
-    launcher.says("the API server cannot answer now .*webhook", 60)
+    launcher.says("the API server cannot answer now .*webhook")
     bring_back()
     assert launcher.ends() == 0, launcher.said()
     assert launcher.digest() == undisturbed
-
-
-def waits_for_a_sign(pod: dict[str, Any]) -> None:
-    container = pod["containers"][0]
-    wait_first = f'until [ -e {SIGN} ]; do sleep 0.2; done; exec "$@"'
-    container["command"] = ["sh", "-c", wait_first, "sh", *container["command"]]
 
 
 def test_a_queue_whose_controller_is_down_is_waited_for(
@@ -178,7 +171,7 @@ def test_a_queue_whose_controller_is_down_is_waited_for(
     first.reaches(15)
     bring_back = scaled_down("kueue-controller-manager", "kueue-system", "control-plane=controller-manager")
     volume.sh(f"touch {SIGN}")
-    second.says("the API server cannot answer now .*webhook", 60)
+    second.says("the API server cannot answer now .*webhook")
     before = max(point["step"] for point in first.points())
     first.reaches(before + 20)
     bring_back()

@@ -27,24 +27,29 @@ def delete(pod: str) -> None:
     kubectl("delete", "pod", pod, "--wait=false")
 
 
-def recovers(launcher: Launcher, disturb: Callable[[], Any], recovered: Recovered, at: int = 25) -> None:
-    """Disturb a training at a step; at most one checkpoint interval is lost, and it ends well."""
-    launcher.reaches(at)
-    began = time.time()
+def recovers(launcher: Launcher, disturb: Callable[[], Any], recovered: Recovered) -> None:
+    """Disturb a training; what lies after its last checkpoint is done again, and it ends well."""
+    launcher.reaches(25)
+    kept, began = launcher.kept(), time.time()
     disturb()
     before, after = wait(lambda: restart(launcher, began))
     recovered(after["time"] - began)
-    assert before["step"] - EVERY <= after["step"] - 1 <= before["step"], "at most one interval is done again"
+    assert max(kept, before["step"] - 2 * EVERY) <= after["step"] - 1 <= before["step"], (
+        "it goes on where the last checkpoint is"
+    )
     assert launcher.ends() == 0, launcher.said()
 
 
 def test_an_undisturbed_job_ends_well_and_every_rank_is_heard(launch: Launch) -> None:
     launcher = launch()
     assert launcher.ends() == 0, launcher.said()
-    said = launcher.said()
-    assert "running: on gpu-0, gpu-1" in said or "running: on gpu-" in said
-    assert "rank 0] " in said
-    assert "rank 1] " in said
+    for words in (
+        "running: on gpu-",
+        r"rank 0\] ",
+        r"rank 1\] ",
+        r"running: \d+/120 steps  loss .* images/s, \d+ s left",
+    ):
+        launcher.says(words, 20)
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["rendezvous", "other"])
@@ -57,9 +62,10 @@ def test_a_deleted_worker_pod(launch: Launch, undisturbed: str, recovered: Recov
 def test_a_killed_rank(launch: Launch, undisturbed: str, recovered: Recovered) -> None:
     launcher = launch()
     kill = "kill -9 $(pgrep -f understudy.worker | head -n 1)"
-    recovers(launcher, lambda: kubectl("exec", f"{launcher.job}-worker-1", "--", "sh", "-c", kill), recovered)
+    pod = f"{launcher.job}-worker-1"  # it may end before it has answered
+    recovers(launcher, lambda: kubectl("exec", pod, "--", "sh", "-c", kill, check=False), recovered)
     assert launcher.digest() == undisturbed
-    assert "ended with signal SIGKILL" in launcher.said()
+    launcher.says("ended with signal SIGKILL", 20)
 
 
 def test_a_deleted_launcher_leaves_its_job_to_its_successor(launch: Launch, undisturbed: str) -> None:
@@ -69,7 +75,7 @@ def test_a_deleted_launcher_leaves_its_job_to_its_successor(launch: Launch, undi
     delete(launcher.pods()[0]["metadata"]["name"])
     assert launcher.ends() == 0, launcher.said()
     assert launcher.digest() == undisturbed
-    assert f"watching the job {job}, which was submitted before" in launcher.said()
+    launcher.says(f"watching the job {job}, which was submitted before", 20)
     steps = [point["step"] for point in launcher.points()]
     assert len(steps) == len(set(steps))
 
@@ -78,7 +84,7 @@ def test_a_cancelled_run_takes_its_job_along(launch: Launch) -> None:
     launcher = launch()
     launcher.reaches(15)
     kubectl("delete", "job", launcher.name, "--wait=false")
-    wait(lambda: not launcher.workers() and launcher.job is None, 60)
+    wait(lambda: not launcher.workers() and launcher.job is None, 90)
 
 
 def test_a_job_that_nobody_watches_takes_a_checkpoint_and_ends(launch: Launch, volume: Volume) -> None:
@@ -96,11 +102,9 @@ def test_a_job_that_nobody_watches_takes_a_checkpoint_and_ends(launch: Launch, v
 def test_a_users_mistake_is_told_with_rank_and_last_lines(launch: Launch) -> None:
     launcher = launch(recipe("raises", kwargs={}))
     assert launcher.ends() == 1
-    said = launcher.said()
-    assert "no weights for 10 labels" in said
-    assert "the last lines of rank" in said
-    assert "RuntimeError" in said
-    assert launcher.workers() == []
+    for words in ("no weights for 10 labels", "the last lines of rank", "RuntimeError"):
+        launcher.says(words, 20)
+    wait(lambda: not launcher.workers(), 60)
 
 
 def of_another_version(pod: dict[str, Any]) -> None:
@@ -117,9 +121,9 @@ def test_an_image_of_another_version_refuses_the_job(launch: Launch) -> None:
 @pytest.mark.second_tier
 def test_an_image_that_cannot_be_pulled(launch: Launch) -> None:
     launcher = launch(settings={"image": "registry.invalid/none:1"})
-    launcher.says("image registry.invalid/none:1 cannot be pulled", 60)
+    launcher.says("image registry.invalid/none:1 cannot be pulled")
     assert launcher.ends() == 1
-    assert launcher.workers() == []
+    wait(lambda: not launcher.workers(), 60)
 
 
 @pytest.mark.second_tier
@@ -138,7 +142,7 @@ def test_a_run_whose_own_image_cannot_be_pulled_is_ended(kube: Kube) -> None:
 @pytest.mark.second_tier
 def test_more_gpus_than_any_node_has(launch: Launch) -> None:
     launcher = launch(recipe(processes=8, device="cuda", train={"batch_size": 16}))
-    launcher.says("Insufficient nvidia.com/gpu", 60)
+    launcher.says("Insufficient nvidia.com/gpu")
     assert launcher.ends() == 1
     assert "this can never be scheduled: a pod asks for 8 nvidia.com/gpu, and the largest node" in launcher.said()
 
@@ -152,9 +156,13 @@ def test_pods_that_the_cluster_refuses(launch: Launch) -> None:
 
 
 @pytest.mark.second_tier
-def test_a_rank_that_hangs(launch: Launch) -> None:
-    launcher = launch(recipe("hangs", kwargs={"at": 25, "rank": 1, "sign": "/var/lib/understudy/home/hung"}, hang=8))
-    launcher.says(r"no rank has moved for \d+ s \(rank 0 on gpu-\d: training, step 2\d; rank 1", 120)
+def test_a_rank_that_hangs(launch: Launch, volume: Volume) -> None:
+    launcher = launch(recipe("hangs", kwargs={"at": 25, "rank": 1, "sign": "/var/lib/understudy/home/hung"}, hang=20))
+    launcher.says(r"no rank has moved for \d+ s \(rank 0 on gpu-\d: training, step 2\d; rank 1")
+    logs = f"store/runs/{launcher.name}/logs"
+    assert "in fault" in volume.cat(f"{logs}/teacher-stacks-1.txt"), "it sleeps there"
+    waits = json.loads(volume.cat(f"{logs}/teacher-collectives-0.json"))["entries"]
+    assert {entry["profiling_name"] for entry in waits} >= {"gloo:all_reduce"}, "the other one waits for it"
     assert launcher.ends() == 0, launcher.said()
 
 
@@ -165,7 +173,7 @@ def test_a_rank_that_takes_more_memory_than_its_pod_may(launch: Launch) -> None:
     assert launcher.ends() == 1
     assert "OOMKilled" in launcher.said()
     assert "Raise resources.teacher.memory" in launcher.said()
-    assert launcher.workers() == []
+    wait(lambda: not launcher.workers(), 60)
 
 
 def understudy(*arguments: str) -> str:

@@ -1,0 +1,76 @@
+"""From an empty namespace to a registered student, as docs/cluster.md says: the overlay dev, the doctor, a recipe.
+
+The models have the digests of the same recipe on this machine, and a second run does nothing again.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from launched import IMAGE, ROOT
+
+pytestmark = [pytest.mark.cluster, pytest.mark.second_tier, pytest.mark.timeout(1500)]
+NAMESPACE = "understudy"
+MODELS = ("teacher", "control", "distill")
+STEP = re.compile(r"^(\w+) +(done|reused) +[\d.]+ s  ([0-9a-f]{12})", re.MULTILINE)
+
+
+def kubectl(*arguments: str, given: str | None = None) -> str:
+    command = ["kubectl", "-n", NAMESPACE, *arguments]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def understudy(*arguments: str, **environment: str) -> str:
+    """What the command prints; it has to end well."""
+    command = [sys.executable, "-m", "understudy", *arguments]
+    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def digits(nodes: int, processes: int) -> list[str]:
+    """The recipe, with all of its trainings on as many processes."""
+    values = {"device": "cpu", "nodes": nodes, "processes": processes, **({"pool": "gpu"} if nodes > 1 else {})}
+    wanted = [f"resources.{job}.{key}={value}" for job in ("teacher", "distill") for key, value in values.items()]
+    wanted += ["teacher.train.strategy=ddp", "student.train.strategy=ddp"]
+    return ["run", str(ROOT / "recipes" / "digits.yaml"), *(part for one in wanted for part in ("--set", one))]
+
+
+@pytest.fixture(scope="module")
+def applied() -> Iterator[None]:
+    """The overlay, whose images are those of the tests, and all of it ready."""
+    overlay = kubectl("kustomize", str(ROOT / "manifests" / "overlays" / "dev"))
+    images = re.sub(r"registry\.example\.com/ml/understudy-\w+:[\w.]+", IMAGE, overlay)
+    kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=images)
+    kubectl("wait", "--for=condition=complete", "job/understudy-prepare-store", "--timeout=180s")
+    kubectl("rollout", "status", "deployment/mlflow", "--timeout=300s")
+    yield
+    kubectl("delete", "jobs,pytorchjobs,deployments,cronjobs", "--all", "--wait=false")
+
+
+@pytest.mark.usefixtures("applied")
+def test_the_doctor_finds_nothing_and_the_cleanup_runs() -> None:
+    understudy("doctor", "--cluster", "-n", NAMESPACE)
+    name = kubectl("get", "cronjobs", "-o", "name").strip()
+    kubectl("create", "job", "tried-once", f"--from={name}")
+    kubectl("wait", "--for=condition=complete", "job/tried-once", "--timeout=180s")
+
+
+@pytest.mark.usefixtures("applied")
+def test_a_recipe_becomes_a_registered_student_with_the_bits_of_one_machine(tmp_path: Path) -> None:
+    command = [*digits(2, 2), "--on", "cluster", "-n", NAMESPACE]
+    first = understudy(*command)
+    assert re.search(r"registered: digits version \d+", first), first
+    there = {step: digest for step, _, digest in STEP.findall(first)}
+    again = STEP.findall(understudy(*command))
+    assert {step: (state, digest) for step, state, digest in again} == {
+        step: ("reused", digest) for step, digest in there.items()
+    }
+    here = {step: digest for step, _, digest in STEP.findall(understudy(*digits(1, 4), UNDERSTUDY_HOME=str(tmp_path)))}
+    assert {model: here[model] for model in MODELS} == {model: there[model] for model in MODELS}
