@@ -61,9 +61,8 @@ def test_a_deleted_worker_pod(launch: Launch, undisturbed: str, recovered: Recov
 
 def test_a_killed_rank(launch: Launch, undisturbed: str, recovered: Recovered) -> None:
     launcher = launch()
-    kill = "kill -9 $(pgrep -f understudy.worker | head -n 1)"
-    pod = f"{launcher.job}-worker-1"  # it may end before it has answered
-    recovers(launcher, lambda: kubectl("exec", pod, "--", "sh", "-c", kill, check=False), recovered)
+    kill = ["sh", "-c", "kill -9 $(pgrep -f understudy.worker | head -n 1)"]  # its pod may end before it has answered
+    recovers(launcher, lambda: kubectl("exec", f"{launcher.job}-worker-1", "--", *kill, check=False), recovered)
     assert launcher.digest() == undisturbed
     launcher.says("ended with signal SIGKILL", 20)
 
