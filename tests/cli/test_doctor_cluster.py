@@ -1,13 +1,15 @@
 """Pure rules of understudy doctor --cluster; what it says of a real cluster is in tests/cluster."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from understudy.cli.check import Check
-from understudy.cli.doctor_cluster import _account, _lacking, _seen, _shut_out
+from understudy.cli.doctor_cluster import NEEDS, _account, _lacking, _seen, _shut_out
 from understudy.launch.kube import Kube, Refused
 from understudy.launch.placement import Pool
 
@@ -80,6 +82,9 @@ def test_a_queue_that_takes_no_jobs_of_the_namespace_is_named(
     assert _shut_out(Answers(), {"spec": {"namespaceSelector": selector} if selector is not None else {}}) == fix
 
 
+ROLE = ("Role", "understudy-pipeline")
+
+
 class Rights(Kube):
     """Answers what accounts may do."""
 
@@ -99,6 +104,13 @@ def test_what_the_pipelines_account_may_not_is_named() -> None:
     assert lacking.found == "it may not create pytorchjobs, list events"
     assert "binds the Role understudy-pipeline" in lacking.fix
     assert _account(Rights("create pytorchjobs", reviews=False)).ok, "that it is missing is not known"
+
+
+def test_the_account_needs_what_its_role_gives() -> None:
+    things = yaml.safe_load_all((Path(__file__).parents[2] / "manifests" / "base" / "rights.yaml").read_text())
+    [rules] = [thing["rules"] for thing in things if (thing["kind"], thing["metadata"]["name"]) == ROLE]
+    given = {(v, g, r) for rule in rules for v in rule["verbs"] for g in rule["apiGroups"] for r in rule["resources"]}
+    assert set(NEEDS) == given
 
 
 def test_a_right_that_is_missing_to_look_takes_only_its_own_check_away() -> None:

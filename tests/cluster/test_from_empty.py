@@ -45,6 +45,7 @@ def digits(nodes: int, processes: int) -> list[str]:
 @pytest.fixture(scope="module")
 def applied() -> Iterator[None]:
     """The overlay, whose images are those of the tests, and all of it ready."""
+    kubectl("delete", "jobs,pytorchjobs,deployments,cronjobs,pvc", "--all", "--timeout=180s")  # of an earlier time
     overlay = kubectl("kustomize", str(ROOT / "manifests" / "overlays" / "dev"))
     images = re.sub(r"registry\.example\.com/ml/understudy-\w+:[\w.]+", IMAGE, overlay)
     kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=images)
@@ -67,6 +68,7 @@ def test_a_recipe_becomes_a_registered_student_with_the_bits_of_one_machine(tmp_
     command = [*digits(2, 2), "--on", "cluster", "-n", NAMESPACE]
     first = understudy(*command)
     assert re.search(r"registered: digits version \d+", first), first
+    assert {state for _, state, _ in STEP.findall(first)} == {"done"}
     there = {step: digest for step, _, digest in STEP.findall(first)}
     again = STEP.findall(understudy(*command))
     assert {step: (state, digest) for step, state, digest in again} == {

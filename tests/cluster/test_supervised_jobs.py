@@ -47,7 +47,7 @@ def test_an_undisturbed_job_ends_well_and_every_rank_is_heard(launch: Launch) ->
         "running: on gpu-",
         r"rank 0\] ",
         r"rank 1\] ",
-        r"running: \d+/120 steps  loss .* images/s, \d+ s left",
+        r"running: \d+/120 steps  loss .* images/s, \d+ (s|min) left",
     ):
         launcher.says(words, 20)
 
@@ -160,7 +160,7 @@ def test_a_rank_that_hangs(launch: Launch, volume: Volume) -> None:
     launcher.says(r"no rank has moved for \d+ s \(rank 0 on gpu-\d: training, step 2\d; rank 1")
     logs = f"store/runs/{launcher.name}/logs"
     assert "in fault" in volume.cat(f"{logs}/teacher-stacks-1.txt"), "it sleeps there"
-    waits = json.loads(volume.cat(f"{logs}/teacher-collectives-0.json"))["entries"]
+    waits = json.loads(volume.cat(f"{logs}/teacher-collectives-0.json"))["gloo"]["entries"]
     assert {entry["profiling_name"] for entry in waits} >= {"gloo:all_reduce"}, "the other one waits for it"
     assert launcher.ends() == 0, launcher.said()
 

@@ -28,9 +28,14 @@ def test_a_run_ends_with_the_exit_code_of_its_last_answer() -> None:
     assert exit_code(job(Failed="True"), [pod(143), pod(3)]) == 3
     with pytest.raises(UnderstudyError, match="the run's pods failed: p ended with exit code 137"):
         exit_code(job(Failed="True"), [pod(137)])
-    late = {"type": "Failed", "status": "True", "message": "Job was active longer than specified deadline"}
+    late = {
+        "type": "Failed",
+        "status": "True",
+        "reason": "DeadlineExceeded",
+        "message": "Job was active longer than specified deadline",
+    }
     with pytest.raises(UnderstudyError, match="the run's pods failed: Job was active longer than specified deadline"):
-        exit_code({"status": {"conditions": [late]}}, [])
+        exit_code({"status": {"conditions": [late]}}, [pod(143)])
 
 
 def test_a_run_that_waits_says_for_what() -> None:

@@ -90,6 +90,7 @@ IN_USE = "insufficient unused quota for {} in flavor {}, 8 more needed"
         ("couldn't assign flavors to pod set: request > maximum capacity (8)", True),
         ("Workload namespace doesn't match ClusterQueue selector", True),
         ("Kueue: LocalQueue nowhere doesn't exist", True),
+        ("Kueue: ClusterQueue gpus doesn't exist", False),
         ("Kueue: ClusterQueue gpus is inactive", False),
         ("couldn't assign flavors to pod set: insufficient unused quota", False),
         (f"{TOO_SMALL.format('cpu', 'default')}, {IN_USE.format('cpu', 'gpu')}", False),

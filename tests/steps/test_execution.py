@@ -493,6 +493,30 @@ def test_the_time_left_is_what_the_rest_takes_at_the_pace_since_the_last_setback
     assert pace.left(100, 100, 90.0) == 0
 
 
+def test_waiting_is_no_part_of_the_pace(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, left = [0.0], list[float]()
+    monkeypatch.setattr(
+        execution, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time, sleep=time.sleep)
+    )
+
+    def trains(work: Work) -> None:
+        def after(seconds: float, done: float) -> None:
+            clock[0] += seconds
+            work.progress(done, 100, "steps")
+            left.append(state_of(run).left)
+
+        work.progress(0, 0, detail="starting")
+        after(3600.0, 10)
+        after(10.0, 20)
+        work.stand("queued")
+        assert (state_of(run).done, state_of(run).left, state_of(run).detail) == (20, 0, "queued")
+        after(3600.0, 20)
+        after(10.0, 30)
+
+    execute(replace(Recorded("toy").step, work=trains), store, run, {}, {})
+    assert left == [0, 80, 0, 70]
+
+
 def test_a_line_is_worth_it_when_something_moved_and_the_last_one_is_a_while_ago() -> None:
     pace, said = Pace(), []
     for now in range(100, 140):

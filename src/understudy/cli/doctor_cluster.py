@@ -17,19 +17,17 @@ RIGHTS = (
     ("list", "kubeflow.org", "pytorchjobs"),
     ("delete", "kubeflow.org", "pytorchjobs"),
 )
+KUEUE = "kueue.x-k8s.io"
 NEEDS = (
-    ("create", "kubeflow.org", "pytorchjobs"),
-    ("patch", "kubeflow.org", "pytorchjobs"),
-    ("delete", "kubeflow.org", "pytorchjobs"),
-    ("list", "", "pods"),
-    ("delete", "", "pods"),
+    *((verb, "kubeflow.org", "pytorchjobs") for verb in ("get", "list", "create", "patch", "delete")),
+    *((verb, "", "pods") for verb in ("get", "list", "delete")),
     ("get", "", "pods/log"),
     ("list", "", "events"),
-    ("get", "batch", "jobs"),
-    ("list", "kueue.x-k8s.io", "workloads"),
+    ("list", KUEUE, "workloads"),
+    *((verb, "batch", "jobs") for verb in ("get", "list")),
+    ("get", "argoproj.io", "workflows"),
 )
-"""Rights without which the pipeline's account cannot see a training to its end."""
-KUEUE = "kueue.x-k8s.io"
+"""Rights of the pipeline's account: those of the Role understudy-pipeline."""
 ROLE = "ask for the Role understudy-user of manifests/base/rights.yaml in this namespace"
 
 

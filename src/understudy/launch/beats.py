@@ -62,10 +62,10 @@ class Pulse:
         with disk_errors(path):
             aside.write_text(json.dumps(beat.__dict__))
             os.replace(aside, path)
-            self._stacks = self._stacks or self._spec.stacks(self._rank).open("w")
+            self._stacks = self._stacks or self._spec.stacks(self._rank).open("a")  # after an earlier attempt's
         faulthandler.dump_traceback_later(self._spec.hang, file=self._stacks)
         if self._collectives is None:
-            self._collectives = Collectives(self._spec.collectives(self._rank), self._spec.device, self._spec.hang)
+            self._collectives = Collectives(self._spec.collectives(self._rank), self._spec.hang)
             self._collectives.start()
         self._collectives.moved()
 

@@ -5,10 +5,15 @@ only the recorder knows: of every collective its number, group, sizes and state 
 Debugging Stuck Jobs"). It records by itself; somebody has to write it down before the rank is ended.
 """
 
+import json
+import os
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
+
+BACKENDS = ("gloo", "nccl", "nccl2")  # the last is what torch 2.15 makes of "nccl"
 
 
 class Collectives(threading.Thread):
@@ -16,13 +21,12 @@ class Collectives(threading.Thread):
 
     Args:
         path: the file, which is there only after a hang.
-        device: whose collectives count: NCCL's on cuda, gloo's on cpu.
         seconds: without a sign of life.
     """
 
-    def __init__(self, path: Path, device: str, seconds: float) -> None:
+    def __init__(self, path: Path, seconds: float) -> None:
         super().__init__(name="collectives", daemon=True)
-        self._path, self._device, self._seconds = path, device, seconds
+        self._path, self._seconds = path, seconds
         self._over = threading.Event()
         self.moved()
 
@@ -43,21 +47,22 @@ class Collectives(threading.Thread):
 
     def _write(self) -> None:
         try:
-            if said := recorded(self._device):
-                self._path.write_bytes(said)
-        except OSError as error:  # a full volume, say: the stacks may still be there
-            print(f"{self._path}: cannot be written ({error.strerror})", file=sys.stderr, flush=True)
+            said = recorded()
+            if not said:
+                self._path.unlink(missing_ok=True)  # an earlier hang's
+                return
+            aside = self._path.with_name(f".{self._path.name}")
+            aside.write_text(json.dumps(said))
+            os.replace(aside, self._path)
+        except (OSError, RuntimeError) as error:  # a full volume, say: the stacks may still be there
+            print(f"{self._path}: cannot be written ({error})", file=sys.stderr, flush=True)
 
 
-def recorded(device: str) -> bytes | None:
-    """The newest collectives of this process, the oldest first; None before it has met the other ranks."""
-    if "torch.distributed" not in sys.modules:
-        return None
-    from torch import distributed
-    from torch._C import _distributed_c10d as c10d
-
-    if not distributed.is_initialized():
-        return None
-    if device == "cuda":
-        return bytes(c10d._dump_nccl_trace_json())  # type: ignore[attr-defined]  # torch's stubs do not know it
-    return bytes(c10d._dump_fr_trace_json())
+def recorded() -> dict[str, Any]:
+    """The newest collectives of this process, by backend, the oldest first; nothing before it met the other ranks."""
+    torch = sys.modules.get("torch")
+    c10d = getattr(getattr(torch, "_C", None), "_distributed_c10d", None)
+    if c10d is None:  # not imported, or half of it
+        return {}
+    found = {backend: json.loads(c10d._dump_fr_trace_json(backend=backend)) for backend in BACKENDS}
+    return {backend: trace for backend, trace in found.items() if trace.get("entries")}

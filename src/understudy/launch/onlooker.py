@@ -108,6 +108,7 @@ def exit_code(job: Object, pods: list[Object]) -> int | None:
         return None
     final = [code for pod in pods if (code := answer(pod)) in FINAL]
     if not final:
-        why = death(pods) or ended["Failed"].get("message") or "Kubernetes does not say why"  # a deadline has no death
+        late = ended["Failed"].get("reason") == "DeadlineExceeded"
+        why = (not late and death(pods)) or ended["Failed"].get("message") or "Kubernetes does not say why"
         raise UnderstudyError(f"the run's pods failed: {why}")
     return final[-1]

@@ -4,6 +4,7 @@ The file is a ConfigMap in the cluster, mounted where UNDERSTUDY_CLUSTER points;
 """
 
 import os
+import posixpath
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -58,6 +59,10 @@ ANYWHERE = Pool()
 """Any node that nothing keeps a pod away from."""
 
 
+VIEW = "/run/understudy"
+"""Where ranks can only read the claim: they have it once more there."""
+
+
 class Cluster(Settings):
     """What jobs need to know of the cluster that they run in."""
 
@@ -81,6 +86,14 @@ class Cluster(Settings):
     cache: dict[str, dict[str, Any]] | None = None
     """A volume on the nodes' own disks, as a pod names it, such as {emptyDir: {sizeLimit: 20Gi}}: what a job's ranks
     read is copied there once per node."""
+
+    @field_validator("mount")
+    @classmethod
+    def _check_mount(cls, value: str) -> str:
+        path = posixpath.normpath(value)
+        if posixpath.commonpath([path, VIEW]) in (path, VIEW):
+            raise ValueError(f"neither {VIEW} nor what lies above or below it: ranks have the claim there once more")
+        return path
 
     @field_validator("cache")
     @classmethod

@@ -18,7 +18,7 @@ from kubeflow.training import (
 from kubernetes.client import ApiClient
 
 from understudy.launch import copies
-from understudy.launch.placement import Cluster, Pool, affinity, requests
+from understudy.launch.placement import VIEW, Cluster, Pool, affinity, requests
 from understudy.launch.restricted import SECURITY, container, volumes
 from understudy.launch.sight import amount
 from understudy.launch.spec import JobSpec
@@ -27,7 +27,6 @@ from understudy.recipe import Resources
 
 KEPT = 24 * 3600  # seconds that a finished job stays, for whoever wants to look at it
 CACHE = "/var/cache/understudy"  # where the nodes' own volume lies
-VIEW = "/mnt/understudy"  # where the store can only be read
 GROUP = 1000  # of the images, and of the store
 GONE_NODE = 30  # seconds until a pod gives up on a node that does not answer
 PARTS = {"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "training"}

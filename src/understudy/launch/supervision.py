@@ -23,7 +23,7 @@ from understudy.launch.pytorchjob import KEY, Identity, render
 from understudy.launch.sight import Sight, death, look, was_disrupted
 from understudy.launch.spec import JobSpec, Outcome
 from understudy.launch.task_config import NOTHING, TaskConfig
-from understudy.launch.trouble import HOPE, Trouble, is_scaling
+from understudy.launch.trouble import HOPE, Trouble, is_never_admitted, is_scaling
 from understudy.recipe import Resources
 
 TICK = 0.5  # seconds between two looks at the job's files
@@ -77,7 +77,7 @@ class _Supervision:
         self._words = Words(Path(job.spec.logs))
         self._logs = Logs(job.spec, self._words.say)
         self._said = ""
-        self._stage_since: tuple[tuple[str, bool], float] = (("", False), time.monotonic())
+        self._stage_since: tuple[tuple[str, bool, bool], float] = (("", False, False), time.monotonic())
         self._failing_since: dict[str, float] = {}
         self._trouble = Trouble(job.spec, job.resources, job.since, kube, self._say)
 
@@ -149,8 +149,9 @@ class _Supervision:
         pods = elastic.enough(self._spec, pods)
         suspended = found and found["spec"].get("runPolicy", {}).get("suspend")
         sight = look(found, pods, self._kube.workload_of(found) if found and suspended else None, time.time())
-        if (sight.stage, bool(sight.broken)) != self._stage_since[0]:
-            self._stage_since = ((sight.stage, bool(sight.broken)), time.monotonic())
+        stage = sight.stage, bool(sight.broken), is_never_admitted(sight.detail)
+        if stage != self._stage_since[0]:
+            self._stage_since = (stage, time.monotonic())
         if sight.stage in ("succeeded", "failed", "gone"):
             return self._ended(sight, pods)
         if sight.stage != "running" or not self._has_stepped():

@@ -99,7 +99,7 @@ class Trouble:
         """What will not mend by itself, now that it had its time."""
         if sight.broken:
             return sight.broken
-        if sight.stage == "queued" and _is_never_admitted(sight.detail):
+        if sight.stage == "queued" and is_never_admitted(sight.detail):
             return f"the queue can never admit this job. {sight.detail}"
         if sight.stage == "pending":
             return self._never_scheduled(pods) if pods else self._without_pods(job)
@@ -141,12 +141,15 @@ class Trouble:
             self._say(text)
 
 
-def _is_never_admitted(said: str) -> bool:
-    """Whether no flavor could ever take a job: Kueue names all that it tried, and one may only be in use now."""
+def is_never_admitted(said: str) -> bool:
+    """Whether no flavor could ever take a job: Kueue names all that it tried, and one may only be in use now.
+
+    Of its ClusterQueue Kueue says that there is none also when it has just started.
+    """
     in_use = set(re.findall(r"insufficient unused quota for \S+ in flavor ([^,]+)", said))
     too_small = set(re.findall(r"insufficient quota for \S+ in flavor ([^,]+), request > maximum capacity", said))
-    misnamed = "doesn't match ClusterQueue selector", "doesn't exist"  # the latter of a queue
-    return any(words in said for words in misnamed) or ("maximum capacity" in said and in_use <= too_small)
+    misnamed = re.search(r"doesn't match ClusterQueue selector|LocalQueue \S+ doesn't exist", said)
+    return misnamed is not None or ("maximum capacity" in said and in_use <= too_small)
 
 
 def _memory_limit(pod: Object) -> str | None:

@@ -83,11 +83,20 @@ class Work:
         """The folder of an input object."""
         return self.store.objects.path(self.inputs[role])
 
+    def stand(self, detail: str) -> None:
+        """Tell them what the step waits for, or does, while it gets no further."""
+        state = self.run.state(self.step)
+        assert state is not None
+        self._pace = Pace()
+        self.run.record(replace(state, state="running", detail=detail, left=0.0))
+
     def progress(self, done: float, total: float, unit: str = "", detail: str = "") -> None:
         """Tell the run's watchers how far the step is."""
         state = self.run.state(self.step)
         assert state is not None
-        left = self._pace.left(done, total, time.monotonic())
+        if not total:
+            self._pace = Pace()  # it waits, or begins: what it does next has a pace of its own
+        left = self._pace.left(done, total, time.monotonic()) if total else 0.0
         state = replace(state, state="running", done=done, total=total, unit=unit, detail=detail, left=left)
         self.run.record(state)
         if left and RUN not in os.environ and self._pace.is_worth_a_line(time.monotonic()):

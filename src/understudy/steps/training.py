@@ -276,8 +276,7 @@ class _Watch:
 
     def tell(self, text: str) -> None:
         """Show where a job in a cluster stands before and between its steps."""
-        state = self._work.run.state(self._work.step)
-        self._work.progress(state.done if state else 0, state.total if state else 0, "steps", text)
+        self._work.stand(text)
 
     def _last_line(self, size: int) -> bytes:
         with self._spec.metrics.open("rb") as stream:
