@@ -91,6 +91,24 @@ def wait(condition: Callable[[], Any], seconds: float = LONG, seen: Callable[[],
     raise AssertionError(f"not within {seconds} s: {condition}\n{seen()}")
 
 
+def overlay(namespace: str, folder: Path) -> str:
+    """The overlay dev for a namespace of its own, as docs/cluster.md has it, with the tests' image.
+
+    Args:
+        namespace: a name that nobody else uses: a cluster may have an understudy of somebody's.
+        folder: an empty one, for the kustomization.
+    """
+    binding = {"target": {"kind": "ClusterRoleBinding", "name": "understudy-nodes"}}
+    rename = yaml.safe_dump([{"op": "replace", "path": "/metadata/name", "value": namespace}])
+    kustomization = {
+        "namespace": namespace,
+        "resources": [os.path.relpath(ROOT / "manifests" / "overlays" / "dev", folder.resolve())],
+        "patches": [{**binding, "options": {"allowNameChange": True}, "patch": rename}],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    return re.sub(r"registry\.example\.com/ml/understudy-\w+:[\w.]+", IMAGE, kubectl("kustomize", str(folder)))
+
+
 class Launcher:
     """A run in the cluster: its Job, its jobs, its words, its files."""
 

@@ -5,16 +5,17 @@ The models have the digests of the same recipe on this machine, and a second run
 
 import os
 import re
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launched import IMAGE, ROOT
+from launched import ROOT, overlay
 
 pytestmark = [pytest.mark.cluster, pytest.mark.second_tier, pytest.mark.timeout(1500)]
-NAMESPACE = "understudy"
+NAMESPACE = f"understudy-empty-{secrets.token_hex(3)}"
 MODELS = ("teacher", "control", "distill")
 STEP = re.compile(r"^(\w+) +(done|reused) +[\d.]+ s  ([0-9a-f]{12})", re.MULTILINE)
 
@@ -43,16 +44,14 @@ def digits(nodes: int, processes: int) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def applied() -> Iterator[None]:
-    """The overlay, whose images are those of the tests, and all of it ready."""
-    kubectl("delete", "jobs,pytorchjobs,deployments,cronjobs,pvc", "--all", "--timeout=180s")  # of an earlier time
-    overlay = kubectl("kustomize", str(ROOT / "manifests" / "overlays" / "dev"))
-    images = re.sub(r"registry\.example\.com/ml/understudy-\w+:[\w.]+", IMAGE, overlay)
-    kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=images)
+def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The overlay, and all of it ready."""
+    kubectl("apply", "--server-side", "-f", "-", given=overlay(NAMESPACE, tmp_path_factory.mktemp("overlay")))
     kubectl("wait", "--for=condition=complete", "job/understudy-prepare-store", "--timeout=180s")
     kubectl("rollout", "status", "deployment/mlflow", "--timeout=300s")
     yield
-    kubectl("delete", "jobs,pytorchjobs,deployments,cronjobs", "--all", "--wait=false")
+    kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+    kubectl("delete", "clusterrolebinding", NAMESPACE)
 
 
 @pytest.mark.usefixtures("applied")

@@ -1,6 +1,7 @@
 """The manifests, as the API server takes them: accepted, idempotent, and with the rights that they promise."""
 
 import json
+import secrets
 import subprocess
 import time
 from collections.abc import Iterator
@@ -8,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from launched import overlay
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 UNKNOWN = {"Pipeline", "PipelineVersion"}  # KFP's types are not on every cluster
 Thing = dict[str, Any]
 pytestmark = pytest.mark.cluster
-PIPELINE = "system:serviceaccount:understudy:understudy-pipeline"
-WORKER = "system:serviceaccount:understudy:understudy-worker"
+HERE = f"understudy-applied-{secrets.token_hex(3)}"
+PIPELINE = f"system:serviceaccount:{HERE}:understudy-pipeline"
+WORKER = f"system:serviceaccount:{HERE}:understudy-worker"
 
 
 def kubectl(*arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -26,9 +29,8 @@ def namespaces() -> Iterator[None]:
     for name in ("understudy", "argocd"):
         kubectl("create", "namespace", name)
     yield
-    kubectl(
-        "-n", "understudy", "delete", "deployments,cronjobs", "--all", "--wait=false"
-    )  # later tests have no time to spare
+    kubectl("delete", "namespace", HERE, "--wait=false")
+    kubectl("delete", "clusterrolebinding", HERE)
 
 
 @pytest.mark.parametrize("folder", ["overlays/dev", "overlays/production", "clusters/dev", "clusters/production"])
@@ -43,17 +45,19 @@ def test_of_the_pipelines_only_types_that_the_cluster_lacks_are_refused() -> Non
     assert all("no matches for kind" in line and line.split('kind "')[1].split('"')[0] in UNKNOWN for line in refused)
 
 
-def test_applying_twice_changes_nothing() -> None:
+def test_applying_twice_changes_nothing(tmp_path: Path) -> None:
+    objects = overlay(HERE, tmp_path)
+
     def versions() -> dict[str, str]:
         kinds = "deployments,services,configmaps,serviceaccounts,roles,rolebindings,networkpolicies,cronjobs"
-        found = json.loads(kubectl("-n", "understudy", "get", kinds, "-o", "json").stdout)["items"]
+        found = json.loads(kubectl("-n", HERE, "get", kinds, "-o", "json").stdout)["items"]
         metas = [(thing["kind"], thing["metadata"]) for thing in found]
         return {f"{kind}/{m['name']}": str(m.get("generation") or m["resourceVersion"]) for kind, m in metas}
 
-    once = kubectl("apply", "--server-side", "--force-conflicts", "-k", str(MANIFESTS / "overlays/dev"))
+    once = kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=objects)
     assert (once.returncode, once.stderr) == (0, "")
     before = versions()
-    again = kubectl("apply", "--server-side", "-k", str(MANIFESTS / "overlays/dev"))
+    again = kubectl("apply", "--server-side", "-f", "-", given=objects)
     assert (again.returncode, again.stderr) == (0, "")
     assert versions() == before
 
@@ -61,20 +65,20 @@ def test_applying_twice_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("account", "namespace", "verb", "thing", "allowed"),
     [
-        (PIPELINE, "understudy", "create", "pytorchjobs.kubeflow.org", True),
-        (PIPELINE, "understudy", "delete", "pytorchjobs.kubeflow.org", True),
-        (PIPELINE, "understudy", "list", "pods", True),
-        (PIPELINE, "understudy", "get", "pods/log", True),
-        (PIPELINE, "understudy", "list", "events", True),
-        (PIPELINE, "understudy", "list", "workloads.kueue.x-k8s.io", True),
-        (PIPELINE, "understudy", "get", "secrets", False),
-        (PIPELINE, "understudy", "list", "secrets", False),
-        (PIPELINE, "understudy", "create", "pods", False),
-        (PIPELINE, "understudy", "create", "pods/exec", False),
+        (PIPELINE, HERE, "create", "pytorchjobs.kubeflow.org", True),
+        (PIPELINE, HERE, "delete", "pytorchjobs.kubeflow.org", True),
+        (PIPELINE, HERE, "list", "pods", True),
+        (PIPELINE, HERE, "get", "pods/log", True),
+        (PIPELINE, HERE, "list", "events", True),
+        (PIPELINE, HERE, "list", "workloads.kueue.x-k8s.io", True),
+        (PIPELINE, HERE, "get", "secrets", False),
+        (PIPELINE, HERE, "list", "secrets", False),
+        (PIPELINE, HERE, "create", "pods", False),
+        (PIPELINE, HERE, "create", "pods/exec", False),
         (PIPELINE, "kube-system", "list", "pods", False),
         (PIPELINE, "kube-system", "get", "secrets", False),
-        (WORKER, "understudy", "list", "pods", False),
-        (WORKER, "understudy", "get", "secrets", False),
+        (WORKER, HERE, "list", "pods", False),
+        (WORKER, HERE, "get", "secrets", False),
     ],
 )
 def test_accounts_may_what_they_need_and_nothing_else(
@@ -146,7 +150,7 @@ def test_no_job_takes_what_is_the_servers_alone(
 ) -> None:
     account = [f"--as={PIPELINE}"] if kind == "PyTorchJob" else []
     given = a_job(kind, container, volumes)
-    create = ["create", "-n", "understudy", "--dry-run=server", *account, "-f", "-"]
+    create = ["create", "-n", HERE, "--dry-run=server", *account, "-f", "-"]
     for _ in range(30):  # a policy counts from a moment after it was made
         done = kubectl(*create, given=given)
         if words is None or words in done.stderr:

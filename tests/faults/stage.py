@@ -207,4 +207,4 @@ def ended(process: "subprocess.Popen[str]", seconds: float = 300.0) -> tuple[int
 
 def digest(out: str) -> str:
     """The teacher's digest in what the steps printed."""
-    return dict(line.split() for line in out.splitlines())["teacher"]
+    return next(line.removeprefix("teacher ") for line in out.splitlines() if line.startswith("teacher "))

@@ -243,10 +243,9 @@ def test_nothing_else_is_mounted_where_the_store_lies(spec: JobSpec) -> None:
         pod(spec, with_volume("/var/lib/understudy"))
 
 
-@pytest.mark.parametrize(("path", "words"), [("/run", "above /run/understudy"), ("/run/understudy", "the store lies")])
-def test_nothing_else_is_mounted_where_ranks_read_the_store(spec: JobSpec, path: str, words: str) -> None:
-    with pytest.raises(InputError, match=rf"mounts data at {path}, .*{words}"):
-        pod(spec, with_volume(path))
+def test_nothing_else_is_mounted_where_ranks_read_the_store(spec: JobSpec) -> None:
+    with pytest.raises(InputError, match=r"mounts data at /understudy, where the store lies"):
+        pod(spec, with_volume("/understudy"))
 
 
 def test_nothing_else_is_mounted_where_copies_lie(spec: JobSpec) -> None:

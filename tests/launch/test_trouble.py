@@ -8,7 +8,7 @@ from understudy.launch.kube import Kube, Refused
 from understudy.launch.placement import HOST, REQUIRED
 from understudy.launch.sight import Sight
 from understudy.launch.spec import JobSpec, Outcome
-from understudy.launch.trouble import HOPE, Trouble
+from understudy.launch.trouble import HOPE, Trouble, Waiting
 from understudy.recipe import Resources
 
 GPU = "nvidia.com/gpu"
@@ -90,7 +90,7 @@ IN_USE = "insufficient unused quota for {} in flavor {}, 8 more needed"
         ("couldn't assign flavors to pod set: request > maximum capacity (8)", True),
         ("Workload namespace doesn't match ClusterQueue selector", True),
         ("Kueue: LocalQueue nowhere doesn't exist", True),
-        ("Kueue: ClusterQueue gpus doesn't exist", False),
+        ("Kueue: ClusterQueue gpus doesn't exist", True),
         ("Kueue: ClusterQueue gpus is inactive", False),
         ("couldn't assign flavors to pod set: insufficient unused quota", False),
         (f"{TOO_SMALL.format('cpu', 'default')}, {IN_USE.format('cpu', 'gpu')}", False),
@@ -146,3 +146,24 @@ def test_a_priority_that_is_not_there_names_the_key(job: JobSpec, monkeypatch: p
     outcome = trouble.found("job", Sight("pending"), [], waited=HOPE)
     assert outcome is not None
     assert outcome.message.endswith("nope was found; correct resources.teacher.priority")
+
+
+def test_a_job_has_waited_since_it_came_to_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("understudy.launch.trouble.time.monotonic", lambda: clock[0])
+    waiting = Waiting()
+
+    def after(seconds: float, sight: Sight) -> float:
+        clock[0] += seconds
+        waiting.look(sight)
+        return waiting.seconds
+
+    never = Sight("queued", TOO_SMALL.format("cpu", "gpu"))
+    assert after(5, Sight("queued", "waiting")) == 0
+    assert after(3600, Sight("queued", IN_USE.format("cpu", "gpu"))) == 3600
+    assert after(5, never) == 0, "what is hopeless has its own minute"
+    assert after(50, never) == 50
+    assert after(5, Sight("queued", IN_USE.format("cpu", "gpu"))) == 55, "what is no longer hopeless waits on"
+    waiting.shorten(50)
+    assert after(10, Sight("queued")) == 60
+    assert after(1, Sight("pending")) == 0

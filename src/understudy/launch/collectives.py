@@ -65,4 +65,6 @@ def recorded() -> dict[str, Any]:
     if c10d is None:  # not imported, or half of it
         return {}
     found = {backend: json.loads(c10d._dump_fr_trace_json(backend=backend)) for backend in BACKENDS}
+    if hasattr(c10d, "_dump_nccl_trace_json"):  # TORCH_DIST_USE_NCCL2=0 brings the one before back
+        found["nccl-legacy"] = json.loads(c10d._dump_nccl_trace_json())
     return {backend: trace for backend, trace in found.items() if trace.get("entries")}

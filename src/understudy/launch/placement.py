@@ -59,7 +59,7 @@ ANYWHERE = Pool()
 """Any node that nothing keeps a pod away from."""
 
 
-VIEW = "/run/understudy"
+VIEW = "/understudy"
 """Where ranks can only read the claim: they have it once more there."""
 
 
@@ -90,9 +90,9 @@ class Cluster(Settings):
     @field_validator("mount")
     @classmethod
     def _check_mount(cls, value: str) -> str:
-        path = posixpath.normpath(value)
+        path = "/" + posixpath.normpath(value).strip("/")
         if posixpath.commonpath([path, VIEW]) in (path, VIEW):
-            raise ValueError(f"neither {VIEW} nor what lies above or below it: ranks have the claim there once more")
+            raise ValueError(f"not {VIEW}, nor above or below it: ranks have the claim there once more")
         return path
 
     @field_validator("cache")

@@ -23,7 +23,7 @@ from understudy.launch.pytorchjob import KEY, Identity, render
 from understudy.launch.sight import Sight, death, look, was_disrupted
 from understudy.launch.spec import JobSpec, Outcome
 from understudy.launch.task_config import NOTHING, TaskConfig
-from understudy.launch.trouble import HOPE, Trouble, is_never_admitted, is_scaling
+from understudy.launch.trouble import HOPE, Trouble, Waiting, is_scaling
 from understudy.recipe import Resources
 
 TICK = 0.5  # seconds between two looks at the job's files
@@ -77,7 +77,7 @@ class _Supervision:
         self._words = Words(Path(job.spec.logs))
         self._logs = Logs(job.spec, self._words.say)
         self._said = ""
-        self._stage_since: tuple[tuple[str, bool, bool], float] = (("", False, False), time.monotonic())
+        self._waiting = Waiting()
         self._failing_since: dict[str, float] = {}
         self._trouble = Trouble(job.spec, job.resources, job.since, kube, self._say)
 
@@ -149,9 +149,7 @@ class _Supervision:
         pods = elastic.enough(self._spec, pods)
         suspended = found and found["spec"].get("runPolicy", {}).get("suspend")
         sight = look(found, pods, self._kube.workload_of(found) if found and suspended else None, time.time())
-        stage = sight.stage, bool(sight.broken), is_never_admitted(sight.detail)
-        if stage != self._stage_since[0]:
-            self._stage_since = (stage, time.monotonic())
+        self._waiting.look(sight)
         if sight.stage in ("succeeded", "failed", "gone"):
             return self._ended(sight, pods)
         if sight.stage != "running" or not self._has_stepped():
@@ -164,7 +162,7 @@ class _Supervision:
             return self._judged(cause, pods)
         if self._shrink(found, sight, pods):
             return None
-        outcome = self._trouble.found(self._name, sight, pods, self._waited())
+        outcome = self._trouble.found(self._name, sight, pods, self._waiting.seconds)
         return self._failed(outcome, pods) if outcome else None
 
     def _has_stepped(self) -> bool:
@@ -214,17 +212,13 @@ class _Supervision:
     def _shrink(self, found: Object, sight: Sight, pods: list[Object]) -> bool:
         """Do with fewer nodes, where the recipe allows it and the cluster has had its time to give all of them."""
         nodes = elastic.smaller(self._spec, found, sight, pods)
-        if nodes is None or self._waited() < HOPE or is_scaling(self._kube, pods):
+        if nodes is None or self._waiting.seconds < HOPE or is_scaling(self._kube, pods):
             return False
         self._watch()
         self._kube.change_job(self._name, elastic.resized(found, nodes))
         self._say(f"asking for {nodes} of {self._spec.nodes} nodes: {sight.detail}")
-        again = AGAIN if nodes > self._spec.least else HOPE
-        self._stage_since = (self._stage_since[0], time.monotonic() - HOPE + again)
+        self._waiting.shorten(HOPE - (AGAIN if nodes > self._spec.least else HOPE))
         return True
-
-    def _waited(self) -> float:
-        return time.monotonic() - self._stage_since[1]
 
     # The end
 

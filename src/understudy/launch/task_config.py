@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from understudy.errors import InputError
-from understudy.launch.placement import CONFIG, ENVIRONMENT, SECRETS, VIEW, Cluster
+from understudy.launch.placement import CONFIG, ENVIRONMENT, SECRETS, Cluster
 from understudy.launch.spec import JobSpec
 
 VARIABLE = "UNDERSTUDY_TASK"
@@ -143,8 +143,6 @@ class TaskConfig(BaseModel):
             claim = (source.get("persistentVolumeClaim") or {}).get("claimName")
             if _is_launchers(source) or (claim == cluster.claim and kept.get(path) == "store"):
                 continue
-            if VIEW.startswith(posixpath.join(path, "")):
-                raise InputError(f"the KFP task mounts {mount.name} at {path}, above {VIEW}, where ranks read; move it")
             if path in kept:
                 raise InputError(f"the KFP task mounts {mount.name} at {path}, where the {kept[path]} lies; move it")
             name = f"task-{mount.name}"[:63] if mount.name in ours else mount.name

@@ -1,6 +1,7 @@
 """What is wrong with a job that goes on: why it will not end well, once it had its time to mend."""
 
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,29 @@ from understudy.recipe import Resources
 
 STARTS = 10  # of a job that gets no further
 HOPE = 60.0  # seconds in which what is broken may mend
+
+
+class Waiting:
+    """For how long a job has stood where it does."""
+
+    def __init__(self) -> None:
+        self._where, self._since = ("", False, False), time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Since it came there."""
+        return time.monotonic() - self._since
+
+    def look(self, sight: Sight) -> None:
+        """Take in where it stands now; what is only no longer hopeless has waited as long."""
+        where = sight.stage, bool(sight.broken), is_never_admitted(sight.detail)
+        if where not in (self._where, (*self._where[:2], False)):
+            self._since = time.monotonic()
+        self._where = where
+
+    def shorten(self, seconds: float) -> None:
+        """Begin anew, as if it had stood there for so many seconds."""
+        self._since = time.monotonic() - seconds
 
 
 class Trouble:
@@ -142,13 +166,10 @@ class Trouble:
 
 
 def is_never_admitted(said: str) -> bool:
-    """Whether no flavor could ever take a job: Kueue names all that it tried, and one may only be in use now.
-
-    Of its ClusterQueue Kueue says that there is none also when it has just started.
-    """
+    """Whether no flavor could ever take a job: Kueue names all that it tried, and one may only be in use now."""
     in_use = set(re.findall(r"insufficient unused quota for \S+ in flavor ([^,]+)", said))
     too_small = set(re.findall(r"insufficient quota for \S+ in flavor ([^,]+), request > maximum capacity", said))
-    misnamed = re.search(r"doesn't match ClusterQueue selector|LocalQueue \S+ doesn't exist", said)
+    misnamed = re.search(r"doesn't match ClusterQueue selector|(Local|Cluster)Queue \S+ doesn't exist", said)
     return misnamed is not None or ("maximum capacity" in said and in_use <= too_small)
 
 
