@@ -94,8 +94,6 @@ class Work:
         """Tell the run's watchers how far the step is."""
         state = self.run.state(self.step)
         assert state is not None
-        if not total:
-            self._pace = Pace()  # it waits, or begins: what it does next has a pace of its own
         left = self._pace.left(done, total, time.monotonic()) if total else 0.0
         state = replace(state, state="running", done=done, total=total, unit=unit, detail=detail, left=left)
         self.run.record(state)
