@@ -82,3 +82,12 @@ def test_whoever_takes_a_run_up_goes_through_all_of_its_steps(store: Store) -> N
     run.take_up()
     assert run.states() == []
     assert run.is_live
+
+
+@pytest.mark.parametrize(
+    ("left", "words"), [(0, ""), (40, "40 s left"), (119, "119 s left"), (150, "2 min left"), (9000, "2 h left")]
+)
+def test_a_state_says_how_far_it_is_and_what_is_left(left: float, words: str) -> None:
+    state = StepState("teacher", "running", done=20, total=60, unit="steps", detail="loss 0.5", left=left)
+    assert state.words == f"20/60 steps  loss 0.5{', ' if words else ''}{words}"
+    assert StepState("teacher", "running", left=left).words == words

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from understudy.cli.output import age, print_json, print_table
+from understudy.cli.output import print_json, print_table
 from understudy.errors import InputError
+from understudy.store.runs import duration
 
 if TYPE_CHECKING:
     from understudy.launch.kube import Kube
@@ -25,7 +26,7 @@ def list_(
     if as_json:
         print_json([one.__dict__ for one in found])
         return
-    rows = [[one.name, one.kind, one.run, one.step, one.stage, age(one.age), one.left] for one in found]
+    rows = [[one.name, one.kind, one.run, one.step, one.stage, duration(one.age), one.left] for one in found]
     print_table(("name", "kind", "run", "step", "state", "age", "left behind"), rows)
 
 

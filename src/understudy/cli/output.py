@@ -61,11 +61,3 @@ def size(count: float) -> str:
             return f"{count:.0f} B" if unit == "B" else f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB"
-
-
-def age(seconds: float) -> str:
-    """A time that has passed, for a reader: 5 s, 3 min, 2 h, 4 days."""
-    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.cli.output import age, print_json, print_table, size
+from understudy.cli.output import print_json, print_table, size
 from understudy.cli.settings import Settings
 from understudy.errors import InputError, UnderstudyError
+from understudy.store.runs import duration
 
 if TYPE_CHECKING:
     from understudy.store import Run, Store
@@ -103,7 +104,7 @@ def show(
         about = {"digest": digest, "kind": manifest.kind, "path": str(store.objects.path(digest)), "files": files}
         print_json({**about, "inputs": dict(manifest.inputs), "facts": dict(manifest.facts), "made_by": made})
         return
-    made_by = [f"{memo.step} in {age(memo.seconds)}, {_date(memo.at)}" for memo in steps]
+    made_by = [f"{memo.step} in {duration(memo.seconds)}, {_date(memo.at)}" for memo in steps]
     print(f"digest   {digest}\nkind     {manifest.kind}\npath     {store.objects.path(digest)}")
     print(f"made by  {'; '.join(made_by) or 'no remembered step'}")
     for name, value in manifest.inputs.items():

@@ -161,12 +161,8 @@ class Kube:
         attributes |= {"namespace": self.namespace} if namespaced else {}
         spec: Object = {"resourceAttributes": attributes}
         api = client.AuthorizationV1Api(self.core.api_client)
-        question = api.create_self_subject_access_review
-        if account:
-            spec["user"], question = (
-                f"system:serviceaccount:{self.namespace}:{account}",
-                api.create_subject_access_review,
-            )
+        question = api.create_subject_access_review if account else api.create_self_subject_access_review
+        spec |= {"user": f"system:serviceaccount:{self.namespace}:{account}"} if account else {}
         return bool(self.ask(question, {"spec": spec})["status"].get("allowed"))
 
     def knows(self, group: str, version: str, resource: str) -> bool:

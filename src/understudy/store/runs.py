@@ -39,15 +39,16 @@ class StepState:
     def words(self) -> str:
         """How far it is, in words: 20/60 steps  loss 0.1234, 900 images/s, 40 s left."""
         count = f"{self.done:g}/{self.total:g} {self.unit}  " if self.total else ""
-        left = f"{_duration(self.left)} left" if self.left else ""
+        left = f"{duration(self.left)} left" if self.left else ""
         return f"{count}{', '.join(filter(None, (self.detail, left)))}".rstrip()
 
 
-def _duration(seconds: float) -> str:
-    """Seconds in the unit that says enough: 59 s, 3 min, 2.5 h."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+def duration(seconds: float) -> str:
+    """A time that passes, for a reader: 5 s, 3 min, 2 h, 4 days."""
+    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
 
 
 class Run:
