@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import socket
@@ -10,7 +11,7 @@ from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from understudy.errors import FAILED, STOPPED, Fenced
 from understudy.launch import attempts, node
-from understudy.launch.beats import ATTEMPT, Pulse, beats
+from understudy.launch.beats import ATTEMPT, Beat, Pulse, beats
 from understudy.launch.following import Logs
 from understudy.launch.kube import Object
 from understudy.launch.spec import JobSpec, Outcome
@@ -57,6 +58,15 @@ def test_a_requested_stop_is_for_good(spec: JobSpec, tmp_path: Path) -> None:
 def test_ranks_that_ended_well_and_nodes_that_lost_each_other(spec: JobSpec, tmp_path: Path) -> None:
     assert node.exit_code(spec, {}, tmp_path / "leave") == 0
     assert node.exit_code(spec, None, tmp_path / "leave") == node.LOST
+
+
+@pytest.mark.parametrize(("reason", "code"), [("preempted", node.PREEMPTED), (node.ABANDONED, node.LEFT)])
+def test_nodes_that_lost_each_other_and_had_to_go_say_why(
+    spec: JobSpec, tmp_path: Path, reason: str, code: int
+) -> None:
+    leave = tmp_path / "leave"
+    leave.write_text(reason)
+    assert node.exit_code(spec, None, leave) == code
 
 
 def test_a_killed_rank_is_tried_again_unless_it_was_for_memory(
@@ -214,6 +224,28 @@ def test_ranks_that_move_no_more_are_ended_unless_one_has_failed(
         replace(outcome, attempt=attempt).write(spec.outcome(rank))
     node._Watch(spec, tmp_path / "leave")._look_for_a_hang()
     assert ended[:1] == ([] if ends is None else [ends])
+
+
+@pytest.mark.parametrize(
+    ("steps", "before", "ends"),
+    [([20, 20], False, []), ([-1, -1], False, [node.LEFT]), ([20, 20], True, [node.LEFT]), ([], False, [node.LEFT])],
+    ids=["all train", "all wait", "nothing since this pod began", "none has begun"],
+)
+def test_a_job_that_nobody_watches_ends_at_a_checkpoint_or_at_once_where_no_rank_would_take_one(
+    spec: JobSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: list[int], before: bool, ends: list[int]
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(node, "_end", ended.append)
+    monkeypatch.setattr(node, "launcher_silence", lambda folder: spec.patience + 1)
+    watch = node._Watch(spec, tmp_path / "leave")
+    for rank, step in enumerate(steps):
+        beat = Beat(rank, "", "training", step, "n", 0.0)
+        spec.beat(rank).write_text(json.dumps(beat.__dict__))
+        if before:
+            os.utime(spec.beat(rank), (0, 0))
+    watch._look_for_the_launcher()
+    assert ended == ends
+    assert (tmp_path / "leave").read_text() == node.ABANDONED
 
 
 # Meetings

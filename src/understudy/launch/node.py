@@ -31,6 +31,7 @@ LOST = 140  # another pod's ranks went away
 HUNG = 142
 PREEMPTED = 143  # a pod has to go; its ranks took a checkpoint
 
+ABANDONED = "abandoned"  # why ranks had to leave: nobody watches their job any more
 CLOSED = "closed"  # in the job's folder: a node that came back found the meeting closed
 LOOK = 1.0  # seconds between two looks at the ranks
 CARE = 5.0  # seconds between two looks at the launcher
@@ -122,7 +123,7 @@ def exit_code(spec: JobSpec, failures: dict[int, int] | None, leave: Path) -> in
         return 0
     reason = leave.read_text() if leave.exists() else ""
     if failures is None:
-        return PREEMPTED if reason else LOST
+        return LEFT if reason == ABANDONED else PREEMPTED if reason else LOST
     word = leave.with_name(ATTEMPT)
     attempt = word.read_text() if word.exists() else ""
     if attempt and not (Path(spec.folder) / attempt).is_dir():
@@ -131,7 +132,7 @@ def exit_code(spec: JobSpec, failures: dict[int, int] | None, leave: Path) -> in
     outcome = Outcome.cause([_outcome(spec, rank, code, attempt) for rank, code in failures.items()])
     print(f"this node's ranks ended: {outcome.message}", file=sys.stderr)
     if outcome.exit_code == STOPPED:
-        return LEFT if reason == "abandoned" or spec.stop_file.exists() else PREEMPTED
+        return LEFT if reason == ABANDONED or spec.stop_file.exists() else PREEMPTED
     if outcome.kind in ("killed", "lost"):
         return KILLED if outcome.kind == "killed" else LOST
     return outcome.exit_code
@@ -190,12 +191,16 @@ class _Watch(threading.Thread):
 
     def terminated(self, _signal: int, _frame: FrameType | None) -> None:
         """The pod has to go: its ranks take a checkpoint if they have anything to keep."""
-        ranks = attempts.ranks(self._spec)
-        fresh = silence(self._folder, ranks, self._began) is not None
-        if fresh and any(beat.step >= 0 for beat in beats(self._folder, ranks).values()):
+        if self._has_stepped():
             self._leave.write_text("preempted")
         else:
             _end(PREEMPTED)
+
+    def _has_stepped(self) -> bool:
+        """Whether ranks of this pod's time have done a step; others wait, and do not look whether they have to go."""
+        ranks = attempts.ranks(self._spec)
+        fresh = silence(self._folder, ranks, self._began) is not None
+        return fresh and any(beat.step >= 0 for beat in beats(self._folder, ranks).values())
 
     def run(self) -> None:
         """Look until the ranks are done."""
@@ -216,7 +221,9 @@ class _Watch(threading.Thread):
     def _look_for_the_launcher(self) -> None:
         if launcher_silence(self._folder) > self._spec.patience and not self._leave.exists():
             print(f"nobody has watched this job for {self._spec.patience:.0f} s: leaving", file=sys.stderr, flush=True)
-            self._leave.write_text("abandoned")
+            self._leave.write_text(ABANDONED)
+            if not self._has_stepped():
+                _end(LEFT)
 
     def _look_for_a_closed_meeting(self) -> None:
         """Ranks that wait for one that has failed would wait for long, and whoever comes instead is not let in."""
