@@ -98,6 +98,18 @@ def test_a_job_that_nobody_watches_takes_a_checkpoint_and_ends(launch: Launch, v
     assert f"step-{last}" in volume.sh("ls /var/lib/understudy/home/store/work/*/job/attempt.*/checkpoints")
 
 
+@pytest.mark.second_tier
+def test_ranks_that_wait_for_a_node_end_too_when_nobody_watches(launch: Launch) -> None:
+    launcher = launch(recipe(nodes=3, cpu="1500m", train={"batch_size": 18}), {"patience": 12})
+    launcher.says("pending: no node takes .*: .*Insufficient cpu")
+    wait(lambda: [pod["status"]["phase"] for pod in launcher.workers()].count("Running") == 2)
+    kubectl("delete", "job", launcher.name, "--cascade=orphan")
+    kubectl("delete", "pods", "-l", f"batch.kubernetes.io/job-name={launcher.name}", "--grace-period=0", "--force")
+    wait(lambda: not launcher.workers(), 90)
+    job = json.loads(kubectl("get", "pytorchjob", launcher.job or "", "-o", "json"))
+    assert "Failed" in {c["type"] for c in job["status"]["conditions"] if c["status"] == "True"}
+
+
 def test_a_users_mistake_is_told_with_rank_and_last_lines(launch: Launch) -> None:
     launcher = launch(recipe("raises", kwargs={}))
     assert launcher.ends() == 1
@@ -136,6 +148,23 @@ def test_a_run_whose_own_image_cannot_be_pulled_is_ended(kube: Kube) -> None:
         follow(kube, name, said.append)
     assert any("cannot be pulled" in line for line in said)
     wait(lambda: not kube.pods(f"batch.kubernetes.io/job-name={name}"), 60)
+
+
+@pytest.mark.second_tier
+def test_a_run_whose_pod_is_refused_is_ended(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "ACCOUNT", "no-such-account")
+    name = driver.submit(kube, parsed(SETTINGS, "test"), Recipe.model_validate(recipe()))
+    said: list[str] = []
+    with pytest.raises(UnderstudyError, match=r'was ended, its pod cannot start: .*"no-such-account" not found'):
+        follow(kube, name, said.append)
+    assert len(said) == 1
+    assert kube.ask(kube.batch.read_namespaced_job, name, kube.namespace) is None
+
+
+@pytest.mark.second_tier
+def test_a_volume_that_does_not_come_is_told(launch: Launch) -> None:
+    launcher = launch(settings={"cache": {"csi": {"driver": "no-such-driver.example.com"}}})
+    launcher.says("pulling: .*-worker-. does not start yet: MountVolume.*no-such-driver.example.com not found", 120)
 
 
 @pytest.mark.second_tier

@@ -8,8 +8,9 @@ from urllib3.exceptions import HTTPError
 
 from understudy.errors import DONE, UnderstudyError
 from understudy.launch import onlooker
-from understudy.launch.kube import Kube
-from understudy.launch.onlooker import exit_code, follow, pending
+from understudy.launch.kube import Kube, Refused
+from understudy.launch.onlooker import exit_code, follow, pending, reported
+from understudy.launch.trouble import HOPE
 
 
 def job(**conditions: str) -> dict[str, Any]:
@@ -49,6 +50,69 @@ def test_a_run_that_waits_says_for_what() -> None:
     )
     assert pending([{"metadata": {"name": "p"}, "spec": {}, "status": {"phase": "Running"}}]) is None
     assert pending([]) is None
+
+
+class Reports(Kube):
+    """Answers what was reported of objects, by name."""
+
+    def __init__(self, **said: list[dict[str, Any]]) -> None:
+        self._said = said
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        if not self._said:
+            raise Refused("may not list events")
+        return self._said.get(name, [])
+
+
+STARTED = {"metadata": {"name": "run"}, "status": {"startTime": "2026-01-01T00:00:00Z"}}
+
+
+def test_a_run_that_gets_no_pod_says_why() -> None:
+    message = 'Error creating: pods "run-x" is forbidden: failed quota: understudy: must specify limits.cpu'
+    kube = Reports(run=[{"reason": "FailedCreate", "message": message}])
+    sight = reported(kube, STARTED, [], None)
+    assert sight is not None
+    assert (sight.detail, sight.broken) == (message, message)
+    assert reported(Reports(other=[]), STARTED, [], None) is None
+    assert reported(Reports(), STARTED, [], None) is None, "who may not read events is told what pods say"
+    assert reported(kube, {"metadata": {"name": "run"}}, [], None) is None, "a queue holds it back"
+    assert reported(kube, STARTED, [{"metadata": {"name": "p"}, "status": {"phase": "Running"}}], None) is None
+
+
+@pytest.mark.parametrize(("lasts", "told"), [(10, False), (40, True)])
+def test_a_run_whose_pod_gets_no_volumes_says_why_once_they_are_late(lasts: int, told: bool) -> None:
+    times = {"firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": f"2026-01-01T00:00:{lasts}Z"}
+    kube = Reports(p=[{"reason": "FailedMount", "message": "mount failed: exit status 32", **times}])
+    waits = {"metadata": {"name": "p"}, "spec": {}, "status": {"phase": "Pending"}}
+    sight = reported(kube, STARTED, [waits], pending([waits]))
+    assert sight is not None
+    assert (sight.detail == "its pod does not start: mount failed: exit status 32") == told
+    assert sight.broken == "", "volumes may come"
+
+
+def test_a_run_whose_pod_cannot_be_made_is_ended_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, ended = [0.0], list[str]()
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0] + 1)
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    monkeypatch.setattr(onlooker, "stop", lambda kube, name: ended.append(name))
+
+    class Refusing(Reports):
+        namespace = "here"
+        batch: Any = SimpleNamespace(read_namespaced_job=None)
+
+        def ask(self, *_: object, **__: object) -> Any:
+            return STARTED
+
+        def pods(self, selector: str) -> list[Any]:
+            return []
+
+    said: list[str] = []
+    kube = Refusing(run=[{"reason": "FailedCreate", "message": "Error creating: no such account"}])
+    with pytest.raises(UnderstudyError, match="the run run was ended, its pod cannot start: Error creating: no such"):
+        follow(kube, "run", said.append)
+    assert said == ["pending: Error creating: no such account"]
+    assert ended == ["run"]
+    assert clock[0] > HOPE
 
 
 def test_a_run_whose_node_is_gone_says_that_it_is_not_replaced() -> None:

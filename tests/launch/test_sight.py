@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from understudy.launch.sight import amount, death, look, never_fits, seconds
+from understudy.launch.sight import amount, death, look, never_fits, seconds, without_volumes
 
 NOW = seconds("2026-01-01T00:01:00Z")
 
@@ -91,6 +91,29 @@ def test_what_can_never_fit_is_told_from_what_has_to_wait() -> None:
     assert "asks for 8 nvidia.com/gpu" in never_fits(asking({"pool": "gpu"}, **{"nvidia.com/gpu": "8"}), [node])
     assert "memory" in never_fits(asking({}, memory="9Gi"), [node])
     assert "no node has the labels pool=tpu" in never_fits(asking({"pool": "tpu"}), [node])
+
+
+NOT_THERE = 'MountVolume.SetUp failed for volume "extra" : secret "extra" not found'
+
+
+def event(reason: str, first: int, last: int, message: str = NOT_THERE) -> dict[str, Any]:
+    times = {"firstTimestamp": f"2026-01-01T00:{first:02}:00Z", "lastTimestamp": f"2026-01-01T00:{last:02}:00Z"}
+    return {"reason": reason, "message": message, **times}
+
+
+@pytest.mark.parametrize(
+    ("events", "found"),
+    [
+        ([], ("", 0.0)),
+        ([event("FailedMount", 1, 5)], (NOT_THERE, 240.0)),
+        ([event("FailedAttachVolume", 0, 2, "busy"), event("FailedMount", 1, 5)], (NOT_THERE, 300.0)),
+        ([event("FailedMount", 1, 5), event("Pulling", 6, 6, "pulling")], ("", 0.0)),
+        ([event("FailedCreatePodSandBox", 1, 2, "no address left")], ("no address left", 60.0)),
+        ([{"reason": "Scheduled", "message": "", "lastTimestamp": None, "eventTime": "2026-01-01T00:00:00Z"}], ("", 0)),
+    ],
+)
+def test_a_pod_that_gets_no_volumes_says_why_and_for_how_long(events: Any, found: tuple[str, float]) -> None:
+    assert without_volumes(events) == found
 
 
 def test_quantities() -> None:

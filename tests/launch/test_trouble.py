@@ -8,7 +8,7 @@ from understudy.launch.kube import Kube, Refused
 from understudy.launch.placement import HOST, REQUIRED
 from understudy.launch.sight import Sight
 from understudy.launch.spec import JobSpec, Outcome
-from understudy.launch.trouble import HOPE, Trouble, Waiting
+from understudy.launch.trouble import HOPE, Trouble, Waiting, is_scaling
 from understudy.recipe import Resources
 
 GPU = "nvidia.com/gpu"
@@ -116,6 +116,54 @@ def test_a_pod_that_an_autoscaler_makes_a_node_for_is_waited_for(
     assert trouble.found("job", Sight("pending"), [pod("16", one_node=False)], waited=HOPE) is not None
     monkeypatch.setattr(Nodes, "events", lambda *_: [{"reason": reason}])
     assert trouble.found("job", Sight("pending"), [pod("16", one_node=False)], waited=HOPE) is None
+    monkeypatch.setattr(Nodes, "events", lambda *_: [])
+    assert trouble.found("job", Sight("pending"), [pod("16", one_node=False)], waited=HOPE) is None, "it was there"
+
+
+@pytest.mark.parametrize(
+    ("said", "waits"),
+    [
+        ("NotTriggerScaleUp: pod didn't trigger scale-up: 1 in backoff after failed scale-up", True),
+        ("NotTriggerScaleUp: pod didn't trigger scale-up: 2 max node group size reached", True),
+        ("NotTriggerScaleUp: pod didn't trigger scale-up: 1 Insufficient nvidia.com/gpu", False),
+        ("FailedScaleUp: Node scale up failed: GCE out of resources.", True),
+    ],
+)
+def test_a_cloud_that_has_no_nodes_now_is_told_from_a_request_that_fits_none(
+    job: JobSpec, monkeypatch: pytest.MonkeyPatch, said: str, waits: bool
+) -> None:
+    Path(job.folder).mkdir(parents=True, exist_ok=True)
+    monkeypatch.setattr(
+        Nodes, "events", lambda *_: [dict(zip(("reason", "message"), said.split(": ", 1), strict=True))]
+    )
+    trouble = Trouble(job, Resources(), 0.0, cast(Kube, Nodes()), print)
+    assert (trouble.found("job", Sight("pending"), [pod("16", one_node=False)], waited=HOPE) is None) == waits
+    assert not is_scaling(cast(Kube, Nodes()), [pod("16", one_node=False)]), "a job that may be smaller gets smaller"
+
+
+def test_volumes_that_do_not_come_are_told_and_after_ten_minutes_the_job_ends(
+    job: JobSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(job.folder).mkdir(parents=True, exist_ok=True)
+    minutes, said = [1], list[str]()
+
+    def events(*_: object) -> list[dict[str, Any]]:
+        times = {"firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": f"2026-01-01T00:{minutes[0]:02}:00Z"}
+        return [{"reason": "FailedMount", "message": "secret extra not found", **times}]
+
+    monkeypatch.setattr(Nodes, "events", events)
+    trouble = Trouble(job, Resources(), 0.0, cast(Kube, Nodes()), said.append)
+    runs = {"metadata": {"name": "other", "uid": "2"}, "status": {"phase": "Running"}}
+    pods = [runs, pod("1", one_node=False)]
+    assert trouble.found("job", Sight("pulling"), pods, waited=HOPE - 1) is None
+    assert said == []
+    for _ in range(2):
+        assert trouble.found("job", Sight("pulling"), pods, waited=HOPE) is None
+    assert said == ["pulling: rank does not start yet: secret extra not found"]
+    minutes[0] = 10
+    outcome = trouble.found("job", Sight("pulling"), pods, waited=HOPE)
+    assert outcome is not None
+    assert (outcome.exit_code, outcome.message) == (1, "rank did not start for 10 minutes: secret extra not found")
 
 
 def test_killed_ranks_are_forgiven_as_often_as_the_recipe_says_and_lost_ones_always(job: JobSpec) -> None:

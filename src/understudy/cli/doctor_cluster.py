@@ -13,6 +13,7 @@ RIGHTS = (
     ("delete", "batch", "jobs"),
     ("create", "", "configmaps"),
     ("get", "", "pods/log"),
+    ("list", "", "events"),
     ("create", "", "pods/portforward"),
     ("list", "kubeflow.org", "pytorchjobs"),
     ("delete", "kubeflow.org", "pytorchjobs"),

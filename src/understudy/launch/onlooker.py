@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from kubernetes.client.exceptions import ApiException
@@ -9,12 +10,13 @@ from urllib3.exceptions import HTTPError
 
 from understudy.errors import DONE, STOPPED, UnderstudyError
 from understudy.launch.driver import FINAL
-from understudy.launch.kube import SECONDS, Away, Kube, Object
+from understudy.launch.kube import SECONDS, Away, Kube, Object, Refused
 from understudy.launch.leftovers import answer, stop
-from understudy.launch.sight import Sight, death, holding, is_dead, look, seconds
+from understudy.launch.sight import Sight, death, first_pending, holding, is_dead, look, seconds, without_volumes
 from understudy.launch.trouble import HOPE
 
 SILENCE = 60.0  # seconds without a line after which a connection may have been dropped on its way
+SETTLING = 20.0  # seconds in which volumes usually come; a run's recipe is there only after its pod
 SKEW = 300  # seconds by which this machine's clock and a node's may differ
 AWAY = (
     "node {node} does not answer, and Kubernetes makes no other pod for the run while this one may still be alive: "
@@ -37,7 +39,7 @@ def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
         try:
             job = kube.ask(kube.batch.read_namespaced_job, name, kube.namespace)
             pods = kube.pods(f"batch.kubernetes.io/job-name={name}")
-            sight = pending(pods)
+            sight = reported(kube, job, pods, pending(pods))
             if (found := f"{sight.stage}: {sight.detail}" if sight else "") != waiting:
                 waiting = found
                 say(waiting or "its pod runs")
@@ -68,6 +70,20 @@ def pending(pods: list[Object]) -> Sight | None:
         return look({"metadata": {}, "spec": {}}, found, None, now)
     away = {pod["spec"].get("nodeName", "") for phase, pod in phases if phase == "Running" and is_dead(pod, now)}
     return Sight("pending", AWAY.format(node=", ".join(sorted(away)))) if away else None
+
+
+def reported(kube: Kube, job: Object | None, pods: list[Object], sight: Sight | None) -> Sight | None:
+    """What a run waits for, with what only events tell: why there is no pod, or why one gets no volumes."""
+    try:
+        if job and not pods and "startTime" in job.get("status", {}):
+            said = [one for one in kube.events(job["metadata"]["name"]) if one.get("reason") == "FailedCreate"]
+            return Sight("pending", said[-1]["message"], broken=said[-1]["message"]) if said else sight
+        if sight and sight.stage == "pulling" and not sight.broken:
+            why, lasted = without_volumes(kube.events(first_pending(pods)))
+            return replace(sight, detail=f"its pod does not start: {why}") if lasted > SETTLING else sight
+    except Refused:
+        return sight  # the Role understudy-user had no right to events before
+    return sight
 
 
 def _stream(kube: Kube, pod: Object, said: dict[str, str], say: Callable[[str], None]) -> None:

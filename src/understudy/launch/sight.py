@@ -13,6 +13,7 @@ from understudy.launch.kube import Object
 Stage = Literal["queued", "pending", "pulling", "starting", "running", "restarting", "succeeded", "failed", "gone"]
 BROKEN_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 BROKEN_POD = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+UNMOUNTED = ("FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox")
 UNITS = {"m": Decimal("0.001"), "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9), "T": Decimal(10**12)}
 UNITS |= {"Ki": Decimal(2**10), "Mi": Decimal(2**20), "Gi": Decimal(2**30), "Ti": Decimal(2**40)}
 
@@ -134,6 +135,24 @@ def is_dead(pod: Object, now: float) -> bool:
     """Deleted, past its grace period, and still there: nobody on its node ends it."""
     since = pod["metadata"].get("deletionTimestamp")  # that is the time at which the grace period ends
     return since is not None and now > seconds(since) + 5
+
+
+def first_pending(pods: Iterable[Object]) -> str:
+    """The name of a pod that waits; there has to be one."""
+    return str(next(pod["metadata"]["name"] for pod in pods if _phase(pod) == "Pending"))
+
+
+def without_volumes(events: Sequence[Object]) -> tuple[str, float]:
+    """Why a pod does not get its volumes or its network, and for how many seconds that has been so.
+
+    Args:
+        events: all that was reported of the pod, the newest last; of one that got them, something else comes after.
+    """
+    failed = [event for event in events if event.get("reason") in UNMOUNTED and event.get("lastTimestamp")]
+    if not failed or failed[-1] is not events[-1]:
+        return "", 0.0
+    began = min(seconds(event.get("firstTimestamp") or event["lastTimestamp"]) for event in failed)
+    return str(failed[-1]["message"]), seconds(failed[-1]["lastTimestamp"]) - began
 
 
 def holding(thing: Object) -> dict[str, Object]:

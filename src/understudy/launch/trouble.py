@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from understudy.errors import FAILED
@@ -10,13 +10,17 @@ from understudy.launch import attempts
 from understudy.launch.beats import beats
 from understudy.launch.kube import Kube, Object, Refused
 from understudy.launch.placement import REQUIRED, STORE
-from understudy.launch.sight import Sight, death, never_fits, was_disrupted
+from understudy.launch.sight import Sight, death, first_pending, never_fits, was_disrupted, without_volumes
 from understudy.launch.spec import JobSpec, Outcome
 from understudy.launch.starts import Starts
 from understudy.recipe import Resources
 
 STARTS = 10  # of a job that gets no further
 HOPE = 60.0  # seconds in which what is broken may mend
+UNMOUNTED = 600.0  # the same for volumes: a disk that was on a dead node is taken from it after six minutes
+SCALING = {"TriggeredScaleUp", "Nominated"}  # the cluster autoscaler's event, and Karpenter's
+NO_NODE_NOW = ("in backoff after failed scale-up", "max node group size reached", "max cluster")
+"""What the cluster autoscaler says of pods that it knows a kind of node for, and cannot make one now."""
 
 
 class Waiting:
@@ -60,6 +64,7 @@ class Trouble:
         self._folder = Path(spec.folder)
         self._starts = Starts(spec.least)
         self._forgiven = 0
+        self._scales = False
         self._told: set[str] = set()
 
     def found(self, job: str, sight: Sight, pods: list[Object], waited: float) -> Outcome | None:
@@ -127,6 +132,8 @@ class Trouble:
             return f"the queue can never admit this job. {sight.detail}"
         if sight.stage == "pending":
             return self._never_scheduled(pods) if pods else self._without_pods(job)
+        if sight.stage == "pulling":
+            return self._never_mounted(pods)
         return None
 
     def _without_pods(self, job: str) -> str | None:
@@ -137,8 +144,19 @@ class Trouble:
         self._say_once("pending: still no pods; does the training operator run?")
         return None
 
+    def _never_mounted(self, pods: list[Object]) -> str | None:
+        name = first_pending(pods)
+        why, lasted = without_volumes(self._kube.events(name))
+        if not why:
+            return None
+        if lasted < UNMOUNTED:
+            self._say_once(f"pulling: {name} does not start yet: {why}")
+            return None
+        return f"{name} did not start for {lasted / 60:.0f} minutes: {why}"
+
     def _never_scheduled(self, pods: list[Object]) -> str | None:
-        if is_scaling(self._kube, pods):
+        self._scales = self._scales or may_scale(self._kube, pods)  # events are forgotten after an hour
+        if self._scales:
             return None
         try:
             why = never_fits(pods[0], self._open_to(pods[0]))
@@ -181,5 +199,17 @@ def _memory_limit(pod: Object) -> str | None:
 
 def is_scaling(kube: Kube, pods: list[Object]) -> bool:
     """Whether a cluster autoscaler is at work for these pods."""
-    reasons = {event.get("reason") for pod in pods for event in kube.events(pod["metadata"]["name"])}
-    return bool(reasons & {"TriggeredScaleUp", "Nominated"})
+    return any(event.get("reason") in SCALING for event in _events(kube, pods))
+
+
+def may_scale(kube: Kube, pods: list[Object]) -> bool:
+    """Whether a cluster autoscaler makes nodes for these pods, or would if its cloud had any."""
+    return any(
+        event.get("reason") in {*SCALING, "FailedScaleUp"}
+        or (event.get("reason") == "NotTriggerScaleUp" and any(words in event["message"] for words in NO_NODE_NOW))
+        for event in _events(kube, pods)
+    )
+
+
+def _events(kube: Kube, pods: list[Object]) -> Iterator[Object]:
+    return (event for pod in pods for event in kube.events(pod["metadata"]["name"]))
