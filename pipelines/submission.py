@@ -27,7 +27,8 @@ class Server:
 
     host: str
     namespace: str | None
-    token: str | None
+    token: Callable[[], str | None]
+    """Reads the token that is valid now: one in a file may be replaced while a run is followed."""
 
     def client(self) -> Any:
         """KFP's own client.
@@ -46,7 +47,7 @@ class Server:
 
         with warnings.catch_warnings(), self.answering():
             warnings.simplefilter("ignore", FutureWarning)
-            return AsksOnce(host=self.host, existing_token=self.token, namespace=self.namespace or "kubeflow")
+            return AsksOnce(host=self.host, existing_token=self.token(), namespace=self.namespace or "kubeflow")
 
     def answering(self) -> "_Words":
         """Errors of the server in words."""
@@ -110,14 +111,18 @@ def follow(server: Server, run: str, tell: Callable[[str], None]) -> int:
     Returns:
         0 when all of its tasks succeeded, 1 otherwise.
     """
-    client, said, away = server.client(), "", 0.0
+    token, client, said, away = server.token(), server.client(), "", 0.0
     while True:
         try:
             with server.answering():
                 found = client.get_run(run)
         except UnderstudyError as error:
             away += EVERY
-            if away > PATIENCE or getattr(error.__cause__, "status", 500) in (401, 403, 404):
+            status = getattr(error.__cause__, "status", 500)
+            if status in (401, 403) and server.token() != token:
+                token, client = server.token(), server.client()
+                continue
+            if away > PATIENCE or status in (401, 403, 404):
                 raise
             time.sleep(EVERY)
             continue

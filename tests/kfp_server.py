@@ -20,6 +20,7 @@ class Kfp(ThreadingHTTPServer):
         self.states = ["PENDING", "RUNNING", "SUCCEEDED"]
         self.posted: dict[str, Any] = {}
         self.status = 200
+        self.token = TOKEN
 
     @property
     def address(self) -> str:
@@ -30,10 +31,9 @@ class Answers(BaseHTTPRequestHandler):
     server: Kfp
 
     def answer(self, body: Any) -> None:
-        if self.headers.get("authorization") != f"Bearer {TOKEN}":
-            self.server.status = 401
+        refused = self.headers.get("authorization") != f"Bearer {self.server.token}"
         text = json.dumps(kfp_server_api.ApiClient().sanitize_for_serialization(body)).encode()
-        self.send_response(self.server.status)
+        self.send_response(401 if refused else self.server.status)
         self.send_header("Content-Type", "application/json")
         self.end_headers()
         self.wfile.write(text)

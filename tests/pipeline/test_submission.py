@@ -25,7 +25,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_run_is_made_of_the_compiled_pipeline(kfp: Kfp, recipe: Recipe) -> None:
-    server = Server(kfp.address, "team", TOKEN)
+    server = Server(kfp.address, "team", lambda: TOKEN)
     assert submission.submit(server, recipe, IMAGES, None) == "r1"
     assert kfp.posted["experiment_id"] == "e1"
     spec = kfp.posted["pipeline_spec"]
@@ -40,21 +40,46 @@ def test_a_run_is_made_of_the_compiled_pipeline(kfp: Kfp, recipe: Recipe) -> Non
 def test_a_run_is_followed_to_its_end(kfp: Kfp, last: str, code: int, words: str) -> None:
     kfp.states = ["PENDING", "PENDING", "RUNNING", last]
     told: list[str] = []
-    assert submission.follow(Server(kfp.address, None, TOKEN), "r1", told.append) == code
+    assert submission.follow(Server(kfp.address, None, lambda: TOKEN), "r1", told.append) == code
     assert told == ["pending", "running", words]
+
+
+def test_a_token_that_was_replaced_while_a_run_is_followed_is_read_again(kfp: Kfp) -> None:
+    kfp.states = ["RUNNING", "RUNNING", "SUCCEEDED"]
+    told: list[str] = []
+    current = [TOKEN]
+
+    def tell(state: str) -> None:
+        told.append(state)
+        kfp.token = "the-next"
+        current[0] = "the-next"
+
+    assert submission.follow(Server(kfp.address, None, lambda: current[0]), "r1", tell) == 0
+    assert told == ["running", "succeeded"]
+
+
+def test_a_token_that_expires_and_is_not_replaced_ends_the_following(kfp: Kfp) -> None:
+    kfp.states = ["RUNNING"] * 9
+
+    def tell(state: str) -> None:
+        kfp.token = "the-next"
+
+    with pytest.raises(InputError, match=r"KFP refuses this token \(401\)"):
+        submission.follow(Server(kfp.address, None, lambda: TOKEN), "r1", tell)
+    assert len(kfp.states) > 5, "it was not asked for long"
 
 
 def test_a_token_that_is_not_accepted_is_told(kfp: Kfp, recipe: Recipe) -> None:
     with pytest.raises(InputError, match=r"KFP refuses this token \(401\).*KFP_TOKEN"):
-        submission.submit(Server(kfp.address, "team", "old"), recipe, IMAGES, None)
+        submission.submit(Server(kfp.address, "team", lambda: "old"), recipe, IMAGES, None)
 
 
 def test_a_server_that_fails_is_told(kfp: Kfp, recipe: Recipe) -> None:
     kfp.status = 500
     with pytest.raises(UnderstudyError, match="KFP says 500"):
-        submission.submit(Server(kfp.address, "team", TOKEN), recipe, IMAGES, None)
+        submission.submit(Server(kfp.address, "team", lambda: TOKEN), recipe, IMAGES, None)
 
 
 def test_a_server_that_does_not_answer_is_told(recipe: Recipe) -> None:
     with pytest.raises(InputError, match=r"http://127\.0\.0\.1:9: no KFP API server answers here"):
-        submission.submit(Server("http://127.0.0.1:9", "team", None), recipe, IMAGES, None)
+        submission.submit(Server("http://127.0.0.1:9", "team", lambda: None), recipe, IMAGES, None)

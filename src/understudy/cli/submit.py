@@ -2,6 +2,7 @@
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -40,7 +41,7 @@ def submit(
     wanted = load(recipe, overrides or [])
     if wait and not settings.given_tracking_uri:
         raise InputError("--wait: the verdict is in the cluster's MLflow; name it with --tracking-uri")
-    server = submission.Server(host, namespace, _token(token_file))
+    server = submission.Server(host, namespace, partial(_token, token_file))
     run = submission.submit(server, wanted, images, experiment)
     typer.echo(server.page(run))
     say_what_pods_need(wanted, MOUNT)
