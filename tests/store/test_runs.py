@@ -66,6 +66,10 @@ def test_a_run_without_a_driver_is_dead_after_long_silence(store: Store, monkeyp
     assert not run.is_live
     run.record(StepState("ingest", "running"))
     assert run.is_live
+    for path in run.folder.iterdir():
+        os.utime(path, (long_ago, long_ago))
+    run.live()
+    assert run.is_live, "a step may wait in a queue for days and change nothing"
 
 
 def test_a_stop_is_seen_by_everyone_in_the_run(store: Store) -> None:

@@ -21,6 +21,7 @@ from understudy.store.lease import Process, holder
 FETCHED = "from the store of record"
 RUN = "UNDERSTUDY_RUN"
 """The run that this process does a step of, where `understudy run` shows how far it is; KFP's tasks have none."""
+LIFE = 3600.0  # seconds between two signs of life of a run, which is taken for dead after a silent day
 SAY = 10.0  # seconds between two lines of a step that nobody else shows
 
 
@@ -248,6 +249,7 @@ def watch_over(run: Run) -> None:
     """Let this process follow its run's fate: end with the run's driver, and stop at a checkpoint on SIGTERM."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave if in_cluster() else lambda *_: run.request_stop())
+    threading.Thread(target=_show_life, args=(run,), name="life", daemon=True).start()
     driver = run.facts.get("driver")
     if driver:
         threading.Thread(target=_end_with, args=(Process(**driver),), name="driver", daemon=True).start()
@@ -260,6 +262,13 @@ class Left(SystemExit):
 def _leave(_signal: int, _frame: FrameType | None) -> NoReturn:
     """This pod has to go: what it holds is given back, and its job goes on for whoever comes next."""
     raise Left(STOPPED)
+
+
+def _show_life(run: Run) -> None:
+    """A step may wait for days, in a queue say, and change nothing in its run."""
+    never = threading.Event()
+    while not never.wait(LIFE):
+        run.live()
 
 
 def _end_with(driver: Process) -> None:

@@ -4,6 +4,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -109,6 +110,11 @@ class Run:
     def uses(self) -> set[str]:
         """The objects that the run has touched."""
         return {path.name for path in (self.folder / "uses").glob("*")}
+
+    def live(self) -> None:
+        """Tell that somebody works for this run, though nothing else changes."""
+        with suppress(OSError):  # a volume that is away for a moment; an hour later it is told again
+            (self.folder / "run.json").touch()
 
     def request_stop(self) -> None:
         """Ask every process of the run to stop at its next checkpoint."""
