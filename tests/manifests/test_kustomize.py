@@ -328,3 +328,11 @@ def test_people_may_do_what_doctor_asks_for() -> None:
     }
     assert set(RIGHTS) <= granted
     assert not {resource for _, _, resource in granted} & {"secrets", "pods/exec", "roles", "rolebindings"}
+
+
+def test_what_the_api_server_would_fill_into_lists_is_written_out() -> None:
+    secrets = named(built("overlays/production"), "ExternalSecret").values()
+    taken = [source["extract"] for secret in secrets for source in secret["spec"]["dataFrom"]]
+    defaults = {"conversionStrategy": "Default", "decodingStrategy": "None", "metadataPolicy": "None"}
+    assert [{**defaults, "key": source["key"]} for source in taken] == taken
+    assert len(taken) == 3
