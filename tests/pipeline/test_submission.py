@@ -65,7 +65,7 @@ def test_a_token_that_expires_and_is_not_replaced_ends_the_following(kfp: Kfp) -
         kfp.token = "the-next"
 
     with pytest.raises(InputError, match=r"KFP refuses this token \(401\)"):
-        submission.follow(Server(kfp.address, None, lambda: TOKEN), "r1", tell)
+        submission.follow(Server(kfp.address, "team", lambda: TOKEN), "r1", tell)
     assert len(kfp.states) > 5, "it was not asked for long"
 
 
