@@ -14,7 +14,7 @@ def main() -> int:
     """Do this rank's part of the job, and say in its outcome file how it ended."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a stop comes through the stop file
-    from understudy.errors import FAILED, UnderstudyError
+    from understudy.errors import FAILED, Fenced, UnderstudyError
     from understudy.launch.beats import Pulse
     from understudy.launch.spec import JobSpec, Outcome
 
@@ -34,7 +34,7 @@ def main() -> int:
     except UnderstudyError as error:
         replace(spec, attempt=pulse.attempt).clear()
         print(error, file=sys.stderr)
-        outcome = Outcome(error.exit_code, str(error))
+        outcome = Outcome(error.exit_code, str(error), "lost" if isinstance(error, Fenced) else "told")
     except BaseException as error:
         replace(spec, attempt=pulse.attempt).clear()
         traceback.print_exc()

@@ -92,6 +92,19 @@ def test_the_newest_two_are_kept_and_nothing_that_was_left_half_written(ranks: A
     assert json.loads((tmp_path / "step-12" / "progress.json").read_text()) == {"history": [12]}
 
 
+def save_beside_another(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path) -> None:
+    checkpoints = Checkpoints(folder, model, chosen)
+    (folder / ".writing-2-successor").mkdir()
+    step(model, chosen, 1)
+    checkpoints.save(1, {})
+    checkpoints.finish()
+
+
+def test_what_another_attempt_began_to_write_meanwhile_stays(ranks: Any, tmp_path: Path) -> None:
+    ranks.run(1, within, 1, 1, save_beside_another, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".writing-2-successor", "step-1"]
+
+
 def after_a_takeover(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path, when: str) -> str:
     checkpoints = Checkpoints(folder / "1.me", model, chosen)
     step(model, chosen, 1)

@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from io import IOBase
@@ -43,6 +43,8 @@ class Checkpoints:
         assert isinstance(group, dist.ProcessGroup)
         self._group = group
         self._leads = dist.get_rank() == 0
+        if self._leads:  # later it could be a successor's: NFS leads one who was away to its folder for a moment
+            _remove(folder.glob(".writing-*"))
         self._pending: tuple[Future[Any], Path, int] | None = None
 
     def latest(self) -> int | None:
@@ -136,8 +138,12 @@ class Checkpoints:
         except FileNotFoundError as error:
             raise Fenced("another run has taken this step over") from error
         written = sorted(self._folder.glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
-        for path in [*written[:-KEPT], *self._folder.glob(".writing-*")]:
-            shutil.rmtree(path, ignore_errors=True)
+        _remove(written[:-KEPT])
+
+
+def _remove(folders: Iterable[Path]) -> None:
+    for path in folders:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _make(path: Path) -> None:
