@@ -19,6 +19,7 @@ from understudy.recipe import Recipe
 ENDED = {"SUCCEEDED", "FAILED", "CANCELED", "SKIPPED"}
 EVERY = 5.0  # seconds between two looks at a run
 PATIENCE = 300.0  # seconds that a server may be away while a run is followed
+RENEWAL = 60.0  # seconds that it may refuse a token until the file has the next one
 
 
 @dataclass(frozen=True)
@@ -111,19 +112,18 @@ def follow(server: Server, run: str, tell: Callable[[str], None]) -> int:
     Returns:
         0 when all of its tasks succeeded, 1 otherwise.
     """
-    token, client, said, away = server.token(), server.client(), "", 0.0
+    client, said, away = None, "", 0.0
     while True:
         try:
+            client = client or server.client()
             with server.answering():
                 found = client.get_run(run)
         except UnderstudyError as error:
             away += EVERY
             status = getattr(error.__cause__, "status", 500)
-            if status in (401, 403) and server.token() != token:
-                token, client = server.token(), server.client()
-                continue
-            if away > PATIENCE or status in (401, 403, 404):
+            if away > (RENEWAL if status in (401, 403) else PATIENCE) or status == 404:
                 raise
+            client = None  # the next one has the token that is there then
             time.sleep(EVERY)
             continue
         away = 0.0
