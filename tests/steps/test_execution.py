@@ -195,6 +195,20 @@ def test_an_error_is_the_steps_state_and_nothing_is_remembered(
     assert state_of(run).state == "done"
 
 
+def test_a_step_that_waits_shows_that_its_run_lives(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execution, "LIFE", 0.01)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    run.facts.pop("driver", None)
+    os.utime(run.folder / "run.json", (0, 0))
+    execution.watch_over(run)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    deadline = time.monotonic() + 60
+    while (run.folder / "run.json").stat().st_mtime == 0 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert (run.folder / "run.json").stat().st_mtime > 0
+
+
 def test_a_step_whose_process_has_to_go_did_not_fail(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution, "in_cluster", lambda: True)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

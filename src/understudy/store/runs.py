@@ -114,7 +114,7 @@ class Run:
     def live(self) -> None:
         """Tell that somebody works for this run, though nothing else changes."""
         with suppress(OSError):  # a volume that is away for a moment; an hour later it is told again
-            (self.folder / "run.json").touch()
+            os.utime(self.folder / "run.json")
 
     def request_stop(self) -> None:
         """Ask every process of the run to stop at its next checkpoint."""
