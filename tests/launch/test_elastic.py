@@ -58,13 +58,24 @@ def test_a_job_that_waits_for_something_else_than_quota_keeps_its_size(four: Job
 def test_a_job_whose_pods_find_no_node_takes_what_there_is(homes: list[bool]) -> None:
     spec = JobSpec("", "teacher", "", "", None, None, {}, {}, None, 0, 4, 1, 1, "cpu", "", min_nodes=2)
     given_pods = pods(homes)
-    found = look(pytorchjob(4), elastic.enough(spec, given_pods), None, 0.0)
+    found = look(pytorchjob(4), elastic.enough(spec, given_pods))
     nodes = elastic.smaller(spec, pytorchjob(4), found, elastic.enough(spec, given_pods))
     if homes[0] and sum(homes) >= 2:
         assert found.stage == "running"
         assert nodes is None, "torchrun goes on with those that are there"
     else:
         assert nodes == max(2, sum(homes))
+
+
+@pytest.mark.parametrize(
+    ("running", "goes_on"),
+    [([True, True, False, False], True), ([True, False, False, False], False), ([False, True, True, True], False)],
+    ids=["the least", "too few", "without the one that hosts the rendezvous"],
+)
+def test_a_job_goes_on_with_the_pods_that_run_if_they_are_enough(
+    four: JobSpec, running: list[bool], goes_on: bool
+) -> None:
+    assert elastic.goes_on(four, pods(running)) == goes_on
 
 
 def test_an_attempt_knows_how_many_ranks_it_has(four: JobSpec) -> None:

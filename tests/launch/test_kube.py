@@ -91,7 +91,10 @@ def pending(message: str, at: str) -> Object:
 def test_why_a_job_waits_is_known_from_an_event_when_kueue_could_not_write_it_down(
     conditions: list[Object], events: list[Object], message: str | None
 ) -> None:
-    workload = {"metadata": {"name": "w", "ownerReferences": [{"uid": "1"}]}, "status": {"conditions": conditions}}
+    workload = {
+        "metadata": {"name": "w", "uid": "2", "ownerReferences": [{"uid": "1"}]},
+        "status": {"conditions": conditions},
+    }
 
     class Answers(Kube):
         def __init__(self) -> None:
@@ -100,7 +103,10 @@ def test_why_a_job_waits_is_known_from_an_event_when_kueue_could_not_write_it_do
             self.core = SimpleNamespace(list_namespaced_event="events")
 
         def ask(self, question: object, *arguments: object, **options: object) -> Any:
-            return {"items": [workload] if question == "workloads" else events}
+            if question == "workloads":
+                return {"items": [workload]}
+            assert options == {"field_selector": "involvedObject.name=w,involvedObject.uid=2"}, "names are used again"
+            return {"items": events}
 
     found = Answers().workload_of({"metadata": {"uid": "1"}})
     assert found

@@ -244,8 +244,44 @@ def test_a_job_that_nobody_watches_ends_at_a_checkpoint_or_at_once_where_no_rank
         if before:
             os.utime(spec.beat(rank), (0, 0))
     watch._look_for_the_launcher()
+    assert ended == [], "one look may have taken as long as the volume was away"
+    watch._look_for_the_launcher()
     assert ended == ends
     assert (tmp_path / "leave").read_text() == node.ABANDONED
+    assert spec.abandoned_file.exists(), "the launcher that comes may submit it again"
+
+
+def test_ranks_that_wait_and_could_not_be_looked_after_for_a_moment_end_at_the_next_look(
+    spec: JobSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended, looks = list[int](), iter([OSError(116, "Stale file handle"), False])
+
+    def has_stepped(_: object) -> bool:
+        look = next(looks)
+        if isinstance(look, OSError):
+            raise look
+        return look
+
+    monkeypatch.setattr(node, "_end", ended.append)
+    monkeypatch.setattr(node, "launcher_silence", lambda folder: spec.patience + 1)
+    monkeypatch.setattr(node._Watch, "_has_stepped", has_stepped)
+    watch = node._Watch(spec, tmp_path / "leave")
+    watch._look_for_the_launcher()
+    with pytest.raises(OSError, match="Stale"):
+        watch._look_for_the_launcher()
+    watch._look_for_the_launcher()
+    assert ended == [node.LEFT]
+
+
+def test_a_pod_that_has_to_go_while_nobody_watches_does_not_come_again(
+    spec: JobSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node._Watch, "_has_stepped", lambda _: True)
+    leave = tmp_path / "leave"
+    watch = node._Watch(spec, leave)
+    leave.write_text(node.ABANDONED)
+    watch.terminated(signal.SIGTERM, None)
+    assert leave.read_text() == node.ABANDONED
 
 
 # Meetings

@@ -58,10 +58,10 @@ class Reports(Kube):
     def __init__(self, **said: list[dict[str, Any]]) -> None:
         self._said = said
 
-    def events(self, name: str) -> list[dict[str, Any]]:
+    def events(self, thing: dict[str, Any]) -> list[dict[str, Any]]:
         if not self._said:
             raise Refused("may not list events")
-        return self._said.get(name, [])
+        return self._said.get(thing["metadata"]["name"], [])
 
 
 STARTED = {"metadata": {"name": "run"}, "status": {"startTime": "2026-01-01T00:00:00Z"}}
@@ -77,6 +77,20 @@ def test_a_run_that_gets_no_pod_says_why() -> None:
     assert reported(Reports(), STARTED, [], None) is None, "who may not read events is told what pods say"
     assert reported(kube, {"metadata": {"name": "run"}}, [], None) is None, "a queue holds it back"
     assert reported(kube, STARTED, [{"metadata": {"name": "p"}, "status": {"phase": "Running"}}], None) is None
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'Error creating: pods "run-x" is forbidden: exceeded quota: q, requested: pods=1, limited: pods=9',
+        'Error creating: Internal error occurred: failed calling webhook "mpod.kb.io": connect: connection refused',
+        "Error creating: etcdserver: request timed out",
+    ],
+)
+def test_a_refusal_that_passes_does_not_end_a_run(message: str) -> None:
+    sight = reported(Reports(run=[{"reason": "FailedCreate", "message": message}]), STARTED, [], None)
+    assert sight is not None
+    assert (sight.detail, sight.broken) == (message, "")
 
 
 @pytest.mark.parametrize(("lasts", "told"), [(10, False), (40, True)])

@@ -2,9 +2,7 @@ from typing import Any
 
 import pytest
 
-from understudy.launch.sight import amount, death, look, never_fits, seconds, without_volumes
-
-NOW = seconds("2026-01-01T00:01:00Z")
+from understudy.launch.sight import amount, death, look, never_fits, without_volumes
 
 
 def job(suspend: bool = False, **conditions: str) -> dict[str, Any]:
@@ -45,7 +43,7 @@ WORKLOAD = {
     ],
 )
 def test_where_a_job_stands(found: Any, pods: Any, workload: Any, stage: str, words: str) -> None:
-    sight = look(found, pods, workload, NOW)
+    sight = look(found, pods, workload)
     assert sight.stage == stage
     assert words in sight.detail
 
@@ -53,18 +51,20 @@ def test_where_a_job_stands(found: Any, pods: Any, workload: Any, stage: str, wo
 def test_a_job_that_is_being_deleted_is_as_good_as_gone() -> None:
     deleted = job()
     deleted["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:30Z"
-    assert look(deleted, [pod()], None, NOW).stage == "gone"
+    assert look(deleted, [pod()]).stage == "gone"
 
 
 def test_an_image_that_cannot_be_pulled_will_not_mend_by_itself() -> None:
-    assert look(job(), [waiting("ErrImagePull")], None, NOW).broken
+    assert look(job(), [waiting("ErrImagePull")]).broken
 
 
-@pytest.mark.parametrize(("ends", "dead"), [("2026-01-01T00:00:30Z", ("a",)), ("2026-01-01T00:00:58Z", ())])
-def test_a_pod_that_outlives_its_grace_period_lies_on_a_dead_node(ends: str, dead: tuple[str, ...]) -> None:
-    gone = pod()
-    gone["metadata"]["deletionTimestamp"] = ends
-    assert look(job(), [gone, pod("b")], None, NOW).dead == dead
+def test_a_job_with_pods_on_a_dead_node_gives_them_up() -> None:
+    sight = look(job(), [pod(node="x"), pod("b", node="y")], dead=("b",))
+    assert (sight.stage, sight.detail, sight.dead) == (
+        "restarting",
+        "node y does not answer; its pods are given up",
+        ("b",),
+    )
 
 
 def test_the_first_death_is_told() -> None:
@@ -101,6 +101,9 @@ def event(reason: str, first: int, last: int, message: str = NOT_THERE) -> dict[
     return {"reason": reason, "message": message, **times}
 
 
+SANDBOX = event("SandboxChanged", 3, 3, "Pod sandbox changed, it will be killed and re-created.")
+
+
 @pytest.mark.parametrize(
     ("events", "found"),
     [
@@ -109,6 +112,8 @@ def event(reason: str, first: int, last: int, message: str = NOT_THERE) -> dict[
         ([event("FailedAttachVolume", 0, 2, "busy"), event("FailedMount", 1, 5)], (NOT_THERE, 300.0)),
         ([event("FailedMount", 1, 5), event("Pulling", 6, 6, "pulling")], ("", 0.0)),
         ([event("FailedCreatePodSandBox", 1, 2, "no address left")], ("no address left", 60.0)),
+        ([event("FailedCreatePodSandBox", 1, 2, "no address left"), SANDBOX], ("no address left", 60.0)),
+        ([event("FailedCreatePodSandBox", 1, 2, f'sandbox "{"0a1b" * 16}": no')], ('sandbox "...": no', 60.0)),
         ([{"reason": "Scheduled", "message": "", "lastTimestamp": None, "eventTime": "2026-01-01T00:00:00Z"}], ("", 0)),
     ],
 )

@@ -154,3 +154,47 @@ def test_a_launcher_that_has_lost_its_lease_submits_nothing(job: JobSpec) -> Non
         run(job, kube, watch)
     assert not kube.made
     assert Outcome.read(job.outcome(0)) == said
+
+
+class Ended(Kube):
+    """A cluster that had a job, whose pods ended without a word, and that takes another one."""
+
+    def __init__(self) -> None:
+        self.submitted: list[Object] = []
+        self.deleted: list[str] = []
+
+    def jobs(self, selector: str) -> list[Object]:
+        return []
+
+    def create_job(self, job: Object) -> None:
+        self.submitted.append(job)
+        if len(self.submitted) > 1:
+            raise KeyboardInterrupt
+
+    def job(self, name: str) -> Object | None:
+        failed = {"type": "Failed", "status": "True", "message": "a pod failed"}
+        return {"metadata": {"name": name, "uid": "1"}, "spec": {}, "status": {"conditions": [failed]}}
+
+    def pods(self, selector: str) -> list[Object]:
+        return []
+
+    def delete_job(self, name: str) -> None:
+        self.deleted.append(name)
+
+
+def test_a_job_whose_ranks_left_since_nobody_watched_is_submitted_again(job: JobSpec) -> None:
+    kube = Ended()
+
+    def watch() -> None:
+        if len(kube.submitted) == 1 and not kube.deleted:
+            job.abandoned_file.touch()
+
+    with pytest.raises(KeyboardInterrupt):
+        run(job, kube, watch)
+    assert len(kube.deleted) == 1
+    assert not job.abandoned_file.exists(), "the next one begins anew"
+
+
+def test_a_job_that_ended_without_a_word_has_failed(job: JobSpec) -> None:
+    outcome = run(job, Ended())
+    assert (outcome.exit_code, outcome.message, outcome.kind) == (FAILED, "a pod failed", "silent")

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -8,10 +9,11 @@ from understudy.launch.kube import Kube, Refused
 from understudy.launch.placement import HOST, REQUIRED
 from understudy.launch.sight import Sight
 from understudy.launch.spec import JobSpec, Outcome
-from understudy.launch.trouble import HOPE, Trouble, Waiting, is_scaling
+from understudy.launch.trouble import HOPE, Trouble, is_scaling
 from understudy.recipe import Resources
 
 GPU = "nvidia.com/gpu"
+JOB = {"metadata": {"name": "job", "uid": "0"}}
 
 
 class Nodes:
@@ -28,8 +30,8 @@ class Nodes:
         assert selector == "understudy.store=store"
         return [{"spec": {"nodeName": "small"}, "status": {"phase": "Running"}}]
 
-    def events(self, name: str) -> list[dict[str, Any]]:
-        del name
+    def events(self, thing: dict[str, Any]) -> list[dict[str, Any]]:
+        del thing
         return []
 
 
@@ -53,7 +55,7 @@ def test_where_one_node_has_the_store_only_that_node_counts(
 ) -> None:
     Path(job.folder).mkdir(parents=True, exist_ok=True)
     trouble = Trouble(job, Resources(), 0.0, cast(Kube, Nodes()), print)
-    outcome = trouble.found("job", Sight("pending"), [pod(gpus, one_node)], waited=HOPE)
+    outcome = trouble.found(JOB, Sight("pending"), [pod(gpus, one_node)], waited=HOPE)
     assert (outcome is not None) == hopeless
     if outcome:
         assert f"a pod asks for {gpus} {GPU}, and the largest node of its kind has" in outcome.message
@@ -65,7 +67,7 @@ def test_rules_of_the_users_own_are_no_reason_to_give_up(job: JobSpec) -> None:
     theirs = [{"topologyKey": "zone"}, {"labelSelector": {"matchExpressions": []}, "topologyKey": HOST}]
     pending["spec"]["affinity"] = {"podAffinity": {REQUIRED: theirs}}
     trouble = Trouble(job, Resources(), 0.0, cast(Kube, Nodes()), print)
-    assert trouble.found("job", Sight("pending"), [pending], waited=HOPE) is None
+    assert trouble.found(JOB, Sight("pending"), [pending], waited=HOPE) is None
 
 
 def test_what_cannot_be_known_is_told_once(job: JobSpec) -> None:
@@ -75,7 +77,7 @@ def test_what_cannot_be_known_is_told_once(job: JobSpec) -> None:
     blind.may_list_nodes = False
     trouble = Trouble(job, Resources(), 0.0, cast(Kube, blind), said.append)
     for _ in range(3):
-        assert trouble.found("job", Sight("pending"), [pod("8", one_node=False)], waited=HOPE) is None
+        assert trouble.found(JOB, Sight("pending"), [pod("8", one_node=False)], waited=HOPE) is None
     assert len(said) == 1
     assert "this account may not list nodes" in said[0]
 
@@ -101,7 +103,7 @@ IN_USE = "insufficient unused quota for {} in flavor {}, 8 more needed"
 def test_what_a_queue_can_never_admit_is_told_from_what_has_to_wait(job: JobSpec, detail: str, never: bool) -> None:
     Path(job.folder).mkdir(parents=True, exist_ok=True)
     trouble = Trouble(job, Resources(), 0.0, cast(Kube, Nodes()), print)
-    outcome = trouble.found("job", Sight("queued", detail), [], waited=HOPE)
+    outcome = trouble.found(JOB, Sight("queued", detail), [], waited=HOPE)
     assert (outcome is not None) == never
     if outcome:
         assert outcome.message == f"the queue can never admit this job. {detail}"
@@ -113,19 +115,20 @@ def test_a_pod_that_an_autoscaler_makes_a_node_for_is_waited_for(
 ) -> None:
     Path(job.folder).mkdir(parents=True, exist_ok=True)
     trouble = Trouble(job, Resources(), 0.0, cast(Kube, Nodes()), print)
-    assert trouble.found("job", Sight("pending"), [pod("16", one_node=False)], waited=HOPE) is not None
+    assert trouble.found(JOB, Sight("pending"), [pod("16", one_node=False)], waited=HOPE) is not None
     monkeypatch.setattr(Nodes, "events", lambda *_: [{"reason": reason}])
-    assert trouble.found("job", Sight("pending"), [pod("16", one_node=False)], waited=HOPE) is None
+    assert trouble.found(JOB, Sight("pending"), [pod("16", one_node=False)], waited=HOPE) is None
     monkeypatch.setattr(Nodes, "events", lambda *_: [])
-    assert trouble.found("job", Sight("pending"), [pod("16", one_node=False)], waited=HOPE) is None, "it was there"
+    assert trouble.found(JOB, Sight("pending"), [pod("16", one_node=False)], waited=HOPE) is None, "it was there"
 
 
 @pytest.mark.parametrize(
     ("said", "waits"),
     [
         ("NotTriggerScaleUp: pod didn't trigger scale-up: 1 in backoff after failed scale-up", True),
-        ("NotTriggerScaleUp: pod didn't trigger scale-up: 2 max node group size reached", True),
+        ("NotTriggerScaleUp: pod didn't trigger scale-up: max cluster cpu limit reached", True),
         ("NotTriggerScaleUp: pod didn't trigger scale-up: 1 Insufficient nvidia.com/gpu", False),
+        ("NotTriggerScaleUp: pod didn't trigger scale-up: 1 Insufficient cpu, 2 max node group size reached", False),
         ("FailedScaleUp: Node scale up failed: GCE out of resources.", True),
     ],
 )
@@ -137,33 +140,50 @@ def test_a_cloud_that_has_no_nodes_now_is_told_from_a_request_that_fits_none(
         Nodes, "events", lambda *_: [dict(zip(("reason", "message"), said.split(": ", 1), strict=True))]
     )
     trouble = Trouble(job, Resources(), 0.0, cast(Kube, Nodes()), print)
-    assert (trouble.found("job", Sight("pending"), [pod("16", one_node=False)], waited=HOPE) is None) == waits
+    assert (trouble.found(JOB, Sight("pending"), [pod("16", one_node=False)], waited=HOPE) is None) == waits
     assert not is_scaling(cast(Kube, Nodes()), [pod("16", one_node=False)]), "a job that may be smaller gets smaller"
 
 
-def test_volumes_that_do_not_come_are_told_and_after_ten_minutes_the_job_ends(
-    job: JobSpec, monkeypatch: pytest.MonkeyPatch
+def test_a_cloud_that_has_nodes_again_is_not_waited_for_any_more(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path(job.folder).mkdir(parents=True, exist_ok=True)
+    trouble = Trouble(job, Resources(), 0.0, cast(Kube, Nodes()), print)
+    for reason, waits in (("1 in backoff after failed scale-up", True), ("1 Insufficient nvidia.com/gpu", False)):
+        event = {"reason": "NotTriggerScaleUp", "message": reason}
+        monkeypatch.setattr(Nodes, "events", lambda *_, event=event: [event])
+        assert (trouble.found(JOB, Sight("pending"), [pod("16", one_node=False)], waited=HOPE) is None) == waits
+
+
+def worker(number: int, phase: str) -> dict[str, Any]:
+    return {"metadata": {"name": f"job-worker-{number}", "uid": str(number)}, "status": {"phase": phase}}
+
+
+@pytest.mark.parametrize(
+    ("least", "minutes", "waited", "detail", "broken"),
+    [
+        (3, 1, HOPE - 1, "", False),
+        (3, 1, HOPE, "job-worker-2 does not start yet: secret extra not found", False),
+        (3, 10, HOPE, "job-worker-2 did not start for 10 minutes: secret extra not found", True),
+        (2, 10, HOPE, "job-worker-2 does not start yet: secret extra not found", False),
+    ],
+    ids=["may still come", "late", "too late", "the job goes on with two"],
+)
+def test_volumes_that_do_not_come_are_told_and_after_ten_minutes_the_job_ends_if_it_needs_the_pod(
+    job: JobSpec, monkeypatch: pytest.MonkeyPatch, least: int, minutes: int, waited: float, detail: str, broken: bool
 ) -> None:
     Path(job.folder).mkdir(parents=True, exist_ok=True)
-    minutes, said = [1], list[str]()
 
-    def events(*_: object) -> list[dict[str, Any]]:
-        times = {"firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": f"2026-01-01T00:{minutes[0]:02}:00Z"}
-        return [{"reason": "FailedMount", "message": "secret extra not found", **times}]
+    def events(_: object, thing: dict[str, Any]) -> list[dict[str, Any]]:
+        times = {"firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": f"2026-01-01T00:{minutes:02}:00Z"}
+        failed = {"reason": "FailedMount", "message": "secret extra not found", **times}
+        return [failed] if thing["metadata"]["name"] == "job-worker-2" else []
 
     monkeypatch.setattr(Nodes, "events", events)
-    trouble = Trouble(job, Resources(), 0.0, cast(Kube, Nodes()), said.append)
-    runs = {"metadata": {"name": "other", "uid": "2"}, "status": {"phase": "Running"}}
-    pods = [runs, pod("1", one_node=False)]
-    assert trouble.found("job", Sight("pulling"), pods, waited=HOPE - 1) is None
-    assert said == []
-    for _ in range(2):
-        assert trouble.found("job", Sight("pulling"), pods, waited=HOPE) is None
-    assert said == ["pulling: rank does not start yet: secret extra not found"]
-    minutes[0] = 10
-    outcome = trouble.found("job", Sight("pulling"), pods, waited=HOPE)
-    assert outcome is not None
-    assert (outcome.exit_code, outcome.message) == (1, "rank did not start for 10 minutes: secret extra not found")
+    trouble = Trouble(replace(job, nodes=3, min_nodes=least), Resources(), 0.0, cast(Kube, Nodes()), print)
+    pods = [worker(0, "Running"), worker(1, "Running"), worker(2, "Pending")]
+    sight = trouble.explained(Sight("pulling"), pods, waited)
+    assert sight == Sight("pulling", detail, broken=detail if broken else "")
+    outcome = trouble.found(JOB, sight, pods, waited)
+    assert (outcome.message if outcome else "") == sight.broken
 
 
 def test_killed_ranks_are_forgiven_as_often_as_the_recipe_says_and_lost_ones_always(job: JobSpec) -> None:
@@ -174,7 +194,7 @@ def test_killed_ranks_are_forgiven_as_often_as_the_recipe_says_and_lost_ones_alw
     def verdict_after(kind: Literal["killed", "lost"], at: float) -> str | None:
         Outcome(1, f"{kind} at {at:g}", kind, at=at).write(job.outcome(0))
         attempts.keep_failures(job)
-        outcome = trouble.found("job", Sight("running"), [], waited=0.0)
+        outcome = trouble.found(JOB, Sight("running"), [], waited=0.0)
         return outcome.message if outcome else None
 
     assert verdict_after("killed", 99.0) is None, "that was an earlier run"
@@ -191,27 +211,6 @@ def test_a_priority_that_is_not_there_names_the_key(job: JobSpec, monkeypatch: p
     refusal = {"reason": "FailedCreatePod", "message": "no PriorityClass with name nope was found"}
     monkeypatch.setattr(Nodes, "events", lambda *_: [refusal])
     trouble = Trouble(job, Resources(), 0.0, cast(Kube, Nodes()), print)
-    outcome = trouble.found("job", Sight("pending"), [], waited=HOPE)
+    outcome = trouble.found(JOB, Sight("pending"), [], waited=HOPE)
     assert outcome is not None
     assert outcome.message.endswith("nope was found; correct resources.teacher.priority")
-
-
-def test_a_job_has_waited_since_it_came_to_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    monkeypatch.setattr("understudy.launch.trouble.time.monotonic", lambda: clock[0])
-    waiting = Waiting()
-
-    def after(seconds: float, sight: Sight) -> float:
-        clock[0] += seconds
-        waiting.look(sight)
-        return waiting.seconds
-
-    never = Sight("queued", TOO_SMALL.format("cpu", "gpu"))
-    assert after(5, Sight("queued", "waiting")) == 0
-    assert after(3600, Sight("queued", IN_USE.format("cpu", "gpu"))) == 3600
-    assert after(5, never) == 0, "what is hopeless has its own minute"
-    assert after(50, never) == 50
-    assert after(5, Sight("queued", IN_USE.format("cpu", "gpu"))) == 55, "what is no longer hopeless waits on"
-    waiting.shorten(50)
-    assert after(10, Sight("queued")) == 60
-    assert after(1, Sight("pending")) == 0

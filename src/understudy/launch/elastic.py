@@ -46,6 +46,12 @@ def enough(spec: JobSpec, pods: list[Object]) -> list[Object]:
     return here if first and len(here) >= spec.least else pods
 
 
+def goes_on(spec: JobSpec, pods: list[Object]) -> bool:
+    """Whether so many pods run, the first among them, that the job does without the others."""
+    running = [pod["metadata"]["name"] for pod in pods if pod.get("status", {}).get("phase") == "Running"]
+    return len(running) >= spec.least and any(name.endswith("-worker-0") for name in running)
+
+
 def resized(job: Object, nodes: int) -> dict[str, Any]:
     """The patch that makes a PyTorchJob ask for so many nodes, unless somebody changed it since it was seen."""
     spec = {"elasticPolicy": {"maxReplicas": nodes}, "pytorchReplicaSpecs": {"Worker": {"replicas": nodes}}}

@@ -145,13 +145,15 @@ class Kube:
         status = workload.get("status", {})
         conditions = list(status.get("conditions", ()))
         if not any(condition["type"] == "QuotaReserved" for condition in conditions):
-            said = [event for event in self.events(workload["metadata"]["name"]) if event.get("reason") == "Pending"]
+            said = [event for event in self.events(workload) if event.get("reason") == "Pending"]
             conditions += [{"type": "QuotaReserved", "status": "False", "message": e["message"]} for e in said[-1:]]
         return {**workload, "status": {**status, "conditions": conditions}}
 
-    def events(self, name: str) -> list[Object]:
-        """What was reported of an object, the newest last."""
-        found = self.ask(self.core.list_namespaced_event, self.namespace, field_selector=f"involvedObject.name={name}")
+    def events(self, thing: Object) -> list[Object]:
+        """What was reported of an object, and not of one that had its name before; the newest last."""
+        meta = thing["metadata"]
+        chosen = f"involvedObject.name={meta['name']},involvedObject.uid={meta['uid']}"
+        found = self.ask(self.core.list_namespaced_event, self.namespace, field_selector=chosen)
         return sorted(found["items"], key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
 
     def allows(self, verb: str, group: str, resource: str, namespaced: bool = True, account: str = "") -> bool:

@@ -40,7 +40,7 @@ def known(kube: Kube, now: float) -> list[Known]:
     pods = kube.pods(f"{OURS},{RUN}")
     found = [_driver(job, _of(job, pods), now) for job in drivers]
     for job in kube.jobs(OURS):
-        stage = look(job, _of(job, pods), None, now).stage
+        stage = look(job, _of(job, pods)).stage
         over = stage in ("succeeded", "failed")
         found.append(_known(job, "PyTorchJob", stage, "" if over else _why_left(kube, job, now), now))
     return sorted(found, key=lambda one: -one.age)

@@ -188,13 +188,14 @@ class _Watch(threading.Thread):
         self._spec, self._leave = spec, leave
         self._folder = Path(spec.folder)
         self._began = now(self._folder)
+        self._silent = False
 
     def terminated(self, _signal: int, _frame: FrameType | None) -> None:
         """The pod has to go: its ranks take a checkpoint if they have anything to keep."""
-        if self._has_stepped():
-            self._leave.write_text("preempted")
-        else:
+        if not self._has_stepped():
             _end(PREEMPTED)
+        if not self._leave.exists():
+            self._leave.write_text("preempted")
 
     def _has_stepped(self) -> bool:
         """Whether ranks of this pod's time have done a step; others wait, and do not look whether they have to go."""
@@ -219,11 +220,16 @@ class _Watch(threading.Thread):
                 print(f"cannot look after the ranks now: {error}", file=sys.stderr, flush=True)
 
     def _look_for_the_launcher(self) -> None:
-        if launcher_silence(self._folder) > self._spec.patience and not self._leave.exists():
+        silent_before, self._silent = self._silent, launcher_silence(self._folder) > self._spec.patience
+        if not (self._silent and silent_before):  # one look may have hung with the volume for as long
+            return
+        if not self._leave.exists():
             print(f"nobody has watched this job for {self._spec.patience:.0f} s: leaving", file=sys.stderr, flush=True)
             self._leave.write_text(ABANDONED)
-            if not self._has_stepped():
-                _end(LEFT)
+            with suppress(OSError):  # on a full volume they leave all the same
+                self._spec.abandoned_file.touch()
+        if self._leave.read_text() == ABANDONED and not self._has_stepped():
+            _end(LEFT)
 
     def _look_for_a_closed_meeting(self) -> None:
         """Ranks that wait for one that has failed would wait for long, and whoever comes instead is not let in."""

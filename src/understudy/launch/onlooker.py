@@ -18,6 +18,8 @@ from understudy.launch.trouble import HOPE
 SILENCE = 60.0  # seconds without a line after which a connection may have been dropped on its way
 SETTLING = 20.0  # seconds in which volumes usually come; a run's recipe is there only after its pod
 SKEW = 300  # seconds by which this machine's clock and a node's may differ
+PASSING = ("exceeded quota", "failed calling webhook", "timed out", "deadline exceeded", "etcdserver", "refused")
+"""What a refusal says that may not be one a minute later."""
 AWAY = (
     "node {node} does not answer, and Kubernetes makes no other pod for the run while this one may still be alive: "
     "bring the node back, delete its Node object, or stop the run and run the recipe again"
@@ -67,7 +69,7 @@ def pending(pods: list[Object]) -> Sight | None:
     now = time.time()
     phases = [(pod.get("status", {}).get("phase", "Pending"), pod) for pod in pods]
     if found := [pod for phase, pod in phases if phase == "Pending"]:
-        return look({"metadata": {}, "spec": {}}, found, None, now)
+        return look({"metadata": {}, "spec": {}}, found)
     away = {pod["spec"].get("nodeName", "") for phase, pod in phases if phase == "Running" and is_dead(pod, now)}
     return Sight("pending", AWAY.format(node=", ".join(sorted(away)))) if away else None
 
@@ -76,14 +78,19 @@ def reported(kube: Kube, job: Object | None, pods: list[Object], sight: Sight | 
     """What a run waits for, with what only events tell: why there is no pod, or why one gets no volumes."""
     try:
         if job and not pods and "startTime" in job.get("status", {}):
-            said = [one for one in kube.events(job["metadata"]["name"]) if one.get("reason") == "FailedCreate"]
-            return Sight("pending", said[-1]["message"], broken=said[-1]["message"]) if said else sight
+            said = [one for one in kube.events(job) if one.get("reason") == "FailedCreate"]
+            return _refused(said[-1]["message"]) if said else sight
         if sight and sight.stage == "pulling" and not sight.broken:
             why, lasted = without_volumes(kube.events(first_pending(pods)))
             return replace(sight, detail=f"its pod does not start: {why}") if lasted > SETTLING else sight
     except Refused:
         return sight  # the Role understudy-user had no right to events before
     return sight
+
+
+def _refused(why: str) -> Sight:
+    """A run without a pod; Kubernetes tries again, and that helps unless what is wrong is the run's own."""
+    return Sight("pending", why, broken="" if any(words in why for words in PASSING) else why)
 
 
 def _stream(kube: Kube, pod: Object, said: dict[str, str], say: Callable[[str], None]) -> None:

@@ -3,6 +3,7 @@
 Pure functions of what the API answered: nothing here asks anything.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -32,14 +33,16 @@ class Sight:
     """Whether Kueue has not enough for it now."""
 
 
-def look(job: Object | None, pods: Sequence[Object], workload: Object | None, now: float) -> Sight:
+def look(
+    job: Object | None, pods: Sequence[Object], workload: Object | None = None, dead: tuple[str, ...] = ()
+) -> Sight:
     """Where a job stands.
 
     Args:
         job: the PyTorchJob; None when there is none.
         pods: its pods.
         workload: what Kueue knows of it.
-        now: Unix seconds.
+        dead: the names of those whose node does not answer.
     """
     if job is None or "deletionTimestamp" in job["metadata"]:
         return Sight("gone", "the job is not there any more")
@@ -50,13 +53,12 @@ def look(job: Object | None, pods: Sequence[Object], workload: Object | None, no
         return Sight("succeeded", _said(conditions["Succeeded"]))
     if job["spec"].get("runPolicy", {}).get("suspend"):
         return Sight("queued", _queued(workload), lacks_quota=_lacks_quota(workload))
-    return _active(pods, conditions, now)
+    return _active(pods, conditions, dead)
 
 
-def _active(pods: Sequence[Object], conditions: dict[str, Any], now: float) -> Sight:
+def _active(pods: Sequence[Object], conditions: dict[str, Any], dead: tuple[str, ...]) -> Sight:
     """Where a job stands that should be running."""
     places = {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in pods}
-    dead = tuple(pod["metadata"]["name"] for pod in pods if is_dead(pod, now))
     if dead:
         nodes = ", ".join(sorted({places[name] for name in dead}))
         return Sight("restarting", f"node {nodes} does not answer; its pods are given up", dead=dead)
@@ -132,14 +134,14 @@ def _trouble(pod: Object) -> tuple[bool, str] | None:
 
 
 def is_dead(pod: Object, now: float) -> bool:
-    """Deleted, past its grace period, and still there: nobody on its node ends it."""
+    """Deleted, past its grace period, and still there, if this machine's clock is right: nobody on its node ends it."""
     since = pod["metadata"].get("deletionTimestamp")  # that is the time at which the grace period ends
     return since is not None and now > seconds(since) + 5
 
 
-def first_pending(pods: Iterable[Object]) -> str:
-    """The name of a pod that waits; there has to be one."""
-    return str(next(pod["metadata"]["name"] for pod in pods if _phase(pod) == "Pending"))
+def first_pending(pods: Iterable[Object]) -> Object:
+    """A pod that waits; there has to be one."""
+    return next(pod for pod in pods if _phase(pod) == "Pending")
 
 
 def without_volumes(events: Sequence[Object]) -> tuple[str, float]:
@@ -148,11 +150,13 @@ def without_volumes(events: Sequence[Object]) -> tuple[str, float]:
     Args:
         events: all that was reported of the pod, the newest last; of one that got them, something else comes after.
     """
-    failed = [event for event in events if event.get("reason") in UNMOUNTED and event.get("lastTimestamp")]
-    if not failed or failed[-1] is not events[-1]:
+    told = [event for event in events if event.get("reason") != "SandboxChanged"]  # that goes before a next try
+    failed = [event for event in told if event.get("reason") in UNMOUNTED and event.get("lastTimestamp")]
+    if not failed or failed[-1] is not told[-1]:
         return "", 0.0
     began = min(seconds(event.get("firstTimestamp") or event["lastTimestamp"]) for event in failed)
-    return str(failed[-1]["message"]), seconds(failed[-1]["lastTimestamp"]) - began
+    why = re.sub(r"[0-9a-f]{32,}", "...", failed[-1]["message"])  # every try has another sandbox
+    return why, seconds(failed[-1]["lastTimestamp"]) - began
 
 
 def holding(thing: Object) -> dict[str, Object]:

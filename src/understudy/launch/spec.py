@@ -90,6 +90,11 @@ class JobSpec:
         return Path(self.folder) / "stop"
 
     @property
+    def abandoned_file(self) -> Path:
+        """Exists when ranks had to leave since nobody watched them; those that only wait for others say no more."""
+        return Path(self.folder) / "abandoned"
+
+    @property
     def work(self) -> Path:
         """Where checkpoints and the result lie; a writer that lost its right to write finds it gone."""
         return Path(self.folder) / self.attempt

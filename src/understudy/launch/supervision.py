@@ -23,7 +23,8 @@ from understudy.launch.pytorchjob import KEY, Identity, render
 from understudy.launch.sight import Sight, death, look, was_disrupted
 from understudy.launch.spec import JobSpec, Outcome
 from understudy.launch.task_config import NOTHING, TaskConfig
-from understudy.launch.trouble import HOPE, Trouble, Waiting, is_scaling
+from understudy.launch.trouble import HOPE, Trouble, is_scaling
+from understudy.launch.waiting import Leaving, Waiting
 from understudy.recipe import Resources
 
 TICK = 0.5  # seconds between two looks at the job's files
@@ -77,7 +78,7 @@ class _Supervision:
         self._words = Words(Path(job.spec.logs))
         self._logs = Logs(job.spec, self._words.say)
         self._said = ""
-        self._waiting = Waiting()
+        self._waiting, self._leaving = Waiting(), Leaving()
         self._failing_since: dict[str, float] = {}
         self._trouble = Trouble(job.spec, job.resources, job.since, kube, self._say)
 
@@ -148,8 +149,10 @@ class _Supervision:
         pods = self._kube.pods(f"training.kubeflow.org/job-name={self._name}") if found else []
         pods = elastic.enough(self._spec, pods)
         suspended = found and found["spec"].get("runPolicy", {}).get("suspend")
-        sight = look(found, pods, self._kube.workload_of(found) if found and suspended else None, time.time())
+        workload = self._kube.workload_of(found) if found and suspended else None
+        sight = look(found, pods, workload, self._leaving.overdue(pods))
         self._waiting.look(sight)
+        sight = self._trouble.explained(sight, pods, self._waiting.seconds)
         if sight.stage in ("succeeded", "failed", "gone"):
             return self._ended(sight, pods)
         if sight.stage != "running" or not self._has_stepped():
@@ -162,7 +165,7 @@ class _Supervision:
             return self._judged(cause, pods)
         if self._shrink(found, sight, pods):
             return None
-        outcome = self._trouble.found(self._name, sight, pods, self._waiting.seconds)
+        outcome = self._trouble.found(found, sight, pods, self._waiting.seconds)
         return self._failed(outcome, pods) if outcome else None
 
     def _has_stepped(self) -> bool:
@@ -182,7 +185,8 @@ class _Supervision:
         if there:
             return None  # until the failed one has gone
         self._watch()  # to submit needs the lease as much as to delete does
-        self._spec.stop_file.unlink(missing_ok=True)
+        for word in (self._spec.stop_file, self._spec.abandoned_file):
+            word.unlink(missing_ok=True)
         attempts.keep_failures(self._spec)
         try:
             self._kube.create_job(self._manifest)
@@ -194,7 +198,7 @@ class _Supervision:
 
     def _is_worth_watching(self, job: Object) -> bool:
         """Whether a job that is there still does this work, or has done it; its result may have been lost since."""
-        stage = look(job, [], None, time.time()).stage
+        stage = look(job, []).stage
         return stage not in ("gone", "failed") and (stage != "succeeded" or attempts.is_complete(self._spec))
 
     # What can be done
@@ -266,8 +270,8 @@ class _Supervision:
         return self._failed(cause, pods)
 
     def _ended_without_a_word(self, sight: Sight, pods: list[Object]) -> Outcome | None:
-        """Nobody's fault when the pods had to go; otherwise what they printed is all that is known."""
-        if sight.stage == "gone" or was_disrupted(pods):
+        """Nobody's fault when the pods had to go, or went; otherwise what they printed is all that is known."""
+        if sight.stage == "gone" or was_disrupted(pods) or self._spec.abandoned_file.exists():
             self._again(death(pods) or sight.detail)
             return None
         first = next((pod["metadata"]["name"] for pod in pods if death([pod])), None)

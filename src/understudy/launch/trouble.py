@@ -1,12 +1,12 @@
 """What is wrong with a job that goes on: why it will not end well, once it had its time to mend."""
 
 import re
-import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from understudy.errors import FAILED
-from understudy.launch import attempts
+from understudy.launch import attempts, elastic
 from understudy.launch.beats import beats
 from understudy.launch.kube import Kube, Object, Refused
 from understudy.launch.placement import REQUIRED, STORE
@@ -19,31 +19,8 @@ STARTS = 10  # of a job that gets no further
 HOPE = 60.0  # seconds in which what is broken may mend
 UNMOUNTED = 600.0  # the same for volumes: a disk that was on a dead node is taken from it after six minutes
 SCALING = {"TriggeredScaleUp", "Nominated"}  # the cluster autoscaler's event, and Karpenter's
-NO_NODE_NOW = ("in backoff after failed scale-up", "max node group size reached", "max cluster")
-"""What the cluster autoscaler says of pods that it knows a kind of node for, and cannot make one now."""
-
-
-class Waiting:
-    """For how long a job has stood where it does."""
-
-    def __init__(self) -> None:
-        self._where, self._since = ("", False, False), time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        """Since it came there."""
-        return time.monotonic() - self._since
-
-    def look(self, sight: Sight) -> None:
-        """Take in where it stands now; what is only no longer hopeless has waited as long."""
-        where = sight.stage, bool(sight.broken), is_never_admitted(sight.detail)
-        if where not in (self._where, (*self._where[:2], False)):
-            self._since = time.monotonic()
-        self._where = where
-
-    def shorten(self, seconds: float) -> None:
-        """Begin anew, as if it had stood there for so many seconds."""
-        self._since = time.monotonic() - seconds
+NO_NODE_NOW = ("in backoff after failed scale-up", "max cluster")
+"""Why the cluster autoscaler may not ask now whether a kind of node would do; of one with all its nodes, nodes tell."""
 
 
 class Trouble:
@@ -67,11 +44,31 @@ class Trouble:
         self._scales = False
         self._told: set[str] = set()
 
-    def found(self, job: str, sight: Sight, pods: list[Object], waited: float) -> Outcome | None:
+    def explained(self, sight: Sight, pods: list[Object], waited: float) -> Sight:
+        """A sight with what only events tell: why a pod gets no volumes, and whether that has been so for too long.
+
+        Args:
+            sight: where the job stands.
+            pods: its pods.
+            waited: seconds for which it has stood there.
+        """
+        if sight.stage != "pulling" or sight.broken or waited < HOPE:
+            return sight
+        pod = first_pending(pods)
+        why, lasted = without_volumes(self._kube.events(pod))
+        name = pod["metadata"]["name"]
+        if not why:
+            return sight
+        if lasted < UNMOUNTED or elastic.goes_on(self._spec, pods):
+            return replace(sight, detail=f"{name} does not start yet: {why}")
+        why = f"{name} did not start for {lasted / 60:.0f} minutes: {why}"
+        return replace(sight, detail=why, broken=why)
+
+    def found(self, job: Object, sight: Sight, pods: list[Object], waited: float) -> Outcome | None:
         """The verdict on a job that will not end well; None for one that may.
 
         Args:
-            job: the PyTorchJob's name.
+            job: the PyTorchJob.
             sight: where the job stands.
             pods: its pods.
             waited: seconds for which it has stood there.
@@ -124,7 +121,7 @@ class Trouble:
         why = last[0].message if last else death(pods) or "its ranks did not say why they ended"
         return f"the job was started {STARTS} times and got no further: {why}"
 
-    def _hopeless(self, job: str, sight: Sight, pods: list[Object]) -> str | None:
+    def _hopeless(self, job: Object, sight: Sight, pods: list[Object]) -> str | None:
         """What will not mend by itself, now that it had its time."""
         if sight.broken:
             return sight.broken
@@ -132,11 +129,9 @@ class Trouble:
             return f"the queue can never admit this job. {sight.detail}"
         if sight.stage == "pending":
             return self._never_scheduled(pods) if pods else self._without_pods(job)
-        if sight.stage == "pulling":
-            return self._never_mounted(pods)
         return None
 
-    def _without_pods(self, job: str) -> str | None:
+    def _without_pods(self, job: Object) -> str | None:
         refusals = [event["message"] for event in self._kube.events(job) if event.get("reason") == "FailedCreatePod"]
         if refusals:
             fix = f"; correct {self._spec.section}.priority" if "PriorityClass" in refusals[-1] else ""
@@ -144,19 +139,11 @@ class Trouble:
         self._say_once("pending: still no pods; does the training operator run?")
         return None
 
-    def _never_mounted(self, pods: list[Object]) -> str | None:
-        name = first_pending(pods)
-        why, lasted = without_volumes(self._kube.events(name))
-        if not why:
-            return None
-        if lasted < UNMOUNTED:
-            self._say_once(f"pulling: {name} does not start yet: {why}")
-            return None
-        return f"{name} did not start for {lasted / 60:.0f} minutes: {why}"
-
     def _never_scheduled(self, pods: list[Object]) -> str | None:
-        self._scales = self._scales or may_scale(self._kube, pods)  # events are forgotten after an hour
-        if self._scales:
+        said = list(_events(self._kube, pods))
+        knows_a_node = any(event.get("reason") in {*SCALING, "FailedScaleUp"} for event in said)
+        self._scales = self._scales or knows_a_node  # events are forgotten after an hour
+        if self._scales or any(words in event.get("message", "") for event in said for words in NO_NODE_NOW):
             return None
         try:
             why = never_fits(pods[0], self._open_to(pods[0]))
@@ -202,14 +189,5 @@ def is_scaling(kube: Kube, pods: list[Object]) -> bool:
     return any(event.get("reason") in SCALING for event in _events(kube, pods))
 
 
-def may_scale(kube: Kube, pods: list[Object]) -> bool:
-    """Whether a cluster autoscaler makes nodes for these pods, or would if its cloud had any."""
-    return any(
-        event.get("reason") in {*SCALING, "FailedScaleUp"}
-        or (event.get("reason") == "NotTriggerScaleUp" and any(words in event["message"] for words in NO_NODE_NOW))
-        for event in _events(kube, pods)
-    )
-
-
 def _events(kube: Kube, pods: list[Object]) -> Iterator[Object]:
-    return (event for pod in pods for event in kube.events(pod["metadata"]["name"]))
+    return (event for pod in pods for event in kube.events(pod))
