@@ -112,21 +112,21 @@ def follow(server: Server, run: str, tell: Callable[[str], None]) -> int:
     Returns:
         0 when all of its tasks succeeded, 1 otherwise.
     """
-    client, said, away = None, "", 0.0
+    client, said, away, refused = None, "", 0.0, 0.0
     while True:
         try:
             client = client or server.client()
             with server.answering():
                 found = client.get_run(run)
         except UnderstudyError as error:
-            away += EVERY
             status = getattr(error.__cause__, "status", 500)
-            if away > (RENEWAL if status in (401, 403) else PATIENCE) or status == 404:
+            away, refused = (away, refused + EVERY) if status in (401, 403) else (away + EVERY, 0.0)
+            if away > PATIENCE or refused > RENEWAL or status == 404:
                 raise
             client = None  # the next one has the token that is there then
             time.sleep(EVERY)
             continue
-        away = 0.0
+        away = refused = 0.0
         state = str(found.state)
         if state != said:
             said = state

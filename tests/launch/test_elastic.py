@@ -80,7 +80,9 @@ def test_a_job_goes_on_with_the_pods_that_run_if_they_are_enough(
 
 def test_an_attempt_knows_how_many_ranks_it_has(four: JobSpec) -> None:
     assert attempts.ranks(four) == range(four.world_size)
+    four.abandoned_file.touch()
     attempts.begin(four, 3)
+    assert not four.abandoned_file.exists(), "that was an earlier one's"
     assert attempts.ranks(four) == range(3)
     attempts.begin(four, 4)
     assert attempts.ranks(four) == range(4)

@@ -49,6 +49,7 @@ def pod(owner: str, phase: str) -> dict[str, Any]:
         ("Running", "Pending", {"run-1": "running", "teacher-1": "pulling"}),
         ("Pending", "Running", {"run-1": "pending", "teacher-1": "running"}),
         ("Dead", "Running", {"run-1": "unreachable", "teacher-1": "running"}),
+        ("Running", "Dead", {"run-1": "running", "teacher-1": "restarting"}),
     ],
 )
 def test_a_job_is_where_its_own_pods_are(driver: str, rank: str, stages: dict[str, str]) -> None:

@@ -82,7 +82,7 @@ def test_a_run_that_gets_no_pod_says_why() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        'Error creating: pods "run-x" is forbidden: exceeded quota: q, requested: pods=1, limited: pods=9',
+        'Error creating: pods "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=9, limited: pods=9',
         'Error creating: Internal error occurred: failed calling webhook "mpod.kb.io": connect: connection refused',
         "Error creating: etcdserver: request timed out",
     ],
@@ -91,6 +91,16 @@ def test_a_refusal_that_passes_does_not_end_a_run(message: str) -> None:
     sight = reported(Reports(run=[{"reason": "FailedCreate", "message": message}]), STARTED, [], None)
     assert sight is not None
     assert (sight.detail, sight.broken) == (message, "")
+
+
+def test_a_pod_that_asks_for_more_than_all_of_a_quota_does_not_pass() -> None:
+    message = (
+        'Error creating: pods "run-x" is forbidden: exceeded quota: q, requested: pods=1,requests.memory=64Gi, '
+        "used: pods=0,requests.memory=0, limited: pods=9,requests.memory=32Gi"
+    )
+    sight = reported(Reports(run=[{"reason": "FailedCreate", "message": message}]), STARTED, [], None)
+    assert sight is not None
+    assert sight.broken == message
 
 
 @pytest.mark.parametrize(("lasts", "told"), [(10, False), (40, True)])

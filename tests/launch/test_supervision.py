@@ -13,6 +13,7 @@ from understudy.launch.kube import Away, Kube, Object, Refused
 from understudy.launch.placement import Cluster
 from understudy.launch.pytorchjob import Identity
 from understudy.launch.spec import JobSpec, Outcome
+from understudy.launch.trouble import STARTS
 from understudy.recipe import Resources
 
 RIGHT = "a right is missing: pods is forbidden"
@@ -168,8 +169,6 @@ class Ended(Kube):
 
     def create_job(self, job: Object) -> None:
         self.submitted.append(job)
-        if len(self.submitted) > 1:
-            raise KeyboardInterrupt
 
     def job(self, name: str) -> Object | None:
         failed = {"type": "Failed", "status": "True", "message": "a pod failed"}
@@ -189,10 +188,17 @@ def test_a_job_whose_ranks_left_since_nobody_watched_is_submitted_again(job: Job
         if len(kube.submitted) == 1 and not kube.deleted:
             job.abandoned_file.touch()
 
-    with pytest.raises(KeyboardInterrupt):
-        run(job, kube, watch)
-    assert len(kube.deleted) == 1
-    assert not job.abandoned_file.exists(), "the next one begins anew"
+    outcome = run(job, kube, watch)
+    assert len(kube.submitted) == 2
+    assert outcome.message == "a pod failed", "the second one's ranks did not leave"
+
+
+def test_a_job_whose_ranks_leave_each_time_is_not_submitted_for_ever(job: JobSpec) -> None:
+    kube = Ended()
+    outcome = run(job, kube, lambda: job.abandoned_file.touch() if kube.submitted else None)
+    assert len(kube.submitted) == STARTS + 1
+    assert outcome.exit_code == FAILED
+    assert "its ranks left 11 times since they saw no launcher for 600 s" in outcome.message
 
 
 def test_a_job_that_ended_without_a_word_has_failed(job: JobSpec) -> None:

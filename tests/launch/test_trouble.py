@@ -9,7 +9,7 @@ from understudy.launch.kube import Kube, Refused
 from understudy.launch.placement import HOST, REQUIRED
 from understudy.launch.sight import Sight
 from understudy.launch.spec import JobSpec, Outcome
-from understudy.launch.trouble import HOPE, Trouble, is_scaling
+from understudy.launch.trouble import HOPE, UNMOUNTED, Trouble, is_scaling
 from understudy.recipe import Resources
 
 GPU = "nvidia.com/gpu"
@@ -144,13 +144,26 @@ def test_a_cloud_that_has_no_nodes_now_is_told_from_a_request_that_fits_none(
     assert not is_scaling(cast(Kube, Nodes()), [pod("16", one_node=False)]), "a job that may be smaller gets smaller"
 
 
-def test_a_cloud_that_has_nodes_again_is_not_waited_for_any_more(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_what_an_autoscaler_said_the_newest_counts(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     Path(job.folder).mkdir(parents=True, exist_ok=True)
     trouble = Trouble(job, Resources(), 0.0, cast(Kube, Nodes()), print)
+    said: list[dict[str, Any]] = []
+    monkeypatch.setattr(Nodes, "events", lambda *_: said)
     for reason, waits in (("1 in backoff after failed scale-up", True), ("1 Insufficient nvidia.com/gpu", False)):
-        event = {"reason": "NotTriggerScaleUp", "message": reason}
-        monkeypatch.setattr(Nodes, "events", lambda *_, event=event: [event])
+        said.append({"reason": "NotTriggerScaleUp", "message": reason})
         assert (trouble.found(JOB, Sight("pending"), [pod("16", one_node=False)], waited=HOPE) is None) == waits
+
+
+@pytest.mark.parametrize(("nodes", "waits"), [([], True), ([("new", "0")], True), ([("large", "8")], False)])
+def test_a_kind_that_has_all_its_nodes_is_waited_for_until_they_are_there(
+    job: JobSpec, monkeypatch: pytest.MonkeyPatch, nodes: list[tuple[str, str]], waits: bool
+) -> None:
+    Path(job.folder).mkdir(parents=True, exist_ok=True)
+    said = {"reason": "NotTriggerScaleUp", "message": "pod didn't trigger scale-up: 1 max node group size reached"}
+    monkeypatch.setattr(Nodes, "events", lambda *_: [said])
+    monkeypatch.setattr(Nodes, "nodes", lambda *_: [node(name, gpus) for name, gpus in nodes])
+    trouble = Trouble(job, Resources(), 0.0, cast(Kube, Nodes()), print)
+    assert (trouble.found(JOB, Sight("pending"), [pod("16", one_node=False)], waited=HOPE) is None) == waits
 
 
 def worker(number: int, phase: str) -> dict[str, Any]:
@@ -184,6 +197,25 @@ def test_volumes_that_do_not_come_are_told_and_after_ten_minutes_the_job_ends_if
     assert sight == Sight("pulling", detail, broken=detail if broken else "")
     outcome = trouble.found(JOB, sight, pods, waited)
     assert (outcome.message if outcome else "") == sight.broken
+
+
+def test_a_job_that_did_without_a_pod_may_restart_without_it(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path(job.folder).mkdir(parents=True, exist_ok=True)
+    clock = [0.0]
+    monkeypatch.setattr("understudy.launch.trouble.time.monotonic", lambda: clock[0])
+    times = {"firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T01:00:00Z"}
+    monkeypatch.setattr(Nodes, "events", lambda *_: [{"reason": "FailedMount", "message": "no", **times}])
+    trouble = Trouble(replace(job, nodes=3, min_nodes=2), Resources(), 0.0, cast(Kube, Nodes()), print)
+
+    def is_given_up(*phases: str) -> bool:
+        pods = [worker(number, phase) for number, phase in enumerate(phases)]
+        return bool(trouble.explained(Sight("pulling"), pods, 3600.0).broken)
+
+    assert not is_given_up("Running", "Pending", "Running")
+    clock[0] += 60
+    assert not is_given_up("Running", "Pending", "Pending"), "its third pod is about to start again"
+    clock[0] += UNMOUNTED
+    assert is_given_up("Running", "Pending", "Pending")
 
 
 def test_killed_ranks_are_forgiven_as_often_as_the_recipe_says_and_lost_ones_always(job: JobSpec) -> None:

@@ -65,6 +65,22 @@ def test_a_token_that_was_replaced_while_a_run_is_followed_is_read_again(kfp: Kf
     assert later == ["the-next"]
 
 
+def test_a_server_that_was_away_leaves_its_time_to_a_token(kfp: Kfp) -> None:
+    kfp.states = ["RUNNING", "RUNNING", "RUNNING", "SUCCEEDED"]
+    current = iter([TOKEN, *[OSError("no route")] * 20, TOKEN, "the-next"])
+
+    def token() -> str:
+        found = next(current)
+        if isinstance(found, OSError):
+            raise UnderstudyError(str(found))
+        return found
+
+    def tell(state: str) -> None:
+        kfp.token = "the-next"
+
+    assert submission.follow(Server(kfp.address, "team", token), "r1", tell) == 0
+
+
 def test_a_token_that_expires_and_is_not_replaced_ends_the_following(kfp: Kfp) -> None:
     kfp.states = ["RUNNING"] * 9
 

@@ -78,6 +78,7 @@ def begin(spec: JobSpec, world_size: int) -> str:
             continue
         keep_failures(spec)
         with disk_errors(folder):
+            spec.abandoned_file.unlink(missing_ok=True)
             (folder / name / WORLD).write_text(str(world_size))
         return name
 

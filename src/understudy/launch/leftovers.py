@@ -11,7 +11,7 @@ from understudy.errors import REJECTED
 from understudy.launch.driver import CONTAINER
 from understudy.launch.kube import Kube, Object
 from understudy.launch.pytorchjob import PARTS, RUN, STEP
-from understudy.launch.sight import holding, is_dead, look, seconds
+from understudy.launch.sight import holding, is_dead, look, overdue, seconds
 
 OURS = f"app.kubernetes.io/name={PARTS['app.kubernetes.io/name']}"
 OVER = ("Succeeded", "Failed", "Error")
@@ -40,7 +40,8 @@ def known(kube: Kube, now: float) -> list[Known]:
     pods = kube.pods(f"{OURS},{RUN}")
     found = [_driver(job, _of(job, pods), now) for job in drivers]
     for job in kube.jobs(OURS):
-        stage = look(job, _of(job, pods)).stage
+        own = _of(job, pods)
+        stage = look(job, own, dead=overdue(own, now)).stage
         over = stage in ("succeeded", "failed")
         found.append(_known(job, "PyTorchJob", stage, "" if over else _why_left(kube, job, now), now))
     return sorted(found, key=lambda one: -one.age)

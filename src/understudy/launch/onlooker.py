@@ -1,5 +1,6 @@
 """Following a run in a cluster from outside: what its pods say, what they wait for, and how it ended."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,14 +13,32 @@ from understudy.errors import DONE, STOPPED, UnderstudyError
 from understudy.launch.driver import FINAL
 from understudy.launch.kube import SECONDS, Away, Kube, Object, Refused
 from understudy.launch.leftovers import answer, stop
-from understudy.launch.sight import Sight, death, first_pending, holding, is_dead, look, seconds, without_volumes
+from understudy.launch.sight import (
+    Sight,
+    amount,
+    death,
+    first_pending,
+    holding,
+    is_dead,
+    look,
+    overdue,
+    seconds,
+    without_volumes,
+)
 from understudy.launch.trouble import HOPE
 
 SILENCE = 60.0  # seconds without a line after which a connection may have been dropped on its way
 SETTLING = 20.0  # seconds in which volumes usually come; a run's recipe is there only after its pod
 SKEW = 300  # seconds by which this machine's clock and a node's may differ
-PASSING = ("exceeded quota", "failed calling webhook", "timed out", "deadline exceeded", "etcdserver", "refused")
-"""What a refusal says that may not be one a minute later."""
+PASSING = (
+    "exceeded quota",
+    "failed calling webhook",
+    "timed out",
+    "deadline exceeded",
+    "etcdserver",
+    "connection refused",
+)
+"""What a refusal says that may not be one a minute later; a quota too, unless more is asked for than all of it."""
 AWAY = (
     "node {node} does not answer, and Kubernetes makes no other pod for the run while this one may still be alive: "
     "bring the node back, delete its Node object, or stop the run and run the recipe again"
@@ -69,7 +88,7 @@ def pending(pods: list[Object]) -> Sight | None:
     now = time.time()
     phases = [(pod.get("status", {}).get("phase", "Pending"), pod) for pod in pods]
     if found := [pod for phase, pod in phases if phase == "Pending"]:
-        return look({"metadata": {}, "spec": {}}, found)
+        return look({"metadata": {}, "spec": {}}, found, dead=overdue(found, now))
     away = {pod["spec"].get("nodeName", "") for phase, pod in phases if phase == "Running" and is_dead(pod, now)}
     return Sight("pending", AWAY.format(node=", ".join(sorted(away)))) if away else None
 
@@ -90,7 +109,14 @@ def reported(kube: Kube, job: Object | None, pods: list[Object], sight: Sight | 
 
 def _refused(why: str) -> Sight:
     """A run without a pod; Kubernetes tries again, and that helps unless what is wrong is the run's own."""
-    return Sight("pending", why, broken="" if any(words in why for words in PASSING) else why)
+    passes = any(words in why for words in PASSING) and not _is_beyond_its_quota(why)
+    return Sight("pending", why, broken="" if passes else why)
+
+
+def _is_beyond_its_quota(why: str) -> bool:
+    found = re.search(r"requested: (\S+), used: \S+, limited: (\S+)", why)
+    asked, limits = (dict(one.split("=") for one in part.split(",")) for part in found.groups()) if found else ({}, {})
+    return any(amount(asked[name]) > amount(limits[name]) for name in asked.keys() & limits.keys())
 
 
 def _stream(kube: Kube, pod: Object, said: dict[str, str], say: Callable[[str], None]) -> None:

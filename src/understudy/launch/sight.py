@@ -139,6 +139,11 @@ def is_dead(pod: Object, now: float) -> bool:
     return since is not None and now > seconds(since) + 5
 
 
+def overdue(pods: Iterable[Object], now: float) -> tuple[str, ...]:
+    """The names of those that are dead, to be shown and no more."""
+    return tuple(pod["metadata"]["name"] for pod in pods if is_dead(pod, now))
+
+
 def first_pending(pods: Iterable[Object]) -> Object:
     """A pod that waits; there has to be one."""
     return next(pod for pod in pods if _phase(pod) == "Pending")
@@ -199,20 +204,34 @@ def was_disrupted(pods: Iterable[Object]) -> bool:
 
 def never_fits(pod: Object, nodes: Sequence[Object]) -> str:
     """Why no node could take a pod even if it were empty; nothing when one could."""
-    selector = pod["spec"].get("nodeSelector") or {}
-    fitting = [node for node in nodes if selector.items() <= (node["metadata"].get("labels") or {}).items()]
+    fitting = _chosen(pod, nodes)
     if not fitting:
-        wanted = ", ".join(f"{key}={value}" for key, value in selector.items())
+        wanted = ", ".join(f"{key}={value}" for key, value in (pod["spec"].get("nodeSelector") or {}).items())
         return f"no node has the labels {wanted}"
-    asked: dict[str, Decimal] = {}
-    for container in pod["spec"]["containers"]:
-        for name, value in (container.get("resources", {}).get("requests") or {}).items():
-            asked[name] = asked.get(name, Decimal(0)) + amount(value)
-    for name, value in asked.items():
+    for name, value in _asked(pod).items():
         most = max(amount(node["status"].get("allocatable", {}).get(name, "0")) for node in fitting)
         if value > most:
             return f"a pod asks for {value:f} {name}, and the largest node of its kind has {most:f}"
     return ""
+
+
+def has_its_kind(pod: Object, nodes: Sequence[Object]) -> bool:
+    """Whether a node is there that a pod chooses and that has some of everything that it asks for."""
+    offers = [node["status"].get("allocatable", {}) for node in _chosen(pod, nodes)]
+    return any(all(amount(offer.get(name, "0")) > 0 for name in _asked(pod)) for offer in offers)
+
+
+def _chosen(pod: Object, nodes: Sequence[Object]) -> list[Object]:
+    selector = pod["spec"].get("nodeSelector") or {}
+    return [node for node in nodes if selector.items() <= (node["metadata"].get("labels") or {}).items()]
+
+
+def _asked(pod: Object) -> dict[str, Decimal]:
+    asked: dict[str, Decimal] = {}
+    for container in pod["spec"]["containers"]:
+        for name, value in (container.get("resources", {}).get("requests") or {}).items():
+            asked[name] = asked.get(name, Decimal(0)) + amount(value)
+    return asked
 
 
 def amount(quantity: str) -> Decimal:

@@ -271,7 +271,9 @@ class _Supervision:
 
     def _ended_without_a_word(self, sight: Sight, pods: list[Object]) -> Outcome | None:
         """Nobody's fault when the pods had to go, or went; otherwise what they printed is all that is known."""
-        if sight.stage == "gone" or was_disrupted(pods) or self._spec.abandoned_file.exists():
+        if (left := self._spec.abandoned_file.exists()) and (outcome := self._trouble.unwatched()):
+            return self._failed(outcome, pods)
+        if left or sight.stage == "gone" or was_disrupted(pods):
             self._again(death(pods) or sight.detail)
             return None
         first = next((pod["metadata"]["name"] for pod in pods if death([pod])), None)

@@ -1,6 +1,8 @@
 """What is wrong with a job that goes on: why it will not end well, once it had its time to mend."""
 
+import math
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +12,15 @@ from understudy.launch import attempts, elastic
 from understudy.launch.beats import beats
 from understudy.launch.kube import Kube, Object, Refused
 from understudy.launch.placement import REQUIRED, STORE
-from understudy.launch.sight import Sight, death, first_pending, never_fits, was_disrupted, without_volumes
+from understudy.launch.sight import (
+    Sight,
+    death,
+    first_pending,
+    has_its_kind,
+    never_fits,
+    was_disrupted,
+    without_volumes,
+)
 from understudy.launch.spec import JobSpec, Outcome
 from understudy.launch.starts import Starts
 from understudy.recipe import Resources
@@ -20,7 +30,9 @@ HOPE = 60.0  # seconds in which what is broken may mend
 UNMOUNTED = 600.0  # the same for volumes: a disk that was on a dead node is taken from it after six minutes
 SCALING = {"TriggeredScaleUp", "Nominated"}  # the cluster autoscaler's event, and Karpenter's
 NO_NODE_NOW = ("in backoff after failed scale-up", "max cluster")
-"""Why the cluster autoscaler may not ask now whether a kind of node would do; of one with all its nodes, nodes tell."""
+"""Why the cluster autoscaler may not ask now whether a kind of node would do."""
+ALL_NODES = "max node group size reached"
+"""The same of a kind that has all its nodes: these tell, once they are there."""
 
 
 class Trouble:
@@ -42,6 +54,7 @@ class Trouble:
         self._starts = Starts(spec.least)
         self._forgiven = 0
         self._scales = False
+        self._went_on, self._unwatched = -math.inf, 0
         self._told: set[str] = set()
 
     def explained(self, sight: Sight, pods: list[Object], waited: float) -> Sight:
@@ -52,6 +65,8 @@ class Trouble:
             pods: its pods.
             waited: seconds for which it has stood there.
         """
+        if elastic.goes_on(self._spec, pods):
+            self._went_on = time.monotonic()
         if sight.stage != "pulling" or sight.broken or waited < HOPE:
             return sight
         pod = first_pending(pods)
@@ -59,7 +74,7 @@ class Trouble:
         name = pod["metadata"]["name"]
         if not why:
             return sight
-        if lasted < UNMOUNTED or elastic.goes_on(self._spec, pods):
+        if min(lasted, time.monotonic() - self._went_on) < UNMOUNTED:
             return replace(sight, detail=f"{name} does not start yet: {why}")
         why = f"{name} did not start for {lasted / 60:.0f} minutes: {why}"
         return replace(sight, detail=why, broken=why)
@@ -121,6 +136,14 @@ class Trouble:
         why = last[0].message if last else death(pods) or "its ranks did not say why they ended"
         return f"the job was started {STARTS} times and got no further: {why}"
 
+    def unwatched(self) -> Outcome | None:
+        """The verdict on a job whose ranks left since they saw no launcher, though there is one; None at first."""
+        self._unwatched += 1
+        if self._unwatched <= STARTS:
+            return None
+        text = f"its ranks left {self._unwatched} times since they saw no launcher for {self._spec.patience:.0f} s"
+        return Outcome(FAILED, f"{text}; does the volume show them what the launcher writes? Or raise `patience`")
+
     def _hopeless(self, job: Object, sight: Sight, pods: list[Object]) -> str | None:
         """What will not mend by itself, now that it had its time."""
         if sight.broken:
@@ -143,10 +166,14 @@ class Trouble:
         said = list(_events(self._kube, pods))
         knows_a_node = any(event.get("reason") in {*SCALING, "FailedScaleUp"} for event in said)
         self._scales = self._scales or knows_a_node  # events are forgotten after an hour
-        if self._scales or any(words in event.get("message", "") for event in said for words in NO_NODE_NOW):
+        words = [event["message"] for event in said if event.get("reason") == "NotTriggerScaleUp"][-1:]
+        if self._scales or any(reason in word for word in words for reason in NO_NODE_NOW):
             return None
         try:
-            why = never_fits(pods[0], self._open_to(pods[0]))
+            nodes = self._open_to(pods[0])
+            if any(ALL_NODES in word for word in words) and not has_its_kind(pods[0], nodes):
+                return None
+            why = never_fits(pods[0], nodes)
         except Refused:
             self._say_once("pending: whether a node could ever take it is not known: this account may not list nodes")
             return None
