@@ -67,17 +67,19 @@ def test_an_api_server_that_is_away(
     assert launcher.digest() == undisturbed
 
 
+@pytest.mark.parametrize("number", [0, 1], ids=["of-the-rendezvous", "of-another-pod"])
 def test_a_node_that_dies_and_comes_back(
-    launch: Launch, recovered: Recovered, stopped: Callable[[str], Callable[[], None]]
+    launch: Launch, recovered: Recovered, stopped: Callable[[str], Callable[[], None]], number: int
 ) -> None:
     wait(lambda: "node.kubernetes.io/" not in kubectl("get", "nodes", "-o", "jsonpath={..taints}"))
     launcher = launch(recipe(train={"steps": 1800}))
     launcher.reaches(25)
-    nodes = {pod["spec"]["nodeName"] for pod in launcher.workers()}
-    assert len(nodes) == 2, "ranks that are all on the dead node train on until they are fenced: nothing stands still"
-    bring_back = stopped("kubelet-gpu-1")
+    nodes = {pod["metadata"]["name"][-1]: pod["spec"]["nodeName"] for pod in launcher.workers()}
+    assert len(set(nodes.values())) == 2, "ranks that are all on the dead node train on until they are fenced"
+    node = nodes[str(number)]
+    bring_back = stopped(f"kubelet-{node}")
     began = time.time()
-    launcher.says("node gpu-1 does not answer; its pods are given up", 150)
+    launcher.says(f"node {node} does not answer; its pods are given up", 150)
     before, after = wait(lambda: restart(launcher, began), 150)
     recovered(after["time"] - began)
     assert before["step"] - EVERY <= after["step"] - 1 <= before["step"], "at most one interval is done again"
