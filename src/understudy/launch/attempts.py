@@ -78,7 +78,6 @@ def begin(spec: JobSpec, world_size: int) -> str:
             continue
         keep_failures(spec)
         with disk_errors(folder):
-            spec.abandoned_file.unlink(missing_ok=True)
             (folder / name / WORLD).write_text(str(world_size))
         return name
 
@@ -117,7 +116,7 @@ def keep_failures(spec: JobSpec) -> None:
     with disk_errors(Path(spec.folder)):
         if failed:
             _append(Path(spec.folder), Outcome.cause(failed))
-        for path in paths:
+        for path in [*paths, spec.abandoned_file]:
             path.unlink(missing_ok=True)
     for path in [*Path(spec.folder).glob("beat-*.json"), *Path(spec.folder).glob(f"{PREFIX}*/hung")]:
         path.unlink(missing_ok=True)

@@ -42,14 +42,16 @@ def enough(spec: JobSpec, pods: list[Object]) -> list[Object]:
     The first one hosts the rendezvous.
     """
     here = [pod for pod in pods if not unschedulable(pod)]
-    first = any(pod["metadata"]["name"].endswith("-worker-0") for pod in here)
-    return here if first and len(here) >= spec.least else pods
+    return here if _suffice(spec, here) else pods
 
 
 def goes_on(spec: JobSpec, pods: list[Object]) -> bool:
     """Whether so many pods run, the first among them, that the job does without the others."""
-    running = [pod["metadata"]["name"] for pod in pods if pod.get("status", {}).get("phase") == "Running"]
-    return len(running) >= spec.least and any(name.endswith("-worker-0") for name in running)
+    return _suffice(spec, [pod for pod in pods if pod.get("status", {}).get("phase") == "Running"])
+
+
+def _suffice(spec: JobSpec, pods: list[Object]) -> bool:
+    return len(pods) >= spec.least and any(pod["metadata"]["name"].endswith("-worker-0") for pod in pods)
 
 
 def resized(job: Object, nodes: int) -> dict[str, Any]:

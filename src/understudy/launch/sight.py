@@ -14,7 +14,7 @@ from understudy.launch.kube import Object
 Stage = Literal["queued", "pending", "pulling", "starting", "running", "restarting", "succeeded", "failed", "gone"]
 BROKEN_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 BROKEN_POD = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
-UNMOUNTED = ("FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox")
+MOUNT_FAILURES = ("FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox")
 UNITS = {"m": Decimal("0.001"), "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9), "T": Decimal(10**12)}
 UNITS |= {"Ki": Decimal(2**10), "Mi": Decimal(2**20), "Gi": Decimal(2**30), "Ti": Decimal(2**40)}
 
@@ -156,7 +156,7 @@ def without_volumes(events: Sequence[Object]) -> tuple[str, float]:
         events: all that was reported of the pod, the newest last; of one that got them, something else comes after.
     """
     told = [event for event in events if event.get("reason") != "SandboxChanged"]  # that goes before a next try
-    failed = [event for event in told if event.get("reason") in UNMOUNTED and event.get("lastTimestamp")]
+    failed = [event for event in told if event.get("reason") in MOUNT_FAILURES and event.get("lastTimestamp")]
     if not failed or failed[-1] is not told[-1]:
         return "", 0.0
     began = min(seconds(event.get("firstTimestamp") or event["lastTimestamp"]) for event in failed)

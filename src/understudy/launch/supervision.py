@@ -185,8 +185,7 @@ class _Supervision:
         if there:
             return None  # until the failed one has gone
         self._watch()  # to submit needs the lease as much as to delete does
-        for word in (self._spec.stop_file, self._spec.abandoned_file):
-            word.unlink(missing_ok=True)
+        self._spec.stop_file.unlink(missing_ok=True)
         attempts.keep_failures(self._spec)
         try:
             self._kube.create_job(self._manifest)
