@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import settings
-from ranks import Ranks
+
+from tests.ranks import Ranks
 
 settings.register_profile("understudy", deadline=None)  # no test asserts a time
 settings.load_profile("understudy")

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kfp_server import TOKEN, Kfp, serving
 
 from pipelines import submission
+from tests.kfp_server import TOKEN, Kfp, serving
 from understudy.registry.recorder import PARENT, RUN, STEP
 from understudy.registry.register import VERDICT
 from understudy.registry.server import connect

@@ -7,8 +7,21 @@ from typing import Any
 
 import pytest
 import yaml
-from launched import IMAGE, NAMESPACE, ROOT, SERVER, SETTINGS, SIGN, Launcher, Volume, kubectl, recipe, start, wait
 
+from tests.cluster.launched import (
+    IMAGE,
+    NAMESPACE,
+    ROOT,
+    SERVER,
+    SETTINGS,
+    SIGN,
+    Launcher,
+    Volume,
+    kubectl,
+    recipe,
+    start,
+    wait,
+)
 from understudy.launch import driver
 from understudy.launch.kube import Kube
 from understudy.launch.placement import parsed

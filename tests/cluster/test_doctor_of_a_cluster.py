@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import yaml
-from launched import NAMESPACE, SETTINGS, kubectl
 
+from tests.cluster.launched import NAMESPACE, SETTINGS, kubectl
 from understudy.cli import doctor_cluster
 from understudy.cli.check import Check
 from understudy.launch.kube import Kube

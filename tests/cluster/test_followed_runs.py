@@ -10,8 +10,8 @@ from threading import Thread
 
 import pytest
 import yaml
-from launched import FAULTS, NAMESPACE, SERVER, SETTINGS, Launcher, Volume, asked, kubectl, recipe, wait
 
+from tests.cluster.launched import FAULTS, NAMESPACE, SERVER, SETTINGS, Launcher, Volume, asked, kubectl, recipe, wait
 from understudy.errors import STOPPED
 from understudy.launch.kube import Kube
 from understudy.launch.onlooker import follow

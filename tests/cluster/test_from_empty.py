@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launched import ROOT, overlay
+
+from tests.cluster.launched import ROOT, overlay
 
 pytestmark = [pytest.mark.cluster, pytest.mark.second_tier, pytest.mark.timeout(1500)]
 NAMESPACE = f"understudy-empty-{secrets.token_hex(3)}"

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launched import overlay
+
+from tests.cluster.launched import overlay
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 UNKNOWN = {"Pipeline", "PipelineVersion"}  # KFP's types are not on every cluster

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from launched import Launcher, kubectl, recipe, wait
+
+from tests.cluster.launched import Launcher, kubectl, recipe, wait
 
 pytestmark = pytest.mark.cluster
 Launch = Callable[..., Launcher]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from launched import SETTINGS, Launcher, kubectl, recipe, wait
 
+from tests.cluster.launched import SETTINGS, Launcher, kubectl, recipe, wait
 from understudy.errors import InputError
 from understudy.launch import driver
 from understudy.launch.kube import Kube

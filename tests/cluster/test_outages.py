@@ -14,8 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launched import EVERY, NAMESPACE, SIGN, Launcher, Volume, kubectl, recipe, restart, wait, waits_for_a_sign
 
+from tests.cluster.launched import (
+    EVERY,
+    NAMESPACE,
+    SIGN,
+    Launcher,
+    Volume,
+    kubectl,
+    recipe,
+    restart,
+    wait,
+    waits_for_a_sign,
+)
 from understudy.launch.leftovers import known
 from understudy.launch.onlooker import pending
 

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from launched import NAMESPACE, SIGN, Launcher, Volume, kubectl, recipe, wait, waits_for_a_sign
+
+from tests.cluster.launched import NAMESPACE, SIGN, Launcher, Volume, kubectl, recipe, wait, waits_for_a_sign
 
 pytestmark = pytest.mark.cluster
 Launch = Callable[..., Launcher]

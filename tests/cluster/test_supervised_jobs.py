@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from launched import EVERY, NAMESPACE, SETTINGS, Launcher, Volume, kubectl, recipe, restart, wait
 
+from tests.cluster.launched import EVERY, NAMESPACE, SETTINGS, Launcher, Volume, kubectl, recipe, restart, wait
 from understudy import __version__
 from understudy.errors import UnderstudyError
 from understudy.launch import driver

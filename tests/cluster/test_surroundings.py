@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from launched import NOWHERE, SERVER, Launcher, Volume, asked, kubectl, recipe, wait
+
+from tests.cluster.launched import NOWHERE, SERVER, Launcher, Volume, asked, kubectl, recipe, wait
 
 pytestmark = pytest.mark.cluster
 Launch = Callable[..., Launcher]

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import stage as stages
-from stage import Stage
+
+from tests.faults import stage as stages
+from tests.faults.stage import Stage
 
 
 @pytest.fixture(scope="session")

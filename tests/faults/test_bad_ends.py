@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import stage as stages
-from stage import Stage, wait
+
+from tests.faults import stage as stages
+from tests.faults.stage import Stage, wait
 
 MEGABYTE = 2**20
 

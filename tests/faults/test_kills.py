@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-import stage as stages
-from stage import PAUSE, PROCESSES, Stage, wait
+
+from tests.faults import stage as stages
+from tests.faults.stage import PAUSE, PROCESSES, Stage, wait
 
 ROUNDS = range(int(os.environ.get("UNDERSTUDY_KILLS", "1")))
 VICTIMS = ("rank", "launcher", "group")

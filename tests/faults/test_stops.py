@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-import stage as stages
-from stage import PAUSE, Stage, wait
+
+from tests.faults import stage as stages
+from tests.faults.stage import PAUSE, Stage, wait
 
 
 @pytest.mark.slow

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-import stage as stages
-from stage import Stage, wait
+
+from tests.faults import stage as stages
+from tests.faults.stage import Stage, wait
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

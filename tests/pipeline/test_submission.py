@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from kfp_server import TOKEN, Kfp, serving
 
 from pipelines import submission
 from pipelines.submission import Server
+from tests.kfp_server import TOKEN, Kfp, serving
 from understudy.errors import InputError, UnderstudyError
 from understudy.recipe import Recipe
 

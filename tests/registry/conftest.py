@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from submitted import RECIPE, Pipeline, Server, start_server
 
+from tests.registry.submitted import RECIPE, Pipeline, Server, start_server
 from understudy.registry.server import tracking_uri
 
 

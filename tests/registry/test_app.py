@@ -16,8 +16,8 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from submitted import Pipeline, Server, start_server
 
+from tests.registry.submitted import Pipeline, Server, start_server
 from understudy.errors import UnderstudyError
 from understudy.registry.champion import champion
 from understudy.registry.lookup import aliases

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from submitted import HISTORY, RECIPE, Pipeline, Server
 
+from tests.registry.submitted import HISTORY, RECIPE, Pipeline, Server
 from understudy.errors import Stopped, UnderstudyError
 from understudy.registry import recorder as recording
 from understudy.registry.curves import Tail
@@ -236,14 +236,14 @@ def test_half_a_line_waits_and_a_torn_one_is_left_out(tmp_path: Path) -> None:
 def test_a_server_is_told_without_importing_mlflow(server: Server, tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path\n"
-        "from submitted import Pipeline; from understudy.registry.recorder import Recorder\n"
+        "from tests.registry.submitted import Pipeline; from understudy.registry.recorder import Recorder\n"
         f"pipeline = Pipeline(Path({str(tmp_path)!r}), {server.uri!r})\n"
         "found = Recorder(pipeline.run, pipeline.uri, 'digits', {})\n"
         "with found.follow('teacher', Path('none')): pass\n"
         "print(found.problem, [name for name in ('mlflow', 'kfp', 'torch') if name in sys.modules])"
     )
     command = [sys.executable, "-c", code]
-    assert subprocess.check_output(command, cwd=Path(__file__).parent, text=True) == "None []\n"
+    assert subprocess.check_output(command, cwd=Path(__file__).parents[2], text=True) == "None []\n"
 
 
 def test_an_experiment_that_was_deleted_is_named(uri: str, client: MlflowClient, tmp_path: Path) -> None:

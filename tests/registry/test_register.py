@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
-from submitted import HISTORY, Pipeline
 
+from tests.registry.submitted import HISTORY, Pipeline
 from understudy.errors import UnderstudyError
 from understudy.registry import register as registering
 from understudy.registry.champion import champion, fetch, needed_digests, registered_digests

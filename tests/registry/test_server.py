@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from submitted import Pipeline, Server
 
+from tests.registry.submitted import Pipeline, Server
 from understudy.errors import InputError, UnderstudyError
 from understudy.registry.champion import champion
 from understudy.registry.lookup import aliases
@@ -162,7 +162,7 @@ def test_a_http_server_keeps_versions_and_never_sees_credentials(
 
 
 def _history() -> list[dict[str, float]]:
-    from submitted import HISTORY
+    from tests.registry.submitted import HISTORY
 
     return HISTORY
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from submitted import RECIPE, Pipeline
 
+from tests.registry.submitted import RECIPE, Pipeline
 from understudy.description import describe
 from understudy.registry.server import connect
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import pytest
-from submitted import Pipeline, Server
 
+from tests.registry.submitted import Pipeline, Server
 from understudy.errors import UnderstudyError
 from understudy.registry.register import Registration
 from understudy.registry.server import connect

@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jobs
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.train import jobs
 from understudy import models
 from understudy.description import describe
 from understudy.launch.spec import JobSpec

@@ -4,9 +4,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import jobs
 import pytest
 
+from tests.train import jobs
 from understudy import models
 from understudy.launch.spec import JobSpec
 from understudy.train.job import run
