@@ -20,7 +20,7 @@ from datetime import datetime
 from itertools import accumulate, pairwise
 from typing import Any
 
-from understudy.launch.sight import holding, seconds
+from understudy.launch.kubernetes.status import holding, seconds
 
 RECIPE = "recipes/digits.yaml"
 PHASES = ("importing", "meeting the others", "loading", "training")

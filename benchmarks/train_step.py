@@ -101,7 +101,7 @@ def by_hand(size: dict[str, int], folder: Path) -> float:
 def ours(size: dict[str, int], folder: Path) -> float:
     """Understudy's loop, as a job runs it."""
     from understudy import __version__
-    from understudy.launch.spec import JobSpec
+    from understudy.jobs.specification import JobSpec
     from understudy.train.job import run
 
     images, labels = examples()

@@ -4,7 +4,7 @@ import logging
 import sys
 from pathlib import Path
 
-from understudy.launch.family import die_with_parent
+from understudy.agent.parent import die_with_parent
 from understudy.recipe import Recipe
 from understudy.store import Run
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from kfp import kubernetes
 
-from understudy.launch.driver import SETTINGS_FOLDER
-from understudy.launch.placement import CONFIG, ENVIRONMENT, LAUNCHER, SECRETS, SETTINGS
+from understudy.launch.kubernetes.settings import CONFIG, ENVIRONMENT, LAUNCHER, SECRETS, SETTINGS
+from understudy.runs.submission import SETTINGS_FOLDER
 
 CLAIM, MOUNT = "understudy-store", "/var/lib/understudy"
 OF_RECORD = ("UNDERSTUDY_RECORD", "AWS_ENDPOINT_URL")

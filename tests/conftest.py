@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from tests.ranks import Ranks
+from understudy.jobs.specification import JobSpec
 
 settings.register_profile("understudy", deadline=None)  # no test asserts a time
 settings.load_profile("understudy")
@@ -53,3 +54,25 @@ def imported_code(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         cache = str(tmp_path_factory.mktemp("modules"))
         patch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", cache)
         yield
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> JobSpec:
+    """A job of two processes in an empty folder."""
+    return JobSpec(
+        version="0",
+        role="teacher",
+        folder=str(tmp_path),
+        examples="examples",
+        initial=None,
+        teacher=None,
+        model={"type": "vit", "config": {"hidden_size": 8}},
+        train={"steps": 1},
+        distill=None,
+        seed=7,
+        nodes=1,
+        processes=2,
+        threads=3,
+        device="cpu",
+        logs=str(tmp_path / "logs"),
+    )

@@ -46,7 +46,7 @@ def test_a_changed_line_changes_exactly_the_steps_that_reach_it(package: Path) -
 
 def test_ingest_reaches_neither_training_nor_evaluation(package: Path) -> None:
     reached = modules_reached(STEPS["ingest"], package)
-    assert "understudy.data.sources" in reached
+    assert "understudy.data.sources.registry" in reached
     assert not any(name.split(".")[1] in ("train", "evaluate", "registry", "cli") for name in reached)
 
 
@@ -133,7 +133,7 @@ def test_the_versions_of_the_libraries_that_are_imported_count(monkeypatch: pyte
 
 
 def test_a_launcher_without_torch_gives_the_key_that_its_trainer_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    enters = ("understudy.worker", "understudy.launch.torchrun")
+    enters = ("understudy.agent.worker", "understudy.launch.local.torchrun")
     here = revision(enters)
     assert {"torch", "transformers"} <= here["libraries"].keys()
     without = {name: found for name, found in module.distributions().items() if name not in ("torch", "transformers")}

@@ -17,23 +17,13 @@ from understudy import __version__
 from understudy.store.files import sha256
 
 PACKAGE = "understudy"
-JOB_MODULES = ("understudy.worker", "understudy.launch.torchrun")
+JOB_MODULES = ("understudy.agent.worker", "understudy.launch.local.torchrun")
 """What a training enters."""
 
 # Code that carries a step's bytes and messages but has no say in its numbers: the recipe's values and the inputs'
 # digests are in the key themselves.
-CARRIERS = (
-    "understudy",
-    "understudy.errors",
-    "understudy.recipe",
-    "understudy.recipe_data",
-    "understudy.recipe_errors",
-    "understudy.recipe_file",
-    "understudy.recipe_rules",
-    "understudy.recipe_yaml",
-    "understudy.revision",
-    "understudy.store",
-)
+CARRIERS = ("understudy.errors", "understudy.recipe", "understudy.revision", "understudy.store")
+"""Modules, or packages with all that is in them."""
 
 
 def revision(
@@ -74,7 +64,7 @@ def _closure(modules: tuple[str, ...], root: Path) -> tuple[dict[str, str], set[
     todo, sources, libraries = list(modules), dict[str, str](), set[str]()
     while todo:
         name = todo.pop()
-        if name in sources or name in CARRIERS or name.startswith("understudy.store."):
+        if name in sources or name == PACKAGE or _is_carrier(name):
             continue
         path = _file(name, root)
         if path is None:
@@ -87,6 +77,10 @@ def _closure(modules: tuple[str, ...], root: Path) -> tuple[dict[str, str], set[
         todo.extend(".".join(module[:end]) for module in ours for end in range(1, len(module) + 1))
         libraries |= {module.split(".")[0] for module in imported} - {PACKAGE}
     return sources, libraries & (distributions().keys() | pinned().keys())
+
+
+def _is_carrier(module: str) -> bool:
+    return any(module == carrier or module.startswith(f"{carrier}.") for carrier in CARRIERS)
 
 
 def _used(module: str, function: str, root: Path) -> str:

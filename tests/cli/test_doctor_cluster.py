@@ -10,8 +10,8 @@ import yaml
 
 from understudy.cli.check import Check
 from understudy.cli.doctor_cluster import NEEDS, _account, _lacking, _seen, _shut_out
-from understudy.launch.kube import Kube, Refused
-from understudy.launch.placement import Pool
+from understudy.launch.kubernetes.api import Kube, Refused
+from understudy.launch.kubernetes.settings import Pool
 
 GPU = "nvidia.com/gpu"
 LABELS: dict[str, dict[str, str] | None] = {"gpu": {"pool": "gpu"}, "cpu": {"pool": "cpu"}, "bare": {}, "gone": None}

@@ -4,7 +4,7 @@ import pytest
 
 from understudy.cli import jobs
 from understudy.errors import InputError
-from understudy.launch import kube
+from understudy.launch.kubernetes import api
 
 
 class Nowhere:
@@ -18,7 +18,7 @@ class Nowhere:
 
 
 def test_a_namespace_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kube, "Kube", Nowhere)
+    monkeypatch.setattr(api, "Kube", Nowhere)
     for command in (jobs.list_, lambda namespace: jobs.stop("run", namespace), jobs.gc):
         with pytest.raises(InputError, match="there is no namespace nowhere; give another one with -n"):
             command("nowhere")

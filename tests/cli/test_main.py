@@ -45,7 +45,7 @@ def test_ctrl_c_exits_with_130(understudy, monkeypatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("understudy.recipe_file.schema", interrupt)
+    monkeypatch.setattr("understudy.recipe.file.schema", interrupt)
     outcome = understudy("recipe", "schema")
     assert outcome.code == 130
     assert "Traceback" not in outcome.err

@@ -19,10 +19,11 @@ from understudy.cli import run as command
 from understudy.cli.run import _close_if_stopped, _leave
 from understudy.cli.settings import Settings
 from understudy.errors import REJECTED, STOPPED
-from understudy.launch import kube, leftovers, owner, placement
-from understudy.launch.kube import Away
-from understudy.recipe_file import load
+from understudy.launch.kubernetes import api, owner, settings
+from understudy.launch.kubernetes.api import Away
+from understudy.recipe.file import load
 from understudy.registry import recorder
+from understudy.runs import orphans
 from understudy.store import Run, Store
 
 OWNER = {"kind": "Job", "name": "run-1", "uid": "uid"}
@@ -50,9 +51,9 @@ def test_a_run_ends_with_its_job_and_not_with_its_pod(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: Any, over: Any, closed: bool
 ) -> None:
     told: list[Run] = []
-    monkeypatch.setattr(kube, "Kube", lambda: None)
+    monkeypatch.setattr(api, "Kube", lambda: None)
     monkeypatch.setattr(owner, "owner_now", own)
-    monkeypatch.setattr(leftovers, "why_over", over)
+    monkeypatch.setattr(orphans, "why_over", over)
     monkeypatch.setattr(recorder, "close_ended", lambda run, uri: told.append(run))
     run = Run(tmp_path)
     _close_if_stopped(run, "http://mlflow")
@@ -97,7 +98,7 @@ def test_only_a_pod_that_has_to_go_asks_the_cluster(
 @pytest.fixture
 def in_a_pod(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """This process is a pod's, and hears SIGTERM as before once the test is over."""
-    monkeypatch.setattr(placement, "in_cluster", lambda: True)
+    monkeypatch.setattr(settings, "in_cluster", lambda: True)
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)

@@ -22,9 +22,9 @@ from tests.cluster.launched import (
     start,
     wait,
 )
-from understudy.launch import driver
-from understudy.launch.kube import Kube
-from understudy.launch.placement import parsed
+from understudy.launch.kubernetes.api import Kube
+from understudy.launch.kubernetes.settings import parsed
+from understudy.runs import submission
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +56,7 @@ def kube() -> Iterator[Kube]:
 def volume(kube: Kube) -> Volume:
     """The store's files."""
     cluster = parsed(SETTINGS, "test")
-    made = driver.render("looker", cluster)["spec"]["template"]["spec"]
+    made = submission.render("looker", cluster)["spec"]["template"]["spec"]
     made["containers"][0] |= {"command": ["sleep", "infinity"], "envFrom": [], "resources": {}}
     made["terminationGracePeriodSeconds"] = 0
     made["volumes"] = [volume for volume in made["volumes"] if "configMap" not in volume]

@@ -18,11 +18,11 @@ from typing import Any
 
 import yaml
 
-from understudy.launch import driver
-from understudy.launch.kube import Away, Kube, Object
-from understudy.launch.onlooker import exit_code
-from understudy.launch.placement import Cluster
+from understudy.launch.kubernetes.api import Away, Kube, Object
+from understudy.launch.kubernetes.settings import Cluster
 from understudy.recipe import Recipe
+from understudy.runs import submission
+from understudy.runs.following import exit_code
 
 ROOT = Path(__file__).parents[2]
 FAULTS = ROOT / "tests" / "faults"
@@ -196,8 +196,8 @@ def start(
     name: str, values: dict[str, Any], cluster: Cluster, change: Callable[[dict[str, Any]], None] = lambda pod: None
 ) -> None:
     """Start a launcher for a recipe's teacher; `change` gets its pod's spec before."""
-    pool = driver.own_pool(cluster, Recipe.model_validate(values))
-    job = driver.render(name, cluster.model_copy(update={"image": IMAGE}), pool)
+    pool = submission.own_pool(cluster, Recipe.model_validate(values))
+    job = submission.render(name, cluster.model_copy(update={"image": IMAGE}), pool)
     container = job["spec"]["template"]["spec"]["containers"][0]
     container["command"] = [
         "python",

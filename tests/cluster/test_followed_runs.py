@@ -13,10 +13,10 @@ import yaml
 
 from tests.cluster.launched import FAULTS, NAMESPACE, SERVER, SETTINGS, Launcher, Volume, asked, kubectl, recipe, wait
 from understudy.errors import STOPPED
-from understudy.launch.kube import Kube
-from understudy.launch.onlooker import follow
-from understudy.launch.placement import CONFIG, ENVIRONMENT
-from understudy.launch.pytorchjob import RUN
+from understudy.launch.kubernetes.api import Kube
+from understudy.launch.kubernetes.pytorchjob import RUN
+from understudy.launch.kubernetes.settings import CONFIG, ENVIRONMENT
+from understudy.runs.following import follow
 
 pytestmark = pytest.mark.cluster
 

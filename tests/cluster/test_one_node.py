@@ -9,10 +9,10 @@ import pytest
 
 from tests.cluster.launched import SETTINGS, Launcher, kubectl, recipe, wait
 from understudy.errors import InputError
-from understudy.launch import driver
-from understudy.launch.kube import Kube
-from understudy.launch.placement import parsed
+from understudy.launch.kubernetes.api import Kube
+from understudy.launch.kubernetes.settings import parsed
 from understudy.recipe import Recipe
+from understudy.runs import submission
 
 pytestmark = pytest.mark.cluster
 Launch = Callable[..., Launcher]
@@ -54,7 +54,7 @@ def test_all_pods_that_mount_a_claim_for_one_node_are_there(launch: Launch, clai
 
 def test_what_a_claim_for_one_node_cannot_do_is_said_before_anything_is_submitted(kube: Kube, claim: str) -> None:
     def check(values: dict[str, Any], **settings: Any) -> None:
-        driver.check(kube, parsed({**SETTINGS, "claim": claim, **settings}, "test"), Recipe.model_validate(values))
+        submission.check(kube, parsed({**SETTINGS, "claim": claim, **settings}, "test"), Recipe.model_validate(values))
 
     check(on_one_node(), one_node=True)
     with pytest.raises(

@@ -27,8 +27,8 @@ from tests.cluster.launched import (
     wait,
     waits_for_a_sign,
 )
-from understudy.launch.leftovers import known
-from understudy.launch.onlooker import pending
+from understudy.runs.following import pending
+from understudy.runs.orphans import known
 
 TOOL = os.environ.get("UNDERSTUDY_TEST_OUTAGES") or None
 NO_TOOL = "UNDERSTUDY_TEST_OUTAGES names no command that stops the cluster's processes"

@@ -12,11 +12,11 @@ import pytest
 from tests.cluster.launched import EVERY, NAMESPACE, SETTINGS, Launcher, Volume, kubectl, recipe, restart, wait
 from understudy import __version__
 from understudy.errors import UnderstudyError
-from understudy.launch import driver
-from understudy.launch.kube import Kube
-from understudy.launch.onlooker import follow
-from understudy.launch.placement import CONFIG, parsed
+from understudy.launch.kubernetes.api import Kube
+from understudy.launch.kubernetes.settings import CONFIG, parsed
 from understudy.recipe import Recipe
+from understudy.runs import submission
+from understudy.runs.following import follow
 
 pytestmark = pytest.mark.cluster
 Launch = Callable[..., Launcher]
@@ -61,7 +61,11 @@ def test_a_deleted_worker_pod(launch: Launch, undisturbed: str, recovered: Recov
 
 def test_a_killed_rank(launch: Launch, undisturbed: str, recovered: Recovered) -> None:
     launcher = launch()
-    kill = ["sh", "-c", "kill -9 $(pgrep -f understudy.worker | head -n 1)"]  # its pod may end before it has answered
+    kill = [
+        "sh",
+        "-c",
+        "kill -9 $(pgrep -f understudy.agent.worker | head -n 1)",
+    ]  # its pod may end before it has answered
     recovers(launcher, lambda: kubectl("exec", f"{launcher.job}-worker-1", "--", *kill, check=False), recovered)
     assert launcher.digest() == undisturbed
     launcher.says("ended with signal SIGKILL", 20)
@@ -142,7 +146,7 @@ def test_a_run_whose_own_image_cannot_be_pulled_is_ended(kube: Kube) -> None:
     cluster = parsed({**SETTINGS, "image": "registry.example.com/ml/nothing:1"}, "test")
     empty = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG}}
     kubectl("apply", "-f", "-", text=json.dumps(empty))
-    name = driver.submit(kube, cluster, Recipe.model_validate(recipe()))
+    name = submission.submit(kube, cluster, Recipe.model_validate(recipe()))
     said: list[str] = []
     with pytest.raises(UnderstudyError, match=r"was ended, its pod cannot start: image .*nothing:1 cannot be pulled"):
         follow(kube, name, said.append)
@@ -152,8 +156,8 @@ def test_a_run_whose_own_image_cannot_be_pulled_is_ended(kube: Kube) -> None:
 
 @pytest.mark.second_tier
 def test_a_run_whose_pod_is_refused_is_ended(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "ACCOUNT", "no-such-account")
-    name = driver.submit(kube, parsed(SETTINGS, "test"), Recipe.model_validate(recipe()))
+    monkeypatch.setattr(submission, "ACCOUNT", "no-such-account")
+    name = submission.submit(kube, parsed(SETTINGS, "test"), Recipe.model_validate(recipe()))
     said: list[str] = []
     with pytest.raises(UnderstudyError, match=r'was ended, its pod cannot start: .*"no-such-account" not found'):
         follow(kube, name, said.append)

@@ -9,7 +9,7 @@ from PIL import Image
 
 from understudy.data.ingest import ingest
 from understudy.recipe import Task
-from understudy.recipe_data import Data
+from understudy.recipe.data import Data
 
 Picture = Callable[..., bytes]
 Ingested = Callable[..., Path]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from understudy.data.ingest import assign, ingest
 from understudy.errors import InputError
-from understudy.recipe_data import Data
+from understudy.recipe.data import Data
 
 RANK = {"train": 0, "validation": 1, "test": 2}
 

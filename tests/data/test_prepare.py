@@ -10,7 +10,7 @@ from PIL import Image
 from tokenizers import Tokenizer
 
 from understudy.data.prepare import _moments, prepare
-from understudy.recipe_data import Data
+from understudy.recipe.data import Data
 
 SPLITS = ("train", "validation", "test")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from understudy.data import tokenizer as tokenizers
 from understudy.errors import InputError
-from understudy.recipe_data import Tokenizer
+from understudy.recipe.data import Tokenizer
 
 TEXTS = ["the cat sat on the mat", "the dog sat on the cat", "<|endoftext|> in the text"] * 3
 

@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from understudy import models
-from understudy.description import describe
 from understudy.errors import InputError
 from understudy.evaluate.gate import decide
 from understudy.evaluate.measure import measure
+from understudy.models.build import build_model
+from understudy.models.describe import describe
+from understudy.models.files import load_model, save_model
 from understudy.recipe import Recipe
 
 FACTORIES = """
@@ -49,11 +50,11 @@ def recipe_for(task, **sections):
     )
 
 
-def save_model(folder, spec, examples, seed):
+def saved(folder, spec, examples, seed):
     folder.mkdir()
     description = describe({"kwargs": {}, **spec}, examples, "teacher.model")
     torch.manual_seed(seed)
-    models.save(folder, models.build(description).state_dict(), description)
+    save_model(folder, build_model(description).state_dict(), description)
     return folder
 
 
@@ -95,12 +96,12 @@ def run(tmp_path, folders, examples, recipe):
 
 def test_images_are_measured_as_by_hand(tmp_path, image_examples):
     folders = {
-        role: save_model(tmp_path / role, {"factory": "made_here:linear"}, IMAGES, seed)
+        role: saved(tmp_path / role, {"factory": "made_here:linear"}, IMAGES, seed)
         for seed, role in enumerate(("teacher", "student"))
     }
     measures, arrays = run(tmp_path, folders, image_examples, recipe_for("image-classification"))
     images, labels = (torch.from_numpy(np.load(image_examples / f"test.{part}.npy")) for part in ("images", "labels"))
-    logits = models.load(folders["student"], torch.device("cpu"))(images).detach()
+    logits = load_model(folders["student"], torch.device("cpu"))(images).detach()
     student = measures["models"]["student"]
     assert student["metrics"]["nll"] == pytest.approx(nn.functional.cross_entropy(logits, labels).item(), rel=1e-5)
     assert student["metrics"]["accuracy"] == pytest.approx((logits.argmax(dim=1) == labels).double().mean().item())
@@ -118,10 +119,10 @@ def test_images_are_measured_as_by_hand(tmp_path, image_examples):
 
 def test_text_is_measured_as_by_hand(tmp_path, text_examples):
     spec = {"factory": "torch.nn:Embedding", "kwargs": {"num_embeddings": 9, "embedding_dim": 9}}
-    folders = {role: save_model(tmp_path / role, spec, TEXT, seed) for seed, role in enumerate(("teacher", "student"))}
+    folders = {role: saved(tmp_path / role, spec, TEXT, seed) for seed, role in enumerate(("teacher", "student"))}
     measures, arrays = run(tmp_path, folders, text_examples, recipe_for("causal-lm"))
     tokens = torch.from_numpy(np.load(text_examples / "test.tokens.npy").astype(np.int64))
-    logits = models.load(folders["student"], torch.device("cpu"))(torch.cat([torch.zeros(1).long(), tokens[:-1]]))
+    logits = load_model(folders["student"], torch.device("cpu"))(torch.cat([torch.zeros(1).long(), tokens[:-1]]))
     total = nn.functional.cross_entropy(logits, tokens, reduction="sum").item()
     metrics = measures["models"]["student"]["metrics"]
     assert list(metrics) == ["bits_per_byte", "perplexity", "nll", "accuracy", "calibration_error"]
@@ -135,7 +136,7 @@ def test_text_is_measured_as_by_hand(tmp_path, text_examples):
 def test_a_model_that_gives_nan_is_not_measured_and_fails_the_gate(tmp_path, image_examples):
     np.save(image_examples / "test.images.npy", np.zeros((30, 1, 4, 4), dtype=np.uint8))
     folders = {
-        role: save_model(tmp_path / role, {"factory": f"made_here:{factory}"}, IMAGES, 0)
+        role: saved(tmp_path / role, {"factory": f"made_here:{factory}"}, IMAGES, 0)
         for role, factory in (("teacher", "linear"), ("student", "broken"))
     }
     recipe = recipe_for("image-classification")
@@ -150,7 +151,7 @@ def test_a_model_that_gives_nan_is_not_measured_and_fails_the_gate(tmp_path, ima
 
 def test_measuring_again_gives_the_same_numbers(tmp_path, text_examples):
     spec = {"factory": "torch.nn:Embedding", "kwargs": {"num_embeddings": 9, "embedding_dim": 9}}
-    folders = {role: save_model(tmp_path / role, spec, TEXT, 0) for role in ("teacher", "student")}
+    folders = {role: saved(tmp_path / role, spec, TEXT, 0) for role in ("teacher", "student")}
     recipe = recipe_for("causal-lm")
     places = [tmp_path / "first", tmp_path / "second"]
     for place in places:
@@ -170,7 +171,7 @@ def test_an_empty_test_split_is_refused_by_the_recipes_path(tmp_path, image_exam
 
 def test_only_the_recipes_metrics_are_measured(tmp_path, image_examples):
     spec = {"factory": "made_here:linear"}
-    folders = {role: save_model(tmp_path / role, spec, IMAGES, 0) for role in ("teacher", "student")}
+    folders = {role: saved(tmp_path / role, spec, IMAGES, 0) for role in ("teacher", "student")}
     recipe = recipe_for("image-classification", evaluate={"metrics": ["nll"], "latency": {"repeats": 1}})
     measures, _ = run(tmp_path, folders, image_examples, recipe)
     assert list(measures["models"]["student"]["metrics"]) == ["accuracy", "nll"], "the gate's metric comes along"

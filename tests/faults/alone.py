@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from understudy import steps
-from understudy.launch import restricted
-from understudy.launch.placement import RUN_ID
-from understudy.recipe_file import load
+from understudy.launch.kubernetes import pod_security
+from understudy.launch.kubernetes.settings import RUN_ID
+from understudy.recipe.file import load
 from understudy.steps import training
 from understudy.store import Store
 
@@ -22,7 +22,7 @@ def main(path: Path, last: str, lease_seconds: float) -> None:
     """Print each step's name and digest."""
     if version := os.environ.get("VERSION"):
         training.build = lambda: version
-    restricted.SECURITY |= json.loads(os.environ.get("SECURITY", "{}"))
+    pod_security.SECURITY |= json.loads(os.environ.get("SECURITY", "{}"))
     steps.open_store = lambda: Store(Path(os.environ[steps.HOME]) / "store", lease_seconds)
     recipe = load(path)
     values = recipe.model_dump(mode="json", by_alias=True)

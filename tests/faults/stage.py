@@ -163,13 +163,15 @@ def _of(home: Path) -> Iterator[Seen]:
             continue
         if mark in environment:
             rank = next((int(value[5:]) for value in environment if value.startswith(b"RANK=")), None)
-            yield Seen(int(entry.name), command, rank if "understudy.worker" in command else _forked(entry, command))
+            yield Seen(
+                int(entry.name), command, rank if "understudy.agent.worker" in command else _forked(entry, command)
+            )
 
 
 def _forked(entry: Path, command: str) -> int | None:
     """The rank of a worker that was forked: it has its parent's command line and environment."""
     parent = _parent(int(entry.name))
-    if "understudy.launch.warm" not in command or parent is None:
+    if "understudy.launch.local.warm" not in command or parent is None:
         return None
     return 0 if Path(f"/proc/{parent}/cmdline").read_text().replace("\0", " ") == command else None
 

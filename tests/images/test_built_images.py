@@ -61,7 +61,7 @@ def test_it_works_where_nothing_but_tmp_can_be_written(image: str, inside: Insid
     assert inside("id", "-u") == "1000"
     if "launcher" in image:
         assert inside("understudy", "--version") == f"understudy {__version__}"
-        program = "import understudy.launch.supervision, understudy.registry.register, importlib.util as u"
+        program = "import understudy.launch.kubernetes.controller, understudy.registry.register, importlib.util as u"
         assert inside("python", "-c", f"{program}; print(u.find_spec('torch'))") == "None"
         return
     program = "import psycopg, boto3, mlflow, mlflow.server; print(mlflow.__version__)"

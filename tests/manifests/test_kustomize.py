@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from understudy.launch import driver, pytorchjob
-from understudy.launch.placement import CONFIG, SECRETS, parsed
+from understudy.launch.kubernetes import pytorchjob
+from understudy.launch.kubernetes.settings import CONFIG, SECRETS, parsed
+from understudy.runs import submission
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 OVERLAYS = sorted(path.parent.name for path in MANIFESTS.glob("overlays/*/kustomization.yaml"))
@@ -87,7 +88,7 @@ def test_the_settings_are_read_as_every_step_reads_them(overlay: list[dict[str, 
     cluster = parsed(settings(overlay), "cluster.yaml")
     claims = named(overlay, "PersistentVolumeClaim")
     assert claims[cluster.claim]["spec"]["accessModes"] == ["ReadWriteMany"]
-    assert {driver.ACCOUNT, cluster.service_account} <= named(overlay, "ServiceAccount").keys()
+    assert {submission.ACCOUNT, cluster.service_account} <= named(overlay, "ServiceAccount").keys()
     assert cluster.queue is None or cluster.queue in named(overlay, "LocalQueue")
 
 
@@ -127,7 +128,7 @@ def test_the_admins_password_is_known_to_the_server_alone(overlay: list[dict[str
     for pod in pods(overlay):
         if "mlflow" not in pod.get("metadata", {}).get("labels", {}).values():
             assert "secret" not in str(pod["spec"]).lower()
-    assert "mlflow-accounts" not in str(driver.render("digits-1", parsed(settings(overlay), "cluster.yaml")))
+    assert "mlflow-accounts" not in str(submission.render("digits-1", parsed(settings(overlay), "cluster.yaml")))
 
 
 def test_nobody_is_a_reviewer_unless_an_overlay_names_them(overlay: list[dict[str, Any]]) -> None:
@@ -137,7 +138,7 @@ def test_nobody_is_a_reviewer_unless_an_overlay_names_them(overlay: list[dict[st
 
 def test_the_server_keeps_its_accounts_and_is_asked_for_its_health(overlay: list[dict[str, Any]]) -> None:
     found = server(overlay)
-    assert found["command"] == ["python", "-m", "understudy.registry.app"]
+    assert found["command"] == ["python", "-m", "understudy.registry.server_app.app"]
     assert found["readinessProbe"]["httpGet"]["path"] == "/health"
 
 
@@ -147,7 +148,7 @@ def test_the_pipeline_may_read_no_secret_and_the_ranks_nothing(overlay: list[dic
             assert not {"secrets", "*"} & {*rule["resources"], *rule["verbs"], *rule["apiGroups"]}
     bound = [named(overlay, kind) for kind in ("RoleBinding", "ClusterRoleBinding")]
     subjects = {subject["name"] for found in bound for binding in found.values() for subject in binding["subjects"]}
-    assert subjects == {driver.ACCOUNT}
+    assert subjects == {submission.ACCOUNT}
 
 
 # Who may speak to whom
@@ -307,7 +308,7 @@ def test_argo_cd_deploys_the_overlay_after_its_operators(environment: str) -> No
 @pytest.mark.parametrize("recipe", sorted((MANIFESTS.parent / "recipes").glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_pipelines_are_those_of_the_recipes(recipe: Path, tmp_path: Path) -> None:
     from pipelines.compiled import write
-    from understudy.recipe_file import load
+    from understudy.recipe.file import load
 
     made = write(load(recipe), "registry.example.com/ml/understudy:0.1.0", tmp_path)[1]
     kept = MANIFESTS / "pipelines" / recipe.name

@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from understudy.recipe import Recipe
-from understudy.recipe_file import load
+from understudy.recipe.file import load
 
 ROOT = Path(__file__).parents[2]
 IMAGES = "registry.example:5000/ml/understudy:1.2"

@@ -13,7 +13,7 @@ from kfp import components
 from pipelines.compiled import write
 from understudy.errors import InputError
 from understudy.recipe import Recipe
-from understudy.recipe_file import from_values
+from understudy.recipe.file import from_values
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "digits.yaml"
 IMAGES = "registry.example:5000/ml/understudy:1.2"
@@ -77,7 +77,7 @@ def test_a_versions_name_changes_with_its_spec_and_only_with_it(recipe: Recipe, 
 def test_compiling_in_another_process_gives_the_same_bytes(compiled: Path, tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from pipelines.compiled import write; "
-        "from understudy.recipe_file import load; write(load(Path(sys.argv[1])), sys.argv[2], Path(sys.argv[3]))"
+        "from understudy.recipe.file import load; write(load(Path(sys.argv[1])), sys.argv[2], Path(sys.argv[3]))"
     )
     command = [sys.executable, "-c", program, str(RECIPE), IMAGES, str(tmp_path)]
     secrets = {"MLFLOW_TRACKING_URI": "https://ann:hunter2@mlflow.example", "HF_TOKEN": "hf_hunter2"}

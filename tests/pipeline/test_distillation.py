@@ -4,7 +4,7 @@ import pytest
 
 from pipelines.distillation import build
 from understudy.recipe import Recipe
-from understudy.recipe_file import from_values
+from understudy.recipe.file import from_values
 from understudy.steps import STEPS, graph
 
 CHAIN = ["ingest", "prepare", "teacher", "distill", "evaluate", "gate", "register"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from understudy.recipe import Recipe
-from understudy.recipe_file import load
+from understudy.recipe.file import load
 from understudy.steps import HOME
 from understudy.steps.execution import RUN
 from understudy.store import Run, Store

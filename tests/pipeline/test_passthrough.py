@@ -13,11 +13,11 @@ from kfp.dsl.executor import Executor
 from pipelines.distillation import build
 from pipelines.pods import settle
 from understudy import steps
-from understudy.launch import pytorchjob, task_config
-from understudy.launch.placement import Cluster
-from understudy.launch.pytorchjob import Identity
-from understudy.launch.spec import JobSpec
-from understudy.launch.task_config import TaskConfig
+from understudy.jobs.specification import JobSpec
+from understudy.launch.kubernetes import pytorchjob, task_config
+from understudy.launch.kubernetes.pytorchjob import Identity
+from understudy.launch.kubernetes.settings import Cluster
+from understudy.launch.kubernetes.task_config import TaskConfig
 from understudy.recipe import Recipe, Resources
 
 TRAINING = ["teacher", "distill", "control"]

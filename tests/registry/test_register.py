@@ -217,7 +217,7 @@ def test_without_a_database_nothing_is_registered(tmp_path: object) -> None:
 
 
 def test_a_model_that_cannot_be_served_alone_is_refused(pipeline: Pipeline) -> None:
-    facts = {"kind": "factory", "factory": "understudy.models:build", "task": "image-classification"}
+    facts = {"kind": "factory", "factory": "understudy.models.build:build", "task": "image-classification"}
     folder = pipeline.run.folder / "own"
     folder.mkdir()
     (folder / "understudy.json").write_text(json.dumps(facts))

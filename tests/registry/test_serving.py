@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from tests.registry.submitted import RECIPE, Pipeline
-from understudy.description import describe
+from understudy.models.build import build_model, tied_weights
+from understudy.models.describe import describe
+from understudy.models.files import load_model, save_model
 from understudy.registry.server import connect
 
 NET = """
@@ -95,13 +97,12 @@ def describe_images() -> dict[str, Any]:
 
 
 def save(folder: Path, spec: dict[str, Any], examples: dict[str, Any], tokenizer: Path | None = None) -> Path:
-    from understudy import models
 
     folder.mkdir()
     description = describe(spec, examples, "student.model")
-    net = models.build(description)
-    state = {name: value for name, value in net.state_dict().items() if name not in models.repeated_weights(net)}
-    models.save(folder, state, description, tokenizer)
+    net = build_model(description)
+    state = {name: value for name, value in net.state_dict().items() if name not in tied_weights(net)}
+    save_model(folder, state, description, tokenizer)
     return folder
 
 
@@ -109,14 +110,12 @@ def save_with_code(folder: Path) -> Path:
     """A model that was fetched with code of its own, which the recipe trusted."""
     import torch
 
-    from understudy import models
-
     folder.mkdir()
     auto = {"AutoConfig": "configuration_own.OwnConfig", "AutoModelForImageClassification": "modeling_own.OwnNet"}
     config = {"model_type": "own-net", "auto_map": auto, "architectures": ["OwnNet"]}
     config |= {"id2label": {str(index): label for index, label in enumerate(describe_images()["labels"])}}
     description = {**describe_images(), "kind": "transformers", "config": config, "code": CODE}
-    models.save(folder, {"layer.weight": torch.randn(3, 64), "layer.bias": torch.randn(3)}, description)
+    save_model(folder, {"layer.weight": torch.randn(3, 64), "layer.bias": torch.randn(3)}, description)
     return folder
 
 
@@ -146,10 +145,8 @@ def make_models(folder: Path) -> dict[str, Path]:
 def probabilities(model: Path, images: Any) -> Any:
     import torch
 
-    from understudy import models
-
     with torch.inference_mode():
-        logits = models.load(model, torch.device("cpu"))(torch.from_numpy(images))
+        logits = load_model(model, torch.device("cpu"))(torch.from_numpy(images))
     return logits.double().softmax(dim=-1).numpy()
 
 
@@ -158,9 +155,7 @@ def text_answers(model: Path) -> dict[str, list[Any]]:
     import torch
     from tokenizers import Tokenizer
 
-    from understudy import models
-
-    net, tokenizer = models.load(model, torch.device("cpu")), Tokenizer.from_file(str(model / "tokenizer.json"))
+    net, tokenizer = load_model(model, torch.device("cpu")), Tokenizer.from_file(str(model / "tokenizer.json"))
     found: dict[str, list[Any]] = {"completion": [], "bits_per_byte": []}
     for text in ("Return the value of the value.", "of"):
         tokens = [0, *tokenizer.encode(text).ids, 0]

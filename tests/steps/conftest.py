@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.distillation import build
 from understudy.recipe import Recipe
-from understudy.recipe_file import from_values, load
+from understudy.recipe.file import from_values, load
 from understudy.steps import STEPS, execution, graph
 from understudy.store import Store
 from understudy.store.files import canonical, sha256

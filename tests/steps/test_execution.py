@@ -18,7 +18,7 @@ from understudy.steps.execution import Left, Pace, Result, Step, Work, execute
 from understudy.store import Run, StepState, Store
 from understudy.store import store as store_module
 from understudy.store.lease import is_held
-from understudy.store.record import ADDRESS
+from understudy.store.remote_cache import ADDRESS
 
 pytestmark = pytest.mark.timeout(60)  # a lease that nobody gives back would be waited for
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import understudy
-from understudy import pretrained
-from understudy.data import digits as digits_data
-from understudy.data import python_docs
+from understudy.data.sources import digits as digits_data
+from understudy.data.sources import python_docs
 from understudy.errors import InputError
-from understudy.launch import placement, task_config
+from understudy.launch.kubernetes import settings, task_config
+from understudy.models import pretrained
 from understudy.recipe import Recipe
 from understudy.revision import revision
 from understudy.steps import STEPS, execution, training
@@ -156,8 +156,8 @@ def test_what_is_set_on_a_task_has_no_say_but_for_its_gpus(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keys: Keys, digits: Recipe, change: Change
 ) -> None:
     """Where a job runs decides nothing; that GPUs compute does, and auto finds them on the task too."""
-    monkeypatch.setenv(placement.LAUNCHER, "pytorchjob")
-    monkeypatch.setattr(placement, "cluster", lambda: placement.Cluster(image="i", claim="c"))
+    monkeypatch.setenv(settings.LAUNCHER, "pytorchjob")
+    monkeypatch.setattr("understudy.steps.training.cluster_settings", lambda: settings.Cluster(image="i", claim="c"))
     monkeypatch.setenv(task_config.VARIABLE, "{}")
     before = keys(digits)
     named = keys(change(digits, "resources.teacher.device=cuda", "resources.distill.device=cuda"))
@@ -261,24 +261,24 @@ def test_a_librarys_version_repeats_the_steps_whose_numbers_it_decides(
     ("module", "expected"),
     [
         ("data/ingest.py", ALL),
-        ("data/digits.py", ALL),
+        ("data/sources/digits.py", ALL),
         ("data/prepare.py", PREPARE),
         ("data/tokenizer.py", PREPARE),
         ("data/loader.py", TRAINING),
         ("distill/objectives.py", TRAINING),
         ("train/loop.py", TRAINING),
         ("parallel/apply.py", TRAINING),
-        ("models.py", TRAINING),
+        ("models/build.py", TRAINING),
         ("evaluate/measure.py", EVALUATE),
         ("evaluate/latency.py", EVALUATE),
         ("evaluate/gate.py", GATE),
         ("evaluate/report.py", GATE),
         ("registry/register.py", REGISTER),
-        ("pretrained.py", set()),
+        ("models/pretrained.py", set()),
         ("cli/run.py", set()),
         ("store/objects.py", set()),
         ("steps/execution.py", set()),
-        ("recipe.py", set()),
+        ("recipe/schema.py", set()),
     ],
 )
 def test_a_changed_line_repeats_the_steps_that_run_it(

@@ -7,11 +7,12 @@ from typing import Any, cast
 import pytest
 
 from understudy.errors import FAILED, STOPPED, Fenced, InputError, Stopped, UnderstudyError
-from understudy.launch import kube, owner, placement, task_config
-from understudy.launch.kube import Object, Refused
-from understudy.launch.spec import JobSpec, Outcome
+from understudy.jobs.outcome import Outcome
+from understudy.jobs.specification import JobSpec
+from understudy.launch.kubernetes import api, owner, settings, task_config
+from understudy.launch.kubernetes.api import Object, Refused
 from understudy.recipe import PretrainedModel, Resources
-from understudy.recipe_file import load
+from understudy.recipe.file import load
 from understudy.steps import evaluation, training
 from understudy.steps.execution import Work
 
@@ -32,9 +33,9 @@ class Cluster:
 def test_the_job_of_a_step_is_submitted_with_what_is_set_on_its_task(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv(placement.LAUNCHER, "pytorchjob")
-    monkeypatch.setattr(placement, "cluster", lambda: placement.Cluster(image="i", claim="c"))
-    monkeypatch.setattr(kube, "Kube", Cluster)
+    monkeypatch.setenv(settings.LAUNCHER, "pytorchjob")
+    monkeypatch.setattr("understudy.steps.training.cluster_settings", lambda: settings.Cluster(image="i", claim="c"))
+    monkeypatch.setattr(api, "Kube", Cluster)
     monkeypatch.setattr(owner, "owner_reference", lambda *_: None)
     monkeypatch.setenv(task_config.VARIABLE, "{}")
     task_config.hand_over({"node_selector": {"gpu": "h100"}})
@@ -83,9 +84,9 @@ def test_how_a_training_ended_is_what_its_record_hears(
 def test_models_are_measured_on_what_the_steps_own_pod_has(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = load(Path("recipes/digits.yaml"), ["resources.distill.pool=gpu"])
     pools = {"gpu": {"gpu": "nvidia.com/gpu"}}
-    cluster = placement.Cluster.model_validate({"image": "i", "claim": "c", "pools": pools})
-    monkeypatch.setenv(placement.LAUNCHER, "pytorchjob")
-    monkeypatch.setattr(placement, "cluster", lambda: cluster)
+    cluster = settings.Cluster.model_validate({"image": "i", "claim": "c", "pools": pools})
+    monkeypatch.setenv(settings.LAUNCHER, "pytorchjob")
+    monkeypatch.setattr("understudy.steps.training.cluster_settings", lambda: cluster)
     monkeypatch.setattr(evaluation, "device_here", lambda: "cpu")
     assert training.device(recipe.resources.distill) == "cuda"
     assert evaluation._device(recipe) == "cpu", "a pod without a GPU evaluates what was trained on GPUs"
@@ -95,7 +96,7 @@ def test_models_are_measured_on_what_the_steps_own_pod_has(monkeypatch: pytest.M
 def test_a_single_process_in_a_cluster_takes_the_cores_that_it_asks_for(
     monkeypatch: pytest.MonkeyPatch, resources: dict[str, Any], threads: int
 ) -> None:
-    monkeypatch.setenv(placement.LAUNCHER, "pytorchjob")
+    monkeypatch.setenv(settings.LAUNCHER, "pytorchjob")
     monkeypatch.setattr(training.os, "cpu_count", lambda: 7)
     assert training._threads(Resources(**resources)) == threads
     assert training._threads(Resources(**resources, processes=2)) == 1

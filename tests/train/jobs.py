@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy import __version__
-from understudy.launch.spec import JobSpec
+from understudy.jobs.specification import JobSpec
 
 VIT = {
     "type": "vit",

@@ -10,9 +10,10 @@ import torch
 from safetensors.torch import load_file
 
 from tests.train import jobs
-from understudy import models
-from understudy.description import describe
-from understudy.launch.spec import JobSpec
+from understudy.jobs.specification import JobSpec
+from understudy.models.build import build_model
+from understudy.models.describe import describe
+from understudy.models.files import WEIGHTS
 from understudy.train.job import run
 from understudy.train.optimizers import learning_rate
 
@@ -51,7 +52,7 @@ def test_curve_equals_the_single_process(
     ranks.run(processes, run, spread)
     for name in ("loss", "grad_norm", "learning_rate"):
         np.testing.assert_allclose(column(curve(spread), name), column(curve(alone), name), rtol=1e-5, atol=1e-5)
-    ours, theirs = load_file(spread.output / models.WEIGHTS), load_file(alone.output / models.WEIGHTS)
+    ours, theirs = load_file(spread.output / WEIGHTS), load_file(alone.output / WEIGHTS)
     assert ours.keys() == theirs.keys()
     for name, tensor in ours.items():
         torch.testing.assert_close(
@@ -87,7 +88,7 @@ def by_hand(examples: str, model: dict[str, Any], train: dict[str, Any], seed: i
     images = torch.from_numpy(np.load(Path(examples) / "train.images.npy"))
     labels = torch.from_numpy(np.load(Path(examples) / "train.labels.npy"))
     torch.manual_seed(seed)
-    module = models.build(describe(model, facts, "model")).train()
+    module = build_model(describe(model, facts, "model")).train()
     settings = train["optimizer"]
     matrices = [weight for weight in module.parameters() if weight.ndim > 1]
     vectors = [weight for weight in module.parameters() if weight.ndim <= 1]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.train import jobs
-from understudy import models
-from understudy.launch.spec import JobSpec
+from understudy.jobs.specification import JobSpec
+from understudy.models.files import WEIGHTS
 from understudy.train.job import run
 
 DROPOUT = {**jobs.VIT["config"], "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
@@ -26,7 +26,7 @@ DINO = {
 
 
 def files(job: JobSpec) -> dict[str, bytes]:
-    return {name: (job.output / name).read_bytes() for name in (models.WEIGHTS, "history.json")}
+    return {name: (job.output / name).read_bytes() for name in (WEIGHTS, "history.json")}
 
 
 def assert_goes_on(ranks: Any, processes: int, job: JobSpec) -> None:

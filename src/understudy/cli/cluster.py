@@ -18,19 +18,19 @@ def run_there(recipe: "Recipe", namespace: str | None, quiet: bool) -> int:
     Returns:
         The run's exit code.
     """
-    from understudy.launch import driver, onlooker
-    from understudy.launch.kube import Kube
+    from understudy.launch.kubernetes.api import Kube
+    from understudy.runs import following, submission
 
     kube = Kube(namespace)
-    cluster = driver.settings(kube)
-    driver.check(kube, cluster, recipe)
+    cluster = submission.settings(kube)
+    submission.check(kube, cluster, recipe)
     say_what_pods_need(recipe, cluster.mount)
-    name = driver.submit(kube, cluster, recipe)
+    name = submission.submit(kube, cluster, recipe)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if not quiet:
             typer.echo(f"run {name} in namespace {kube.namespace}")
-        return onlooker.follow(kube, name, lambda line: None if quiet else typer.echo(line))
+        return following.follow(kube, name, lambda line: None if quiet else typer.echo(line))
     except KeyboardInterrupt:
         typer.echo(
             f"the run goes on; understudy jobs stop {name} -n {kube.namespace} ends it, "

@@ -22,7 +22,7 @@ def compile_(
     overrides: Overrides = None,
 ) -> None:
     """Write the pipeline's IR, and the Pipeline and PipelineVersion objects that Kubernetes takes."""
-    from understudy.recipe_file import load
+    from understudy.recipe.file import load
 
     sys.path.insert(0, str(checkout()))
     from pipelines.compiled import write

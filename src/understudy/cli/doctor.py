@@ -123,7 +123,7 @@ def _store(settings: Settings) -> Iterator[Check]:
 def _record() -> Iterator[Check]:
     """The bucket, if there is one: it has to take a file, and to say of one that it is not there."""
     from understudy.store.bucket import Bucket
-    from understudy.store.record import ADDRESS
+    from understudy.store.remote_cache import ADDRESS
 
     url = os.environ.get(ADDRESS)
     if not url:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from understudy.cli.check import Check
 from understudy.errors import UnderstudyError
-from understudy.launch import driver
-from understudy.launch.kube import Kube, Object, Refused
-from understudy.launch.placement import CONFIG, Cluster, Pool
+from understudy.launch.kubernetes.api import Kube, Object, Refused
+from understudy.launch.kubernetes.settings import CONFIG, Cluster, Pool
+from understudy.runs import submission
 
 RIGHTS = (
     ("create", "batch", "jobs"),
@@ -55,7 +55,7 @@ def checks(namespace: str | None) -> Iterator[Check]:
     yield _account(kube)
     yield _api(kube, "kubeflow.org", "v1", "pytorchjobs", "install the Kubeflow Training Operator 1.9")
     try:
-        cluster = driver.settings(kube)
+        cluster = submission.settings(kube)
     except UnderstudyError as error:
         yield Check("settings", "cannot be used", str(error))
         return
@@ -76,15 +76,17 @@ def _seen(what: str, checks: Callable[[], Iterable[Check]]) -> Iterator[Check]:
 
 def _account(kube: Kube) -> Check:
     """The account that runs work with, which is another one than that of whoever asks."""
-    what = f"rights of {driver.ACCOUNT}"
+    what = f"rights of {submission.ACCOUNT}"
     if not kube.allows("create", "authorization.k8s.io", "subjectaccessreviews", namespaced=False):
         return Check(what, "cannot be seen from this account")
-    denied = [(verb, kind) for verb, group, kind in NEEDS if not kube.allows(verb, group, kind, account=driver.ACCOUNT)]
+    denied = [
+        (verb, kind) for verb, group, kind in NEEDS if not kube.allows(verb, group, kind, account=submission.ACCOUNT)
+    ]
     if not denied:
         return Check(what, "what runs need")
     lacking = ", ".join(f"{verb} {kind}" for verb, kind in denied)
     return Check(
-        what, f"it may not {lacking}", f"kubectl apply -k one of manifests/overlays binds the Role {driver.ACCOUNT}"
+        what, f"it may not {lacking}", f"kubectl apply -k one of manifests/overlays binds the Role {submission.ACCOUNT}"
     )
 
 
@@ -120,7 +122,7 @@ def _queue(kube: Kube, cluster: Cluster) -> Iterator[Check]:
         yield Check("queue", "none: jobs start at once")
         return
     yield _api(kube, KUEUE, "v1beta1", "localqueues", "install Kueue, or take queue out of the cluster's settings")
-    found = driver.queue(kube, cluster.queue)
+    found = submission.queue(kube, cluster.queue)
     fix = "" if found else f"make a LocalQueue {cluster.queue} in namespace {kube.namespace}"
     yield Check("queue", cluster.queue, fix)
     if found:

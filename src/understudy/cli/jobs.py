@@ -10,8 +10,8 @@ from understudy.errors import InputError
 from understudy.store.runs import duration
 
 if TYPE_CHECKING:
-    from understudy.launch.kube import Kube
-    from understudy.launch.leftovers import Known
+    from understudy.launch.kubernetes.api import Kube
+    from understudy.runs.orphans import Known
 
 app = typer.Typer(no_args_is_help=True, help="Look after the runs and trainings in a cluster.")
 Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="The current context's without one.")]
@@ -33,7 +33,7 @@ def list_(
 @app.command()
 def stop(run: Annotated[str, typer.Argument(help="The run's name.")], namespace: Namespace = None) -> None:
     """End a run. Its trainings take a checkpoint first; running the recipe again goes on from there."""
-    from understudy.launch.leftovers import stop as stop_run
+    from understudy.runs.orphans import stop as stop_run
 
     kube = _namespace(namespace)
     if not stop_run(kube, run):
@@ -46,7 +46,7 @@ def gc(
     namespace: Namespace = None, yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False
 ) -> None:
     """Remove trainings that nobody waits for: their run has ended, was terminated, or is gone."""
-    from understudy.launch.kube import Kube
+    from understudy.launch.kubernetes.api import Kube
 
     left = [one for one in _known(namespace) if one.left]
     for one in left:
@@ -61,13 +61,13 @@ def gc(
 
 
 def _known(namespace: str | None) -> "list[Known]":
-    from understudy.launch.leftovers import known
+    from understudy.runs.orphans import known
 
     return known(_namespace(namespace), time.time())
 
 
 def _namespace(name: str | None) -> "Kube":
-    from understudy.launch.kube import Kube
+    from understudy.launch.kubernetes.api import Kube
 
     kube = Kube(name)
     if not kube.has_namespace():

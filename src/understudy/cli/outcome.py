@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from understudy.errors import DONE, REJECTED, STOPPED
-from understudy.launch.placement import in_cluster
+from understudy.launch.kubernetes.settings import in_cluster
 from understudy.steps import summary
 from understudy.store import Run, StepState, Store
 

@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True, help="Look at recipes.")
 @app.command()
 def schema() -> None:
     """Print the JSON schema of a recipe, for editors."""
-    from understudy.recipe_file import schema
+    from understudy.recipe.file import schema
 
     print_json(schema())
 
@@ -24,6 +24,6 @@ def schema() -> None:
 @app.command()
 def show(recipe: RecipePath, overrides: Overrides = None) -> None:
     """Print the complete recipe: every default filled in, every change made."""
-    from understudy.recipe_file import dump, load
+    from understudy.recipe.file import dump, load
 
     typer.echo(dump(load(recipe, overrides or ())), nl=False)

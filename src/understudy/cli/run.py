@@ -50,7 +50,7 @@ def run(
     What an earlier run has finished is not done again; a run that was stopped or killed goes on from its last
     checkpoint. Exit codes: 0 registered, 1 failed, 2 wrong input, 3 rejected by the gate, 130 stopped.
     """
-    from understudy.recipe_file import load
+    from understudy.recipe.file import load
     from understudy.store import Store
 
     settings: Settings = ctx.obj
@@ -77,7 +77,7 @@ def _run_here(wanted: "Recipe", name: str, store: "Store", uri: str, settings: S
 
     from understudy.cli.display import display
     from understudy.cli.outcome import conclude
-    from understudy.launch.placement import in_cluster
+    from understudy.launch.kubernetes.settings import in_cluster
     from understudy.registry.recorder import close_dead
     from understudy.registry.server import public_uri
     from understudy.steps import graph
@@ -105,13 +105,14 @@ def _run_here(wanted: "Recipe", name: str, store: "Store", uri: str, settings: S
 
 def _begun(store: "Store", recipe: "Recipe", uri: str) -> "Run":
     """A new run; in a cluster the one that this pod's Job stands for, which an earlier pod may have begun."""
-    from understudy.launch import placement
-    from understudy.launch.local import refuse_nodes
+    from understudy.launch.kubernetes import settings
+    from understudy.launch.kubernetes.settings import in_cluster
+    from understudy.launch.local.launcher import refuse_nodes
 
-    if not placement.in_cluster():
+    if not in_cluster():
         refuse_nodes(recipe.resources)
     run = store.create_run(
-        recipe.name, recipe.model_dump(mode="json", by_alias=True), uri, os.environ.get(placement.RUN_ID)
+        recipe.name, recipe.model_dump(mode="json", by_alias=True), uri, os.environ.get(settings.RUN_ID)
     )
     run.take_up()
     return run
@@ -120,11 +121,11 @@ def _begun(store: "Store", recipe: "Recipe", uri: str) -> "Run":
 @contextmanager
 def _pipeline(run: "Run", uri: str) -> Iterator[subprocess.Popen[bytes]]:
     """The pipeline in a session of its own, so that a Ctrl-C reaches only this process; none of it outlives us."""
-    from understudy.launch import family
+    from understudy.agent import parent
     from understudy.steps import HOME
     from understudy.steps.execution import RUN
 
-    environment = {**family.environment(), RUN: run.id, HOME: str(run.folder.parents[2]), "MLFLOW_TRACKING_URI": uri}
+    environment = {**parent.environment(), RUN: run.id, HOME: str(run.folder.parents[2]), "MLFLOW_TRACKING_URI": uri}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(checkout()), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "pipelines.here", str(run.folder)]
     with (run.folder / "logs" / "pipeline.log").open("wb") as log:
@@ -149,8 +150,8 @@ def _follow(
     run: "Run", steps: list[str], pipeline: subprocess.Popen[bytes], shown: "Display", say: Callable[[str], None]
 ) -> None:
     """Show the run until its pipeline ends; a signal asks it to stop, a second one ends it."""
-    from understudy.launch.following import Words
-    from understudy.launch.placement import in_cluster
+    from understudy.jobs.logs import Words
+    from understudy.launch.kubernetes.settings import in_cluster
 
     words = Words(run.folder / "logs")
 
@@ -212,10 +213,10 @@ def _gone(number: int, frame: FrameType | None) -> NoReturn:
 
 def _close_if_stopped(run: "Run", uri: str) -> None:
     """End a run, in MLflow too, whose Job and not only this pod has to go: nobody will take it up."""
-    from understudy.launch.kube import Kube
-    from understudy.launch.leftovers import why_over
-    from understudy.launch.owner import owner_now
+    from understudy.launch.kubernetes.api import Kube
+    from understudy.launch.kubernetes.owner import owner_now
     from understudy.registry.recorder import close_ended
+    from understudy.runs.orphans import why_over
 
     with suppress(UnderstudyError, OSError):  # this pod's exit code counts, and a later run closes what is left open
         kube = Kube()

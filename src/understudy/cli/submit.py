@@ -31,7 +31,7 @@ def submit(
     With --wait the exit code is the run's: 0 registered, 1 failed, 3 rejected by the gate. The verdict comes from
     MLflow, so --tracking-uri or MLFLOW_TRACKING_URI has to name the cluster's.
     """
-    from understudy.recipe_file import load
+    from understudy.recipe.file import load
 
     sys.path.insert(0, str(checkout()))
     from pipelines import submission

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from understudy.data.raw import SPLITS, Broken, Raw, Split
-from understudy.data.sources import read
+from understudy.data.sources.registry import read
 from understudy.errors import InputError
 from understudy.recipe import Task
-from understudy.recipe_data import Data
+from understudy.recipe.data import Data
 from understudy.store.files import sha256, write_json
 
 Progress = Callable[[int, int], None]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from understudy.data.npy import NpyFile
 from understudy.data.raw import SPLITS
 from understudy.recipe import Task
-from understudy.recipe_data import Data, Image, Text
+from understudy.recipe.data import Data, Image, Text
 from understudy.store.files import read_json, write_json
 
 Progress = Callable[[int, int], None]

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from understudy.data.hub import hub_file
 from understudy.errors import InputError
-from understudy.recipe_data import Tokenizer as Settings
+from understudy.models.hub import hub_file
+from understudy.recipe.data import Tokenizer as Settings
 
 END_OF_TEXT = "<|endoftext|>"
 PLACE = "data.text.tokenizer.pretrained"

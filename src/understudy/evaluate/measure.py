@@ -17,12 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from understudy import models as model_files
 from understudy.errors import InputError
 from understudy.evaluate.latency import WARM_UP, latency
 from understudy.evaluate.metrics import FloatArray
 from understudy.evaluate.results import CONFIDENCE, by_label, by_length, quality, slices
 from understudy.evaluate.scoring import Documents, Images, Scores, score
+from understudy.models.files import load_model
+from understudy.models.size import flops_per_example, parameter_count, weight_bytes
 from understudy.recipe import Recipe
 
 Progress = Callable[[float, float, str], None]
@@ -56,16 +57,16 @@ def measure(
     described = json.loads((examples / "examples.json").read_text(encoding="utf-8"))
     split = _test_split(examples, described)
     target = torch.device(device)
-    modules = {role: model_files.load(path, target) for role, path in models.items()}
+    modules = {role: load_model(path, target) for role, path in models.items()}
     per_example, speed, flops = _run(modules, split, recipe, target, progress)
     roles = list(models)
     found = quality(per_example, roles, recipe.metrics)
     described_models = {
         role: {
             "digest": digests[role],
-            "parameters": model_files.parameters(path),
+            "parameters": parameter_count(path),
             "flops": flops[role],
-            "bytes": model_files.size(path),
+            "bytes": weight_bytes(path),
             **found[role],
             "latency": speed[role],
         }
@@ -137,7 +138,7 @@ def _run(
         progress(next(done), total, "batches")
 
     inputs = torch.from_numpy(split.sample(settings.latency.batch_size)).to(device)
-    flops = {role: model_files.flops(module, inputs) for role, module in modules.items()}
+    flops = {role: flops_per_example(module, inputs) for role, module in modules.items()}
     results: dict[str, FloatArray] = {
         "weights.tokens": split.tokens.astype(np.float64),
         "weights.bytes": split.bytes.astype(np.float64),

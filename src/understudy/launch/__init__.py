@@ -1,1 +1,1 @@
-"""Jobs: the specification of a step that needs its own processes, and who runs it."""
+"""Launchers: who runs a job, on this machine or in a cluster."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from understudy.errors import InputError
+from understudy.models.user_code import imported_libraries, user_code
 from understudy.revision import version as installed
-from understudy.user_code import imported_libraries, user_code
 
 if TYPE_CHECKING:
     from mlflow.models import Model, ModelSignature

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from understudy.errors import InputError, UnderstudyError
-from understudy.launch import task_config
+from understudy.launch.kubernetes import task_config
 from understudy.recipe import Recipe
-from understudy.recipe_file import from_values, split_overrides
+from understudy.recipe.file import from_values, split_overrides
 from understudy.revision import JOB_MODULES
 from understudy.steps import evaluation, training
 from understudy.steps.execution import RUN, Result, Step, Work, execute, tracking_uri, watch_over
@@ -75,7 +75,7 @@ def start(values: dict[str, Any], overrides: str, seed: int, job_id: str, steps:
 
 
 def _data_section(recipe: Recipe, store: Store) -> dict[str, Any]:
-    from understudy.data.sources import source_identity
+    from understudy.data.sources.registry import source_identity
 
     data = recipe.data.model_dump(mode="json", exclude={"image": True, "text": True, "source": {"path"}})
     content = source_identity(recipe.data.source, store.fingerprints)

@@ -8,7 +8,7 @@ from typing import Any
 
 from understudy import __version__
 from understudy.errors import UnderstudyError
-from understudy.launch.placement import in_cluster
+from understudy.launch.kubernetes.settings import in_cluster
 from understudy.recipe import FactoryModel, Recipe
 from understudy.revision import JOB_MODULES, revision
 from understudy.steps.execution import Step, Work, tracking_uri

@@ -11,10 +11,10 @@ from types import FrameType
 from typing import Any, Literal, NoReturn
 
 from understudy.errors import FAILED, STOPPED, Stopped, UnderstudyError, disk_errors
-from understudy.launch.placement import in_cluster
+from understudy.launch.kubernetes.settings import in_cluster
 from understudy.recipe import Recipe
 from understudy.revision import revision
-from understudy.store import Lease, Run, StepState, Store, record
+from understudy.store import Lease, Run, StepState, Store, remote_cache
 from understudy.store.files import canonical, sha256
 from understudy.store.lease import Process, holder
 
@@ -162,7 +162,7 @@ def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world
         state = replace(state, key=sha256(canonical(decided_by)))
         digest, how, whence = _find_or_make(step, store, run, recipe, decided_by, state)
         run.use(digest)
-        if of_record := record.of_environment(lambda text: _tell(run, state, text)):
+        if of_record := remote_cache.of_environment(lambda text: _tell(run, state, text)):
             of_record.keep(store, state.key)
     except BaseException as error:
         kind, detail, code = _end(step.name, error)
@@ -216,7 +216,7 @@ def _find_or_make(
 
 def _fetched(store: Store, run: Run, state: StepState) -> bool:
     """Whether another store's result is here now, from the store of record, if there is one."""
-    of_record = record.of_environment(lambda text: _tell(run, state, text))
+    of_record = remote_cache.of_environment(lambda text: _tell(run, state, text))
     return of_record is not None and of_record.fetch(store, state.key)
 
 

@@ -8,24 +8,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from understudy import pretrained
 from understudy.errors import STOPPED, InputError, Stopped, UnderstudyError
-from understudy.launch import attempts, local, placement, task_config, warm
-from understudy.launch.spec import JobSpec, Outcome, Role
+from understudy.jobs import attempts
+from understudy.jobs.outcome import Outcome
+from understudy.jobs.specification import JobSpec, Role
+from understudy.launch.kubernetes import task_config
+from understudy.launch.kubernetes.settings import cluster_settings, in_cluster
+from understudy.launch.local import launcher, warm
+from understudy.models import pretrained
+from understudy.models.user_code import user_code
 from understudy.recipe import FactoryModel, Model, PretrainedModel, Recipe, Resources, Train
 from understudy.revision import build, revision
 from understudy.steps.execution import Work
 from understudy.store import Run, Store
 from understudy.store.files import flush
-from understudy.user_code import user_code
 
 
 def device(resources: Resources) -> str:
     """Cpu or cuda: what auto means on this machine or for the job's pods, found without importing torch."""
     if resources.device != "auto":
         return resources.device
-    if placement.in_cluster():
-        has_gpus = placement.cluster().pool(resources, "resources").gpu or task_config.of_this_step().gpus
+    if in_cluster():
+        has_gpus = cluster_settings().pool(resources, "resources").gpu or task_config.of_this_step().gpus
         return "cuda" if has_gpus else "cpu"
     return device_here()
 
@@ -40,7 +44,7 @@ def model_identity(model: Model, store: Store, where: str) -> dict[str, Any]:
     if isinstance(model, PretrainedModel):
         section = model.model_dump(mode="json", exclude={"pretrained", "revision"})  # where it lies decides nothing
         content = pretrained.identity(model, store.fingerprints, where)
-        return {**section, "content": content, "code": revision(("understudy.pretrained",))}
+        return {**section, "content": content, "code": revision(("understudy.models.pretrained",))}
     section = model.model_dump(mode="json")
     if isinstance(model, FactoryModel):
         try:
@@ -83,7 +87,7 @@ def distill_section(recipe: Recipe, store: Store) -> dict[str, Any]:
 
 def expect_jobs(recipe: Recipe, run: Run) -> None:
     """Get ready for this run's trainings, if one of them will want a single process here."""
-    if placement.in_cluster():
+    if in_cluster():
         return
     sizes = [found.nodes * found.processes for found in (recipe.resources.teacher, recipe.resources.distill)]
     if 1 in sizes:
@@ -147,7 +151,7 @@ def _fetched(work: Work, model: Model, where: str, head: str) -> Path | None:
 
 def _folder(work: Work) -> Path:
     """The job's folder. In a cluster it is beside the lease's, not in it: a job outlives the launcher's pod."""
-    if not placement.in_cluster():
+    if not in_cluster():
         return work.lease.folder
     folder = work.lease.folder.parent / "job"
     folder.mkdir(exist_ok=True)
@@ -198,9 +202,9 @@ def _spec(
         device=device(resources),
         logs=str(work.run.folder / "logs"),
         others=_others(work.recipe, role),
-        supervised=placement.in_cluster(),
+        supervised=in_cluster(),
         hang=float(resources.hang),
-        patience=placement.cluster().patience if placement.in_cluster() else JobSpec.patience,
+        patience=cluster_settings().patience if in_cluster() else JobSpec.patience,
     )
 
 
@@ -208,8 +212,8 @@ def _threads(resources: Resources) -> int:
     """Threads of a process: all that a single one may take, one where there are several."""
     if resources.threads or resources.nodes * resources.processes > 1:
         return resources.threads or 1
-    if placement.in_cluster() and resources.cpu:
-        from understudy.launch.sight import amount
+    if in_cluster() and resources.cpu:
+        from understudy.launch.kubernetes.status import amount
 
         return max(1, int(amount(resources.cpu)))
     return os.cpu_count() or 1
@@ -218,20 +222,20 @@ def _threads(resources: Resources) -> int:
 def _launched(work: Work, spec: JobSpec, resources: Resources) -> tuple[JobSpec, Outcome]:
     """The job, and how it ended: here or in the cluster that this step runs in."""
     watch = _Watch(work, spec)
-    if not placement.in_cluster():
-        return spec, local.run(spec, watch, work.run)
-    from understudy.launch import supervision
-    from understudy.launch.kube import Kube
-    from understudy.launch.owner import owner_reference
-    from understudy.launch.pytorchjob import Identity
+    if not in_cluster():
+        return spec, launcher.run(spec, watch, work.run)
+    from understudy.launch.kubernetes import controller
+    from understudy.launch.kubernetes.api import Kube
+    from understudy.launch.kubernetes.owner import owner_reference
+    from understudy.launch.kubernetes.pytorchjob import Identity
 
-    kube, cluster = Kube(), placement.cluster()
+    kube, cluster = Kube(), cluster_settings()
     key = work.lease.folder.parent.name
     identity = Identity(work.run.id, work.step, key)
     began = float(work.run.facts["started"])
     owner = owner_reference(kube, watch)
-    job = supervision.Job(spec, identity, resources, cluster, began, owner, task_config.of_this_step())
-    outcome = supervision.run(job, kube, watch, watch.tell)
+    job = controller.Job(spec, identity, resources, cluster, began, owner, task_config.of_this_step())
+    outcome = controller.run(job, kube, watch, watch.tell)
     attempt = attempts.latest(Path(spec.folder))
     return (replace(spec, attempt=attempt.name) if attempt else spec), outcome
 

@@ -14,14 +14,15 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from understudy import models
 from understudy.data.loader import Examples, Order, facts, open_split
-from understudy.description import describe
 from understudy.distill.objectives import LogitDistillation, Objective, cross_entropy
 from understudy.errors import InputError, disk_errors
-from understudy.launch import attempts
-from understudy.launch.beats import Pulse, has_to_leave, tell_agent
-from understudy.launch.spec import JobSpec
+from understudy.jobs import attempts
+from understudy.jobs.heartbeat import Pulse, has_to_leave, tell_agent
+from understudy.jobs.specification import JobSpec
+from understudy.models.build import build_model, tied_weights
+from understudy.models.describe import describe
+from understudy.models.files import DESCRIPTION, load_model, save_model
 from understudy.parallel.apply import parallelize, shard, unwrapped
 from understudy.parallel.checkpoint import Checkpoints, whole_state
 from understudy.parallel.mesh import ParallelDegrees, degrees, device_mesh
@@ -85,7 +86,7 @@ def _try_others(spec: JobSpec, split: Examples) -> None:
     cpu = torch.device("cpu")
     for where, section in spec.others.items():
         description = describe(section, facts(Path(spec.examples)), where)
-        check_shapes(models.build(description, where), split, description, cpu, where)
+        check_shapes(build_model(description, where), split, description, cpu, where)
 
 
 def _training(spec: JobSpec, split: Examples, model: nn.Module, device: torch.device, pulse: Pulse) -> Training:
@@ -141,7 +142,7 @@ def _process_group(device: torch.device) -> Iterator[None]:
 
 def _description(spec: JobSpec, examples: dict[str, Any]) -> dict[str, Any]:
     if spec.initial:
-        return dict(json.loads((Path(spec.initial) / models.DESCRIPTION).read_text()))
+        return dict(json.loads((Path(spec.initial) / DESCRIPTION).read_text()))
     return describe(spec.model, examples, MODEL_SECTION[spec.role])
 
 
@@ -149,8 +150,8 @@ def _initial_model(spec: JobSpec, description: dict[str, Any], device: torch.dev
     """The model to start from, the same on every rank, and the names of its tied weights."""
     torch.manual_seed(spec.seed)
     where = MODEL_SECTION[spec.role]
-    model = models.load(Path(spec.initial), device) if spec.initial else models.build(description, where).to(device)
-    return model, models.repeated_weights(model)
+    model = load_model(Path(spec.initial), device) if spec.initial else build_model(description, where).to(device)
+    return model, tied_weights(model)
 
 
 def _objective(
@@ -165,8 +166,8 @@ def _objective(
     if spec.distill is None:
         return cross_entropy
     assert spec.teacher is not None
-    teacher = models.load(Path(spec.teacher), device)
-    description = json.loads((Path(spec.teacher) / models.DESCRIPTION).read_text())
+    teacher = load_model(Path(spec.teacher), device)
+    description = json.loads((Path(spec.teacher) / DESCRIPTION).read_text())
     check_shapes(teacher, examples, description, device, "teacher.model")
     if found.shards:
         shard(teacher, mesh if found.dp_replicate > 1 else mesh["dp_shard"], dtype)
@@ -180,7 +181,7 @@ def _save(spec: JobSpec, model: nn.Module, description: dict[str, Any], aliases:
         with disk_errors(spec.output):
             spec.output.mkdir(exist_ok=True)
             kept = {name: tensor for name, tensor in state.items() if name not in aliases}
-            models.save(spec.output, kept, description, tokenizer if tokenizer.exists() else None)
+            save_model(spec.output, kept, description, tokenizer if tokenizer.exists() else None)
             (spec.output / "history.json").write_text(json.dumps(curve))
     dist.barrier()
 

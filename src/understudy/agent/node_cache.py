@@ -1,0 +1,243 @@
+"""Copies of what ranks read on their node's own disk: the examples, the teacher, the model to start from.
+
+A node's agent makes them once, before its ranks start, where the cluster's settings name a cache. A copy is an object
+as in the store: named by its digest, written aside, renamed into place, and every byte of it is read and hashed before
+ranks may have it. Where there is none (no room, a disk that fails) ranks read the shared bytes, which are the same,
+through a mount of the volume that nobody can write to.
+"""
+
+import fcntl
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from understudy.errors import UnderstudyError
+from understudy.jobs.heartbeat import node
+from understudy.jobs.logs import Words
+from understudy.jobs.specification import JobSpec
+from understudy.store.files import Fingerprints, sha256, write_json
+from understudy.store.objects import Manifest, Objects, described
+
+CACHE = "UNDERSTUDY_CACHE"
+"""The cache's folder on this node; not set where there is none."""
+LIMIT = "UNDERSTUDY_CACHE_LIMIT"
+"""Bytes that Kubernetes allows in it: a pod with more in an emptyDir is evicted."""
+READ_ONLY = "UNDERSTUDY_READ_ONLY"
+"""FROM:TO, the shared volume's path and the one at which it can only be read."""
+READ = ("examples", "teacher", "initial")
+PATIENCE = 1800  # seconds that nodes wait for one that copies for longer
+BLOCK = 4096  # a file takes whole blocks
+
+
+def local(spec: JobSpec, path: Path) -> Path:
+    """The specification that this node's ranks read: the job's, or one of this node's that names copies.
+
+    Args:
+        spec: the job.
+        path: its specification, the same for all nodes.
+    """
+    if not {CACHE, READ_ONLY} & os.environ.keys():
+        return path
+    sources = {role: _read_only(Path(source)) for role in READ if (source := getattr(spec, role))}
+    if CACHE in os.environ:
+        cache = _cache(Words(Path(spec.logs)))
+        sources = {role: cache.copy(source, role) for role, source in sources.items()}
+    own = Path(tempfile.mkdtemp()) / "job.json"
+    write_json(own, asdict(spec) | {role: str(source) for role, source in sources.items()})
+    return own
+
+
+def _read_only(source: Path) -> Path:
+    """A folder of the shared volume, where it can only be read."""
+    volume, _, view = os.environ.get(READ_ONLY, "").partition(":")
+    return Path(view) / source.relative_to(volume) if volume and source.is_relative_to(volume) else source
+
+
+def _cache(words: Words) -> "Cache":
+    def say(text: str) -> None:
+        with suppress(OSError):  # it was printed; a full volume for logs is no reason to fail
+            words.say(f"{node()}: {text}")
+
+    limit = os.environ.get(LIMIT)
+    return Cache(Path(os.environ[CACHE]), say, int(limit) if limit else None)
+
+
+def await_others(meeting: dict[str, Any]) -> dict[str, Any]:
+    """How the nodes meet, when one may copy for longer than another: whoever is done first waits.
+
+    torch gives a node 600 s to come, and the one that hosts the meeting 60 s; pods that gave up would copy anew.
+
+    Args:
+        meeting: as node.world() has it.
+    """
+    if CACHE not in os.environ:
+        return meeting
+    if meeting["rdzv_backend"] == "c10d":
+        deadline = time.monotonic() + PATIENCE
+        while not _is_up(meeting["rdzv_endpoint"]) and time.monotonic() < deadline:
+            time.sleep(0.5)
+    patience = "join_timeout" if meeting["rdzv_backend"] == "c10d" else "timeout"
+    return {**meeting, "rdzv_configs": {**meeting.get("rdzv_configs", {}), patience: PATIENCE}}
+
+
+def _is_up(endpoint: str) -> bool:
+    """Whether the host of the meeting is there: this node itself, or one that accepts connections."""
+    host, _, port = endpoint.rpartition(":")
+    if _is_this_node(host):
+        return True
+    with suppress(OSError), socket.create_connection((host, int(port)), timeout=5):
+        return True
+    return False
+
+
+def _is_this_node(host: str) -> bool:
+    """Only an address of one's own can be bound."""
+    with suppress(OSError):
+        family, kind, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.bind(address)
+            return True
+    return False
+
+
+class Cache:
+    """A folder for copies, which agents of several pods may use at once."""
+
+    def __init__(self, folder: Path, say: Callable[[str], None], limit: int | None = None) -> None:
+        self._folder, self._say, self._limit = folder, say, limit
+        self._objects = _objects(folder / "objects")
+
+    def copy(self, source: Path, name: str) -> Path:
+        """Where to read what lies in a folder: a whole copy, made now if there is none, or else the folder itself.
+
+        The copy stays until this process ends. Nothing is raised: without a copy the work is slower and no more.
+
+        Args:
+            source: an object of the store, or any folder of files.
+            name: what it is called in messages.
+        """
+        began = time.monotonic()
+        try:
+            for part in ("objects", "incoming", "locks"):
+                (self._folder / part).mkdir(parents=True, exist_ok=True)
+            self._sweep()
+            shelf = _objects(source.absolute().parents[1])
+            manifest = shelf.manifest(source.name) or described(source, "folder", {}, {})
+            found, made = self._found_or_made(source, name, manifest)
+        except (UnderstudyError, OSError) as error:
+            self._say(f"no copy of {name} on this node ({error}): ranks read the shared one, the result is the same")
+            return source
+        if made:
+            self._say(f"{name}: {manifest.size / 1e6:,.1f} MB copied to this node, {time.monotonic() - began:.1f} s")
+        return found
+
+    def _found_or_made(self, source: Path, name: str, manifest: Manifest) -> tuple[Path, bool]:
+        """The copy's path, and whether it was made now."""
+        digest = sha256(manifest.encode())
+        lock = self._lock(digest, fcntl.LOCK_SH)  # never closed: the copy is in use until this process ends
+        assert lock is not None
+        path, made = self._objects.path(digest), False
+        while path.exists() and (damage := self._objects.damage(digest, thorough=True)):
+            self._say(f"the copy of {name} on this node is damaged and is made again: {damage[0]}")
+            self._drop(digest, lock)
+        if not path.exists():
+            self._make_room(manifest.size + BLOCK * (len(manifest.files) + 8))
+            self._make(source, manifest, digest)
+            made = True
+        os.utime(path)
+        return path, made
+
+    def _make(self, source: Path, manifest: Manifest, digest: str) -> None:
+        """Copy aside, hash what arrived, and rename it into place; of two who do so at once one is first."""
+        ours = secrets.token_hex(8)
+        lock, staged = self._lock(ours, fcntl.LOCK_EX), self._folder / "incoming" / ours
+        assert lock is not None
+        try:
+            staged.mkdir()
+            for name, _, _ in manifest.files:
+                (staged / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source / name, staged / name)
+            arrived = self._objects.publish(staged, manifest.kind, manifest.inputs, manifest.facts)
+            if arrived != digest:
+                self._remove(arrived)
+                raise UnderstudyError("its bytes are not what its manifest says")
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+            (self._folder / "locks" / ours).unlink(missing_ok=True)
+            os.close(lock)
+
+    # Room
+
+    def _make_room(self, needed: int) -> None:
+        """Remove copies that nobody uses, the longest unused first, until there is room.
+
+        Raises:
+            UnderstudyError: there is not enough of it.
+        """
+        for path in sorted((self._folder / "objects").glob("??/*"), key=lambda path: path.stat().st_mtime):
+            if self._room() >= needed:
+                return
+            lock = self._lock(path.name, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock is not None:
+                self._remove(path.name)
+                os.close(lock)
+        if (room := self._room()) < needed:
+            raise UnderstudyError(f"it needs {needed / 1e6:,.1f} MB, there is room for {max(0, room) / 1e6:,.1f} MB")
+
+    def _room(self) -> int:
+        """Bytes."""
+        disk = os.statvfs(self._folder)
+        free = disk.f_bavail * disk.f_frsize
+        if self._limit is None:
+            return free
+        return min(free, self._limit - sum(path.lstat().st_blocks * 512 for path in self._folder.rglob("*")))
+
+    def _drop(self, digest: str, lock: int) -> None:
+        """Remove a damaged copy.
+
+        Raises:
+            UnderstudyError: somebody else uses it, who found it whole.
+        """
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UnderstudyError("the damaged one is in use") from error
+        self._remove(digest)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+
+    def _remove(self, digest: str) -> None:
+        if aside := self._objects.set_aside(digest):
+            shutil.rmtree(aside, ignore_errors=True)
+
+    def _sweep(self) -> None:
+        """Remove what agents left behind that were killed."""
+        for path in (self._folder / "trash").glob("*"):  # the folder stays: somebody may be about to use it
+            shutil.rmtree(path, ignore_errors=True)
+        for path in (self._folder / "incoming").iterdir():
+            lock = self._lock(path.name, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock is not None:
+                shutil.rmtree(path, ignore_errors=True)
+                (self._folder / "locks" / path.name).unlink(missing_ok=True)
+                os.close(lock)
+
+    def _lock(self, name: str, mode: int) -> int | None:
+        """An open lock, which ends when it is closed or its process ends; None when somebody else has it."""
+        lock = os.open(self._folder / "locks" / name, os.O_RDWR | os.O_CREAT, 0o666)
+        with suppress(BlockingIOError):
+            fcntl.flock(lock, mode)
+            return lock
+        os.close(lock)
+        return None
+
+
+def _objects(folder: Path) -> Objects:
+    """Objects of which nothing is remembered: what is asked is read."""
+    return Objects(folder, Fingerprints(folder / "nowhere"))

@@ -1,0 +1,83 @@
+"""What every rank of a job runs: `python -m understudy.agent.worker JOB.json`, under torchrun or alone."""
+
+import os
+import signal
+import sys
+import traceback
+from dataclasses import replace
+from pathlib import Path
+
+from understudy.agent.parent import die_with_parent
+
+
+def main() -> int:
+    """Do this rank's part of the job, and say in its outcome file how it ended."""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a stop comes through the stop file
+    from understudy.errors import FAILED, Fenced, UnderstudyError
+    from understudy.jobs.heartbeat import Pulse
+    from understudy.jobs.outcome import Outcome
+    from understudy.jobs.specification import JobSpec
+
+    spec = JobSpec.read(Path(sys.argv[1]))
+    rank = int(os.environ["RANK"])
+    pulse = Pulse(spec, rank)
+    if spec.supervised:
+        _write_into(spec.log(rank))
+    try:
+        pulse("importing")
+        if spec.supervised:
+            _refuse_another_build(spec.version)
+        from understudy.train.job import run
+
+        run(spec, pulse)
+        outcome = Outcome(0)
+    except UnderstudyError as error:
+        replace(spec, attempt=pulse.attempt).clear()
+        print(error, file=sys.stderr)
+        outcome = Outcome(error.exit_code, str(error), "lost" if isinstance(error, Fenced) else "told")
+    except BaseException as error:
+        replace(spec, attempt=pulse.attempt).clear()
+        traceback.print_exc()
+        message = f"rank {rank}: {_one_line(error)}; the whole story is in {spec.logs}"
+        outcome = Outcome(FAILED, message, "lost" if _is_another_s_fault(error) else "raised")
+    pulse.stop()
+    if (Path(spec.folder) / pulse.attempt).is_dir():  # otherwise another attempt goes on, and this word is not its
+        replace(outcome, attempt=pulse.attempt).write(spec.outcome(rank))
+    return outcome.exit_code
+
+
+def _refuse_another_build(version: str) -> None:
+    """In a cluster this process and the one that wrote the job are of different images."""
+    from understudy.errors import UnderstudyError
+    from understudy.revision import build
+
+    if version != build():
+        raise UnderstudyError(
+            f"the job was written by understudy {version}, this image has {build()}; give the launcher and `image` in "
+            "the cluster's settings images of one build"
+        )
+
+
+def _write_into(log: Path) -> None:
+    """Have everything that this process says in its own file, which outlives the pod."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    stream = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o664)
+    os.dup2(stream, 1)
+    os.dup2(stream, 2)
+    os.close(stream)
+
+
+def _is_another_s_fault(error: BaseException) -> bool:
+    """Whether this rank only found that another one had gone. Gloo's errors have no class of their own."""
+    from torch.distributed import DistError
+
+    return isinstance(error, DistError) or (isinstance(error, RuntimeError) and "gloo/transport" in str(error))
+
+
+def _one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

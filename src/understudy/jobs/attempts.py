@@ -1,0 +1,127 @@
+"""Attempts: when a job's ranks come back, the first of them renames the folder that they write checkpoints into.
+
+A rank of an earlier attempt that was only cut off (its node came back) finds its path gone, as a holder of a lost lease
+does: see store/lease.py.
+"""
+
+import json
+import os
+import secrets
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+
+from understudy.errors import FAILED, Fenced, disk_errors
+from understudy.jobs.heartbeat import see_anew
+from understudy.jobs.outcome import Outcome
+from understudy.jobs.specification import JobSpec
+
+PREFIX = "attempt."
+FAILURES = "failures.jsonl"
+WORLD = "world"
+
+
+def latest(folder: Path) -> Path | None:
+    """The folder of a job's newest attempt; None before the first."""
+    return max(folder.glob(f"{PREFIX}*"), key=lambda path: _number(path.name), default=None)
+
+
+def ranks(spec: JobSpec) -> range:
+    """The ranks of a job's newest attempt: fewer than its most, where an elastic job has not all its nodes."""
+    attempt = latest(Path(spec.folder))
+    try:
+        return range(int((attempt / WORLD).read_text())) if attempt else range(spec.world_size)
+    except (FileNotFoundError, ValueError):  # it is just beginning
+        return range(spec.world_size)
+
+
+def outcomes(spec: JobSpec) -> list[Outcome]:
+    """How the ranks of the newest attempt have ended that have."""
+    see_anew(Path(spec.folder))
+    attempt = latest(Path(spec.folder))
+    known = ("", attempt.name) if attempt else ("",)
+    said = [Outcome.read(spec.outcome(rank)) for rank in ranks(spec)]
+    return [outcome for outcome in said if outcome and outcome.attempt in known]
+
+
+def is_complete(spec: JobSpec) -> bool:
+    """Whether every rank of the newest attempt is done, and its result there."""
+    attempt = latest(Path(spec.folder))
+    if attempt is None or not (attempt / "output").is_dir():
+        return False
+    done = [outcome for outcome in outcomes(spec) if outcome.exit_code == 0 and outcome.attempt == attempt.name]
+    return len(done) == len(ranks(spec))
+
+
+def begin(spec: JobSpec, world_size: int) -> str:
+    """Start a job's next attempt. To be called by its first rank alone.
+
+    Args:
+        spec: the job.
+        world_size: how many ranks have met.
+
+    Returns:
+        The name of the attempt's folder.
+
+    Raises:
+        Fenced: the job is over, or given up.
+    """
+    folder = Path(spec.folder)
+    while True:
+        before = latest(folder)
+        name = f"{PREFIX}{_number(before.name) + 1 if before else 1}.{secrets.token_hex(4)}"
+        try:
+            with disk_errors(folder):
+                os.rename(before, folder / name) if before else (folder / name).mkdir()
+        except FileNotFoundError as error:
+            if not folder.is_dir():
+                raise Fenced(f"{folder}: this job is over") from error
+            continue
+        keep_failures(spec)
+        with disk_errors(folder):
+            (folder / name / WORLD).write_text(str(world_size))
+        return name
+
+
+def failures(folder: Path) -> list[Outcome]:
+    """How the ranks of earlier attempts failed, the oldest first."""
+    path = folder / FAILURES
+    found = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        with suppress(ValueError, TypeError):  # half a line, where the disk was full or two nodes wrote at once
+            found.append(Outcome(**json.loads(line)))
+    return found
+
+
+def report_hang(spec: JobSpec, text: str) -> None:
+    """Write down that an attempt hung; of the nodes that notice it one is heard."""
+    folder = Path(spec.folder)
+    attempt = latest(folder)
+    try:
+        (attempt or folder).joinpath("hung").touch(exist_ok=False)
+    except FileExistsError:
+        return
+    with disk_errors(folder):
+        _append(folder, Outcome(FAILED, text, "lost"))
+
+
+def _append(folder: Path, outcome: Outcome) -> None:
+    with (folder / FAILURES).open("a") as stream:
+        stream.write(f"\n{json.dumps(asdict(outcome))}\n")
+
+
+def keep_failures(spec: JobSpec) -> None:
+    """What the attempt before said is history now: of all its ranks the one that made the others fail."""
+    paths = list(Path(spec.folder).glob("outcome-*.json"))
+    failed = [outcome for path in paths if (outcome := Outcome.read(path)) and outcome.exit_code]
+    with disk_errors(Path(spec.folder)):
+        if failed:
+            _append(Path(spec.folder), Outcome.cause(failed))
+        for path in [*paths, spec.abandoned_file]:
+            path.unlink(missing_ok=True)
+    for path in [*Path(spec.folder).glob("beat-*.json"), *Path(spec.folder).glob(f"{PREFIX}*/hung")]:
+        path.unlink(missing_ok=True)
+
+
+def _number(name: str) -> int:
+    return int(name.split(".")[1])

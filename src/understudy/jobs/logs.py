@@ -1,0 +1,87 @@
+"""Following the ranks' logs: each rank's file in the run folder is the truth, read on by offset, so nothing is lost or
+said twice by whoever follows it next.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from understudy.jobs.specification import JobSpec
+from understudy.store.files import read_json, write_json
+
+TAIL = 30
+MOST = 2**20  # bytes of a rank's log at one look
+WORDS = "jobs.log"
+
+
+class Words:
+    """What the jobs of a run have said, for whoever follows the run from its folder."""
+
+    def __init__(self, logs: Path) -> None:
+        self._path = logs / WORDS
+        self._offset = self._path.stat().st_size if self._path.exists() else 0
+
+    def say(self, line: str) -> None:
+        """Add a line, and print it."""
+        print(line, flush=True)
+        with self._path.open("a") as stream:
+            stream.write(f"{line}\n")
+
+    def new(self) -> Iterator[str]:
+        """The lines that were added since the last time; one that was not taken to its end comes again."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as stream:
+            stream.seek(self._offset)
+            text = stream.read()
+        for line in text[: text.rfind(b"\n") + 1].splitlines(keepends=True):
+            yield line.decode(errors="replace").rstrip("\r\n")
+            self._offset += len(line)
+
+
+class Logs:
+    """All ranks' logs of a job, from where the follower before this one was."""
+
+    def __init__(self, spec: JobSpec, say: Callable[[str], None]) -> None:
+        self._spec, self._say = spec, say
+        self._place = Path(spec.logs) / f".{spec.role}-followed.json"
+        found = read_json(self._place) or {}
+        self._offsets = {int(rank): int(offset) for rank, offset in found.items()}
+
+    def follow(self, nodes: Mapping[int, str], end: bool = False) -> None:
+        """Say every whole line that was added, with the rank's node and number before it.
+
+        Args:
+            nodes: by rank.
+            end: nothing more will be added: say all of it, and a last line that has no end.
+        """
+        for rank in range(self._spec.world_size):
+            while lines := self._added(rank, end):
+                try:
+                    for line in lines:
+                        self._say(f"[{nodes.get(rank, '?')} rank {rank}] {line.decode(errors='replace').rstrip()}")
+                        self._offsets[rank] = self._offsets.get(rank, 0) + len(line)
+                finally:  # also where this pod has to go in the middle of it
+                    write_json(self._place, self._offsets)
+                if not end:
+                    break
+
+    def _added(self, rank: int, end: bool) -> list[bytes]:
+        try:
+            with self._spec.log(rank).open("rb") as stream:
+                stream.seek(self._offsets.get(rank, 0))
+                text = stream.read(MOST)
+        except FileNotFoundError:
+            return []
+        whole = text[: text.rfind(b"\n") + 1]
+        if not whole and (end or len(text) == MOST):
+            whole = text
+        return whole.splitlines(keepends=True)
+
+    def tail(self, rank: int) -> list[str]:
+        """A rank's last lines."""
+        try:
+            with self._spec.log(rank).open("rb") as stream:
+                stream.seek(max(0, stream.seek(0, 2) - 2**14))
+                return stream.read().decode(errors="replace").splitlines()[-TAIL:]
+        except FileNotFoundError:
+            return []

@@ -1,0 +1,60 @@
+"""With how many nodes a job goes on that cannot have all of them.
+
+torchrun meets again with those that come, within the job's range. That is not enough where the queue admits a job whole
+or not at all, and where the pod that hosts the rendezvous finds no node: then the job itself is made smaller.
+"""
+
+from typing import Any
+
+from understudy.jobs.specification import JobSpec
+from understudy.launch.kubernetes.api import Object
+from understudy.launch.kubernetes.status import Sight, unschedulable
+
+
+def size(job: Object) -> int:
+    """How many nodes a PyTorchJob asks for now."""
+    return int(job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"])
+
+
+def smaller(spec: JobSpec, job: Object, sight: Sight, pods: list[Object]) -> int | None:
+    """A number of nodes that the job may get, when it has waited long enough for what it asks; None when it may wait.
+
+    Args:
+        spec: the job, with its range.
+        job: the PyTorchJob.
+        sight: where it stands.
+        pods: its pods.
+    """
+    now = size(job)
+    if now <= spec.least:
+        return None
+    if sight.stage == "queued":
+        return now - 1 if sight.lacks_quota else None
+    homeless = [pod for pod in pods if unschedulable(pod)]
+    if sight.stage != "pending" or not homeless:
+        return None
+    return max(spec.least, min(now - 1, len(pods) - len(homeless)))
+
+
+def enough(spec: JobSpec, pods: list[Object]) -> list[Object]:
+    """The pods that count: those that found a node, when the job does with so many and its first is among them.
+
+    The first one hosts the rendezvous.
+    """
+    here = [pod for pod in pods if not unschedulable(pod)]
+    return here if _suffice(spec, here) else pods
+
+
+def goes_on(spec: JobSpec, pods: list[Object]) -> bool:
+    """Whether so many pods run, the first among them, that the job does without the others."""
+    return _suffice(spec, [pod for pod in pods if pod.get("status", {}).get("phase") == "Running"])
+
+
+def _suffice(spec: JobSpec, pods: list[Object]) -> bool:
+    return len(pods) >= spec.least and any(pod["metadata"]["name"].endswith("-worker-0") for pod in pods)
+
+
+def resized(job: Object, nodes: int) -> dict[str, Any]:
+    """The patch that makes a PyTorchJob ask for so many nodes, unless somebody changed it since it was seen."""
+    spec = {"elasticPolicy": {"maxReplicas": nodes}, "pytorchReplicaSpecs": {"Worker": {"replicas": nodes}}}
+    return {"metadata": {"resourceVersion": job["metadata"]["resourceVersion"]}, "spec": spec}

@@ -1,0 +1,35 @@
+"""What stands behind a launcher's pod and outlives it: a job belongs to that, and goes when it goes."""
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from understudy.launch.kubernetes.api import Away, Kube
+
+ASK = 1.5  # seconds between two questions to an API server that is away
+
+
+def owner_reference(kube: Kube, watch: Callable[[], None]) -> dict[str, Any] | None:
+    """What stands behind this pod, as owner_now finds it; an API server that is away is waited for, watch called."""
+    while True:
+        watch()
+        try:
+            return owner_now(kube)
+        except Away:
+            time.sleep(ASK)
+
+
+def owner_now(kube: Kube) -> dict[str, Any] | None:
+    """What stands behind this pod and outlives it: the Workflow of a KFP run, or a Job.
+
+    Raises:
+        Away: the API server does not answer now.
+    """
+    pod = os.environ.get("KFP_POD_NAME") or socket.gethostname()
+    found = kube.ask(kube.core.read_namespaced_pod, pod, kube.namespace)
+    owners = found["metadata"].get("ownerReferences") if found else None
+    if not owners:
+        return None
+    return {key: owners[0][key] for key in ("apiVersion", "kind", "name", "uid")}

@@ -1,0 +1,211 @@
+"""Where a cluster's jobs run: its node pools, image, claim and queue, defined in one file that every step reads.
+
+The file is a ConfigMap in the cluster, mounted where UNDERSTUDY_CLUSTER points; manifests/base/cluster.yaml is one.
+"""
+
+import os
+import posixpath
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from understudy.errors import InputError
+from understudy.recipe import Resources
+
+CONFIG = "understudy"  # the ConfigMap with cluster.yaml; ENVIRONMENT has the steps' environment
+ENVIRONMENT = f"{CONFIG}-environment"
+SECRETS = {
+    "understudy-mlflow": ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"),
+    "understudy-hub": ("HF_TOKEN",),
+    "understudy-s3": ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+}
+"""Secrets that a namespace may have, and their keys: variables of the steps, which ranks never see."""
+SETTINGS = "UNDERSTUDY_CLUSTER"
+LAUNCHER = "UNDERSTUDY_LAUNCHER"
+"""pytorchjob where jobs run in a cluster; not set on one machine."""
+RUN_ID = "UNDERSTUDY_RUN_ID"
+"""The run that a driver's pod stands for."""
+CACHES = {"csi", "emptyDir", "ephemeral", "persistentVolumeClaim"}
+REQUIRED, PREFERRED = (f"{how}DuringSchedulingIgnoredDuringExecution" for how in ("required", "preferred"))
+HOST = "kubernetes.io/hostname"
+STORE = "understudy.store"  # the label of pods that mount the store
+SIZE = re.compile(r"[0-9]+(\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?")
+
+
+class Settings(BaseModel):
+    """A part of the cluster's settings: frozen, and nothing unknown in it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Pool(Settings):
+    """Nodes of one kind, and how a pod gets there."""
+
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[dict[str, Any], ...] = ()
+    affinity: dict[str, Any] | None = None
+    gpu: str | None = None
+    """The resource that counts its GPUs, such as nvidia.com/gpu; a process gets one of them."""
+    topology: str | None = None
+    """The node label of a rack or block; pods of a job are packed into one where that is possible."""
+
+
+ANYWHERE = Pool()
+"""Any node that nothing keeps a pod away from."""
+
+
+VIEW = "/understudy"
+"""Where ranks can only read the claim: they have it once more there."""
+
+
+class Cluster(Settings):
+    """What jobs need to know of the cluster that they run in."""
+
+    image: str
+    """The trainer's."""
+    claim: str
+    """The ReadWriteMany claim that holds the store; ReadWriteOnce will do for one_node."""
+    one_node: bool = False
+    """All pods that mount the claim run on one node, since no storage class gives it to several."""
+    mount: Annotated[str, Field(pattern="^/")] = "/var/lib/understudy"
+    """Where every pod mounts the claim; UNDERSTUDY_HOME of the steps."""
+    service_account: str = "default"
+    """Of the ranks, which need no right at all."""
+    queue: str | None = None
+    """Kueue's LocalQueue for jobs that name none."""
+    pools: dict[str, Pool] = {}
+    patience: Annotated[float, Field(gt=0)] = 600.0
+    """Seconds without a launcher after which a job's ranks take a checkpoint and leave."""
+    environment: dict[str, str] = {}
+    """Variables of every rank. No secret belongs here: it can be read in the job."""
+    cache: dict[str, dict[str, Any]] | None = None
+    """A volume on the nodes' own disks, as a pod names it, such as {emptyDir: {sizeLimit: 20Gi}}: what a job's ranks
+    read is copied there once per node."""
+
+    @field_validator("mount")
+    @classmethod
+    def _check_mount(cls, value: str) -> str:
+        path = "/" + posixpath.normpath(value).strip("/")
+        if posixpath.commonpath([path, VIEW]) in (path, VIEW):
+            raise ValueError(f"not {VIEW}, nor above or below it: ranks have the claim there once more")
+        return path
+
+    @field_validator("cache")
+    @classmethod
+    def _check_cache(cls, value: dict[str, dict[str, Any]] | None) -> dict[str, dict[str, Any]] | None:
+        if value is None:
+            return None
+        if len(value) != 1 or not value.keys() <= CACHES:
+            raise ValueError(f"give one of {', '.join(sorted(CACHES))}; Pod Security restricted allows no hostPath")
+        if "emptyDir" in value and not SIZE.fullmatch(str(value["emptyDir"].get("sizeLimit", ""))):
+            raise ValueError("emptyDir needs a sizeLimit such as 20Gi, or it could fill the node's disk")
+        return value
+
+    @property
+    def neighbours(self) -> dict[str, str]:
+        """The label of all pods that mount the claim."""
+        return {STORE: self.claim[:63]}
+
+    def pool(self, resources: Resources, where: str) -> Pool:
+        """The nodes that a job asks for.
+
+        Raises:
+            InputError: there is no such pool.
+        """
+        if resources.pool is None:
+            return ANYWHERE
+        if resources.pool not in self.pools:
+            known = ", ".join(sorted(self.pools)) or "none at all"
+            raise InputError(
+                f"{where}.pool: this cluster has no pool {resources.pool!r}, but {known}; pools are defined in "
+                f"cluster.yaml, of the ConfigMap {CONFIG}"
+            )
+        return self.pools[resources.pool]
+
+
+def affinity(cluster: Cluster, pool: Pool, near: Mapping[str, str]) -> dict[str, Any]:
+    """Which nodes a pod wants for the sake of its pool and of other pods: those of its job are spread over nodes.
+
+    Args:
+        cluster: where it runs.
+        pool: its nodes.
+        near: labels of its job's pods, whose rack it wants to share.
+    """
+    wanted = dict(pool.affinity or {})
+    if near and not cluster.one_node:
+        apart = dict(wanted.get("podAntiAffinity", {}))
+        apart[PREFERRED] = [*apart.get(PREFERRED, ()), {"weight": 100, "podAffinityTerm": _term(near, HOST)}]
+        wanted["podAntiAffinity"] = apart
+    pods = dict(wanted.get("podAffinity", {}))
+    if pool.topology and near:
+        pods[PREFERRED] = [*pods.get(PREFERRED, ()), {"weight": 100, "podAffinityTerm": _term(near, pool.topology)}]
+    if cluster.one_node:  # the first such pod may go anywhere, since it fits its own selector
+        pods[REQUIRED] = [*pods.get(REQUIRED, ()), _term(cluster.neighbours, HOST)]
+    return wanted | ({"podAffinity": pods} if pods else {})
+
+
+def _term(labels: Mapping[str, str], topology: str) -> dict[str, Any]:
+    """Pods with these labels, and what of a node counts as the same place."""
+    return {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": topology}
+
+
+def in_cluster() -> bool:
+    """Whether this process's jobs run as PyTorchJobs."""
+    return os.environ.get(LAUNCHER) == "pytorchjob"
+
+
+def parsed(values: Any, source: str) -> Cluster:
+    """The cluster's settings.
+
+    Raises:
+        InputError: a value is missing, unknown or wrong.
+    """
+    try:
+        return Cluster.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise InputError(f"{source}: {place}: {first['msg']}") from error
+
+
+def read(text: str, source: str) -> Cluster:
+    """The cluster's settings, from YAML.
+
+    Raises:
+        InputError: it is not YAML, or a value is missing, unknown or wrong.
+    """
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"{source}: is not YAML: {error}") from error
+    return parsed(values, source)
+
+
+@cache
+def cluster_settings() -> Cluster:
+    """The settings of the cluster that this process runs in.
+
+    Raises:
+        InputError: there are none, or they are wrong.
+    """
+    source = os.environ.get(SETTINGS)
+    if source is None:
+        raise InputError(f"{SETTINGS} is not set: it names the file that describes the cluster's pools")
+    try:
+        text = Path(source).read_text()
+    except OSError as error:
+        raise InputError(f"{source}: cannot be read as the cluster's settings: {error}") from error
+    return read(text, source)
+
+
+def requests(resources: Resources, pool: Pool) -> Mapping[str, str]:
+    """What one pod of a job asks for."""
+    asked = {"cpu": resources.cpu, "memory": resources.memory}
+    if pool.gpu and resources.device != "cpu":
+        asked[pool.gpu] = str(resources.processes)
+    return {name: value for name, value in asked.items() if value}

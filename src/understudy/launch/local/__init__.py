@@ -1,0 +1,1 @@
+"""The local launcher: a job's ranks as processes of this machine."""

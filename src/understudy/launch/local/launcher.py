@@ -1,0 +1,112 @@
+"""The local launcher: a job's ranks as processes on this machine, one alone or several under torchrun."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from understudy.agent.parent import environment
+from understudy.errors import FAILED, InputError
+from understudy.jobs.outcome import Outcome
+from understudy.jobs.specification import JobSpec
+from understudy.launch.local import warm
+from understudy.recipe import JobResources
+from understudy.store import Run
+
+WORKER = "understudy.agent.worker"
+
+
+def run(spec: JobSpec, watch: Callable[[], None], of: Run) -> Outcome:
+    """Run a job to its end.
+
+    Args:
+        spec: the job; it is written into its folder first.
+        watch: called several times a second while the job runs; an exception from it ends the job.
+        of: the run that the job belongs to.
+
+    Returns:
+        How the job ended: the first failing rank's word, or what its process's end says.
+    """
+    if spec.nodes > 1:
+        raise InputError("resources: more than one node needs a cluster; on this machine set nodes=1 and processes=N")
+    path = spec.write()
+    for stale in [spec.stop_file, spec.metrics, *Path(spec.folder).glob("outcome-*.json")]:
+        stale.unlink(missing_ok=True)
+    Path(spec.logs).mkdir(parents=True, exist_ok=True)
+    process = _start(spec, path, of)
+    try:
+        while process.poll() is None:
+            watch()
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        returncode = process.wait()
+        if returncode:
+            spec.clear()
+    return _outcome(spec, returncode)
+
+
+def refuse_nodes(resources: JobResources) -> None:
+    """Refuse a recipe whose jobs need more than this machine, before any work.
+
+    Raises:
+        InputError: a job asks for more than one node.
+    """
+    for job, found in (("teacher", resources.teacher), ("distill", resources.distill)):
+        if found.nodes > 1:
+            raise InputError(
+                f"resources.{job}.nodes: {found.nodes} nodes need a cluster: add --on cluster, or set it to 1"
+            )
+
+
+def _start(spec: JobSpec, path: Path, of: Run) -> warm.Worker | subprocess.Popen[bytes]:
+    log, environment = Path(spec.logs) / f"{spec.role}.log", _environment(spec)
+    if spec.world_size == 1 and (worker := warm.start(of, WORKER, str(path), environment, log)):
+        return worker
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command(spec, path), env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
+
+
+def command(spec: JobSpec, path: Path) -> list[str]:
+    """What starts the job on one node: the worker itself when it is alone, otherwise torchrun."""
+    module = WORKER if spec.world_size == 1 else "understudy.launch.local.torchrun"
+    return [sys.executable, "-m", module, str(path)]
+
+
+def _environment(spec: JobSpec) -> dict[str, str]:
+    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"} if spec.world_size == 1 else {}
+    return {**environment(), **alone, "OMP_NUM_THREADS": str(spec.threads), "TOKENIZERS_PARALLELISM": "false"}
+
+
+def _outcome(spec: JobSpec, returncode: int) -> Outcome:
+    """What the rank said that made the job fail; if none said anything, what the process's end tells."""
+    said = (Outcome.read(spec.outcome(rank)) for rank in range(-1, spec.world_size))
+    failures = [outcome for outcome in said if outcome and outcome.exit_code]
+    if failures:
+        return Outcome.cause(failures)
+    return death(0, returncode, spec) if returncode else Outcome(0)
+
+
+def death(rank: int, code: int, spec: JobSpec) -> Outcome:
+    """What a rank's end without a word means.
+
+    Args:
+        rank: the rank.
+        code: its exit code; negative for a signal.
+        spec: its job.
+    """
+    name = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    hint = (
+        " That is how the kernel ends a process when memory runs out: a smaller batch_size, a larger accumulate or "
+        "strategy fsdp needs less."
+        if code == -signal.SIGKILL
+        else ""
+    )
+    logs = os.path.relpath(Path(spec.logs))
+    message = f"rank {rank} ended with {name}.{hint} Its output is in {logs}; run again to go on."
+    return Outcome(FAILED, message, "killed" if code < 0 else "silent")

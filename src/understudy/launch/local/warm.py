@@ -1,0 +1,229 @@
+"""A process that has the heavy libraries imported and forks a worker for each job, so that a run imports them once.
+
+    python -m understudy.launch.local.warm SOCKET RUN_FOLDER
+
+It lives as long as the run's driver. A worker lives as long as the step that asked for it holds its connection, and
+no longer than this process. Nothing is computed here before a fork, so a forked worker is in every respect a new one.
+"""
+
+import json
+import os
+import secrets
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from understudy.store import Run
+from understudy.store.files import read_json, write_json
+from understudy.store.lease import Process
+
+ADDRESS = "warm.json"
+GONE = -signal.SIGKILL
+
+
+def begin(run: Run) -> None:
+    """Start to import for a run on this machine, unless that was begun before."""
+    if not run.facts.get("driver") or (run.folder / ADDRESS).exists():
+        return
+    name = f"understudy-{secrets.token_hex(16)}"
+    with (run.folder / "logs" / "warm.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "understudy.launch.local.warm", name, str(run.folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    write_json(run.folder / ADDRESS, {"socket": name, "process": Process.of(process.pid).__dict__})
+
+
+class Worker:
+    """A worker forked for this process; it is used as a subprocess.Popen is."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while the worker runs."""
+        if self.returncode is None:
+            self._connection.settimeout(0)
+            try:
+                self._receive()
+            except BlockingIOError:
+                return None
+        return self.returncode
+
+    def kill(self) -> None:
+        """End the worker."""
+        if self.returncode is None:
+            self._connection.settimeout(None)
+            self._connection.shutdown(socket.SHUT_WR)
+
+    def wait(self) -> int:
+        """Wait for the worker's end."""
+        if self.returncode is None:
+            self._connection.settimeout(None)
+            self._receive()
+        self._connection.close()
+        assert self.returncode is not None
+        return self.returncode
+
+    def _receive(self) -> None:
+        try:
+            answer = self._connection.recv(64)
+        except ConnectionResetError:
+            answer = b""
+        self.returncode = int(answer) if answer else GONE
+
+
+def start(run: Run, module: str, argument: str, environment: dict[str, str], log: Path) -> Worker | None:
+    """Have a worker forked; None when this run has no such process, and one has to be started the usual way.
+
+    Args:
+        run: the run whose process forks.
+        module: the module whose main() the worker runs.
+        argument: its one argument.
+        environment: the worker's environment.
+        log: the file that its output is appended to.
+    """
+    address = read_json(run.folder / ADDRESS)
+    if address is None:
+        return None
+    connection = _connected(address["socket"], Process(**address["process"]))
+    if connection is None:
+        return None
+    request = {"module": module, "argument": argument, "environment": environment, "log": str(log)}
+    connection.sendall(json.dumps(request).encode() + b"\n")
+    return Worker(connection)
+
+
+def _connected(name: str, server: Process) -> socket.socket | None:
+    """A connection, as soon as the server has imported; None when it is gone."""
+    connection = socket.socket(socket.AF_UNIX)
+    while not server.is_gone():
+        try:
+            connection.connect(f"\0{name}")
+            return connection
+        except ConnectionRefusedError:
+            time.sleep(0.02)
+    connection.close()
+    return None
+
+
+def serve(name: str, driver: Process) -> None:
+    """Fork workers until the driver is gone."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"\0{name}")  # in Linux's abstract namespace: nothing is left on the disk
+    listener.listen()
+    jobs = _Jobs()
+    jobs.watched.register(listener, selectors.EVENT_READ)
+    while not driver.is_gone():
+        for key, _ in jobs.watched.select(timeout=0.25):
+            if key.fileobj is listener:
+                jobs.begin(listener.accept()[0], listener)
+            elif key.fd in jobs.watched.get_map():  # the worker's end and its step's may come together
+                jobs.look_after(key)
+
+
+class _Jobs:
+    """The workers that are running: each has a connection to its step and a descriptor of its process."""
+
+    def __init__(self) -> None:
+        self.watched = selectors.DefaultSelector()
+
+    def begin(self, connection: socket.socket, listener: socket.socket) -> None:
+        _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if user != os.getuid():
+            connection.close()
+            return
+        request = json.loads(connection.makefile("rb").readline())
+        request["environment"]["UNDERSTUDY_PARENT"] = str(os.getpid())
+        child = os.fork()
+        if child == 0:
+            listener.close()
+            connection.close()
+            self.watched.close()
+            _work(request)
+        descriptor = os.pidfd_open(child)
+        self.watched.register(descriptor, selectors.EVENT_READ, (child, descriptor, connection))
+        self.watched.register(connection, selectors.EVENT_READ, (child, descriptor, connection))
+
+    def look_after(self, key: selectors.SelectorKey) -> None:
+        """A worker ended, or its step did: end the other too."""
+        child, descriptor, connection = key.data
+        if key.fileobj is connection:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        self.watched.unregister(descriptor)
+        self.watched.unregister(connection)
+        os.close(descriptor)
+        with connection:
+            try:
+                connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+            except BrokenPipeError:
+                return
+
+
+def _work(request: dict[str, Any]) -> None:
+    """What a forked child does: become the worker, never return."""
+    code = 1
+    try:
+        log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        sys.argv = [request["module"], request["argument"]]
+        code = __import__(request["module"], fromlist=["main"]).main()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+@contextmanager
+def _living_as_long_as(driver: Process) -> Iterator[None]:
+    """End this process when the driver is gone, from a thread: what it does meanwhile takes seconds.
+
+    The thread is over before the first fork, which it would not survive and might hold a lock at.
+    """
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.25):
+            if driver.is_gone():
+                os._exit(1)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def main() -> None:
+    """Import, then fork workers until the run's driver is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    driver = Process(**Run(Path(sys.argv[2])).facts["driver"])
+    with _living_as_long_as(driver):
+        import transformers.modeling_utils  # noqa: F401
+
+        import understudy.train.job  # noqa: F401
+
+    serve(sys.argv[1], driver)
+    os._exit(0)  # Python's own end takes a second and more with these libraries
+
+
+if __name__ == "__main__":
+    main()

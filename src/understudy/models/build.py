@@ -1,0 +1,114 @@
+"""Models built from their description.
+
+Every model here maps a batch of the task's inputs to logits: images as uint8 (B, C, S, S) to (B, classes), tokens as
+int64 (B, L) to (B, L, vocabulary).
+"""
+
+import importlib
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from understudy.errors import InputError
+from understudy.models import remote_code
+
+
+class ImageModel(nn.Module):
+    """An image classifier that takes pixels as they are stored and normalises them itself."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, net: nn.Module, mean: list[float], std: list[float]) -> None:
+        super().__init__()
+        self.net = net
+        self.register_buffer("mean", 255 * torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
+        self.register_buffer("std", 255 * torch.tensor(std).view(1, -1, 1, 1), persistent=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Images, uint8 (B, C, S, S), to logits (B, classes)."""
+        return _logits(self.net((inputs - self.mean) / self.std))
+
+
+class TextModel(nn.Module):
+    """A causal language model. Pretrained ones may have more outputs than the tokenizer has tokens; those are cut."""
+
+    def __init__(self, net: nn.Module, vocab_size: int) -> None:
+        super().__init__()
+        self.net = net
+        self._vocab_size = vocab_size
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Tokens, int64 (B, L), to logits (B, L, vocabulary)."""
+        return _logits(self.net(inputs))[..., : self._vocab_size]
+
+
+def _logits(output: Any) -> Tensor:
+    logits = output if isinstance(output, Tensor) else output.logits
+    assert isinstance(logits, Tensor)
+    return logits
+
+
+def build_model(description: dict[str, Any], where: str = "model") -> nn.Module:
+    """A new model with random weights, drawn from torch's global generator."""
+    if description["kind"] == "factory":
+        net = factory_function(description["factory"], where)(**description["kwargs"])
+        _check_module(net, description["factory"], where)
+    elif "code" in description:
+        net = remote_code.build(description)
+    else:
+        from transformers import AutoConfig
+
+        config = AutoConfig.for_model(**description["config"])
+        net = auto_class(description["task"]).from_config(config)
+    return task_model(net, description)
+
+
+def factory_function(factory: str, where: str) -> Any:
+    """The function that a recipe names as package.module:function.
+
+    Raises:
+        InputError: it cannot be imported.
+    """
+    module, _, name = factory.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, SyntaxError) as error:
+        raise InputError(
+            f"{where}.factory: {factory} cannot be imported ({error}). It is looked for in this environment, "
+            "in PYTHONPATH and in the folder that understudy was started in."
+        ) from error
+
+
+def _check_module(net: Any, factory: str, where: str) -> None:
+    if not isinstance(net, nn.Module):
+        raise InputError(f"{where}.factory: {factory} returned {type(net).__name__}, not a torch.nn.Module")
+    if any(torch.nn.parameter.is_lazy(parameter) for parameter in net.parameters()):
+        raise InputError(f"{where}.factory: {factory} returned lazy modules; give their sizes, which the data decides")
+
+
+def auto_class(task: str) -> Any:
+    """The transformers class that builds a task's models from their configuration."""
+    if task == "causal-lm":
+        from transformers import AutoModelForCausalLM
+
+        return AutoModelForCausalLM
+    from transformers import AutoModelForImageClassification
+
+    return AutoModelForImageClassification
+
+
+def task_model(net: nn.Module, description: dict[str, Any]) -> nn.Module:
+    """A bare network with the task's inputs and outputs around it."""
+    if description["task"] == "causal-lm":
+        return TextModel(net, description["vocab_size"])
+    return ImageModel(net, description["mean"], description["std"])
+
+
+def tied_weights(model: nn.Module) -> set[str]:
+    """Names of parameters that are another one under a second name (tied weights); they are saved once."""
+    seen, repeated = set[int](), set[str]()
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        (repeated.add(name) if id(parameter) in seen else seen.add(id(parameter)))
+    return repeated

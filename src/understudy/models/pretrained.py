@@ -1,0 +1,203 @@
+"""Pretrained models: a folder in the hub's format or a hub id, checked against the data, saved as every model is."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from understudy.errors import InputError
+from understudy.models import remote_code
+from understudy.models.build import auto_class, task_model, tied_weights
+from understudy.models.files import save_model
+from understudy.models.hub import hub_file
+from understudy.recipe import PretrainedModel
+from understudy.store.files import Fingerprints, read_json
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def identity(model: PretrainedModel, fingerprints: Fingerprints, where: str) -> str:
+    """What the recipe's words point to now: a folder's content, or a hub id's commit.
+
+    Raises:
+        InputError: there is no such folder or hub id, or the hub cannot be asked and no commit is given.
+    """
+    folder = Path(model.pretrained)
+    if folder.is_dir():
+        return fingerprints.tree(folder)
+    if model.revision and COMMIT.fullmatch(model.revision):
+        return model.revision
+    path = hub_file(model.pretrained, "config.json", model.revision, f"{where}.pretrained")
+    if path is None:
+        raise InputError(f"{where}.pretrained: {model.pretrained} has no config.json; is it a transformers model?")
+    return path.parent.name
+
+
+def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head: str = "kept") -> None:
+    """Write a pretrained model's files into a folder, in the form that every model of the store has.
+
+    Args:
+        model: the recipe's section.
+        examples: the examples object that the model is to work on.
+        folder: an existing folder.
+        where: the recipe's path of the section, for errors.
+        head: "kept", or "new" when the model is trained further and may get a new head for the data's labels.
+
+    Raises:
+        InputError: pickle weights, remote code, or labels, vocabulary or image size that do not fit the data.
+    """
+    import torch
+
+    torch.manual_seed(0)
+    facts = json.loads((examples / "examples.json").read_text())
+    source = _source(model, where)
+    net = _load(model, source, facts, where, head)
+    description = _description(net.config, source, facts, where)
+    if getattr(net.config, "auto_map", None) and model.trust_remote_code:
+        description["code"] = remote_code.read(source)
+    wrapped = task_model(net, description)
+    aliases = tied_weights(wrapped)
+    state = {name: tensor for name, tensor in wrapped.state_dict().items() if name not in aliases}
+    tokenizer = examples / "tokenizer.json"
+    save_model(folder, state, description, tokenizer if tokenizer.exists() else None)
+
+
+def _source(model: PretrainedModel, where: str) -> Path:
+    """The folder with the model's own files, fetched from the hub when it is not local."""
+    folder = Path(model.pretrained)
+    place = f"{where}.pretrained"
+    if not folder.is_dir():
+        config = hub_file(model.pretrained, "config.json", model.revision, place)
+        if config is None:
+            raise InputError(f"{place}: {model.pretrained} has no config.json; is it a transformers model?")
+        folder = config.parent
+        names = ["model.safetensors", "model.safetensors.index.json", "preprocessor_config.json"]
+        found = [hub_file(model.pretrained, name, folder.name, place) for name in names]
+        if found[1]:
+            for shard in sorted(set(json.loads(found[1].read_text())["weight_map"].values())):
+                hub_file(model.pretrained, shard, folder.name, place)
+        if model.allow_pickle and not (found[0] or found[1]):
+            hub_file(model.pretrained, "pytorch_model.bin", folder.name, place)
+        if model.trust_remote_code:
+            _fetch_code(model.pretrained, config, place)
+    if not (folder / "config.json").exists():
+        raise InputError(f"{place}: {folder} has no config.json; give a folder in the hub's format")
+    if not any(folder.glob("*.safetensors")) and not model.allow_pickle:
+        raise InputError(
+            f"{place}: {model.pretrained} has no safetensors. Pickle files run code when they are opened: convert "
+            f"them, or say {where}.allow_pickle: true if you trust their source."
+        )
+    return folder
+
+
+def _fetch_code(repository: str, config: Path, place: str) -> None:
+    """Bring the Python files that a repository's config.json names, and those that they import, beside it."""
+    from transformers.dynamic_module_utils import get_relative_imports
+
+    named = json.loads(config.read_text()).get("auto_map", {}).values()
+    todo = {name.partition(".")[0] for name in named if isinstance(name, str) and "--" not in name}
+    seen = set[str]()
+    while todo:
+        module = todo.pop()
+        seen.add(module)
+        path = hub_file(repository, f"{module}.py", config.parent.name, place)
+        todo |= set(get_relative_imports(path) if path else ()) - seen
+
+
+def _load(model: PretrainedModel, source: Path, facts: dict[str, Any], where: str, head: str) -> Any:
+    import torch
+    from safetensors import SafetensorError
+    from transformers import AutoConfig
+    from transformers.utils import logging
+
+    from understudy.models.describe import check_config
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    place = f"{where}.pretrained"
+    known = {"local_files_only": True, "trust_remote_code": model.trust_remote_code}
+    try:
+        config = AutoConfig.from_pretrained(source, **known, **_new_labels(facts, head))
+        check_config(config, facts, place)
+        net, loaded = auto_class(facts["task"]).from_pretrained(
+            source,
+            config=config,
+            use_safetensors=None if model.allow_pickle else True,
+            dtype=torch.float32,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            **known,
+        )
+    except (OSError, ValueError, SafetensorError) as error:
+        if "trust_remote_code" in str(error):
+            raise InputError(
+                f"{place}: {model.pretrained} brings code of its own, which would run here. Say "
+                f"{where}.trust_remote_code: true if you trust its source, or take another model."
+            ) from error
+        raise InputError(f"{place}: {model.pretrained}: {' '.join(str(error).split())}") from error
+    _check_weights(net, loaded, place, head)
+    return net
+
+
+def _new_labels(facts: dict[str, Any], head: str) -> dict[str, Any]:
+    if facts["task"] != "image-classification" or head == "kept":
+        return {}
+    labels = facts["labels"]
+    return {"id2label": dict(enumerate(labels)), "label2id": {label: index for index, label in enumerate(labels)}}
+
+
+def _check_weights(net: Any, loaded: dict[str, Any], place: str, head: str) -> None:
+    """Refuse a model of which more than a head that is to be trained would keep its random weights."""
+    random = {*loaded["missing_keys"], *(mismatch[0] for mismatch in loaded["mismatched_keys"])}
+    body = {name for name in random if name.startswith(f"{net.base_model_prefix}.")}
+    if lacking := sorted(random if head == "kept" else body):
+        raise InputError(
+            f"{place}: has no fitting weights for {', '.join(lacking[:3])}{', ...' if lacking[3:] else ''}; "
+            "take a model that was trained for this task" + ("" if body else ", or give the teacher a section train")
+        )
+
+
+def _description(config: Any, source: Path, facts: dict[str, Any], where: str) -> dict[str, Any]:
+    common = {"task": facts["task"], "kind": "transformers", "config": config.to_diff_dict()}
+    if facts["task"] == "causal-lm":
+        if config.vocab_size < facts["vocab_size"]:
+            raise InputError(
+                f"{where}: knows {config.vocab_size} tokens, the data has {facts['vocab_size']}; teacher and student "
+                "need one vocabulary: set data.text.tokenizer.pretrained to the same model"
+            )
+        return {**common, **{key: facts[key] for key in ("vocab_size", "sequence_length", "eos_id")}}
+    _check_labels([config.id2label[index] for index in range(config.num_labels)], facts["labels"], where)
+    size = getattr(config, "image_size", facts["image"]["size"])
+    channels = getattr(config, "num_channels", facts["image"]["channels"])
+    if (size, channels) != (facts["image"]["size"], facts["image"]["channels"]):
+        raise InputError(
+            f"{where}: sees images of {size} x {size} pixels in {channels} channels; set data.image.size={size} and "
+            f"data.image.channels={channels}"
+        )
+    mean, std = _normalisation(source, facts)
+    return {**common, "labels": facts["labels"], "image": facts["image"], "mean": mean, "std": std}
+
+
+def _normalisation(source: Path, facts: dict[str, Any]) -> tuple[list[float], list[float]]:
+    """Mean and deviation of x / 255 that the model was trained with; the data's where its files do not tell."""
+    from understudy.models.files import DESCRIPTION
+
+    ours, theirs = (read_json(source / name) or {} for name in (DESCRIPTION, "preprocessor_config.json"))
+    if ours:
+        return ours["mean"], ours["std"]
+    if not theirs:
+        return facts["mean"], facts["std"]
+    plain = [0.0] * facts["image"]["channels"], [1.0] * facts["image"]["channels"]
+    mean, std = (theirs["image_mean"], theirs["image_std"]) if theirs.get("do_normalize", True) else plain
+    unit = 255 * (theirs.get("rescale_factor", 1 / 255) if theirs.get("do_rescale", True) else 1)
+    return [value / unit for value in mean], [value / unit for value in std]
+
+
+def _check_labels(own: list[str], data: list[str], where: str) -> None:
+    unnamed = own == [f"LABEL_{index}" for index in range(len(own))]
+    if own == data or (unnamed and len(own) == len(data)):
+        return
+    raise InputError(
+        f"{where}: its {len(own)} labels ({', '.join(own[:5])}, ...) are not the data's {len(data)} "
+        f"({', '.join(data[:5])}, ...); give the teacher a section train, or use data with its labels"
+    )

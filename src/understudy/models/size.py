@@ -1,0 +1,33 @@
+"""How large a saved model is: its parameters, its bytes, the operations of a forward pass."""
+
+import json
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from understudy.models.build import build_model
+from understudy.models.files import DESCRIPTION, WEIGHTS
+
+
+def parameter_count(folder: Path) -> int:
+    """The number of a saved model's weights, tied ones counted once, buffers left out."""
+    description = json.loads((folder / DESCRIPTION).read_text())
+    # Without memory where that is possible: a factory may look at values while it builds.
+    with torch.device("meta" if description["kind"] == "transformers" else "cpu"):
+        model = build_model(description, where=str(folder))
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def weight_bytes(folder: Path) -> int:
+    """Bytes of a saved model's weights on disk."""
+    return (folder / WEIGHTS).stat().st_size
+
+
+def flops_per_example(model: nn.Module, inputs: Tensor) -> int:
+    """Floating-point operations of one forward pass, per example of the batch (torch's FlopCounterMode)."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(inputs)
+    return int(counter.get_total_flops()) // len(inputs)

@@ -1,0 +1,98 @@
+"""What the recipe's parts demand of each other; what one part demands of itself stands in its model."""
+
+from collections.abc import Iterator
+
+from understudy.recipe.schema import METRICS, SOURCES, Degrees, Recipe, Resources, Train
+
+Place = tuple[str | int, ...]
+Conflict = tuple[Place, str]
+
+
+def conflicts(recipe: Recipe) -> Iterator[Conflict]:
+    """Where the recipe contradicts itself: the place, and what to do, in words."""
+    yield from _data(recipe)
+    yield from _metrics(recipe)
+    if recipe.teacher.train:
+        yield from _job(("teacher", "train"), recipe.teacher.train, "teacher", recipe.resources.teacher)
+    yield from _job(("student", "train"), recipe.student.train, "distill", recipe.resources.distill)
+
+
+def _data(recipe: Recipe) -> Iterator[Conflict]:
+    data, task = recipe.data, recipe.task
+    if data.source.type not in SOURCES[task]:
+        fitting = ", ".join(SOURCES[task])
+        yield ("data", "source", "type"), f"{data.source.type} holds no records for the task {task}; use {fitting}"
+    if data.image and task != "image-classification":
+        yield ("data", "image"), f"means nothing to the task {task}; remove it"
+    if data.text and task != "causal-lm":
+        yield ("data", "text"), f"means nothing to the task {task}; remove it"
+    if data.validation + data.test >= 1:
+        total = round(data.validation + data.test, 6)
+        yield ("data", "validation"), f"validation and test together take {total:g} of the data; leave some to train on"
+    if data.text and data.text.tokenizer.revision and not data.text.tokenizer.pretrained:
+        yield ("data", "text", "tokenizer", "revision"), "is of a pretrained tokenizer, and pretrained is not given"
+
+
+def _metrics(recipe: Recipe) -> Iterator[Conflict]:
+    known = METRICS[recipe.task]
+    asked = [(("evaluate", "metrics", at), metric) for at, metric in enumerate(recipe.evaluate.metrics or ())]
+    for place, metric in [*asked, (("gate", "metric"), recipe.gate_metric)]:
+        if metric not in known:
+            yield place, f"{metric} does not fit the task {recipe.task}; use one of {', '.join(known)}"
+
+
+def _job(place: Place, train: Train, job: str, resources: Resources) -> Iterator[Conflict]:
+    processes = resources.processes
+    yield from _elastic((*place, "strategy"), train, job, resources)
+    yield from _strategy((*place, "strategy"), train, job, resources)
+    parts = resources.nodes * processes * train.accumulate
+    if train.batch_size % parts:
+        below = train.batch_size // parts * parts
+        nearest = f"{below} or {below + parts}" if below else str(parts)
+        yield (
+            (*place, "batch_size"),
+            f"{train.batch_size} examples cannot be shared out evenly over {parts} parts ({resources.nodes} nodes x "
+            f"{processes} processes x {train.accumulate} accumulated); the nearest that can: {nearest}",
+        )
+    if train.steps and train.schedule.warmup >= train.steps:
+        yield (*place, "schedule", "warmup"), f"{train.schedule.warmup} of {train.steps} steps; leave some to train in"
+
+
+def _elastic(place: Place, train: Train, job: str, resources: Resources) -> Iterator[Conflict]:
+    """What a number of nodes between the least and the most would contradict."""
+    least, most = resources.min_nodes or resources.nodes, resources.nodes
+    where: Place = ("resources", job, "min_nodes")
+    if least > most:
+        yield where, f"{least} is more than nodes, which is {most}; make it {most} or less"
+    if least < most and isinstance(train.strategy, Degrees):
+        yield where, "degrees are for one number of nodes; write strategy as ddp, fsdp or hsdp, or leave min_nodes out"
+        return
+    for nodes in range(least, most):
+        fewer = resources.model_copy(update={"nodes": nodes, "min_nodes": None})
+        parts = nodes * fewer.processes * train.accumulate
+        if train.batch_size % parts:
+            why = (
+                f"with {nodes} nodes a batch_size of {train.batch_size} cannot be shared out evenly over {parts} parts"
+            )
+            yield where, f"{why}; every number of nodes from min_nodes to nodes has to divide it"
+            return
+        for _, why in _strategy(place, train, job, fewer):
+            yield where, f"with {nodes} nodes: {why}"
+            return
+
+
+def _strategy(place: Place, train: Train, job: str, resources: Resources) -> Iterator[Conflict]:
+    strategy, nodes, processes = train.strategy, resources.nodes, resources.processes
+    where, count = f"resources.{job}.processes", f"{processes}"
+    if nodes > 1:
+        where, count = f"resources.{job}.nodes x processes", f"{nodes} x {processes}"
+    if isinstance(strategy, Degrees):
+        product = strategy.dp_replicate * strategy.dp_shard
+        if product != nodes * processes:
+            yield place, f"dp_replicate x dp_shard is {product}, but {where} is {count}; make them equal"
+    elif strategy == "single" and nodes * processes > 1:
+        yield place, f"single is for one process, but {where} is {count}; use ddp, fsdp or hsdp"
+    elif strategy == "hsdp" and nodes == 1 and (processes < 4 or processes % 2):
+        yield place, f"hsdp keeps two sharded replicas: {where} must be 4, 6, 8, ..., and is {processes}; or use fsdp"
+    elif strategy == "hsdp" and nodes > 1 and processes < 2:
+        yield place, f"hsdp shards inside a node: resources.{job}.processes must be 2 or more; or use ddp"

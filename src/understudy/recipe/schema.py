@@ -1,0 +1,295 @@
+"""What a run is: the recipe as frozen models. Every error names the line, the path (a.b.c) and the fix."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+
+from understudy.recipe.data import Data, Fraction, Image, Positive, Section, Text
+
+Task = Literal["image-classification", "causal-lm"]
+MetricName = Literal["accuracy", "nll", "calibration_error", "perplexity", "bits_per_byte"]
+StrategyName = Literal["single", "ddp", "fsdp", "hsdp"]
+
+METRICS: dict[Task, tuple[MetricName, ...]] = {
+    "image-classification": ("accuracy", "nll", "calibration_error"),
+    "causal-lm": ("bits_per_byte", "perplexity", "nll", "accuracy", "calibration_error"),
+}
+SOURCES: dict[Task, tuple[str, ...]] = {
+    "image-classification": ("digits", "image-folder", "parquet"),
+    "causal-lm": ("text-files", "python-docs"),
+}
+
+
+def _as_text(value: Any) -> Any:
+    """YAML reads 4 as a number, and Kubernetes writes it as text."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+class ArchitectureModel(Section):
+    """A transformers architecture, from scratch: its model type and the configuration's values."""
+
+    type: str
+    config: dict[str, Any] = Field(default={})
+
+
+class PretrainedModel(Section):
+    """A folder in the hub's format, or a hub id at a commit."""
+
+    pretrained: str
+    revision: str | None = None
+    """A commit, a tag or a branch; what it points to is looked up and remembered as a commit."""
+    allow_pickle: bool = False
+    """Pickle files run code when they are opened; without this only safetensors are read."""
+    trust_remote_code: bool = False
+
+
+class FactoryModel(Section):
+    """A function that returns a torch module, as "package.module:function"."""
+
+    factory: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+    kwargs: dict[str, Any] = Field(default={})
+
+
+def _model_kind(value: Any) -> str | None:
+    keys = value if isinstance(value, dict) else value.__class__.model_fields if isinstance(value, Section) else ()
+    return next((kind for kind, key in MODEL_KEYS.items() if key in keys), None)
+
+
+MODEL_KEYS = {"architecture": "type", "pretrained": "pretrained", "factory": "factory"}
+Model = Annotated[
+    Annotated[ArchitectureModel, Tag("architecture")]
+    | Annotated[PretrainedModel, Tag("pretrained")]
+    | Annotated[FactoryModel, Tag("factory")],
+    Discriminator(
+        _model_kind,
+        custom_error_type="model_kind",
+        custom_error_message="a model needs one of the keys type (an architecture), pretrained, or factory",
+    ),
+]
+
+
+Quantity = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"), BeforeValidator(_as_text)]
+
+
+class Degrees(Section):
+    """The device mesh, as torchtitan writes it: copies of the model times shards of each copy."""
+
+    dp_replicate: Positive = 1
+    dp_shard: Positive = 1
+
+
+def _strategy_kind(value: Any) -> str:
+    return "degrees" if isinstance(value, dict | Degrees) else "shorthand"
+
+
+Strategy = Annotated[
+    Annotated[StrategyName, Tag("shorthand")] | Annotated[Degrees, Tag("degrees")], Discriminator(_strategy_kind)
+]
+
+
+class Optimizer(Section):
+    """AdamW (Loshchilov & Hutter 2019) or SGD with momentum."""
+
+    name: Literal["adamw", "sgd"] = "adamw"
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.999
+    momentum: Fraction = 0.9
+
+
+class Schedule(Section):
+    """Linear warm-up, then decay to `final` times the learning rate."""
+
+    warmup: Annotated[int, Field(ge=0)] = 0
+    """In steps."""
+    decay: Literal["cosine", "linear", "constant"] = "cosine"
+    final: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+
+class Train(Section):
+    """How a model is trained. Exactly one of steps and epochs says for how long."""
+
+    steps: Positive | None = None
+    epochs: Positive | None = None
+    batch_size: Positive = 64
+    """Examples per optimiser step, over all processes and accumulated parts together."""
+    accumulate: Positive = 1
+    """Parts that a process splits its share of the batch into, to save memory."""
+    optimizer: Optimizer = Optimizer()
+    schedule: Schedule = Schedule()
+    clip_norm: Annotated[float, Field(gt=0)] | None = 1.0
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """auto: bf16 where the GPU computes in it, fp32 otherwise."""
+    strategy: Strategy = "single"
+    """hsdp shards inside a node and replicates over nodes; on one node it keeps two replicas."""
+    checkpoint_every: Positive = 100
+    """In steps."""
+
+    @model_validator(mode="after")
+    def _one_length(self) -> "Train":
+        if (self.steps is None) == (self.epochs is None):
+            raise ValueError("give exactly one of steps and epochs; null takes one back")
+        return self
+
+
+class Teacher(Section):
+    """The large model. A pretrained one without `train` is used as it is."""
+
+    model: Model
+    train: Train | None = None
+
+    @model_validator(mode="after")
+    def _trained_somehow(self) -> "Teacher":
+        if self.train is None and not isinstance(self.model, PretrainedModel):
+            raise ValueError("a teacher that is not pretrained needs a section train")
+        return self
+
+
+class Distill(Section):
+    """Logit distillation (Hinton et al. 2015): (1 - alpha) * hard + alpha * temperature^2 * KL(teacher || student)."""
+
+    objective: Literal["logits"] = "logits"
+    temperature: Annotated[float, Field(gt=0)] = 4.0
+    alpha: Annotated[float, Field(ge=0, le=1)] = 0.9
+    """Weight of the soft part. The T^2 keeps its gradients as large as the hard part's: an alpha from a paper
+    that leaves T^2 out corresponds to alpha / (alpha + (1 - alpha) * T^2) here."""
+
+
+class Student(Section):
+    """The small model, how it is trained, and whether a control is trained beside it."""
+
+    model: Model
+    train: Train
+    distill: Distill = Distill()
+    control: bool = True
+    """Train the same student without the teacher too: same budget, same seed."""
+
+
+class Latency(Section):
+    """How latency and throughput are timed; all models in turn, in the same process."""
+
+    batch_size: Positive = 1
+    repeats: Positive = 50
+
+
+class Evaluate(Section):
+    """What is measured on the test split."""
+
+    metrics: tuple[MetricName, ...] | None = None
+    """Default: all that fit the task."""
+    batch_size: Positive = 64
+    latency: Latency = Latency()
+
+
+class Gate(Section):
+    """When the student is good enough. The gate fails closed: what was not measured was not passed."""
+
+    metric: MetricName | None = None
+    """accuracy for image-classification, bits_per_byte for causal-lm."""
+    margin: Annotated[float, Field(ge=0, lt=1)] = 0.02
+    """Largest loss that is accepted: absolute for accuracy and calibration error, a share of the other's value
+    for the rest (0.02 is 2 % in bits per byte)."""
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
+    max_size_ratio: Annotated[float, Field(gt=0)] | None = 1.0
+    """Student's bytes on disk over the teacher's."""
+    max_latency_ratio: Annotated[float, Field(gt=0)] | None = 1.0
+    """Student's latency over the teacher's: the median of the ratios of all rounds."""
+
+
+class Register(Section):
+    """Where the student goes in MLflow. Both names default to the recipe's."""
+
+    model: str | None = None
+    experiment: str | None = None
+
+
+class Resources(Section):
+    """What a training job gets."""
+
+    nodes: Positive = 1
+    min_nodes: Positive | None = None
+    """In a cluster: the fewest nodes that the job goes on with when it cannot have all. Default: it waits for all. The
+    result then follows from how many there were at which step, and is not the same to the last bit."""
+    processes: Positive = 1
+    """Per node."""
+    threads: Positive | None = None
+    """CPU threads per process. Default: all cores, in a cluster those of `cpu`, for a single process; otherwise one."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    pool: str | None = None
+    """In a cluster: the node pool, one of those in the cluster's settings. Default: any node without taints."""
+    cpu: Quantity | None = None
+    """In a cluster: per node, such as 4 or 500m; requested, not limited."""
+    memory: Quantity | None = None
+    """In a cluster: per node, such as 16Gi; requested, and the limit."""
+    shared_memory: Quantity = "1Gi"
+    """In a cluster: of /dev/shm, per node; it counts as memory. NCCL and data loading need it."""
+    queue: str | None = None
+    """In a cluster: Kueue's LocalQueue. Default: the one in the cluster's settings."""
+    priority: str | None = None
+    """In a cluster: the PriorityClass of the job's pods."""
+    grace: Positive = 60
+    """In a cluster: seconds that a pod gets to take a checkpoint when it has to go."""
+    hang: Positive = 600
+    """In a cluster: seconds without a step after which a job counts as hung and starts again at its checkpoint. Longer
+    than the slowest step."""
+    failures: Annotated[int, Field(ge=0)] = 3
+    """In a cluster: how many killed ranks are forgiven. Preemption, lost nodes and hangs are not counted."""
+
+
+class JobResources(Section):
+    """Resources by training job; the control gets what distill gets."""
+
+    teacher: Resources = Resources()
+    distill: Resources = Resources()
+
+
+class Recipe(Section):
+    """One run, completely."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,38}[a-z0-9]$")]
+    task: Task
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    data: Data
+    teacher: Teacher
+    student: Student
+    evaluate: Evaluate = Evaluate()
+    gate: Gate = Gate()
+    register_: Annotated[Register, Field(alias="register")] = Register()
+    resources: JobResources = JobResources()
+
+    @property
+    def models(self) -> dict[str, Model]:
+        """Teacher's and student's model by their place in the recipe."""
+        return {"teacher.model": self.teacher.model, "student.model": self.student.model}
+
+    @property
+    def metrics(self) -> tuple[MetricName, ...]:
+        """What is measured, the gate's metric included."""
+        chosen = self.evaluate.metrics or METRICS[self.task]
+        return chosen if self.gate_metric in chosen else (self.gate_metric, *chosen)
+
+    @property
+    def gate_metric(self) -> MetricName:
+        """The metric that the gate compares."""
+        return self.gate.metric or METRICS[self.task][0]
+
+    @property
+    def model_name(self) -> str:
+        """The registered model's name."""
+        return self.register_.model or self.name
+
+    @property
+    def experiment(self) -> str:
+        """The MLflow experiment's name."""
+        return self.register_.experiment or self.name
+
+    @property
+    def image(self) -> Image:
+        """The shape of every image."""
+        return self.data.image or Image()
+
+    @property
+    def text(self) -> Text:
+        """The shape of every sequence."""
+        return self.data.text or Text()

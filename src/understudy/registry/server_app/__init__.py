@@ -1,0 +1,1 @@
+"""What runs inside the MLflow server. Nothing else in the package imports it."""

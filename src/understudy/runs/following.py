@@ -1,0 +1,163 @@
+"""Following a run in a cluster from outside: what its pods say, what they wait for, and how it ended."""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
+from understudy.errors import DONE, STOPPED, UnderstudyError
+from understudy.launch.kubernetes.api import SECONDS, Away, Kube, Object, Refused
+from understudy.launch.kubernetes.diagnosis import HOPE
+from understudy.launch.kubernetes.status import (
+    Sight,
+    amount,
+    death,
+    first_pending,
+    holding,
+    is_dead,
+    look,
+    overdue,
+    seconds,
+    without_volumes,
+)
+from understudy.runs.orphans import answer, stop
+from understudy.runs.submission import FINAL
+
+SILENCE = 60.0  # seconds without a line after which a connection may have been dropped on its way
+SETTLING = 20.0  # seconds in which volumes usually come; a run's recipe is there only after its pod
+SKEW = 300  # seconds by which this machine's clock and a node's may differ
+PASSING = (
+    "exceeded quota",
+    "failed calling webhook",
+    "timed out",
+    "deadline exceeded",
+    "etcdserver",
+    "connection refused",
+)
+"""What a refusal says that may not be one a minute later; a quota too, unless more is asked for than all of it."""
+AWAY = (
+    "node {node} does not answer, and Kubernetes makes no other pod for the run while this one may still be alive: "
+    "bring the node back, delete its Node object, or stop the run and run the recipe again"
+)
+
+
+def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
+    """Say what a run's pods say until the run has ended. A run whose first pod cannot start for a minute is ended.
+
+    Returns:
+        The run's exit code.
+
+    Raises:
+        UnderstudyError: its pods failed without an answer, or its pod cannot start.
+    """
+    said: dict[str, str] = {}
+    waiting, broken_since = "", 0.0
+    while True:
+        try:
+            job = kube.ask(kube.batch.read_namespaced_job, name, kube.namespace)
+            pods = kube.pods(f"batch.kubernetes.io/job-name={name}")
+            sight = reported(kube, job, pods, pending(pods))
+            if (found := f"{sight.stage}: {sight.detail}" if sight else "") != waiting:
+                waiting = found
+                say(waiting or "its pod runs")
+            first = not said and job is not None and not job.get("status", {}).get("failed")
+            broken_since = (broken_since or time.monotonic()) if sight and sight.broken and first else 0.0
+            if sight and broken_since and time.monotonic() - broken_since > HOPE:
+                stop(kube, name)
+                raise UnderstudyError(f"the run {name} was ended, its pod cannot start: {sight.broken}")
+            for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"])):
+                _stream(kube, pod, said, say)
+            if job is None:
+                kept = "what was complete is kept, and running the recipe again goes on from there"
+                say(f"the run {name} was stopped; {kept}")
+                return STOPPED
+            code = exit_code(job, pods)
+            if code is not None:
+                return code
+        except Away as error:
+            say(f"{error}; the run goes on")
+        time.sleep(1)
+
+
+def pending(pods: list[Object]) -> Sight | None:
+    """What keeps a run's pod from starting, or from being replaced; None when one runs."""
+    now = time.time()
+    phases = [(pod.get("status", {}).get("phase", "Pending"), pod) for pod in pods]
+    if found := [pod for phase, pod in phases if phase == "Pending"]:
+        return look({"metadata": {}, "spec": {}}, found, dead=overdue(found, now))
+    away = {pod["spec"].get("nodeName", "") for phase, pod in phases if phase == "Running" and is_dead(pod, now)}
+    return Sight("pending", AWAY.format(node=", ".join(sorted(away)))) if away else None
+
+
+def reported(kube: Kube, job: Object | None, pods: list[Object], sight: Sight | None) -> Sight | None:
+    """What a run waits for, with what only events tell: why there is no pod, or why one gets no volumes."""
+    try:
+        if job and not pods and "startTime" in job.get("status", {}):
+            said = [one for one in kube.events(job) if one.get("reason") == "FailedCreate"]
+            return _refused(said[-1]["message"]) if said else sight
+        if sight and sight.stage == "pulling" and not sight.broken:
+            why, lasted = without_volumes(kube.events(first_pending(pods)))
+            return replace(sight, detail=f"its pod does not start: {why}") if lasted > SETTLING else sight
+    except Refused:
+        return sight  # the Role understudy-user had no right to events before
+    return sight
+
+
+def _refused(why: str) -> Sight:
+    """A run without a pod; Kubernetes tries again, and that helps unless what is wrong is the run's own."""
+    passes = any(words in why for words in PASSING) and not _is_beyond_its_quota(why)
+    return Sight("pending", why, broken="" if passes else why)
+
+
+def _is_beyond_its_quota(why: str) -> bool:
+    found = re.search(r"requested: (\S+), used: \S+, limited: (\S+)", why)
+    asked, limits = (dict(one.split("=") for one in part.split(",")) for part in found.groups()) if found else ({}, {})
+    return any(amount(asked[name]) > amount(limits[name]) for name in asked.keys() & limits.keys())
+
+
+def _stream(kube: Kube, pod: Object, said: dict[str, str], say: Callable[[str], None]) -> None:
+    """A pod's new lines; after a lost connection, or one that may be, its log is read on from the last one's time."""
+    name = pod["metadata"]["name"]
+    if pod.get("status", {}).get("phase") == "Pending":
+        return
+    last = said.get(name, "")
+    since = {"since_seconds": int(max(0.0, time.time() - seconds(last))) + SKEW} if last else {}
+    options = {"follow": True, "timestamps": True, "_preload_content": False, "_request_timeout": (SECONDS, SILENCE)}
+    try:
+        for line in _lines(kube.core.read_namespaced_pod_log(name, kube.namespace, **options, **since)):
+            at, _, text = line.partition(" ")
+            if at > last:
+                said[name] = at
+                say(text)
+    except (ApiException, HTTPError, OSError):
+        return  # the next round asks again, and says so if nobody answers then
+
+
+def _lines(stream: Any) -> Iterator[str]:
+    rest = b""
+    for part in stream.stream(amt=None):
+        *whole, rest = (rest + part).split(b"\n")
+        yield from (line.decode(errors="replace") for line in whole)
+
+
+def exit_code(job: Object, pods: list[Object]) -> int | None:
+    """The exit code of a run that has ended; None while it goes on.
+
+    Raises:
+        UnderstudyError: its pods failed without an answer.
+    """
+    ended = holding(job)
+    if "Complete" in ended:
+        return DONE
+    if "Failed" not in ended:
+        return None
+    final = [code for pod in pods if (code := answer(pod)) in FINAL]
+    if not final:
+        late = ended["Failed"].get("reason") == "DeadlineExceeded"
+        why = (not late and death(pods)) or ended["Failed"].get("message") or "Kubernetes does not say why"
+        raise UnderstudyError(f"the run's pods failed: {why}")
+    return final[-1]

@@ -1,0 +1,135 @@
+"""Jobs in the cluster that nobody waits for: their run has ended, was terminated, or is not there any more.
+
+A KFP run that is terminated keeps its Workflow and only sets its deadline to 0, so what the Workflow owns goes on
+burning GPUs; and a launcher that was killed cannot end its job.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from understudy.errors import REJECTED
+from understudy.launch.kubernetes.api import Kube, Object
+from understudy.launch.kubernetes.pytorchjob import PARTS, RUN, STEP
+from understudy.launch.kubernetes.status import holding, is_dead, look, overdue, seconds
+from understudy.runs.submission import CONTAINER
+
+OURS = f"app.kubernetes.io/name={PARTS['app.kubernetes.io/name']}"
+OVER = ("Succeeded", "Failed", "Error")
+ENDED = {"Complete", "SuccessCriteriaMet", "Failed", "FailureTarget"}
+"""Conditions of a Job that has ended, or whose pods are only being removed."""
+YOUNG = 300.0  # seconds in which a job without an owner may still get its launcher
+
+
+@dataclass(frozen=True)
+class Known:
+    """One of the cluster's jobs: a run's driver or a training."""
+
+    name: str
+    kind: str
+    run: str
+    step: str
+    stage: str
+    age: float
+    left: str
+    """Why nobody waits for it; empty when somebody does."""
+
+
+def known(kube: Kube, now: float) -> list[Known]:
+    """All drivers and trainings in the namespace, the oldest first."""
+    drivers = kube.ask(kube.batch.list_namespaced_job, kube.namespace, label_selector=f"{OURS},{RUN}")["items"]
+    pods = kube.pods(f"{OURS},{RUN}")
+    found = [_driver(job, _of(job, pods), now) for job in drivers]
+    for job in kube.jobs(OURS):
+        own = _of(job, pods)
+        stage = look(job, own, dead=overdue(own, now)).stage
+        over = stage in ("succeeded", "failed")
+        found.append(_known(job, "PyTorchJob", stage, "" if over else _why_left(kube, job, now), now))
+    return sorted(found, key=lambda one: -one.age)
+
+
+def stop(kube: Kube, run: str) -> int:
+    """End a run and its trainings, which take a checkpoint within their grace period; what has ended stays.
+
+    Returns:
+        How many objects that were.
+    """
+    chosen = f"{OURS},{RUN}={run[:63]}"
+    drivers = kube.ask(kube.batch.list_namespaced_job, kube.namespace, label_selector=chosen)["items"]
+    drivers = [job for job in drivers if not holding(job).keys() & ENDED]
+    jobs = [job for job in kube.jobs(chosen) if not holding(job).keys() & set(OVER)]
+    for job in drivers:
+        name = job["metadata"]["name"]
+        kube.ask(kube.batch.delete_namespaced_job, name, kube.namespace, propagation_policy="Background")
+    for job in jobs:
+        kube.delete_job(job["metadata"]["name"])
+    return len(drivers) + len(jobs)
+
+
+def _of(job: Object, pods: list[Object]) -> list[Object]:
+    """The pods of a job."""
+    uid = job["metadata"]["uid"]
+    return [pod for pod in pods if any(owner["uid"] == uid for owner in pod["metadata"].get("ownerReferences", ()))]
+
+
+def _driver(job: Object, pods: list[Object], now: float) -> Known:
+    ended = holding(job)
+    running = [pod for pod in pods if pod.get("status", {}).get("phase") == "Running"]
+    if "Complete" in ended:
+        stage = "succeeded"
+    elif "Failed" in ended:
+        stage = "rejected" if REJECTED in map(answer, pods) else "failed"
+    elif running:
+        stage = "unreachable" if all(is_dead(pod, now) for pod in running) else "running"
+    else:
+        stage = "pending"
+    return _known(job, "Job", stage, "", now)
+
+
+def answer(pod: Object) -> int | None:
+    """The exit code of a run's pod; None while it has none. What stands beside it in the pod does not answer."""
+    statuses = {status["name"]: status for status in pod.get("status", {}).get("containerStatuses", ())}
+    ended = statuses.get(CONTAINER, {}).get("state", {}).get("terminated") or {}
+    return ended.get("exitCode")
+
+
+def _known(job: Object, kind: str, stage: str, left: str, now: float) -> Known:
+    meta = job["metadata"]
+    labels = meta.get("labels", {})
+    age = now - seconds(meta["creationTimestamp"])
+    return Known(meta["name"], kind, labels.get(RUN, ""), labels.get(STEP, ""), stage, age, left)
+
+
+def _why_left(kube: Kube, job: Object, now: float) -> str:
+    owners = job["metadata"].get("ownerReferences")
+    if not owners:
+        young = now - seconds(job["metadata"]["creationTimestamp"]) < YOUNG
+        return "" if young else "it belongs to no run"
+    return why_over(kube, owners[0])
+
+
+def why_over(kube: Kube, owner: Object) -> str:
+    """Why what stands behind a job or a pod needs it no longer; empty while it does.
+
+    Args:
+        kube: the namespace.
+        owner: an owner reference; of what is neither a Job nor a Workflow nothing is known.
+    """
+    if owner["kind"] not in ("Job", "Workflow"):
+        return ""
+    name, found = f"{owner['kind']} {owner['name']}", _owner(kube, owner)
+    if found is None or found["metadata"]["uid"] != owner["uid"]:
+        return f"{name} is not there any more"
+    if "deletionTimestamp" in found["metadata"]:
+        return f"{name} was deleted"
+    if found["spec"].get("activeDeadlineSeconds") == 0:
+        return f"{name} was terminated"
+    ended = holding(found).keys() & ENDED or found.get("status", {}).get("phase") in OVER
+    return f"{name} has ended" if ended else ""
+
+
+def _owner(kube: Kube, owner: Object) -> Any:
+    if owner["kind"] == "Job":
+        return kube.ask(kube.batch.read_namespaced_job, owner["name"], kube.namespace)
+    group, _, version = owner["apiVersion"].partition("/")
+    plural = f"{owner['kind'].lower()}s"
+    return kube.ask(kube.custom.get_namespaced_custom_object, group, version, kube.namespace, plural, owner["name"])

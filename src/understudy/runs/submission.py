@@ -1,0 +1,194 @@
+"""A run in a cluster without KFP: a Job whose pod runs the recipe's pipeline and launches its trainings.
+
+The pod may go at any time: the next one takes the same run up and finds its jobs. The PyTorchJobs belong to the Job,
+so deleting the Job ends all of the run.
+"""
+
+import secrets
+import time
+from typing import Any
+
+import yaml
+
+from understudy.errors import InputError, UnderstudyError
+from understudy.launch.kubernetes.api import JOBS, NO_JOBS, Kube, Object
+from understudy.launch.kubernetes.pod_security import SECURITY, container, volumes
+from understudy.launch.kubernetes.settings import (
+    ANYWHERE,
+    CONFIG,
+    ENVIRONMENT,
+    LAUNCHER,
+    RUN_ID,
+    SECRETS,
+    SETTINGS,
+    Cluster,
+    Pool,
+    affinity,
+    read,
+)
+from understudy.recipe import Recipe
+from understudy.store.remote_cache import ADDRESS
+
+ACCOUNT = "understudy-pipeline"
+CONTAINER = "driver"
+SETTINGS_FOLDER, RECIPE_FOLDER = "/etc/understudy", "/etc/understudy-run"
+FINAL = [1, 2, 3]  # exit codes of a run that has an answer; another pod would find the same one
+KEPT = 24 * 3600
+
+
+def settings(kube: Kube) -> Cluster:
+    """What the cluster says of itself in the namespace's ConfigMap.
+
+    Raises:
+        InputError: it says nothing, or something wrong.
+    """
+    found = kube.ask(kube.core.read_namespaced_config_map, CONFIG, kube.namespace)
+    if found is None or "cluster.yaml" not in found.get("data", {}):
+        raise InputError(
+            f"namespace {kube.namespace}: there is no ConfigMap {CONFIG} with cluster.yaml; kubectl apply -k one of "
+            "manifests/overlays first, or name another namespace with --namespace"
+        )
+    return read(found["data"]["cluster.yaml"], f"ConfigMap {CONFIG} in namespace {kube.namespace}: cluster.yaml")
+
+
+def check(kube: Kube, cluster: Cluster, recipe: Recipe) -> None:
+    """Whether the recipe's jobs can run there, before anything is submitted.
+
+    Raises:
+        InputError: PyTorchJobs, a pool, a queue or the claim are not there or not what is needed.
+    """
+    if not kube.knows(*JOBS):
+        raise InputError(NO_JOBS)
+    for section, resources in (("teacher", recipe.resources.teacher), ("distill", recipe.resources.distill)):
+        cluster.pool(resources, f"resources.{section}")
+        if cluster.one_node and resources.nodes > 1:
+            raise InputError(
+                f"resources.{section}.nodes: {resources.nodes}; this cluster's store is on one node (one_node in its "
+                "settings): set it to 1, or use a claim that is ReadWriteMany"
+            )
+        name = resources.queue or cluster.queue
+        if name and queue(kube, name) is None:
+            raise InputError(f"resources.{section}.queue: namespace {kube.namespace} has no LocalQueue {name}")
+    claim = kube.ask(kube.core.read_namespaced_persistent_volume_claim, cluster.claim, kube.namespace)
+    if claim is None:
+        raise InputError(f"namespace {kube.namespace}: there is no claim {cluster.claim} for the store")
+    modes = claim["spec"]["accessModes"]
+    if "ReadWriteMany" not in modes and not (cluster.one_node and "ReadWriteOnce" in modes):
+        raise InputError(
+            f"claim {cluster.claim}: is {', '.join(modes)}; the store needs ReadWriteMany, since pods of several "
+            "nodes write to it. Where no storage class has that, make it ReadWriteOnce and set one_node in the "
+            f"cluster's settings, so that all pods share a node; {ADDRESS}=s3://BUCKET/PREFIX keeps what they finish."
+        )
+    own_pool(cluster, recipe)
+
+
+def own_pool(cluster: Cluster, recipe: Recipe) -> Pool:
+    """The pool of a run's own pod: any node, or where its jobs are when one node has the store.
+
+    Raises:
+        InputError: the jobs are in several pools then.
+    """
+    if not cluster.one_node:
+        return ANYWHERE
+    jobs = [recipe.resources.distill, *([recipe.resources.teacher] if recipe.teacher.train else [])]
+    if len({job.pool for job in jobs}) > 1:
+        raise InputError(
+            "resources.teacher.pool, resources.distill.pool: are not the same; this cluster's store is on one node "
+            "(one_node in its settings), so all of a run's pods have to go there"
+        )
+    return cluster.pool(jobs[0], "resources.distill")
+
+
+def queue(kube: Kube, name: str) -> Any:
+    """Kueue's LocalQueue of this name; None when there is none."""
+    where = ("kueue.x-k8s.io", "v1beta1", kube.namespace, "localqueues")
+    return kube.ask(kube.custom.get_namespaced_custom_object, *where, name)
+
+
+def submit(kube: Kube, cluster: Cluster, recipe: Recipe) -> str:
+    """Start a run.
+
+    Returns:
+        The run's id, which is the Job's name too.
+
+    Raises:
+        UnderstudyError: the cluster does not take it, or not all of it; what may be left of it is named.
+    """
+    name = f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+    job = render(name, cluster, own_pool(cluster, recipe))
+    values = yaml.safe_dump(recipe.model_dump(mode="json", by_alias=True), sort_keys=False)
+    try:
+        made = kube.ask(kube.batch.create_namespaced_job, kube.namespace, job)
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": made["metadata"]["uid"]}
+        recipe_map = {"metadata": {"name": name, "ownerReferences": [owner]}, "data": {"recipe.yaml": values}}
+        kube.ask(kube.core.create_namespaced_config_map, kube.namespace, recipe_map)
+    except BaseException as error:  # Ctrl-C too: the pod of a Job without its recipe would wait for it forever
+        _take_back(kube, name, str(error) or "interrupted")
+        raise
+    return name
+
+
+def _take_back(kube: Kube, name: str, why: str) -> None:
+    try:
+        kube.ask(kube.batch.delete_namespaced_job, name, kube.namespace, propagation_policy="Background")
+    except UnderstudyError as error:
+        fix = f"if `understudy jobs ls -n {kube.namespace}` shows the run {name}, `understudy jobs stop` ends it"
+        raise UnderstudyError(f"{why}; what was begun could not be taken back ({error}): {fix}") from error
+
+
+def render(name: str, cluster: Cluster, pool: Pool = ANYWHERE) -> Object:
+    """The Job of a run, on nodes of a pool."""
+    labels = {"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "driver", "understudy.run": name}
+    wanted = affinity(cluster, pool, near={})
+    pod = {
+        "serviceAccountName": ACCOUNT,
+        "restartPolicy": "Never",
+        "enableServiceLinks": False,
+        "securityContext": SECURITY,
+        **({"affinity": wanted} if wanted else {}),
+        "nodeSelector": pool.node_selector,
+        "tolerations": list(pool.tolerations),
+        "containers": [_container(name, cluster)],
+        "volumes": volumes(
+            cluster, {"settings": {"configMap": {"name": CONFIG}}, "recipe": {"configMap": {"name": name}}}
+        ),
+    }
+    answered = {"containerName": CONTAINER, "operator": "In", "values": FINAL}
+    rules = [
+        {"action": "FailJob", "onExitCodes": answered},
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
+    ]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "backoffLimit": 5,
+            "ttlSecondsAfterFinished": KEPT,
+            "podFailurePolicy": {"rules": rules},
+            "template": {"metadata": {"labels": labels | cluster.neighbours}, "spec": pod},
+        },
+    }
+
+
+def _container(run: str, cluster: Cluster) -> dict[str, Any]:
+    environment = {
+        "UNDERSTUDY_HOME": f"{cluster.mount}/home",
+        LAUNCHER: "pytorchjob",
+        SETTINGS: f"{SETTINGS_FOLDER}/cluster.yaml",
+        RUN_ID: run,
+        "HOME": "/tmp",
+        "MPLCONFIGDIR": "/tmp/matplotlib",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+    command = ["python", "-m", "understudy", "run", f"{RECIPE_FOLDER}/recipe.yaml"]
+    return {
+        **container(CONTAINER, cluster, command, {"settings": SETTINGS_FOLDER, "recipe": RECIPE_FOLDER}),
+        "env": [{"name": key, "value": value} for key, value in environment.items()],
+        "envFrom": [
+            {"configMapRef": {"name": ENVIRONMENT, "optional": True}},
+            *({"secretRef": {"name": name, "optional": True}} for name in SECRETS),
+        ],
+        "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"memory": "8Gi"}},
+    }

@@ -1,0 +1,35 @@
+"""How a rank says that it ended."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from understudy.agent import worker
+from understudy.errors import Fenced, InputError, UnderstudyError
+from understudy.jobs.outcome import Outcome
+from understudy.jobs.specification import JobSpec
+from understudy.train import job
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "kind"),
+    [(InputError("no such layer"), 2, "told"), (Fenced("another run has taken this step over"), 1, "lost")],
+    ids=["a user's mistake", "somebody else is at it, which no restart needs to fear"],
+)
+def test_a_rank_says_whose_fault_its_end_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: UnderstudyError, code: int, kind: str
+) -> None:
+    def run(*_: object) -> None:
+        raise error
+
+    spec = JobSpec("", "teacher", str(tmp_path), "", None, None, {}, {}, None, 0, 1, 1, 1, "cpu", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["worker", str(spec.write())])
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setattr(worker, "die_with_parent", lambda: None)
+    monkeypatch.setattr(job, "run", run)
+    before = signal.getsignal(signal.SIGINT)
+    assert worker.main() == code
+    signal.signal(signal.SIGINT, before)
+    said = Outcome.read(spec.outcome(0))
+    assert said == Outcome(code, str(error), kind)  # type: ignore[arg-type]

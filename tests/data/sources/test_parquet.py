@@ -1,0 +1,104 @@
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from understudy.data.raw import Broken, Raw
+from understudy.data.sources.registry import read
+from understudy.errors import InputError
+from understudy.recipe.data import ParquetSource
+
+
+def records(path, **columns):
+    return list(read(ParquetSource(type="parquet", path=str(path), **columns)).records)
+
+
+def write(path, **columns):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def test_binary_images_with_string_labels(tmp_path):
+    path = write(tmp_path / "a.parquet", picture=[b"1", b"2"], kind=["x", "y"])
+    assert records(path, image="picture", label="kind") == [
+        Raw("a.parquet#0", b"1", "x"),
+        Raw("a.parquet#1", b"2", "y"),
+    ]
+
+
+def test_images_of_the_datasets_library_with_numbers_as_labels(tmp_path):
+    path = write(tmp_path / "a.parquet", image=[{"bytes": b"1", "path": "1.png"}], label=[3])
+    assert records(path) == [Raw("a.parquet#0", b"1", "3")]
+
+
+def test_dictionaries_and_large_columns_are_read_too(tmp_path):
+    images = pa.array([b"1"], pa.large_binary())
+    path = write(tmp_path / "a.parquet", image=images, label=pa.array(["x"]).dictionary_encode())
+    assert records(path) == [Raw("a.parquet#0", b"1", "x")]
+
+
+def test_a_split_column_is_respected(tmp_path):
+    names = ["train", "val", "validation", "test"]
+    path = write(tmp_path / "a.parquet", image=[b"1"] * 4, label=[1] * 4, part=names)
+    assert [raw.split for raw in records(path, split="part")] == ["train", "validation", "validation", "test"]
+    assert {raw.split for raw in records(path)} == {None}
+
+
+def test_a_split_that_is_none_is_named(tmp_path):
+    path = write(tmp_path / "a.parquet", image=[b"1"] * 2, label=[1] * 2, part=["train", "dev"])
+    with pytest.raises(InputError, match=r"data\.source\.split: a\.parquet#1: column part says 'dev'\. It may say"):
+        records(path, split="part")
+
+
+def test_files_named_as_on_the_hub_are_splits(tmp_path):
+    for name in ("data/train-00000-of-00002.parquet", "data/test-00000-of-00001.parquet", "validation/x.parquet"):
+        write(tmp_path / name, image=[b"1"], label=[1])
+    assert {raw.name: raw.split for raw in records(tmp_path)} == {
+        "data/train-00000-of-00002.parquet#0": "train",
+        "data/test-00000-of-00001.parquet#0": "test",
+        "validation/x.parquet#0": "validation",
+    }
+
+
+def test_rows_without_an_image_or_label_are_broken(tmp_path):
+    path = write(tmp_path / "a.parquet", image=[None, b"1"], label=["x", None])
+    assert records(path) == [
+        Broken("a.parquet#0", "column image holds no bytes"),
+        Broken("a.parquet#1", "column label is null"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"image": "img"}, r"data\.source\.image: a\.parquet has no column img\. It has image, label, score"),
+        ({"label": "score"}, r"data\.source\.label: a\.parquet: column score is double\. Name a column of strings"),
+        ({"image": "label"}, r"data\.source\.image: a\.parquet: column label is int64\. Name a column of binary"),
+        ({"split": "label"}, r"data\.source\.split: a\.parquet: column label is int64\. Name a column of strings"),
+    ],
+)
+def test_a_column_that_does_not_fit_is_named(tmp_path, columns, message):
+    path = write(tmp_path / "a.parquet", image=[b"1"], label=[1], score=[0.5])
+    with pytest.raises(InputError, match=message):
+        records(path, **columns)
+
+
+def test_a_file_that_is_not_parquet_is_broken_and_the_others_are_read(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"not this")
+    write(tmp_path / "b.parquet", image=[b"1"], label=[1])
+    broken, raw = records(tmp_path)
+    assert broken.name == "a.parquet"
+    assert "is damaged or no Parquet file" in broken.reason
+    assert raw.name == "b.parquet#0"
+
+
+def test_damage_in_the_middle_is_found(tmp_path):
+    path = tmp_path / "a.parquet"
+    table = pa.table({"image": [bytes([n]) * 50 for n in range(100)], "label": [1] * 100})
+    pq.write_table(table, path, write_page_checksum=True, compression="none", use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    content[2000] ^= 1
+    path.write_bytes(content)
+    broken = records(path)[-1]
+    assert broken.name == "a.parquet"
+    assert "is damaged" in broken.reason

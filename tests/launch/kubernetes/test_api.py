@@ -1,0 +1,113 @@
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kubernetes.client.exceptions import ApiException
+
+from understudy.errors import UnderstudyError
+from understudy.launch.kubernetes.api import Away, Kube, Object, Refused, _in_words
+
+
+def said(status: int, message: str | None) -> UnderstudyError:
+    error = ApiException(status=status, reason="Reason")
+    error.body = json.dumps({"message": message}) if message else "not JSON"
+    return _in_words(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "kind", "words"),
+    [
+        (
+            403,
+            'pods is forbidden: User "u" cannot list resource "pods"',
+            Refused,
+            "a right is missing: pods is forbidden",
+        ),
+        (422, "spec.x: Forbidden", Refused, "the cluster refuses it: spec.x"),
+        (400, 'admission webhook "w" denied the request: no', Refused, "denied the request: no"),
+        (500, 'failed calling webhook "w": connection refused', Away, "cannot answer now"),
+        (503, None, Away, "cannot answer now (Reason)"),
+        (401, "Unauthorized", Refused, "token"),
+    ],
+)
+def test_what_may_mend_by_itself_is_told_from_a_refusal(
+    status: int, message: str | None, kind: type[UnderstudyError], words: str
+) -> None:
+    error = said(status, message)
+    assert isinstance(error, kind)
+    assert words in str(error)
+
+
+@pytest.mark.parametrize(
+    ("answer", "there"), [({"metadata": {}}, True), (None, False), (Refused("a right is missing"), True)]
+)
+def test_a_namespace_is_there_unless_the_cluster_says_that_it_is_not(answer: Any, there: bool) -> None:
+    class Answers(Kube):
+        def __init__(self) -> None:
+            self.namespace = "here"
+            self.core = SimpleNamespace(read_namespace=None)
+
+        def ask(self, question: object, *arguments: object, **options: object) -> Any:
+            assert arguments == ("here",)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    assert Answers().has_namespace() == there
+
+
+@pytest.mark.parametrize(
+    ("answer", "there"), [(["pytorchjobs"], True), (["notebooks", "profiles"], False), (None, False)]
+)
+def test_a_type_is_there_when_its_group_names_it(answer: list[str] | None, there: bool) -> None:
+    class Answers(Kube):
+        def __init__(self) -> None:
+            self.custom = SimpleNamespace(get_api_resources=None)
+
+        def ask(self, question: object, *arguments: object, **options: object) -> Any:
+            assert arguments == ("kubeflow.org", "v1")
+            return None if answer is None else {"resources": [{"name": name} for name in answer]}
+
+    assert Answers().knows("kubeflow.org", "v1", "pytorchjobs") == there
+
+
+RESERVED = {"type": "QuotaReserved", "status": "False", "message": "of the condition"}
+
+
+def pending(message: str, at: str) -> Object:
+    return {"reason": "Pending", "message": message, "lastTimestamp": at}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "events", "message"),
+    [
+        ([RESERVED], [pending("of an event", "2026-01-02T00:00:00Z")], "of the condition"),
+        ([], [pending("new", "2026-01-02T00:00:00Z"), pending("old", "2026-01-01T00:00:00Z")], "new"),
+        ([], [{"reason": "QuotaReserved", "message": "of something else"}], None),
+        ([], [], None),
+    ],
+)
+def test_why_a_job_waits_is_known_from_an_event_when_kueue_could_not_write_it_down(
+    conditions: list[Object], events: list[Object], message: str | None
+) -> None:
+    workload = {
+        "metadata": {"name": "w", "uid": "2", "ownerReferences": [{"uid": "1"}]},
+        "status": {"conditions": conditions},
+    }
+
+    class Answers(Kube):
+        def __init__(self) -> None:
+            self.namespace = "here"
+            self.custom = SimpleNamespace(list_namespaced_custom_object="workloads")
+            self.core = SimpleNamespace(list_namespaced_event="events")
+
+        def ask(self, question: object, *arguments: object, **options: object) -> Any:
+            if question == "workloads":
+                return {"items": [workload]}
+            assert options == {"field_selector": "involvedObject.name=w,involvedObject.uid=2"}, "names are used again"
+            return {"items": events}
+
+    found = Answers().workload_of({"metadata": {"uid": "1"}})
+    assert found
+    assert [condition["message"] for condition in found["status"]["conditions"]] == ([message] if message else [])

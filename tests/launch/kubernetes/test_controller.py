@@ -1,0 +1,207 @@
+"""What a launcher makes of a cluster that says no, and of one that says nothing; the rest is in tests/cluster."""
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from understudy.errors import FAILED, STOPPED, Fenced
+from understudy.jobs.outcome import Outcome
+from understudy.jobs.specification import JobSpec
+from understudy.launch.kubernetes import controller
+from understudy.launch.kubernetes.api import Away, Kube, Object, Refused
+from understudy.launch.kubernetes.diagnosis import STARTS
+from understudy.launch.kubernetes.pytorchjob import Identity
+from understudy.launch.kubernetes.settings import Cluster
+from understudy.recipe import Resources
+
+RIGHT = "a right is missing: pods is forbidden"
+
+
+class Answers(Kube):
+    """A cluster whose answer to the first question is always the same."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+        self.asked = 0
+
+    def jobs(self, selector: str) -> list[Object]:
+        self.asked += 1
+        raise self._error
+
+
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "run", "uid": "uid"}
+
+
+class Taken(Kube):
+    """A cluster that takes a job and has lost it at the next look; and what it says of the run that the job was of."""
+
+    namespace = "here"
+
+    def __init__(self, run: Object | Exception | None) -> None:
+        self._run = run
+        self.batch = SimpleNamespace(read_namespaced_job=None)
+
+    def ask(self, question: object, *arguments: object, **options: object) -> Any:
+        if isinstance(self._run, Exception):
+            raise self._run
+        return self._run
+
+    def jobs(self, selector: str) -> list[Object]:
+        return []
+
+    def create_job(self, job: Object) -> None:
+        pass
+
+    def job(self, name: str) -> Object | None:
+        return None
+
+
+def run(job: JobSpec, kube: Kube, watch: object = lambda: None) -> Outcome:
+    cluster = Cluster(image="i:1", claim="store")
+    given = controller.Job(job, Identity("run", "teacher", "0" * 64), Resources(), cluster, 0.0, OWNER)
+    return controller.run(given, kube, watch, lambda text: None)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "TICK", 0.01)
+    monkeypatch.setattr(controller, "ASK", 0.03)
+    monkeypatch.setattr(controller, "HOPE", 0.3)
+
+
+def test_a_missing_right_ends_the_step_once_it_had_its_time(job: JobSpec) -> None:
+    kube = Answers(Refused(RIGHT))
+    with pytest.raises(Refused, match=RIGHT):
+        run(job, kube)
+    assert kube.asked > 3, "a server that has just started may say so too"
+
+
+@pytest.mark.parametrize("error", [Away("nobody answers"), OSError(116, "Stale file handle")], ids=["server", "volume"])
+def test_what_is_away_for_a_moment_is_waited_for(job: JobSpec, error: Exception) -> None:
+    began = time.monotonic()
+    seconds = 1.0 if isinstance(error, Away) else 0.2
+
+    def watch() -> None:
+        if time.monotonic() - began > seconds:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(job, Answers(error), watch)
+
+
+def test_a_volume_that_stays_away_ends_the_step(job: JobSpec) -> None:
+    def watch() -> None:
+        raise OSError(5, "Input/output error")
+
+    with pytest.raises(OSError, match="Input/output"):
+        run(job, Answers(Away("nobody answers")), watch)
+
+
+def test_a_volume_that_is_full_ends_the_step_at_once(job: JobSpec) -> None:
+    looks: list[int] = []
+
+    def watch() -> None:
+        looks.append(1)
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        run(job, Answers(Away("nobody answers")), watch)
+    assert len(looks) == 1
+
+
+@pytest.mark.parametrize(
+    ("run_of_it", "exit_code", "words"),
+    [
+        (None, STOPPED, "Job run is not there any more"),
+        ({"metadata": {"uid": "uid", "deletionTimestamp": "now"}, "spec": {}}, STOPPED, "Job run was deleted"),
+        ({"metadata": {"uid": "uid"}, "spec": {}}, FAILED, "was deleted by somebody else; run again to go on"),
+        (Refused(RIGHT), FAILED, "was deleted by somebody else; run again to go on"),
+    ],
+)
+def test_a_job_that_went_with_its_run_was_stopped_and_one_that_went_alone_has_failed(
+    job: JobSpec, run_of_it: Object | Exception | None, exit_code: int, words: str
+) -> None:
+    outcome = run(job, Taken(run_of_it))
+    assert outcome.exit_code == exit_code
+    assert words in outcome.message
+
+
+def test_a_launcher_that_has_lost_its_lease_submits_nothing(job: JobSpec) -> None:
+    class Slow(Taken):
+        """Another launcher takes over while this one waits for an answer."""
+
+        answered = False
+        made = False
+
+        def jobs(self, selector: str) -> list[Object]:
+            self.answered = True
+            return []
+
+        def create_job(self, job: Object) -> None:
+            self.made = True
+
+    kube = Slow(None)
+
+    def watch() -> None:
+        if kube.answered:
+            raise Fenced("another launcher has the step")
+
+    Path(job.folder).mkdir(parents=True, exist_ok=True)
+    said = Outcome(FAILED, "of a rank of the other launcher's job", attempt="attempt.1.x")
+    said.write(job.outcome(0))
+    with pytest.raises(Fenced):
+        run(job, kube, watch)
+    assert not kube.made
+    assert Outcome.read(job.outcome(0)) == said
+
+
+class Ended(Kube):
+    """A cluster that had a job, whose pods ended without a word, and that takes another one."""
+
+    def __init__(self) -> None:
+        self.submitted: list[Object] = []
+        self.deleted: list[str] = []
+
+    def jobs(self, selector: str) -> list[Object]:
+        return []
+
+    def create_job(self, job: Object) -> None:
+        self.submitted.append(job)
+
+    def job(self, name: str) -> Object | None:
+        failed = {"type": "Failed", "status": "True", "message": "a pod failed"}
+        return {"metadata": {"name": name, "uid": "1"}, "spec": {}, "status": {"conditions": [failed]}}
+
+    def pods(self, selector: str) -> list[Object]:
+        return []
+
+    def delete_job(self, name: str) -> None:
+        self.deleted.append(name)
+
+
+def test_a_job_whose_ranks_left_since_nobody_watched_is_submitted_again(job: JobSpec) -> None:
+    kube = Ended()
+
+    def watch() -> None:
+        if len(kube.submitted) == 1 and not kube.deleted:
+            job.abandoned_file.touch()
+
+    outcome = run(job, kube, watch)
+    assert len(kube.submitted) == 2
+    assert outcome.message == "a pod failed", "the second one's ranks did not leave"
+
+
+def test_a_job_whose_ranks_leave_each_time_is_not_submitted_for_ever(job: JobSpec) -> None:
+    kube = Ended()
+    outcome = run(job, kube, lambda: job.abandoned_file.touch() if kube.submitted else None)
+    assert len(kube.submitted) == STARTS + 1
+    assert outcome.exit_code == FAILED
+    assert "its ranks left 11 times since they saw no launcher for 600 s" in outcome.message
+
+
+def test_a_job_that_ended_without_a_word_has_failed(job: JobSpec) -> None:
+    outcome = run(job, Ended())
+    assert (outcome.exit_code, outcome.message, outcome.kind) == (FAILED, "a pod failed", "silent")

@@ -1,0 +1,457 @@
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from understudy.errors import InputError
+from understudy.recipe import Recipe
+from understudy.recipe.file import completed, dump, from_values, load, schema, split_overrides
+from understudy.recipe.yaml import parse
+
+DIGITS = """\
+name: digits
+task: image-classification
+data:
+  source: {type: digits}
+  image:
+    size: 8
+    channels: 1
+teacher:
+  model: {type: vit, config: {hidden_size: 96}}
+  train:
+    epochs: 20
+    batch_size: 64
+student:
+  model: {type: vit, config: {hidden_size: 24}}
+  train:
+    epochs: 20
+    optimizer: {learning_rate: 1e-3}
+"""
+fast = settings(deadline=None, max_examples=50)
+PYDOC = """\
+name: pydoc
+task: causal-lm
+data:
+  source: {type: python-docs}
+teacher:
+  model: {type: llama}
+  train: {steps: 10}
+student:
+  model: {type: llama}
+  train: {steps: 10}
+"""
+
+
+def write(folder: Path, text: str, name: str = "r.yaml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def said(folder: Path, text: str, overrides: Sequence[str] = ()) -> list[str]:
+    """The lines of the error that a recipe earns, without the file's folder."""
+    with pytest.raises(InputError) as caught:
+        load(write(folder, text), overrides)
+    return str(caught.value).replace(f"{folder}{os.sep}", "").splitlines()
+
+
+BAD = {
+    "batch_size: 64": {
+        "batchsize: 64": "r.yaml:12: teacher.train.batchsize: unknown key; did you mean batch_size?",
+        "batch_size: '64'": 'r.yaml:12: teacher.train.batch_size: expected a whole number, got "64"',
+        "batch_size: true": "r.yaml:12: teacher.train.batch_size: expected a whole number, got true",
+        "batch_size: 6.5": "r.yaml:12: teacher.train.batch_size: expected a whole number, got 6.5",
+        "batch_size: 0": "r.yaml:12: teacher.train.batch_size: must be greater than 0, got 0",
+        "batch_size:": "r.yaml:12: teacher.train.batch_size: expected a whole number, got nothing (null)",
+        "steps: 3": "r.yaml:10: teacher.train: give exactly one of steps and epochs; null takes one back",
+        "epochs: 3": "r.yaml:12: teacher.train.epochs: given twice, here and on line 11",
+        "clip_norm: .inf": "r.yaml:12: teacher.train.clip_norm: .inf is not a finite number",
+        "strategy: dpd": 'r.yaml:12: teacher.train.strategy: expected single, ddp, fsdp or hsdp, got "dpd"; '
+        "did you mean ddp?",
+        "strategy: {dp_shrad: 2}": "r.yaml:12: teacher.train.strategy.dp_shrad: unknown key; did you mean dp_shard?",
+        "strategy: {dp_shard: 2}": "r.yaml:12: teacher.train.strategy: dp_replicate x dp_shard is 2, but "
+        "resources.teacher.processes is 1; make them equal",
+        "strategy: hsdp": "r.yaml:12: teacher.train.strategy: hsdp keeps two sharded replicas: "
+        "resources.teacher.processes must be 4, 6, 8, ..., and is 1; or use fsdp",
+        "schedule: {warmup: true}": "r.yaml:12: teacher.train.schedule.warmup: expected a whole number, got true",
+        "optimizer: [adamw]": 'r.yaml:12: teacher.train.optimizer: expected a section (key: value), got ["adamw"]',
+        "precision: no": 'r.yaml:12: teacher.train.precision: expected auto, fp32 or bf16, got "no"',
+        "? [a]\n    : 3": "r.yaml:12: teacher.train: a key must be a word",
+        "batch_size: !!python/name:os.system ''": "r.yaml:12: teacher.train.batch_size: the tag "
+        "tag:yaml.org,2002:python/name:os.system is not understood; leave it out",
+        "\tbatch_size: 3": "r.yaml:12: not YAML: found character '\\t' that cannot start any token",
+        "frobnicate: 3": "r.yaml:12: teacher.train.frobnicate: unknown key; known here: steps, epochs, batch_size, "
+        "accumulate, optimizer, schedule, clip_norm, precision, strategy, checkpoint_every",
+    },
+    "source: {type: digits}": {
+        "source: {type: digts}": "r.yaml:4: data.source.type: expected digits, image-folder, parquet, text-files, "
+        'python-docs, got "digts"; did you mean digits?',
+        "source: {}": "r.yaml:4: data.source.type: required, and not there; one of digits, image-folder, parquet, "
+        "text-files, python-docs",
+        "source: {type: parquet}": "r.yaml:4: data.source.path: required, and not there",
+        "source: {type: parquet, path: 3}": "r.yaml:4: data.source.path: expected text, got 3",
+        "source: {type: parquet, path: x, lable: y}": "r.yaml:4: data.source.lable: unknown key; did you mean label?",
+        "source: digits": 'r.yaml:4: data.source: expected a section (key: value), got "digits"',
+        "source: {type: python-docs}": "r.yaml:4: data.source.type: python-docs holds no records for the task "
+        "image-classification; use digits, image-folder, parquet",
+    },
+    "channels: 1": {
+        "channels: 2": "r.yaml:7: data.image.channels: expected 1 or 3, got 2",
+        "channels: true": "r.yaml:7: data.image.channels: expected 1 or 3, got true",
+    },
+    "type: vit, config: {hidden_size: 96}": {
+        "typ: vit": "r.yaml:9: teacher.model: a model needs one of the keys type (an architecture), pretrained, or "
+        "factory",
+        "type: vit, pretrained: x": "r.yaml:9: teacher.model.pretrained: unknown key; known here: type, config",
+        "pretrained: 3": "r.yaml:9: teacher.model.pretrained: expected text, got 3",
+        "pretrained: x/y, revisoin: z": "r.yaml:9: teacher.model.revisoin: unknown key; did you mean revision?",
+        "factory: nothing": 'r.yaml:9: teacher.model.factory: expected package.module:function, got "nothing"',
+        "type: vit, config: 3": "r.yaml:9: teacher.model.config: expected a section (key: value), got 3",
+    },
+    "name: digits": {
+        "name: Digits": "r.yaml:1: name: expected up to 40 lower-case letters, digits and dashes, a letter first and "
+        'no dash last, got "Digits"',
+        "seed: 3": "r.yaml:1: name: required, and not there",
+    },
+    "task: image-classification": {
+        "task: images": 'r.yaml:2: task: expected image-classification or causal-lm, got "images"',
+    },
+}
+
+
+@pytest.mark.parametrize(("good", "bad"), [(good, bad) for good, table in BAD.items() for bad in table])
+def test_what_is_wrong_is_named_with_line_path_and_fix(tmp_path: Path, good: str, bad: str) -> None:
+    assert DIGITS.count(good) == 1
+    assert said(tmp_path, DIGITS.replace(good, bad)) == [BAD[good][bad]]
+
+
+APPENDED = [
+    ("gate: {metric: perplexity}", "r.yaml:18: gate.metric: perplexity does not fit the task image-classification; "
+     "use one of accuracy, nll, calibration_error"),
+    ("evaluate:\n  metrics:\n  - nll\n  - bits_per_byte", "r.yaml:21: evaluate.metrics[1]: bits_per_byte does not fit "
+     "the task image-classification; use one of accuracy, nll, calibration_error"),
+    ("evaluate: {metrics: accuracy}", 'r.yaml:18: evaluate.metrics: expected a list, got "accuracy"'),
+    ("resources: {distill: {processes: 2}}", "r.yaml:15: student.train.strategy: single is for one process, but "
+     "resources.distill.processes is 2; use ddp, fsdp or hsdp"),
+    ("resources: {distill: {nodes: 2}}", "r.yaml:15: student.train.strategy: single is for one process, but "
+     "resources.distill.nodes x processes is 2 x 1; use ddp, fsdp or hsdp"),
+    ("resources: {distill: {memory: 2 GB}}", 'r.yaml:18: resources.distill.memory: expected a '
+     'quantity as Kubernetes writes it, such as 500m or 16Gi, got "2 GB"'),
+    ("gate: {margin: 1}", "r.yaml:18: gate.margin: must be less than 1, got 1"),
+    ("gate: {confidence: 0.5}", "r.yaml:18: gate.confidence: must be greater than 0.5, got 0.5"),
+    ("seed: -1", "r.yaml:18: seed: must be at least 0, got -1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("more", "message"), APPENDED)
+def test_sections_that_do_not_fit_the_rest_are_named(tmp_path: Path, more: str, message: str) -> None:
+    assert said(tmp_path, DIGITS + more) == [message]
+
+
+def test_each_problem_has_a_line_in_the_files_order(tmp_path: Path) -> None:
+    lines = said(tmp_path, "gate: x\n" + DIGITS.replace("size: 8", "size: big").replace("epochs: 20", "epochs: 0"))
+    assert [line.split(":")[1] for line in lines] == ["1", "7", "12", "17"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "a recipe is a section with the keys name, task, data, teacher, student, ...; see recipes/"),
+        ("- name: x", "a recipe is a section with the keys name, task, data, teacher, student, ...; see recipes/"),
+        ("a: 1\n---\nb: 2", "not YAML: but found another document"),
+        ("a: &x [*x]", "an alias inside of what it stands for"),
+        ("a: [", "not YAML: expected the node content, but found '<stream end>'"),
+        ("a: *.txt", 'a text that begins with * or & has to be in quotes: "*.txt"'),
+        ("a: \x07", "not YAML: special characters are not allowed"),
+        ("a: 1e999", "1e999 is not a finite number"),
+        ("a: " + "9" * 5000, "is not a number"),
+    ],
+)
+def test_what_is_no_recipe_at_all_is_told_so(tmp_path: Path, text: str, message: str) -> None:
+    (line,) = said(tmp_path, text)
+    assert line.startswith("r.yaml")
+    assert line.endswith(message)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nothing\.yaml: cannot read this recipe \(No such file"):
+        load(tmp_path / "nothing.yaml")
+    with pytest.raises(InputError, match=r"cannot read this recipe \(Is a directory"):
+        load(tmp_path)
+    (tmp_path / "latin.yaml").write_bytes(b"name: \xe9")
+    with pytest.raises(InputError, match=r"latin\.yaml: not a text file in UTF-8 \(byte 6\)"):
+        load(tmp_path / "latin.yaml")
+
+
+def test_data_has_no_section_of_the_other_task(tmp_path: Path) -> None:
+    assert said(tmp_path, PYDOC.replace("data:", "data:\n  image: {size: 8}")) == [
+        "r.yaml:4: data.image: means nothing to the task causal-lm; remove it"
+    ]
+    assert said(tmp_path, DIGITS.replace("data:", "data:\n  text: {}")) == [
+        "r.yaml:4: data.text: means nothing to the task image-classification; remove it"
+    ]
+
+
+def test_a_tokenizers_revision_needs_a_pretrained_tokenizer(tmp_path: Path) -> None:
+    text = PYDOC.replace("data:", "data:\n  text: {tokenizer: {revision: main}}")
+    assert said(tmp_path, text) == [
+        "r.yaml:4: data.text.tokenizer.revision: is of a pretrained tokenizer, and pretrained is not given"
+    ]
+
+
+def test_something_must_be_left_to_train_on(tmp_path: Path) -> None:
+    text = DIGITS.replace("data:", "data:\n  validation: 0.5\n  test: 0.5")
+    assert said(tmp_path, text) == [
+        "r.yaml:4: data.validation: validation and test together take 1 of the data; leave some to train on"
+    ]
+    assert said(tmp_path, PYDOC, ["student.train.schedule.warmup=10"]) == [
+        "--set student.train.schedule.warmup=10: student.train.schedule.warmup: 10 of 10 steps; leave some to train in"
+    ]
+
+
+@fast
+@given(batch=st.integers(1, 300), processes=st.integers(1, 8), accumulate=st.integers(1, 5))
+def test_a_batch_is_shared_out_evenly_or_the_nearest_that_can_be_are_named(
+    batch: int, processes: int, accumulate: int
+) -> None:
+    changes = {"batch_size": batch, "accumulate": accumulate, "strategy": "single" if processes == 1 else "ddp"}
+    overrides = [f"student.train.{key}={value}" for key, value in changes.items()]
+    overrides.append(f"resources.distill.processes={processes}")
+    parts = processes * accumulate
+    if batch % parts == 0:
+        assert from_values(parse(DIGITS).data, overrides, "here").student.train.batch_size == batch
+        return
+    with pytest.raises(InputError) as caught:
+        from_values(parse(DIGITS).data, overrides, "here")
+    lower, upper = batch // parts * parts, (batch // parts + 1) * parts
+    assert f"(1 nodes x {processes} processes x {accumulate} accumulated)" in str(caught.value)
+    assert str(caught.value).endswith(f"the nearest that can: {lower} or {upper}" if lower else f"can: {upper}")
+
+
+@pytest.mark.parametrize(
+    ("least", "batch", "strategy", "message"),
+    [
+        (2, 48, "ddp", ""),
+        (5, 48, "ddp", "resources.distill.min_nodes: 5 is more than nodes, which is 4; make it 4 or less"),
+        (2, 64, "ddp", "with 3 nodes a batch_size of 64 cannot be shared out evenly over 3 parts"),
+        (1, 48, "hsdp", "with 1 nodes: hsdp keeps two sharded replicas"),
+        (2, 48, "{dp_replicate: 4, dp_shard: 2}", "degrees are for one number of nodes"),
+    ],
+)
+def test_every_number_of_nodes_of_an_elastic_job_has_to_fit(
+    least: int, batch: int, strategy: str, message: str
+) -> None:
+    processes = 1 if strategy == "ddp" else 2
+    resources = {"nodes": 4, "min_nodes": least, "processes": processes}
+    overrides = [f"resources.distill.{key}={value}" for key, value in resources.items()]
+    overrides += [f"student.train.strategy={strategy}", f"student.train.batch_size={batch}"]
+    if not message:
+        assert from_values(parse(DIGITS).data, overrides, "here").resources.distill.min_nodes == least
+        return
+    with pytest.raises(InputError, match=re.escape(message)):
+        from_values(parse(DIGITS).data, overrides, "here")
+
+
+@pytest.mark.parametrize(("processes", "fits"), [(1, False), (2, False), (3, False), (4, True), (5, False), (8, True)])
+def test_hsdp_on_one_node_needs_two_replicas_of_two_shards(processes: int, fits: bool) -> None:
+    batch = f"student.train.batch_size={processes}"
+    overrides = ["student.train.strategy=hsdp", f"resources.distill.processes={processes}", batch]
+    if fits:
+        from_values(parse(DIGITS).data, overrides, "here")
+        return
+    with pytest.raises(InputError, match="hsdp keeps two sharded replicas"):
+        from_values(parse(DIGITS).data, overrides, "here")
+
+
+# Overrides
+
+
+def test_an_override_changes_one_value_and_makes_the_sections_it_needs(tmp_path: Path) -> None:
+    recipe = load(
+        write(tmp_path, DIGITS),
+        ["seed=7", "student.distill.temperature = 2", "gate.max_size_ratio=null", "evaluate.metrics=[nll, accuracy]"],
+    )
+    assert (recipe.seed, recipe.student.distill.temperature, recipe.gate.max_size_ratio) == (7, 2.0, None)
+    assert recipe.evaluate.metrics == ("nll", "accuracy")
+    assert recipe.student.train.epochs == 20
+
+
+def test_the_last_override_of_a_value_counts(tmp_path: Path) -> None:
+    path = write(tmp_path, DIGITS)
+    assert load(path, ["seed=1", "seed=2"]).seed == 2
+    swapped = load(path, ["student.model.config.depth=3", "student.model={factory: 'a.b:c'}"])
+    assert swapped.student.model.model_dump() == {"factory": "a.b:c", "kwargs": {}}
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("student.train.batchsize=3", "student.train.batchsize: unknown key; did you mean batch_size?"),
+        ("seed=abc", 'seed: expected a whole number, got "abc"'),
+        ("seed", "write it as a.b.c=value"),
+        ("a..b=3", "write it as a.b.c=value"),
+        ("seed=[", "not YAML: expected the node content, but found '<stream end>'"),
+        ("task.name=3", 'task is "image-classification" and has no name; set all of it: task={...}'),
+        ("nope.a=1", "nope: unknown key; known here: name, task, seed, data, teacher, student, evaluate, gate, "
+         "register, resources"),
+        ("data.source={type: parquet, path: x, n: 3}", "data.source.n: unknown key; known here: type, path, image, "
+         "label, split"),
+    ],
+)  # fmt: skip
+def test_an_overrides_error_names_the_override(tmp_path: Path, override: str, message: str) -> None:
+    assert said(tmp_path, DIGITS, [override]) == [f"--set {override}: {message}"]
+
+
+def test_an_error_in_the_file_names_the_overrides_that_took_part(tmp_path: Path) -> None:
+    assert said(tmp_path, DIGITS, ["student.train.steps=3", "seed=3"]) == [
+        "r.yaml:15: student.train: give exactly one of steps and epochs; null takes one back "
+        "(with --set student.train.steps=3)"
+    ]
+
+
+WORDS = st.from_regex(r"[a-z_]{1,6}", fullmatch=True)
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Cn"])),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc019 ~:#-", max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@fast
+@given(VALUES)
+def test_any_value_reaches_a_models_configuration_as_it_was_written(value: Any) -> None:
+    (text,) = split_overrides(f"student.model.config.x={json.dumps(value)}")
+    recipe = from_values(parse(DIGITS).data, [text], "here")
+    assert recipe.student.model.config["x"] == value  # type: ignore[union-attr]
+
+
+@fast
+@given(VALUES)
+@example("1e-3")
+@example("no")
+@example("0o17")
+def test_the_complete_recipe_loads_again_to_the_same(value: Any) -> None:
+    values = parse(DIGITS).data
+    values["student"]["model"]["config"]["x"] = value
+    recipe = from_values(values, (), "here")
+    document = parse(dump(recipe))
+    assert not document.problems
+    assert from_values(document.data, (), "here") == recipe
+
+
+@fast
+@given(st.lists(st.tuples(st.lists(WORDS, min_size=1, max_size=3), st.integers()), max_size=4), st.sampled_from("\n;"))
+def test_overrides_in_one_text_are_told_apart(pairs: list[tuple[list[str], int]], separator: str) -> None:
+    texts = [f"{'.'.join(words)}={value}" for words, value in pairs]
+    assert split_overrides(f" {separator} ".join(texts)) == texts
+
+
+def test_a_semicolon_inside_of_a_value_stays_there() -> None:
+    assert split_overrides("data.source.glob='a;b'\n\nseed=3;\n") == ["data.source.glob='a;b'", "seed=3"]
+
+
+def test_values_that_were_read_before_are_not_changed() -> None:
+    values = parse(DIGITS).data
+    from_values(values, ["student.model.config.hidden_size=3"], "here")
+    assert values == parse(DIGITS).data
+    with pytest.raises(InputError, match=r"^overrides seed=x: seed: expected a whole number"):
+        from_values(values, ["seed=x"], "here")
+    with pytest.raises(InputError, match=r"^the recipe: sed: unknown key; did you mean seed\?"):
+        from_values({**values, "sed": 3}, (), "the recipe")
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1e-3", 0.001), (".5", 0.5), ("-3", -3), ("010", 10), ("0x10", "0x10"), ("no", "no"), ("on", "on"), ("~", None),
+     ("", None), ("true", True), ("2024-01-01", "2024-01-01"), ("1:30", "1:30"), ("1_000", "1_000"), ("'3'", "3"),
+     ("!!str 3", "3"), ("<<", "<<"), ("1.", 1.0), ("+1E5", 1e5)],
+)  # fmt: skip
+def test_yaml_means_what_it_looks_like(text: str, value: object) -> None:
+    data = parse(f"a: {text}").data["a"]
+    assert data == value
+    assert type(data) is type(value)
+
+
+def test_an_anchor_may_be_used_twice(tmp_path: Path) -> None:
+    text = PYDOC.replace("train: {steps: 10}", "train: &t {steps: 9}", 1).replace("train: {steps: 10}", "train: *t")
+    recipe = load(write(tmp_path, text), ["student.train.steps=8"])
+    assert recipe.teacher.train is not None
+    assert (recipe.teacher.train.steps, recipe.student.train.steps) == (9, 8)
+
+
+def test_a_whole_number_is_a_number_and_text_is_not(tmp_path: Path) -> None:
+    assert load(write(tmp_path, DIGITS), ["student.distill.temperature=3"]).student.distill.temperature == 3.0
+    assert said(tmp_path, DIGITS, ["student.distill.temperature='3'"]) == [
+        "--set student.distill.temperature='3': student.distill.temperature: expected a number, got \"3\""
+    ]
+
+
+# Paths
+
+
+def test_the_datas_path_is_meant_from_the_recipes_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "recipes").mkdir()
+    monkeypatch.chdir(tmp_path)
+    write(Path("recipes"), DIGITS.replace("type: digits", "type: image-folder, path: ../images"))
+    recipe = load(Path("recipes/r.yaml"))
+    assert recipe.data.source.path == str(tmp_path / "images")  # type: ignore[union-attr]
+
+
+def test_an_overrides_path_is_meant_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "recipes").mkdir()
+    monkeypatch.chdir(tmp_path)
+    path = write(tmp_path / "recipes", DIGITS)
+    for override in ("data.source={type: image-folder, path: images}", "data.source.path=images"):
+        recipe = load(path, ["data.source.type=image-folder", override])
+        assert recipe.data.source.path == str(tmp_path / "images")  # type: ignore[union-attr]
+
+
+def test_a_pretrained_model_is_a_folder_when_it_looks_or_is_like_one(tmp_path: Path) -> None:
+    path = write(tmp_path, DIGITS)
+    (tmp_path / "org" / "there").mkdir(parents=True)
+    names = {"org/model": "org/model", "./model": str(tmp_path / "model"), "../model": str(tmp_path.parent / "model")}
+    for name, expected in {**names, "org/there": str(tmp_path / "org" / "there"), "/x": "/x"}.items():
+        path.write_text(DIGITS.replace("type: vit, config: {hidden_size: 96}", f"pretrained: {name}"))
+        assert load(path).teacher.model.pretrained == expected  # type: ignore[union-attr]
+
+
+# What comes out
+
+
+def test_the_complete_recipe_leaves_nothing_open(tmp_path: Path) -> None:
+    shown = yaml.safe_load(dump(load(write(tmp_path, DIGITS.replace("size: 8", "size: 16")))))
+    assert list(shown)[:4] == ["name", "task", "seed", "data"]
+    assert shown["gate"]["metric"] == "accuracy"
+    assert shown["evaluate"]["metrics"] == ["accuracy", "nll", "calibration_error"]
+    assert shown["register"] == {"model": "digits", "experiment": "digits"}
+    assert shown["data"]["image"] == {"size": 16, "channels": 1}
+    pydoc = yaml.safe_load(dump(load(write(tmp_path, PYDOC))))
+    assert pydoc["data"]["text"]["tokenizer"]["vocab_size"] == 4096
+
+
+def test_completing_twice_changes_nothing(tmp_path: Path) -> None:
+    recipe = load(write(tmp_path, PYDOC))
+    assert completed(recipe) == recipe
+    assert recipe == load(write(tmp_path, dump(recipe)))
+
+
+def test_the_schema_knows_every_key_and_refuses_others() -> None:
+    found = schema()
+    assert set(found["properties"]) == {field.alias or name for name, field in Recipe.model_fields.items()}
+    assert found["additionalProperties"] is False
+    assert "Examples per optimiser step" in found["$defs"]["Train"]["properties"]["batch_size"]["description"]
+    json.dumps(found)

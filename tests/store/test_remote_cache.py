@@ -1,0 +1,179 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from understudy.errors import UnderstudyError
+from understudy.store import Store
+from understudy.store.remote_cache import ADDRESS, Record, of_environment
+
+KEYS = ("a" * 64, "b" * 64)
+
+
+def silent(text: str) -> None:
+    del text
+
+
+def finished(store: Store, key: str, content: bytes) -> str:
+    """A step that a store has finished; the digest of its result."""
+    lease = store.acquire(key)
+    assert lease is not None
+    staged = lease.staging()
+    (staged / "toy").write_bytes(content)
+    return store.conclude(lease, "toy", {"step": "toy"}, staged, "toys", {}, {"size": len(content)}, 0.5)
+
+
+def made(folder: Path) -> tuple[Store, Store, Record]:
+    return Store(folder / "here"), Store(folder / "there"), Record(f"file://{folder / 'bucket'}", silent)
+
+
+def test_what_one_store_has_finished_another_one_finds(tmp_path: Path) -> None:
+    here, there, record = made(tmp_path)
+    digest = finished(here, KEYS[0], b"content")
+    record.keep(here, KEYS[0])
+    assert there.recall(KEYS[0]) is None
+    record.fetch(there, KEYS[0])
+    assert there.recall(KEYS[0]) == here.recall(KEYS[0])
+    assert there.objects.damage(digest, thorough=True) == []
+
+
+def test_of_what_it_does_not_know_nothing_is_fetched(tmp_path: Path) -> None:
+    here, there, record = made(tmp_path)
+    finished(here, KEYS[0], b"content")
+    record.keep(here, KEYS[0])
+    record.fetch(there, KEYS[1])
+    assert there.recall(KEYS[1]) is None
+    assert list(there.objects) == []
+
+
+def test_what_is_there_is_not_sent_again(tmp_path: Path) -> None:
+    here, _, record = made(tmp_path)
+    finished(here, KEYS[0], b"content")
+    record.keep(here, KEYS[0])
+    said: list[str] = []
+    Record(f"file://{tmp_path / 'bucket'}", said.append).keep(here, KEYS[0])
+    assert said == []
+
+
+def test_a_memo_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, _, record = made(tmp_path)
+    finished(here, KEYS[0], b"content")
+
+    def breaks_off(*arguments: object) -> int:
+        del arguments
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("understudy.store.transfer.push", breaks_off)
+        with pytest.raises(KeyboardInterrupt):
+            record.keep(here, KEYS[0])
+    assert not (tmp_path / "bucket" / "memo").exists()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", json.dumps({"key": "?"})])
+def test_a_damaged_memo_is_none_and_is_replaced(tmp_path: Path, content: str) -> None:
+    here, there, record = made(tmp_path)
+    finished(here, KEYS[0], b"content")
+    record.keep(here, KEYS[0])
+    (tmp_path / "bucket" / "memo" / f"{KEYS[0]}.json").write_text(content)
+    record.fetch(there, KEYS[0])
+    assert there.memo(KEYS[0]) is None
+    record.keep(here, KEYS[0])
+    record.fetch(there, KEYS[0])
+    assert there.memo(KEYS[0]) == here.memo(KEYS[0])
+
+
+@pytest.mark.parametrize("gone", ["manifest.json", "toy"])
+def test_a_step_of_which_a_file_is_gone_there_is_not_known_and_is_sent_again(tmp_path: Path, gone: str) -> None:
+    here, there, record = made(tmp_path)
+    digest = finished(here, KEYS[0], b"content")
+    record.keep(here, KEYS[0])
+    next((tmp_path / "bucket").rglob(gone)).unlink()
+    record.fetch(there, KEYS[0])
+    assert there.memo(KEYS[0]) is None
+    record.keep(here, KEYS[0])
+    record.fetch(there, KEYS[0])
+    assert [memo.digest for memo in there.memos()] == [digest]
+
+
+def test_an_earlier_result_does_not_take_the_place_of_a_later_one(tmp_path: Path) -> None:
+    here, there, record = made(tmp_path)
+    for store, content in ((here, b"earlier"), (there, b"later")):
+        finished(store, KEYS[0], content)
+        record.keep(store, KEYS[0])
+    record.keep(here, KEYS[0])
+    fresh = Store(tmp_path / "fresh")
+    record.fetch(fresh, KEYS[0])
+    assert fresh.memo(KEYS[0]) == there.memo(KEYS[0])
+
+
+def test_a_damaged_object_does_not_become_one_here(tmp_path: Path) -> None:
+    here, there, record = made(tmp_path)
+    finished(here, KEYS[0], b"content")
+    record.keep(here, KEYS[0])
+    next((tmp_path / "bucket").rglob("toy")).write_bytes(b"CONTENT")
+    with pytest.raises(UnderstudyError, match="damaged there"):
+        record.fetch(there, KEYS[0])
+    assert there.recall(KEYS[0]) is None
+
+
+@given(
+    done=st.lists(
+        st.tuples(st.integers(0, 1), st.sampled_from(KEYS), st.sampled_from([b"one", b"two", b"three"])), max_size=8
+    )
+)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_new_store_finds_the_latest_result_of_every_step(
+    tmp_path_factory: pytest.TempPathFactory, done: list[tuple[int, str, bytes]]
+) -> None:
+    tmp_path = tmp_path_factory.mktemp("record")
+    *stores, record = made(tmp_path)
+    latest: dict[str, str] = {}
+    for which, key, content in done:
+        store = stores[which]
+        assert isinstance(store, Store)
+        latest[key] = finished(store, key, content)
+        record.keep(store, key)
+    fresh = Store(tmp_path / "fresh")
+    for key in KEYS:
+        record.fetch(fresh, key)
+    assert {memo.key: memo.digest for memo in fresh.memos()} == latest
+    assert all(fresh.recall(key) for key in latest)
+
+
+def test_two_who_fetch_at_once_both_have_it(tmp_path: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    here, there, record = made(tmp_path)
+    digest = finished(here, KEYS[0], b"content" * 100_000)
+    for key in KEYS:  # two steps with one result
+        here.remember(replace(here.memos()[0], key=key))
+        record.keep(here, key)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda key: record.fetch(there, key), KEYS))
+    assert {memo.digest for memo in there.memos()} == {digest}
+    assert there.objects.damage(digest, thorough=True) == []
+    assert list((there.folder / "work").iterdir()) == []
+
+
+def test_it_is_the_environment_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ADDRESS, raising=False)
+    assert of_environment(silent) is None
+    monkeypatch.setenv(ADDRESS, "s3://bucket/prefix")
+    assert isinstance(of_environment(silent), Record)
+
+
+def test_a_memo_under_another_key_is_none(tmp_path: Path) -> None:
+    here, there, record = made(tmp_path)
+    finished(here, KEYS[0], b"content")
+    record.keep(here, KEYS[0])
+    memos, planted = tmp_path / "bucket" / "memo", "c" * 64
+    text = (memos / f"{KEYS[0]}.json").read_text()
+    (memos / f"{KEYS[1]}.json").write_text(text)
+    (memos / f"{planted}.json").write_text(text.replace(KEYS[0], "../../planted"))
+    assert not record.fetch(there, KEYS[1])
+    assert not record.fetch(there, planted)
+    assert not list(tmp_path.rglob("planted*"))
