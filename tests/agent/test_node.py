@@ -220,7 +220,7 @@ def test_ranks_that_move_no_more_are_ended_unless_one_has_failed(
 ) -> None:
     ended: list[int] = []
     monkeypatch.setattr(node, "_end", ended.append)
-    monkeypatch.setattr(node, "silence", lambda *_: 2 * spec.hang)
+    monkeypatch.setattr(node, "silence", lambda *_: 2 * spec.hang_timeout)
     attempt = attempts.begin(spec, 2)
     for rank, outcome in enumerate(said):
         replace(outcome, attempt=attempt).write(spec.outcome(rank))
@@ -238,7 +238,7 @@ def test_a_job_that_nobody_watches_ends_at_a_checkpoint_or_at_once_where_no_rank
 ) -> None:
     ended: list[int] = []
     monkeypatch.setattr(node, "_end", ended.append)
-    monkeypatch.setattr(node, "launcher_silence", lambda folder: spec.patience + 1)
+    monkeypatch.setattr(node, "launcher_silence", lambda folder: spec.launcher_timeout + 1)
     watch = node._Watch(spec, tmp_path / "leave")
     for rank, step in enumerate(steps):
         beat = Beat(rank, "", "training", step, "n", 0.0)
@@ -265,7 +265,7 @@ def test_ranks_that_wait_and_could_not_be_looked_after_for_a_moment_end_at_the_n
         return look
 
     monkeypatch.setattr(node, "_end", ended.append)
-    monkeypatch.setattr(node, "launcher_silence", lambda folder: spec.patience + 1)
+    monkeypatch.setattr(node, "launcher_silence", lambda folder: spec.launcher_timeout + 1)
     monkeypatch.setattr(node._Watch, "_has_stepped", has_stepped)
     watch = node._Watch(spec, tmp_path / "leave")
     watch._look_for_the_launcher()

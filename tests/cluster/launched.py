@@ -56,7 +56,7 @@ def recipe(
 ) -> dict[str, Any]:
     """Digits for a teacher on two nodes that takes its time; `kwargs` are the factory's, the rest are its resources."""
     kwargs = changes.pop("kwargs", {"pause": PAUSE})
-    resources = {"nodes": 2, "processes": 1, "pool": "gpu", "device": "cpu", "grace": 20, **changes}
+    resources = {"nodes": 2, "processes": 1, "pool": "gpu", "device": "cpu", "termination_grace_period": 20, **changes}
     teacher = {"factory": f"slow_model:{factory}", "kwargs": kwargs}
     student = {"factory": "slow_model:build", "kwargs": {"width": 16}}
     settings = {"steps": STEPS, "batch_size": 16, "checkpoint_every": EVERY, "precision": "fp32", "strategy": "ddp"}

@@ -9,7 +9,7 @@ from understudy.jobs.specification import JobSpec
 
 
 def supervised(job: JobSpec, hang: float) -> JobSpec:
-    spec = replace(job, supervised=True, hang=hang)
+    spec = replace(job, supervised=True, hang_timeout=hang)
     Path(spec.folder).mkdir(parents=True, exist_ok=True)
     Path(spec.logs).mkdir(parents=True, exist_ok=True)
     return spec

@@ -72,7 +72,7 @@ BAD = {
         "batch_size:": "r.yaml:12: teacher.train.batch_size: expected a whole number, got nothing (null)",
         "steps: 3": "r.yaml:10: teacher.train: give exactly one of steps and epochs; null takes one back",
         "epochs: 3": "r.yaml:12: teacher.train.epochs: given twice, here and on line 11",
-        "clip_norm: .inf": "r.yaml:12: teacher.train.clip_norm: .inf is not a finite number",
+        "max_grad_norm: .inf": "r.yaml:12: teacher.train.max_grad_norm: .inf is not a finite number",
         "strategy: dpd": 'r.yaml:12: teacher.train.strategy: expected single, ddp, fsdp or hsdp, got "dpd"; '
         "did you mean ddp?",
         "strategy: {dp_shrad: 2}": "r.yaml:12: teacher.train.strategy.dp_shrad: unknown key; did you mean dp_shard?",
@@ -88,7 +88,7 @@ BAD = {
         "tag:yaml.org,2002:python/name:os.system is not understood; leave it out",
         "\tbatch_size: 3": "r.yaml:12: not YAML: found character '\\t' that cannot start any token",
         "frobnicate: 3": "r.yaml:12: teacher.train.frobnicate: unknown key; known here: steps, epochs, batch_size, "
-        "accumulate, optimizer, schedule, clip_norm, precision, strategy, checkpoint_every",
+        "gradient_accumulation_steps, optimizer, schedule, max_grad_norm, precision, strategy, checkpoint_every",
     },
     "source: {type: digits}": {
         "source: {type: digts}": "r.yaml:4: data.source.type: expected digits, image-folder, parquet, text-files, "
@@ -221,7 +221,11 @@ def test_something_must_be_left_to_train_on(tmp_path: Path) -> None:
 def test_a_batch_is_shared_out_evenly_or_the_nearest_that_can_be_are_named(
     batch: int, processes: int, accumulate: int
 ) -> None:
-    changes = {"batch_size": batch, "accumulate": accumulate, "strategy": "single" if processes == 1 else "ddp"}
+    changes = {
+        "batch_size": batch,
+        "gradient_accumulation_steps": accumulate,
+        "strategy": "single" if processes == 1 else "ddp",
+    }
     overrides = [f"student.train.{key}={value}" for key, value in changes.items()]
     overrides.append(f"resources.distill.processes={processes}")
     parts = processes * accumulate
@@ -231,7 +235,7 @@ def test_a_batch_is_shared_out_evenly_or_the_nearest_that_can_be_are_named(
     with pytest.raises(InputError) as caught:
         from_values(parse(DIGITS).data, overrides, "here")
     lower, upper = batch // parts * parts, (batch // parts + 1) * parts
-    assert f"(1 nodes x {processes} processes x {accumulate} accumulated)" in str(caught.value)
+    assert f"(1 nodes x {processes} processes x {accumulate} gradient accumulation steps)" in str(caught.value)
     assert str(caught.value).endswith(f"the nearest that can: {lower} or {upper}" if lower else f"can: {upper}")
 
 
@@ -455,3 +459,18 @@ def test_the_schema_knows_every_key_and_refuses_others() -> None:
     assert found["additionalProperties"] is False
     assert "Examples per optimiser step" in found["$defs"]["Train"]["properties"]["batch_size"]["description"]
     json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("place", "old", "new"),
+    [
+        ("student.train", "accumulate", "gradient_accumulation_steps"),
+        ("student.train", "clip_norm", "max_grad_norm"),
+        ("resources.teacher", "failures", "max_restarts"),
+        ("resources.distill", "grace", "termination_grace_period"),
+        ("resources.distill", "hang", "hang_timeout"),
+    ],
+)
+def test_an_old_key_is_refused_with_the_new_ones_name(place: str, old: str, new: str) -> None:
+    with pytest.raises(InputError, match=rf"{place}\.{old}: unknown key; it is called {new} now"):
+        load(Path("recipes/digits.yaml"), [f"{place}.{old}=2"])

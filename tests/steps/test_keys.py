@@ -86,7 +86,7 @@ def rewrite_unseen(path: Path, content: bytes) -> None:
         ("teacher.train.precision=bf16", TEACHER),
         ("student.model.config.num_hidden_layers=3", STUDENT),
         ("student.train.epochs=41", STUDENT),
-        ("student.train.accumulate=2", STUDENT),
+        ("student.train.gradient_accumulation_steps=2", STUDENT),
         ("student.train.schedule.warmup=41", STUDENT),
         ("student.distill.temperature=5", DISTILL),
         ("student.distill.alpha=0.8", DISTILL),

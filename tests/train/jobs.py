@@ -23,7 +23,7 @@ TRAIN = {
     "steps": 9,
     "epochs": None,
     "batch_size": 16,
-    "accumulate": 1,
+    "gradient_accumulation_steps": 1,
     "optimizer": {
         "name": "adamw",
         "learning_rate": 0.003,
@@ -33,7 +33,7 @@ TRAIN = {
         "momentum": 0.9,
     },
     "schedule": {"warmup": 2, "decay": "cosine", "final": 0.1},
-    "clip_norm": 1.0,
+    "max_grad_norm": 1.0,
     "precision": "fp32",
     "strategy": "single",
     "checkpoint_every": 100,

@@ -46,7 +46,11 @@ def test_curve_equals_the_single_process(
     examples, model = (image_examples, jobs.VIT) if kind == "images" else (text_examples, GPT)
     alone = jobs.spec(tmp_path / "alone", examples, model)
     spread = jobs.spec(
-        tmp_path / "spread", examples, model, processes, train={"strategy": strategy, "accumulate": accumulate}
+        tmp_path / "spread",
+        examples,
+        model,
+        processes,
+        train={"strategy": strategy, "gradient_accumulation_steps": accumulate},
     )
     ranks.run(1, run, alone)
     ranks.run(processes, run, spread)
@@ -105,7 +109,7 @@ def by_hand(examples: str, model: dict[str, Any], train: dict[str, Any], seed: i
         loss = torch.nn.functional.cross_entropy(module(images[order]), labels[order])
         optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(module.parameters(), train["clip_norm"])
+        torch.nn.utils.clip_grad_norm_(module.parameters(), train["max_grad_norm"])
         optimizer.step()
         losses.append(loss.item())
     return losses

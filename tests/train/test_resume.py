@@ -44,7 +44,7 @@ def assert_goes_on(ranks: Any, processes: int, job: JobSpec) -> None:
 def test_a_job_goes_on_bit_for_bit(
     ranks: Any, tmp_path: Path, image_examples: Path, strategy: str, processes: int, accumulate: int
 ) -> None:
-    train = {"strategy": strategy, "accumulate": accumulate, "checkpoint_every": 3}
+    train = {"strategy": strategy, "gradient_accumulation_steps": accumulate, "checkpoint_every": 3}
     job = jobs.spec(tmp_path, image_examples, {**jobs.VIT, "config": DROPOUT}, processes, train=train)
     assert_goes_on(ranks, processes, job)
 

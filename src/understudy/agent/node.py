@@ -155,7 +155,7 @@ def _death(rank: int, code: int, spec: JobSpec) -> Outcome:
     if code == -signal.SIGKILL and (limit := _killed_for_memory()):
         message = (
             f"rank {rank} was killed for memory (OOMKilled): its pod may take {limit}. Raise {spec.section}.memory, "
-            "or take a smaller batch_size, a larger accumulate or strategy fsdp."
+            "or take a smaller batch_size, larger gradient_accumulation_steps or strategy fsdp."
         )
         return Outcome(FAILED, message, "told")
     if code == -signal.SIGTERM:
@@ -222,11 +222,15 @@ class _Watch(threading.Thread):
                 print(f"cannot look after the ranks now: {error}", file=sys.stderr, flush=True)
 
     def _look_for_the_launcher(self) -> None:
-        silent_before, self._silent = self._silent, launcher_silence(self._folder) > self._spec.patience
+        silent_before, self._silent = self._silent, launcher_silence(self._folder) > self._spec.launcher_timeout
         if not (self._silent and silent_before):  # one look may have hung with the volume for as long
             return
         if not self._leave.exists():
-            print(f"nobody has watched this job for {self._spec.patience:.0f} s: leaving", file=sys.stderr, flush=True)
+            print(
+                f"nobody has watched this job for {self._spec.launcher_timeout:.0f} s: leaving",
+                file=sys.stderr,
+                flush=True,
+            )
             self._leave.write_text(ABANDONED)
             with suppress(OSError):  # on a full volume they leave all the same
                 self._spec.abandoned_file.touch()
@@ -246,7 +250,7 @@ class _Watch(threading.Thread):
     def _look_for_a_hang(self) -> None:
         ranks = attempts.ranks(self._spec)
         quiet = silence(self._folder, ranks, self._began)
-        if quiet is None or quiet < self._spec.hang + LOOK:
+        if quiet is None or quiet < self._spec.hang_timeout + LOOK:
             return
         said = attempts.outcomes(self._spec)
         if any(outcome.exit_code for outcome in said):

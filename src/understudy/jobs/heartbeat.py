@@ -36,7 +36,7 @@ class Beat:
 
 
 class Pulse:
-    """A rank's own signs of life. When none follows for `spec.hang` seconds, its stacks and collectives are written.
+    """A rank's own signs of life. Without one for `spec.hang_timeout` seconds its stacks and collectives are written.
 
     The stacks by a thread of C, which runs though Python's may be stuck (faulthandler.dump_traceback_later).
     """
@@ -63,9 +63,9 @@ class Pulse:
             aside.write_text(json.dumps(beat.__dict__))
             os.replace(aside, path)
             self._stacks = self._stacks or self._spec.stacks(self._rank).open("a")  # after an earlier attempt's
-        faulthandler.dump_traceback_later(self._spec.hang, file=self._stacks)
+        faulthandler.dump_traceback_later(self._spec.hang_timeout, file=self._stacks)
         if self._collectives is None:
-            self._collectives = Collectives(self._spec.collectives(self._rank), self._spec.hang)
+            self._collectives = Collectives(self._spec.collectives(self._rank), self._spec.hang_timeout)
             self._collectives.start()
         self._collectives.moved()
 

@@ -43,9 +43,9 @@ class JobSpec:
     """Whether a launcher in a cluster watches: ranks that end early are started again, as the job's next attempt."""
     attempt: str = ""
     """The folder below `folder` for checkpoints and the result; a supervised job's ranks agree on it when they meet."""
-    hang: float = 600.0
+    hang_timeout: float = 600.0
     """Seconds without a step after which the job counts as hung."""
-    patience: float = 600.0
+    launcher_timeout: float = 600.0
     """Seconds without a sign of life from the launcher after which ranks take a checkpoint and leave."""
 
     @property

@@ -49,6 +49,15 @@ MEMBERS: dict[str | int, type[Section] | None] = {
     "shorthand": None,
 }
 
+RENAMED = {
+    "accumulate": "gradient_accumulation_steps",
+    "clip_norm": "max_grad_norm",
+    "failures": "max_restarts",
+    "grace": "termination_grace_period",
+    "hang": "hang_timeout",
+}
+"""Keys of version 0.1 that have another name now."""
+
 
 def explain(error: ErrorDetails) -> tuple[Place, str]:
     """Where an error is, as the user writes that place, and what to do about it."""
@@ -125,6 +134,8 @@ def _sections(annotation: Any) -> list[type[Section]]:
 
 def _unknown(key: str, section: type[Section] | None) -> str:
     known = [field.alias or name for name, field in (section.model_fields if section else {}).items()]
+    if RENAMED.get(key) in known:
+        return f"unknown key; it is called {RENAMED[key]} now"
     if near := difflib.get_close_matches(key, known, n=1):
         return f"unknown key; did you mean {near[0]}?"
     return f"unknown key; known here: {', '.join(known)}"

@@ -45,14 +45,15 @@ def _job(place: Place, train: Train, job: str, resources: Resources) -> Iterator
     processes = resources.processes
     yield from _elastic((*place, "strategy"), train, job, resources)
     yield from _strategy((*place, "strategy"), train, job, resources)
-    parts = resources.nodes * processes * train.accumulate
+    parts = resources.nodes * processes * train.gradient_accumulation_steps
     if train.batch_size % parts:
         below = train.batch_size // parts * parts
         nearest = f"{below} or {below + parts}" if below else str(parts)
         yield (
             (*place, "batch_size"),
             f"{train.batch_size} examples cannot be shared out evenly over {parts} parts ({resources.nodes} nodes x "
-            f"{processes} processes x {train.accumulate} accumulated); the nearest that can: {nearest}",
+            f"{processes} processes x {train.gradient_accumulation_steps} gradient accumulation steps); the "
+            f"nearest that can: {nearest}",
         )
     if train.steps and train.schedule.warmup >= train.steps:
         yield (*place, "schedule", "warmup"), f"{train.schedule.warmup} of {train.steps} steps; leave some to train in"
@@ -69,7 +70,7 @@ def _elastic(place: Place, train: Train, job: str, resources: Resources) -> Iter
         return
     for nodes in range(least, most):
         fewer = resources.model_copy(update={"nodes": nodes, "min_nodes": None})
-        parts = nodes * fewer.processes * train.accumulate
+        parts = nodes * fewer.processes * train.gradient_accumulation_steps
         if train.batch_size % parts:
             why = (
                 f"with {nodes} nodes a batch_size of {train.batch_size} cannot be shared out evenly over {parts} parts"

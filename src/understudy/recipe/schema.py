@@ -114,11 +114,11 @@ class Train(Section):
     epochs: Positive | None = None
     batch_size: Positive = 64
     """Examples per optimiser step, over all processes and accumulated parts together."""
-    accumulate: Positive = 1
+    gradient_accumulation_steps: Positive = 1
     """Parts that a process splits its share of the batch into, to save memory."""
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
-    clip_norm: Annotated[float, Field(gt=0)] | None = 1.0
+    max_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """auto: bf16 where the GPU computes in it, fp32 otherwise."""
     strategy: Strategy = "single"
@@ -228,12 +228,12 @@ class Resources(Section):
     """In a cluster: Kueue's LocalQueue. Default: the one in the cluster's settings."""
     priority: str | None = None
     """In a cluster: the PriorityClass of the job's pods."""
-    grace: Positive = 60
+    termination_grace_period: Positive = 60
     """In a cluster: seconds that a pod gets to take a checkpoint when it has to go."""
-    hang: Positive = 600
+    hang_timeout: Positive = 600
     """In a cluster: seconds without a step after which a job counts as hung and starts again at its checkpoint. Longer
     than the slowest step."""
-    failures: Annotated[int, Field(ge=0)] = 3
+    max_restarts: Annotated[int, Field(ge=0)] = 3
     """In a cluster: how many killed ranks are forgiven. Preemption, lost nodes and hangs are not counted."""
 
 

@@ -203,8 +203,8 @@ def _spec(
         logs=str(work.run.folder / "logs"),
         others=_others(work.recipe, role),
         supervised=in_cluster(),
-        hang=float(resources.hang),
-        patience=cluster_settings().patience if in_cluster() else JobSpec.patience,
+        hang_timeout=float(resources.hang_timeout),
+        launcher_timeout=cluster_settings().launcher_timeout if in_cluster() else JobSpec.launcher_timeout,
     )
 
 

@@ -107,7 +107,7 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     seed_generators(step_seed(job.seed, step, rank), job.device)
     targets = job.examples.targets(job.order.batch(step))
-    shares = job.order.shares(step, rank, world_size, job.settings["accumulate"])
+    shares = job.order.shares(step, rank, world_size, job.settings["gradient_accumulation_steps"])
     total = torch.zeros((), device=job.device)
     for part, indices in enumerate(shares):
         inputs, labels = job.examples.batch(indices if len(indices) else job.order.batch(step)[:1])
@@ -120,7 +120,7 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
                 loss = loss * 0.0
             torch.autograd.backward(loss * world_size)  # gradients are averaged over ranks, the loss is their sum
         total += loss.detach()
-    norm = clip(job.model, job.settings["clip_norm"])
+    norm = clip(job.model, job.settings["max_grad_norm"])
     job.optimizer.step()
     job.optimizer.zero_grad(set_to_none=True)
     return total, norm
@@ -204,7 +204,7 @@ class _Recent:
         kept = f"the last good checkpoint is step {last}" if last else "there is no checkpoint yet"
         raise UnderstudyError(
             f"the loss or its gradient is not a number any more at step {step}, on rank {ranks}; {kept}. "
-            "A smaller learning rate, a warm-up or clip_norm usually helps."
+            "A smaller learning rate, a warm-up or max_grad_norm usually helps."
         )
 
     def _first_bad(self, values: Tensor) -> int:

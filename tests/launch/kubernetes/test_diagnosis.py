@@ -222,7 +222,7 @@ def test_a_job_that_did_without_a_pod_may_restart_without_it(job: JobSpec, monke
 def test_killed_ranks_are_forgiven_as_often_as_the_recipe_says_and_lost_ones_always(job: JobSpec) -> None:
     Path(job.folder).mkdir(parents=True, exist_ok=True)
     said: list[str] = []
-    trouble = Trouble(job, Resources(failures=2), 100.0, cast(Kube, Nodes()), said.append)
+    trouble = Trouble(job, Resources(max_restarts=2), 100.0, cast(Kube, Nodes()), said.append)
 
     def verdict_after(kind: Literal["killed", "lost"], at: float) -> str | None:
         Outcome(1, f"{kind} at {at:g}", kind, at=at).write(job.outcome(0))
@@ -235,7 +235,7 @@ def test_killed_ranks_are_forgiven_as_often_as_the_recipe_says_and_lost_ones_alw
     assert [verdict_after("killed", 101.0), verdict_after("killed", 102.0)] == [None, None]
     assert [verdict_after("lost", 103.0 + n) for n in range(5)] == [None] * 5
     assert said[:2] == [f"restarting at the last checkpoint: killed at {at}" for at in (101, 102)]
-    words = "ranks were killed 3 times, resources.teacher.failures forgives 2; the last: killed at 110"
+    words = "ranks were killed 3 times, resources.teacher.max_restarts allows 2; the last: killed at 110"
     assert verdict_after("killed", 110.0) == words
 
 

@@ -229,6 +229,7 @@ def test_names_differ_by_run_and_by_work_and_by_nothing_else() -> None:
         ({"claim": "store"}, r"cluster.yaml: image: Field required"),
         ({"image": "i", "claim": "c", "queues": []}, r"cluster.yaml: queues: Extra inputs"),
         ({"image": "i", "claim": "c", "pools": {"a": {"gpus": 1}}}, r"cluster.yaml: pools\.a\.gpus: Extra inputs"),
+        ({"image": "i", "claim": "c", "patience": 60}, r"cluster.yaml: patience: it is called launcher_timeout now"),
         (None, r"cluster.yaml: the file: "),
         ({"image": "i", "claim": "c", "cache": {"hostPath": {"path": "/x"}}}, r"cache: .*one of csi, .*no hostPath"),
         ({"image": "i", "claim": "c", "cache": {"csi": {}, "emptyDir": {}}}, r"cache: .*one of csi, emptyDir"),

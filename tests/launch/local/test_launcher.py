@@ -151,7 +151,7 @@ def test_a_death_by_sigkill_is_explained_by_memory(job: JobSpec, run: Run, scrip
     assert found.message.startswith(
         "rank 0 ended with signal SIGKILL. That is how the kernel ends a process when memory"
     )
-    for fix in ("batch_size", "accumulate", "fsdp", "run again to go on"):
+    for fix in ("batch_size", "gradient_accumulation_steps", "fsdp", "run again to go on"):
         assert fix in found.message
 
 

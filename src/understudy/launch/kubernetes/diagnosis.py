@@ -107,7 +107,7 @@ class Trouble:
                     return (
                         f"{pod['metadata']['name']} ran out of memory (OOMKilled, exit code {ended['exitCode']}; its "
                         f"limit is {limit}). Raise {self._spec.section}.memory, or take a smaller batch_size, a "
-                        "larger accumulate or strategy fsdp."
+                        "larger gradient_accumulation_steps or strategy fsdp."
                     )
         return None
 
@@ -122,9 +122,9 @@ class Trouble:
     def _too_many_failures(self) -> str | None:
         """Killed ranks are forgiven some times; what is nobody's fault, always."""
         killed = [outcome for outcome in self.tell_failures() if outcome.kind == "killed"]
-        if len(killed) <= self._resources.failures:
+        if len(killed) <= self._resources.max_restarts:
             return None
-        times = f"{len(killed)} times, {self._spec.section}.failures forgives {self._resources.failures}"
+        times = f"{len(killed)} times, {self._spec.section}.max_restarts allows {self._resources.max_restarts}"
         return f"ranks were killed {times}; the last: {killed[-1].message}"
 
     def _gets_nowhere(self, sight: Sight, pods: list[Object]) -> str | None:
@@ -143,8 +143,12 @@ class Trouble:
         self._unwatched += 1
         if self._unwatched <= STARTS:
             return None
-        text = f"its ranks left {self._unwatched} times since they saw no launcher for {self._spec.patience:.0f} s"
-        return Outcome(FAILED, f"{text}; does the volume show them what the launcher writes? Or raise `patience`")
+        text = (
+            f"its ranks left {self._unwatched} times since they saw no launcher for {self._spec.launcher_timeout:.0f} s"
+        )
+        return Outcome(
+            FAILED, f"{text}; does the volume show them what the launcher writes? Or raise `launcher_timeout`"
+        )
 
     def _hopeless(self, job: Object, sight: Sight, pods: list[Object]) -> str | None:
         """What will not mend by itself, now that it had its time."""

@@ -129,7 +129,7 @@ def pod(spec: JobSpec, identity: Identity, resources: Resources, cluster: Cluste
             "serviceAccountName": cluster.service_account,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": resources.grace,
+            "terminationGracePeriodSeconds": resources.termination_grace_period,
             "securityContext": {**SECURITY, **_ownership(cluster)},
             **({"priorityClassName": resources.priority} if resources.priority else {}),
             **({"affinity": wanted} if wanted else {}),

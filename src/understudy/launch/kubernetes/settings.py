@@ -36,6 +36,9 @@ HOST = "kubernetes.io/hostname"
 STORE = "understudy.store"  # the label of pods that mount the store
 SIZE = re.compile(r"[0-9]+(\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?")
 
+RENAMED = {"patience": "launcher_timeout"}
+"""Settings of version 0.1 that have another name now."""
+
 
 class Settings(BaseModel):
     """A part of the cluster's settings: frozen, and nothing unknown in it."""
@@ -79,7 +82,7 @@ class Cluster(Settings):
     queue: str | None = None
     """Kueue's LocalQueue for jobs that name none."""
     pools: dict[str, Pool] = {}
-    patience: Annotated[float, Field(gt=0)] = 600.0
+    launcher_timeout: Annotated[float, Field(gt=0)] = 600.0
     """Seconds without a launcher after which a job's ranks take a checkpoint and leave."""
     environment: dict[str, str] = {}
     """Variables of every rank. No secret belongs here: it can be read in the job."""
@@ -170,7 +173,8 @@ def parsed(values: Any, source: str) -> Cluster:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise InputError(f"{source}: {place}: {first['msg']}") from error
+        words = f"it is called {RENAMED[place]} now" if place in RENAMED else first["msg"]
+        raise InputError(f"{source}: {place}: {words}") from error
 
 
 def read(text: str, source: str) -> Cluster:

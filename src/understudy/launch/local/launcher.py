@@ -102,8 +102,8 @@ def death(rank: int, code: int, spec: JobSpec) -> Outcome:
     """
     name = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     hint = (
-        " That is how the kernel ends a process when memory runs out: a smaller batch_size, a larger accumulate or "
-        "strategy fsdp needs less."
+        " That is how the kernel ends a process when memory runs out: a smaller batch_size, larger "
+        "gradient_accumulation_steps or strategy fsdp needs less."
         if code == -signal.SIGKILL
         else ""
     )
