@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from understudy.launch.kubernetes.api import Away, Kube, Object
+from understudy.launch.kubernetes.kind import PYTORCHJOB
 from understudy.launch.kubernetes.settings import Cluster
 from understudy.recipe import Recipe
 from understudy.runs import submission
@@ -120,7 +121,7 @@ class Launcher:
     @property
     def job(self) -> str | None:
         """The PyTorchJob's name, once there is one."""
-        found = self.kube.jobs(f"understudy.run={self.name}")
+        found = self.kube.jobs(PYTORCHJOB, f"understudy.run={self.name}")
         return str(found[-1]["metadata"]["name"]) if found else None
 
     def workers(self) -> list[Object]:
@@ -142,9 +143,8 @@ class Launcher:
 
     def points(self) -> list[dict[str, Any]]:
         """The curve's points, as ranks have reported them, those after a restart once more; kept when the work goes."""
-        self._key = self._key or next(
-            (job["metadata"]["labels"]["understudy.key"] for job in self.kube.jobs(f"understudy.run={self.name}")), ""
-        )
+        found = self.kube.jobs(PYTORCHJOB, f"understudy.run={self.name}")
+        self._key = self._key or next((job["metadata"]["labels"]["understudy.key"] for job in found), "")
         text = self._volume.cat(f"store/work/{self._key}*/job/metrics.jsonl") if self._key else ""
         self._points = [json.loads(line) for line in text.splitlines() if line.endswith("}")] or self._points
         return self._points

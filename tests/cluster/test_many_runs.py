@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.launched import Launcher, kubectl, recipe, wait
+from understudy.launch.kubernetes.kind import PYTORCHJOB
 
 pytestmark = pytest.mark.cluster
 Launch = Callable[..., Launcher]
@@ -20,7 +21,7 @@ def test_ten_runs_with_a_quota_for_two_jobs_all_end_well(launch: Launch, queue: 
     kube, at_once = runs[0].kube, [0]
 
     def all_ended() -> bool:
-        trainings = kube.jobs(OURS)
+        trainings = kube.jobs(PYTORCHJOB, OURS)
         at_once.append(sum(goes_on(job) and not job["spec"]["runPolicy"]["suspend"] for job in trainings))
         drivers = kube.ask(kube.batch.list_namespaced_job, kube.namespace, label_selector=OURS)["items"]
         return not any(goes_on(job) for job in drivers)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.launched import NAMESPACE, SIGN, Launcher, Volume, kubectl, recipe, wait, waits_for_a_sign
+from understudy.launch.kubernetes.kind import PYTORCHJOB
 
 pytestmark = pytest.mark.cluster
 Launch = Callable[..., Launcher]
@@ -33,7 +34,7 @@ def test_a_job_beyond_the_quota_is_queued_and_then_admitted(launch: Launch, queu
 def forget_why_it_waits(launcher: Launcher) -> None:
     """What Kueue leaves of its reason when the workload changes while it writes the reason down: an event alone."""
     assert launcher.job
-    workload = launcher.kube.workload_of(launcher.kube.job(launcher.job) or {})
+    workload = launcher.kube.workload_of(launcher.kube.job(PYTORCHJOB, launcher.job) or {})
     assert workload
     name = workload["metadata"]["name"]
     # Merged, for Kueue itself may have left no conditions, and what is not there cannot be replaced.

@@ -3,6 +3,7 @@ from typing import Any, cast
 import pytest
 
 from understudy.launch.kubernetes.api import Kube
+from understudy.launch.kubernetes.kind import JobKind
 from understudy.launch.kubernetes.pytorchjob import PARTS, RUN
 from understudy.runs.orphans import known, stop, why_over
 
@@ -22,7 +23,7 @@ class Cluster:
         del question, arguments, options
         return {"items": [{"metadata": {**meta("run-1"), "uid": "uid-driver"}, "status": {}}]}
 
-    def jobs(self, selector: str) -> list[dict[str, Any]]:
+    def jobs(self, kind: JobKind, selector: str) -> list[dict[str, Any]]:
         del selector
         return [{"metadata": {**meta("teacher-1"), "uid": "uid-job"}, "spec": {}, "status": {}}]
 
@@ -135,10 +136,10 @@ class Runs(Cluster):
             return {}
         return {"items": [{**super().ask(question)["items"][0], "status": self._conditions[0]}]}
 
-    def jobs(self, selector: str) -> list[dict[str, Any]]:
-        return [{**super().jobs(selector)[0], "status": self._conditions[1]}]
+    def jobs(self, kind: JobKind, selector: str) -> list[dict[str, Any]]:
+        return [{**super().jobs(kind, selector)[0], "status": self._conditions[1]}]
 
-    def delete_job(self, name: str) -> None:
+    def delete_job(self, kind: JobKind, name: str) -> None:
         self.deleted.append(name)
 
 

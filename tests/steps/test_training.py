@@ -11,6 +11,7 @@ from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes import api, owner, settings, task_config
 from understudy.launch.kubernetes.api import Object, Refused
+from understudy.launch.kubernetes.kind import JobKind
 from understudy.recipe import PretrainedModel, Resources
 from understudy.recipe.file import load
 from understudy.steps import evaluation, training
@@ -22,10 +23,10 @@ class Cluster:
 
     submitted: Object
 
-    def jobs(self, selector: str) -> list[Object]:
+    def jobs(self, kind: JobKind, selector: str) -> list[Object]:
         return []
 
-    def create_job(self, job: Object) -> None:
+    def create_job(self, kind: JobKind, job: Object) -> None:
         Cluster.submitted = job
         raise Refused("no")
 

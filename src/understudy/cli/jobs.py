@@ -11,6 +11,7 @@ from understudy.store.runs import duration
 
 if TYPE_CHECKING:
     from understudy.launch.kubernetes.api import Kube
+    from understudy.launch.kubernetes.kind import PYTORCHJOB
     from understudy.runs.orphans import Known
 
 app = typer.Typer(no_args_is_help=True, help="Look after the runs and trainings in a cluster.")
@@ -56,7 +57,7 @@ def gc(
     elif yes or typer.confirm("Remove all this?"):
         kube = Kube(namespace)
         for one in left:
-            kube.delete_job(one.name)
+            kube.delete_job(PYTORCHJOB, one.name)
         print(f"{len(left)} removed")
 
 

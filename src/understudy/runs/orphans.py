@@ -9,6 +9,7 @@ from typing import Any
 
 from understudy.errors import REJECTED
 from understudy.launch.kubernetes.api import Kube, Object
+from understudy.launch.kubernetes.kind import PYTORCHJOB
 from understudy.launch.kubernetes.pytorchjob import PARTS, RUN, STEP
 from understudy.launch.kubernetes.status import holding, is_dead, look, overdue, seconds
 from understudy.runs.submission import CONTAINER
@@ -39,7 +40,7 @@ def known(kube: Kube, now: float) -> list[Known]:
     drivers = kube.ask(kube.batch.list_namespaced_job, kube.namespace, label_selector=f"{OURS},{RUN}")["items"]
     pods = kube.pods(f"{OURS},{RUN}")
     found = [_driver(job, _of(job, pods), now) for job in drivers]
-    for job in kube.jobs(OURS):
+    for job in kube.jobs(PYTORCHJOB, OURS):
         own = _of(job, pods)
         stage = look(job, own, dead=overdue(own, now)).stage
         over = stage in ("succeeded", "failed")
@@ -56,12 +57,12 @@ def stop(kube: Kube, run: str) -> int:
     chosen = f"{OURS},{RUN}={run[:63]}"
     drivers = kube.ask(kube.batch.list_namespaced_job, kube.namespace, label_selector=chosen)["items"]
     drivers = [job for job in drivers if not holding(job).keys() & ENDED]
-    jobs = [job for job in kube.jobs(chosen) if not holding(job).keys() & set(OVER)]
+    jobs = [job for job in kube.jobs(PYTORCHJOB, chosen) if not holding(job).keys() & set(OVER)]
     for job in drivers:
         name = job["metadata"]["name"]
         kube.ask(kube.batch.delete_namespaced_job, name, kube.namespace, propagation_policy="Background")
     for job in jobs:
-        kube.delete_job(job["metadata"]["name"])
+        kube.delete_job(PYTORCHJOB, job["metadata"]["name"])
     return len(drivers) + len(jobs)
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import yaml
 
 from understudy.errors import InputError, UnderstudyError
-from understudy.launch.kubernetes.api import JOBS, NO_JOBS, Kube, Object
+from understudy.launch.kubernetes.api import Kube, Object
+from understudy.launch.kubernetes.kind import PYTORCHJOB
 from understudy.launch.kubernetes.pod_security import SECURITY, container, volumes
 from understudy.launch.kubernetes.settings import (
     ANYWHERE,
@@ -57,8 +58,8 @@ def check(kube: Kube, cluster: Cluster, recipe: Recipe) -> None:
     Raises:
         InputError: PyTorchJobs, a pool, a queue or the claim are not there or not what is needed.
     """
-    if not kube.knows(*JOBS):
-        raise InputError(NO_JOBS)
+    if not kube.knows(PYTORCHJOB.group, PYTORCHJOB.version, PYTORCHJOB.plural):
+        raise InputError(PYTORCHJOB.missing)
     for section, resources in (("teacher", recipe.resources.teacher), ("distill", recipe.resources.distill)):
         cluster.pool(resources, f"resources.{section}")
         if cluster.one_node and resources.nodes > 1:

@@ -13,6 +13,7 @@ from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes import controller
 from understudy.launch.kubernetes.api import Away, Kube, Object, Refused
 from understudy.launch.kubernetes.diagnosis import STARTS
+from understudy.launch.kubernetes.kind import JobKind
 from understudy.launch.kubernetes.pytorchjob import Identity
 from understudy.launch.kubernetes.settings import Cluster
 from understudy.recipe import Resources
@@ -27,7 +28,7 @@ class Answers(Kube):
         self._error = error
         self.asked = 0
 
-    def jobs(self, selector: str) -> list[Object]:
+    def jobs(self, kind: JobKind, selector: str) -> list[Object]:
         self.asked += 1
         raise self._error
 
@@ -49,13 +50,13 @@ class Taken(Kube):
             raise self._run
         return self._run
 
-    def jobs(self, selector: str) -> list[Object]:
+    def jobs(self, kind: JobKind, selector: str) -> list[Object]:
         return []
 
-    def create_job(self, job: Object) -> None:
+    def create_job(self, kind: JobKind, job: Object) -> None:
         pass
 
-    def job(self, name: str) -> Object | None:
+    def job(self, kind: JobKind, name: str) -> Object | None:
         return None
 
 
@@ -136,11 +137,11 @@ def test_a_launcher_that_has_lost_its_lease_submits_nothing(job: JobSpec) -> Non
         answered = False
         made = False
 
-        def jobs(self, selector: str) -> list[Object]:
+        def jobs(self, kind: JobKind, selector: str) -> list[Object]:
             self.answered = True
             return []
 
-        def create_job(self, job: Object) -> None:
+        def create_job(self, kind: JobKind, job: Object) -> None:
             self.made = True
 
     kube = Slow(None)
@@ -165,20 +166,20 @@ class Ended(Kube):
         self.submitted: list[Object] = []
         self.deleted: list[str] = []
 
-    def jobs(self, selector: str) -> list[Object]:
+    def jobs(self, kind: JobKind, selector: str) -> list[Object]:
         return []
 
-    def create_job(self, job: Object) -> None:
+    def create_job(self, kind: JobKind, job: Object) -> None:
         self.submitted.append(job)
 
-    def job(self, name: str) -> Object | None:
+    def job(self, kind: JobKind, name: str) -> Object | None:
         failed = {"type": "Failed", "status": "True", "message": "a pod failed"}
         return {"metadata": {"name": name, "uid": "1"}, "spec": {}, "status": {"conditions": [failed]}}
 
     def pods(self, selector: str) -> list[Object]:
         return []
 
-    def delete_job(self, name: str) -> None:
+    def delete_job(self, kind: JobKind, name: str) -> None:
         self.deleted.append(name)
 
 

@@ -10,11 +10,10 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from understudy.errors import InputError, UnderstudyError
+from understudy.launch.kubernetes.kind import JobKind
 
 SECONDS = 10  # for one answer
 NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-JOBS = ("kubeflow.org", "v1", "pytorchjobs")
-NO_JOBS = "this cluster does not know PyTorchJobs of kubeflow.org/v1: install the Kubeflow Training Operator 1.9"
 WORKLOADS = ("kueue.x-k8s.io", "v1beta1", "workloads")
 
 Object = dict[str, Any]
@@ -82,33 +81,38 @@ class Kube:
 
     # What jobs need
 
-    def job(self, name: str) -> Object | None:
-        """A PyTorchJob."""
-        found: Object | None = self.ask(self.custom.get_namespaced_custom_object, *self._jobs(), name)
+    def job(self, kind: JobKind, name: str) -> Object | None:
+        """A training job."""
+        found: Object | None = self.ask(self.custom.get_namespaced_custom_object, *self._jobs(kind), name)
         return found
 
-    def jobs(self, selector: str) -> list[Object]:
-        """PyTorchJobs with these labels."""
-        found = self.ask(self.custom.list_namespaced_custom_object, *self._jobs(), label_selector=selector)
+    def jobs(self, kind: JobKind, selector: str) -> list[Object]:
+        """Training jobs with these labels.
+
+        Raises:
+            InputError: the cluster does not have this type.
+        """
+        found = self.ask(self.custom.list_namespaced_custom_object, *self._jobs(kind), label_selector=selector)
         if found is None:
-            raise InputError(NO_JOBS)
+            raise InputError(kind.missing)
         return list(found["items"])
 
-    def create_job(self, job: Object) -> None:
-        """Submit a PyTorchJob; one of the same name that is there already is as good."""
+    def create_job(self, kind: JobKind, job: Object) -> None:
+        """Submit a training job; one of the same name that is there already is as good."""
         try:
-            self.ask(self.custom.create_namespaced_custom_object, *self._jobs(), job)
+            self.ask(self.custom.create_namespaced_custom_object, *self._jobs(kind), job)
         except Refused as error:
             if "AlreadyExists" not in str(error.__cause__):
                 raise
 
-    def change_job(self, name: str, patch: Object) -> None:
-        """Merge values into a PyTorchJob."""
-        self.ask(self.custom.patch_namespaced_custom_object, *self._jobs(), name, patch)
+    def change_job(self, kind: JobKind, name: str, patch: Object) -> None:
+        """Merge values into a training job."""
+        self.ask(self.custom.patch_namespaced_custom_object, *self._jobs(kind), name, patch)
 
-    def delete_job(self, name: str) -> None:
-        """Delete a PyTorchJob and its pods."""
-        self.ask(self.custom.delete_namespaced_custom_object, *self._jobs(), name, propagation_policy="Background")
+    def delete_job(self, kind: JobKind, name: str) -> None:
+        """Delete a training job and its pods."""
+        where = self._jobs(kind)
+        self.ask(self.custom.delete_namespaced_custom_object, *where, name, propagation_policy="Background")
 
     def pods(self, selector: str) -> list[Object]:
         """Pods with these labels."""
@@ -176,8 +180,8 @@ class Kube:
         """All nodes."""
         return list(self.ask(self.core.list_node)["items"])
 
-    def _jobs(self) -> tuple[str, str, str, str]:
-        return JOBS[0], JOBS[1], self.namespace, JOBS[2]
+    def _jobs(self, kind: JobKind) -> tuple[str, str, str, str]:
+        return kind.group, kind.version, self.namespace, kind.plural
 
 
 def _owner(question: Callable[..., Any]) -> str:

@@ -21,6 +21,7 @@ from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes import elastic
 from understudy.launch.kubernetes.api import Away, Kube, Object, Refused
 from understudy.launch.kubernetes.diagnosis import HOPE, Trouble, is_scaling
+from understudy.launch.kubernetes.kind import PYTORCHJOB
 from understudy.launch.kubernetes.pytorchjob import KEY, Identity, render
 from understudy.launch.kubernetes.settings import Cluster
 from understudy.launch.kubernetes.status import Sight, death, look, was_disrupted
@@ -112,7 +113,7 @@ class _Supervision:
 
     def _delete(self, job: str) -> None:
         self._watch()  # a launcher that was frozen may have lost the job to another one
-        self._kube.delete_job(job)
+        self._kube.delete_job(PYTORCHJOB, job)
 
     @contextmanager
     def _patiently(self, what: str) -> Iterator[None]:
@@ -147,10 +148,10 @@ class _Supervision:
     def _step(self) -> Outcome | None:
         if not self._name:
             return self._find_or_submit()
-        found = self._kube.job(self._name)
-        pods = self._kube.pods(f"training.kubeflow.org/job-name={self._name}") if found else []
+        found = self._kube.job(PYTORCHJOB, self._name)
+        pods = self._kube.pods(PYTORCHJOB.pods_of(self._name)) if found else []
         pods = elastic.enough(self._spec, pods)
-        suspended = found and found["spec"].get("runPolicy", {}).get("suspend")
+        suspended = found and PYTORCHJOB.is_suspended(found)
         workload = self._kube.workload_of(found) if found and suspended else None
         sight = look(found, pods, workload, self._leaving.overdue(pods))
         self._waiting.look(sight)
@@ -175,7 +176,7 @@ class _Supervision:
 
     def _find_or_submit(self) -> Outcome | None:
         """Go on watching the job that does this work, whichever launcher submitted it; submit one if there is none."""
-        there = self._kube.jobs(f"{KEY}={self._job.identity.labels[KEY]}")
+        there = self._kube.jobs(PYTORCHJOB, f"{KEY}={self._job.identity.labels[KEY]}")
         going = [job for job in there if self._is_worth_watching(job)]
         for job in there:
             if job not in going[-1:]:
@@ -190,7 +191,7 @@ class _Supervision:
         self._spec.stop_file.unlink(missing_ok=True)
         attempts.keep_failures(self._spec)
         try:
-            self._kube.create_job(self._manifest)
+            self._kube.create_job(PYTORCHJOB, self._manifest)
         except Refused as error:
             return Outcome(FAILED, f"the job {self._job.identity.name} was not accepted: {error}")
         self._name = self._job.identity.name
@@ -220,7 +221,7 @@ class _Supervision:
         if nodes is None or self._waiting.seconds < HOPE or is_scaling(self._kube, pods):
             return False
         self._watch()
-        self._kube.change_job(self._name, elastic.resized(found, nodes))
+        self._kube.change_job(PYTORCHJOB, self._name, elastic.resized(found, nodes))
         self._say(f"asking for {nodes} of {self._spec.nodes} nodes: {sight.detail}")
         self._waiting.shorten(HOPE - (AGAIN if nodes > self._spec.least else HOPE))
         return True

@@ -1,0 +1,67 @@
+"""The kinds of object that a job can be in a cluster, and what of one kind is said elsewhere in another."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class JobKind:
+    """A type of training job: where the API keeps it, and how its objects are read."""
+
+    group: str
+    version: str
+    plural: str
+    name: str
+    operator: str
+    """What has to be installed for it."""
+    pod_label: str
+    """The label by which a job's pods are found; its value is the job's name."""
+    succeeded: str
+    """The condition that a job has when it ended well, as far as its operator knows."""
+    suspend: tuple[str, ...]
+    """Where below `spec` it says that the job is to wait."""
+
+    @property
+    def api_version(self) -> str:
+        """Group and version, as an object names them."""
+        return f"{self.group}/{self.version}"
+
+    @property
+    def missing(self) -> str:
+        """What to do about a cluster without this type."""
+        return f"this cluster does not know {self.name}s of {self.api_version}: install {self.operator}"
+
+    def pods_of(self, job: str) -> str:
+        """The selector of a job's pods."""
+        return f"{self.pod_label}={job}"
+
+    def is_suspended(self, job: dict[str, Any]) -> bool:
+        """Whether the job is held back, by its queue say."""
+        value: Any = job["spec"]
+        for key in self.suspend:
+            value = value.get(key) or {}
+        return bool(value)
+
+
+PYTORCHJOB = JobKind(
+    group="kubeflow.org",
+    version="v1",
+    plural="pytorchjobs",
+    name="PyTorchJob",
+    operator="the Kubeflow Training Operator 1.9",
+    pod_label="training.kubeflow.org/job-name",
+    succeeded="Succeeded",
+    suspend=("runPolicy", "suspend"),
+)
+TRAINJOB = JobKind(
+    group="trainer.kubeflow.org",
+    version="v1alpha1",
+    plural="trainjobs",
+    name="TrainJob",
+    operator="Kubeflow Trainer 2.1",
+    pod_label="jobset.sigs.k8s.io/jobset-name",
+    succeeded="Complete",
+    suspend=("suspend",),
+)
+KINDS = {"pytorchjob": PYTORCHJOB, "trainjob": TRAINJOB}
+"""By the names that the cluster's settings use."""
