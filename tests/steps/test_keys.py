@@ -89,8 +89,8 @@ def rewrite_unseen(path: Path, content: bytes) -> None:
         ("student.train.epochs=41", STUDENT),
         ("student.train.gradient_accumulation_steps=2", STUDENT),
         ("student.train.schedule.warmup=41", STUDENT),
-        ("student.distill.temperature=5", DISTILL),
-        ("student.distill.alpha=0.8", DISTILL),
+        ("student.distill.logits.temperature=5", DISTILL),
+        ("student.distill.logits.weight=0.8", DISTILL),
         ("evaluate.batch_size=32", EVALUATE),
         ("evaluate.latency.repeats=51", EVALUATE),
         ("evaluate.metrics=[accuracy]", EVALUATE),
@@ -119,7 +119,7 @@ def test_a_changed_value_repeats_what_depends_on_it(
     [
         ("data.text.sequence_length=64", PREPARE),
         ("data.text.tokenizer.vocab_size=1024", PREPARE),
-        ("student.distill.temperature=5", DISTILL),
+        ("student.distill.logits.temperature=5", DISTILL),
         ("gate.metric=accuracy", EVALUATE),
     ],
 )
@@ -295,7 +295,7 @@ def test_a_changed_line_repeats_the_steps_that_run_it(
     ("module", "before", "after", "expected"),
     [
         ("steps/training.py", "seed=work.recipe.seed", "seed=work.recipe.seed + 1", TEACHER | STUDENT | CONTROL),
-        ("steps/training.py", '_student(work, "control", None)', '_student(work, "control", {})', CONTROL),
+        ("steps/training.py", '_student(work, "control", LABELS)', '_student(work, "control", ())', CONTROL),
         ("steps/evaluation.py", '"control", "champion")', '"champion", "control")', EVALUATE),
         ("steps/evaluation.py", "LINEAGE if role", "LINEAGE[1:] if role", GATE | REGISTER),
         ("steps/training.py", '"""Train the student with the teacher."""', '"""."""', set()),

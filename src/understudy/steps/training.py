@@ -17,7 +17,7 @@ from understudy.launch.kubernetes.settings import cluster_settings, in_cluster
 from understudy.launch.local import launcher, warm
 from understudy.models import pretrained
 from understudy.models.user_code import user_code
-from understudy.recipe import Distill, FactoryModel, Model, PretrainedModel, Recipe, Resources, Train
+from understudy.recipe import LABELS, FactoryModel, Model, ObjectiveSection, PretrainedModel, Recipe, Resources, Train
 from understudy.revision import build, revision
 from understudy.steps.execution import Work
 from understudy.store import Run, Store
@@ -82,7 +82,10 @@ def student_section(recipe: Recipe, store: Store) -> dict[str, Any]:
 
 def distill_section(recipe: Recipe, store: Store) -> dict[str, Any]:
     """What decides the student."""
-    return {**student_section(recipe, store), "distill": recipe.student.distill.model_dump(mode="json")}
+    return {
+        **student_section(recipe, store),
+        "distill": [objective.model_dump(mode="json") for objective in recipe.student.distill],
+    }
 
 
 def expect_jobs(recipe: Recipe, run: Run) -> None:
@@ -114,14 +117,14 @@ def distill(work: Work) -> None:
 
 def train_control(work: Work) -> None:
     """Train the student without the teacher: same budget, same seed."""
-    _student(work, "control", None)
+    _student(work, "control", LABELS)
 
 
-def _student(work: Work, role: Role, distill: Distill | None) -> None:
+def _student(work: Work, role: Role, objectives: tuple[ObjectiveSection, ...]) -> None:
     student = work.recipe.student
     initial = _fetched(work, student.model, "student.model", "new")
     resources = work.recipe.resources.distill
-    _train(work, _spec(work, role, student.model, student.train, resources, initial, distill), resources)
+    _train(work, _spec(work, role, student.model, student.train, resources, initial, objectives), resources)
 
 
 def _fetched(work: Work, model: Model, where: str, head: str) -> Path | None:
@@ -182,7 +185,7 @@ def _spec(
     train: Train,
     resources: Resources,
     initial: Path | None,
-    distill: Distill | None = None,
+    objectives: tuple[ObjectiveSection, ...] = LABELS,
 ) -> JobSpec:
     return JobSpec(
         version=build(),
@@ -193,7 +196,7 @@ def _spec(
         teacher=str(work.input("teacher")) if "teacher" in work.inputs else None,
         model=model,
         train=train,
-        distill=distill,
+        objectives=objectives,
         seed=work.recipe.seed,
         resources=resources,
         threads=_threads(resources),
