@@ -11,7 +11,7 @@ import yaml
 from kfp import dsl
 
 from understudy import steps
-from understudy.steps.execution import Result
+from understudy.steps.step import Result
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = sorted(path.name for path in (ROOT / "components").iterdir() if (path / "component.py").exists())
