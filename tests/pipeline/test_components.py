@@ -57,6 +57,12 @@ def test_a_components_metadata_says_what_it_is(name: str) -> None:
     assert about["output"]
 
 
+@pytest.mark.parametrize("name", [name for name in FOLDERS if name != "start"])
+def test_a_component_takes_what_its_step_declares(name: str) -> None:
+    roles = set(component(name).component_spec.inputs) - {"run", "task"}
+    assert roles == set(steps.STEPS[name].inputs)
+
+
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_components_body_is_thin(name: str) -> None:
     source = (ROOT / "components" / name / "component.py").read_text()

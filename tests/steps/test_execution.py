@@ -36,7 +36,10 @@ class Recorded:
         self.go_on.set()
         self.fails: BaseException | None = None
         self._content = content
-        self.step = replace(Step(name, "toys", (), lambda recipe, store: {"seed": recipe.seed}, self._work), **changes)
+        step = Step(
+            name=name, kind="toys", work=self._work, modules=(), section=lambda recipe, store: {"seed": recipe.seed}
+        )
+        self.step = replace(step, **changes)
 
     def _work(self, work: Work) -> None:
         self.times += 1

@@ -282,6 +282,7 @@ def test_a_librarys_version_repeats_the_steps_whose_numbers_it_decides(
         ("cli/run.py", set()),
         ("store/objects.py", set()),
         ("steps/execution.py", set()),
+        ("steps/job_spec.py", set()),
         ("recipe/schema.py", set()),
     ],
 )
@@ -300,6 +301,8 @@ def test_a_changed_line_repeats_the_steps_that_run_it(
         ("steps/job_spec.py", "seed=work.recipe.seed", "seed=work.recipe.seed + 1", TEACHER | STUDENT | CONTROL),
         ("steps/control.py", '"control", None)', '"control", work.recipe.student.distill)', CONTROL),
         ("steps/evaluate.py", '"control", "champion")', '"champion", "control")', EVALUATE),
+        ("steps/teacher.py", '"new" if', '"kept" if', TEACHER),
+        ("steps/job_spec.py", '"student.model", "new")', '"student.model", "kept")', STUDENT),
         ("steps/evidence.py", "LINEAGE if role", "LINEAGE[1:] if role", GATE | REGISTER),
         ("steps/job_spec.py", '"""The specification of a training of this step."""', '"""."""', set()),
     ],
@@ -327,10 +330,38 @@ def test_no_message_outside_of_training_repeats_a_training_or_the_data(
 ) -> None:
     root = copied(monkeypatch, tmp_path)
     before = keys(digits)
-    for package in ("jobs", "agent", "launch", "runs", "registry", "cli"):
+    for package in ("jobs", "agent", "launch", "runs", "registry", "cli", "steps"):
         for module in (root / package).rglob("*.py"):
             module.write_text(f"{module.read_text()}\n_CHANGED = 1\n")
     assert repeated(before, keys(digits)) == REGISTER
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("execution", "not begun, the run was asked to stop"),
+        ("training", "run again to go on"),
+        ("watch", "going on from step"),
+        ("fetching", "fetching {"),
+        ("signals", "LIFE = 3600"),
+        ("pace", "SAY = 10"),
+        ("step", ": running: "),
+        ("identity", "is PYTHONPATH set?"),
+        ("champion", "the champion was trained for other labels"),
+        ("tasks", "error: {error}"),
+        ("start", "compile the recipe with them instead"),
+        ("summary", "left out: "),
+    ],
+)
+def test_a_changed_message_of_a_step_repeats_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keys: Keys, digits: Recipe, module: str, message: str
+) -> None:
+    root = copied(monkeypatch, tmp_path)
+    before = keys(digits)
+    path = root / "steps" / f"{module}.py"
+    assert message in path.read_text()
+    path.write_text(path.read_text().replace(message, f"{message}9"))
+    assert repeated(before, keys(digits)) == set()
 
 
 def test_a_training_reaches_nothing_that_launches_or_watches_it() -> None:

@@ -38,8 +38,14 @@ def calls(monkeypatch: pytest.MonkeyPatch, store: Store) -> list[tuple[Any, ...]
 
 
 def test_an_input_that_the_pipeline_does_not_have_is_left_out(calls: list[tuple[Any, ...]], run: Run) -> None:
-    run_step("distill", run.id, {"examples": "e", "teacher": "t", "control": ""})
-    assert calls == [("distill", {"examples": "e", "teacher": "t"}, {})]
+    run_step("evaluate", run.id, {"examples": "e", "teacher": "", "student": "s"})
+    assert calls == [("evaluate", {"examples": "e", "student": "s"}, {})]
+
+
+def test_an_input_that_the_step_does_not_declare_is_a_mistake(calls: list[tuple[Any, ...]], run: Run) -> None:
+    with pytest.raises(AssertionError, match="control takes"):
+        run_step("control", run.id, {"examples": "e", "teacher": "t"})
+    assert calls == []
 
 
 def test_the_champion_is_measured_with_the_others(

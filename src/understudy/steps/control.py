@@ -11,4 +11,12 @@ def _train_alone(work: Work) -> None:
     train(work, student_spec(work, "control", None))
 
 
-CONTROL = Step("control", "model", TRAINING, student_identity, _train_alone, (student_spec,))
+CONTROL = Step(
+    name="control",
+    kind="model",
+    work=_train_alone,
+    modules=TRAINING,
+    functions=(student_spec,),
+    section=student_identity,
+    inputs=("examples",),
+)

@@ -19,4 +19,12 @@ def _distill(work: Work) -> None:
     train(work, student_spec(work, "distill", work.recipe.student.distill))
 
 
-DISTILL = Step("distill", "model", TRAINING, _section, _distill, (student_spec,))
+DISTILL = Step(
+    name="distill",
+    kind="model",
+    work=_distill,
+    modules=TRAINING,
+    functions=(student_spec,),
+    section=_section,
+    inputs=("examples", "teacher"),
+)

@@ -2,14 +2,16 @@
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from understudy.launch.kubernetes.settings import in_cluster
 from understudy.recipe import FactoryModel, Recipe
+from understudy.steps.champion import champion_input
 from understudy.steps.device import device, device_here
 from understudy.steps.identity import model_identity
-from understudy.steps.step import Step, Work
-from understudy.store import Store
+from understudy.steps.step import Step, Work, World
+from understudy.store import Run, Store
 
 MODELS = ("teacher", "student", "control", "champion")
 
@@ -35,6 +37,10 @@ def _device(recipe: Recipe) -> str:
     return device_here() if in_cluster() else device(recipe.resources.distill)
 
 
+def _champion(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
+    return World(inputs=champion_input(store, run, inputs["examples"]))
+
+
 def _evaluate(work: Work) -> None:
     from understudy.evaluate.measure import measure
 
@@ -55,4 +61,12 @@ def _evaluate(work: Work) -> None:
         work.facts.update({f"{role}/{name}": value for name, value in model["metrics"].items() if value is not None})
 
 
-EVALUATE = Step("evaluate", "measures", ("understudy.evaluate.measure",), _section, _evaluate)
+EVALUATE = Step(
+    name="evaluate",
+    kind="measures",
+    work=_evaluate,
+    modules=("understudy.evaluate.measure",),
+    section=_section,
+    inputs=("examples", "teacher", "student", "control"),
+    outside=_champion,
+)

@@ -1,20 +1,21 @@
 """Measures -> the verdict, and the report that shows why."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from understudy.recipe import Recipe
 from understudy.steps.champion import champion_problem
-from understudy.steps.evidence import lineage, told_recipe, trained
-from understudy.steps.step import Step, Work
+from understudy.steps.evidence import LINEAGE, lineage, told_recipe, trained
+from understudy.steps.step import Step, Work, World
 from understudy.store import Run, Store
 from understudy.store.files import read_json, write_json
 
 
-def gate_world(run: Run) -> dict[str, str]:
-    """What the gate knows of the registry: why the champion could not be measured, if so."""
+def _why_no_champion(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
+    del store, inputs
     problem = champion_problem(run)
-    return {"champion_problem": problem} if problem else {}
+    return World(facts={"champion_problem": problem} if problem else {})
 
 
 def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
@@ -45,10 +46,12 @@ def _histories(work: Work) -> dict[str, list[dict[str, float]]]:
 
 
 GATE = Step(
-    "gate",
-    "verdict",
-    ("understudy.evaluate.gate", "understudy.evaluate.report"),
-    _section,
-    _gate,
-    (told_recipe, lineage, trained),
+    name="gate",
+    kind="verdict",
+    work=_gate,
+    modules=("understudy.evaluate.gate", "understudy.evaluate.report"),
+    functions=(told_recipe, lineage, trained),
+    section=_section,
+    inputs=("measures", *LINEAGE),
+    outside=_why_no_champion,
 )

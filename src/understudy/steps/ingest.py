@@ -25,4 +25,10 @@ def _ingest(work: Work) -> None:
     work.facts |= json.loads((work.staged / "records.json").read_text())["counts"]
 
 
-INGEST = Step("ingest", "records", ("understudy.data.ingest",), _section, _ingest)
+INGEST = Step(
+    name="ingest",
+    kind="records",
+    work=_ingest,
+    modules=("understudy.data.ingest",),
+    section=_section,
+)

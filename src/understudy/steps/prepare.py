@@ -25,4 +25,11 @@ def _prepare(work: Work) -> None:
     prepare(work.recipe.data, work.recipe.task, work.input("records"), work.staged, work.progress)
 
 
-PREPARE = Step("prepare", "examples", ("understudy.data.prepare",), _section, _prepare)
+PREPARE = Step(
+    name="prepare",
+    kind="examples",
+    work=_prepare,
+    modules=("understudy.data.prepare",),
+    section=_section,
+    inputs=("records",),
+)

@@ -1,5 +1,7 @@
 """The verdict -> a record of the run in MLflow, and a model version when the gate approved the student."""
 
+import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -7,20 +9,21 @@ from typing import Any
 from understudy import __version__
 from understudy.recipe import Recipe
 from understudy.revision import TRAINING, revision
-from understudy.steps.environment import tracking_uri
-from understudy.steps.evidence import lineage, told_recipe, trained
-from understudy.steps.step import Step, Work
+from understudy.steps.environment import RUN, tracking_uri
+from understudy.steps.evidence import LINEAGE, lineage, told_recipe, trained
+from understudy.steps.step import Step, Work, World
 from understudy.store import Run, Store
 from understudy.store.files import canonical, read_json, sha256, write_json
 
 FILE = "registration.json"
 
 
-def register_world(store: Store) -> dict[str, str]:
+def _server(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
     """Which server the student goes to."""
     from understudy.registry.server import identity
 
-    return {"server": identity(tracking_uri(store))}
+    del run, inputs
+    return World(facts={"server": identity(tracking_uri(store))})
 
 
 def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
@@ -72,8 +75,10 @@ def _is_still_registered(path: Path, store: Store) -> bool:
     return is_registered(tracking_uri(store), registration, manifest.inputs["student"])
 
 
-def tell_verdict(run: Run, store: Store) -> None:
+def _tell_verdict(run: Run, store: Store) -> None:
     """Whoever waits for a run elsewhere asks MLflow for its verdict, also when an earlier run has registered it."""
+    if RUN in os.environ:  # whoever waits for this run is here, and reads the verdict in the store
+        return
     from understudy.registry.register import Registration
     from understudy.registry.verdict import keep_verdict
 
@@ -84,11 +89,14 @@ def tell_verdict(run: Run, store: Store) -> None:
 
 
 REGISTER = Step(
-    "register",
-    "registration",
-    ("understudy.registry.register", "understudy.registry.serving"),  # the latter is stored with the version by path
-    _section,
-    _register,
-    (told_recipe, lineage, trained),
+    name="register",
+    kind="registration",
+    work=_register,
+    modules=("understudy.registry.register", "understudy.registry.serving"),  # MLflow stores the latter's file
+    functions=(told_recipe, lineage, trained),
+    section=_section,
+    inputs=("measures", "verdict", *LINEAGE),
+    outside=_server,
     still_holds=_is_still_registered,
+    follow=_tell_verdict,
 )

@@ -68,20 +68,37 @@ class Work:
 
 
 @dataclass(frozen=True)
+class World:
+    """What of the world outside the store decides a result."""
+
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """Digests by role of objects that the pipeline does not make: the champion."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Step:
-    """A step: what decides its result, and the function that makes it."""
+    """A step: what decides its result, the function that makes it, and what follows it."""
 
     name: str
     kind: str
-    enters: tuple[str, ...]
-    """Modules of the package whose source decides the result."""
+    """The kind of its object."""
+    work: Callable[[Work], None]
+    """Its function, whose source decides the result, with what it uses of its own module."""
+    modules: tuple[str, ...]
+    """Modules of the package whose source decides the result, with all that they import."""
+    functions: tuple[Callable[..., Any], ...] = ()
+    """Functions of other modules that decide it too: as for `work`, what their modules import does not count."""
     section: Callable[[Recipe, Store], Mapping[str, Any]]
     """What of the recipe, and of the data and models that it names, decides the result."""
-    work: Callable[[Work], None]
-    decided_by: tuple[Callable[..., Any], ...] = ()
-    """Functions of other modules whose source decides the result too; what they import does not count."""
+    inputs: tuple[str, ...] = ()
+    """Roles of the objects that other steps of the pipeline make for it; a pipeline may lack some."""
+    outside: Callable[[Run, Store, Mapping[str, str]], World] = lambda run, store, inputs: World()
+    """What of the world outside the store decides the result, for a run and the digests that its pipeline gives."""
     still_holds: Callable[[Path, Store], bool] = lambda path, store: True
     """Whether a remembered result still says the truth about the world outside the store."""
+    follow: Callable[[Run, Store], None] = lambda run, store: None
+    """What is done once the result is there, made now or found."""
 
 
 def parts(
@@ -90,7 +107,7 @@ def parts(
     """All that decides a step's result; the digest of this is the key under which it is remembered."""
     return {
         "step": step.name,
-        "code": revision(step.enters, functions=(step.work, *step.decided_by)),
+        "code": revision(step.modules, functions=(step.work, *step.functions)),
         "recipe": dict(step.section(recipe, store)),
         "inputs": dict(inputs),
         "world": dict(world),

@@ -1,46 +1,35 @@
 """Steps as tasks of a pipeline: a run's id and input digests in, an object's digest out, an error as an exit code."""
 
-import os
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from understudy.errors import UnderstudyError
 from understudy.launch.kubernetes import task_config
-from understudy.steps.champion import champion_input
-from understudy.steps.environment import RUN, open_store
+from understudy.steps.environment import open_store
 from understudy.steps.execution import execute
-from understudy.steps.gate import gate_world
 from understudy.steps.graph import STEPS
-from understudy.steps.register import register_world, tell_verdict
 from understudy.steps.signals import watch_over
 from understudy.steps.start import start
 from understudy.steps.step import Result
-from understudy.store import Run
 
 
 def run_step(name: str, run_id: str, inputs: Mapping[str, str]) -> Result:
     """Execute a step of a run.
 
     Args:
-        name: one of graph().
+        name: one of step_names().
         run_id: as returned by start().
         inputs: digests by role; an empty one stands for a step that this pipeline does not have.
     """
-    store = open_store()
-    run: Run = store.run(run_id)
+    step, store = STEPS[name], open_store()
+    run = store.run(run_id)
     watch_over(run)
+    assert set(inputs) <= set(step.inputs), f"{name} takes {step.inputs}, not {inputs}"
     given = {role: digest for role, digest in inputs.items() if digest}
-    if name == "evaluate":
-        given |= champion_input(store, run, given["examples"])
-    world: dict[str, str] = {}
-    if name == "gate":
-        world = gate_world(run)
-    if name == "register":
-        world = register_world(store)
-    result = execute(STEPS[name], store, run, given, world)
-    if name == "register" and RUN not in os.environ:  # a task of a pipeline that somebody may follow from outside
-        tell_verdict(run, store)
+    world = step.outside(run, store, given)
+    result = execute(step, store, run, {**given, **world.inputs}, world.facts)
+    step.follow(run, store)
     return result
 
 

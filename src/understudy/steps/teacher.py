@@ -32,4 +32,12 @@ def _teach(work: Work) -> None:
     )
 
 
-TEACHER = Step("teacher", "model", TRAINING, _section, _teach, (job_spec,))
+TEACHER = Step(
+    name="teacher",
+    kind="model",
+    work=_teach,
+    modules=TRAINING,
+    functions=(job_spec,),
+    section=_section,
+    inputs=("examples",),
+)
