@@ -213,7 +213,7 @@ def _threads(resources: Resources) -> int:
     if resources.threads or resources.nodes * resources.processes > 1:
         return resources.threads or 1
     if in_cluster() and resources.cpu:
-        from understudy.launch.kubernetes.status import amount
+        from understudy.launch.kubernetes.quantities import amount
 
         return max(1, int(amount(resources.cpu)))
     return os.cpu_count() or 1
@@ -226,6 +226,7 @@ def _launched(work: Work, spec: JobSpec, resources: Resources) -> tuple[JobSpec,
         return spec, launcher.run(spec, watch, work.run)
     from understudy.launch.kubernetes import controller
     from understudy.launch.kubernetes.api import Kube
+    from understudy.launch.kubernetes.job import Job
     from understudy.launch.kubernetes.owner import owner_reference
     from understudy.launch.kubernetes.pytorchjob import Identity
 
@@ -234,7 +235,7 @@ def _launched(work: Work, spec: JobSpec, resources: Resources) -> tuple[JobSpec,
     identity = Identity(work.run.id, work.step, key)
     began = float(work.run.facts["started"])
     owner = owner_reference(kube, watch)
-    job = controller.Job(spec, identity, resources, cluster, began, owner, task_config.of_this_step())
+    job = Job(spec, identity, resources, cluster, began, owner, task_config.of_this_step())
     outcome = controller.run(job, kube, watch, watch.tell)
     attempt = attempts.latest(Path(spec.folder))
     return (replace(spec, attempt=attempt.name) if attempt else spec), outcome
