@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from understudy.errors import InputError
 from understudy.parallel.mesh import ParallelDegrees, degrees, device_mesh
+from understudy.recipe import Degrees
 
 STRATEGIES = ["single", "ddp", "fsdp", "hsdp"]
 
@@ -23,12 +24,12 @@ STRATEGIES = ["single", "ddp", "fsdp", "hsdp"]
         ("hsdp", 1, 8, (2, 4)),
         ("hsdp", 2, 4, (2, 4)),
         ("hsdp", 3, 2, (3, 2)),
-        ({"dp_replicate": 2, "dp_shard": 3}, 1, 6, (2, 3)),
-        ({"dp_replicate": 2, "dp_shard": 3}, 3, 2, (2, 3)),
+        (Degrees(dp_replicate=2, dp_shard=3), 1, 6, (2, 3)),
+        (Degrees(dp_replicate=2, dp_shard=3), 3, 2, (2, 3)),
     ],
 )
 def test_a_strategys_name_is_short_for_degrees(
-    strategy: str | dict[str, Any], nodes: int, processes: int, expected: tuple[int, int]
+    strategy: Any, nodes: int, processes: int, expected: tuple[int, int]
 ) -> None:
     assert degrees(strategy, nodes, processes) == ParallelDegrees(*expected)
 
@@ -49,7 +50,7 @@ def test_copies_of_shards_keep_the_shards_within_a_node(nodes: int, processes: i
         ("single", 2, r"train\.strategy: single takes 1 processes, resources give 1 x 2"),
         ("hsdp", 3, r"hsdp takes 2 processes, resources give 1 x 3"),
         ("hsdp", 1, r"hsdp takes 2 processes, resources give 1 x 1"),
-        ({"dp_replicate": 2, "dp_shard": 2}, 2, r"takes 4 processes, resources give 1 x 2"),
+        (Degrees(dp_replicate=2, dp_shard=2), 2, r"takes 4 processes, resources give 1 x 2"),
     ],
 )
 def test_degrees_that_do_not_fit_the_processes_are_refused(strategy: Any, processes: int, message: str) -> None:

@@ -18,7 +18,8 @@ from understudy.errors import InputError
 from understudy.launch.kubernetes import settings, task_config
 from understudy.models import pretrained
 from understudy.recipe import Recipe
-from understudy.revision import revision
+from understudy.revision import TRAINING as TRAINING_MODULES
+from understudy.revision import modules_reached, revision
 from understudy.steps import STEPS, execution, training
 from understudy.store import Store
 from understudy.store.files import Fingerprints
@@ -316,6 +317,24 @@ def test_a_changed_line_of_a_steps_own_function_repeats_it(
     assert before in text
     (root / module).write_text(text.replace(before, after))
     assert repeated(found, keys(digits)) == expected
+
+
+def test_no_message_outside_of_training_repeats_a_training_or_the_data(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keys: Keys, digits: Recipe
+) -> None:
+    root = copied(monkeypatch, tmp_path)
+    before = keys(digits)
+    for package in ("jobs", "agent", "launch", "runs", "registry", "cli"):
+        for module in (root / package).rglob("*.py"):
+            module.write_text(f"{module.read_text()}\n_CHANGED = 1\n")
+    assert repeated(before, keys(digits)) == REGISTER
+
+
+def test_a_training_reaches_nothing_that_launches_or_watches_it() -> None:
+    above = ("jobs", "agent", "launch", "runs", "registry", "cli", "steps")
+    reached = modules_reached(TRAINING_MODULES)
+    assert "understudy.train.loop" in reached
+    assert {name for name in reached if name.split(".")[1] in above} == set()
 
 
 def test_a_changed_line_of_what_fetches_models_repeats_only_those_that_are_fetched(

@@ -1,11 +1,11 @@
 """A strategy is a set of degrees on one device mesh; the names people use are shorthand for degrees."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from understudy.errors import InputError
+from understudy.recipe import Degrees, StrategyName
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class ParallelDegrees:
         return self.dp_shard > 1
 
 
-def degrees(strategy: str | dict[str, Any], nodes: int, processes: int) -> ParallelDegrees:
+def degrees(strategy: StrategyName | Degrees, nodes: int, processes: int) -> ParallelDegrees:
     """The degrees behind a recipe's strategy.
 
     hsdp shards inside a node and replicates over nodes; on a single node it keeps two replicas.
@@ -35,8 +35,8 @@ def degrees(strategy: str | dict[str, Any], nodes: int, processes: int) -> Paral
         InputError: the strategy does not fit the number of processes.
     """
     world_size = nodes * processes
-    if isinstance(strategy, dict):
-        found = ParallelDegrees(**strategy)
+    if isinstance(strategy, Degrees):
+        found = ParallelDegrees(strategy.dp_replicate, strategy.dp_shard)
     else:
         copies = nodes if nodes > 1 else 2
         found = {
@@ -47,9 +47,14 @@ def degrees(strategy: str | dict[str, Any], nodes: int, processes: int) -> Paral
         }[strategy]
     if found.world_size != world_size:
         raise InputError(
-            f"train.strategy: {strategy} takes {found.world_size} processes, resources give {nodes} x {processes}"
+            f"train.strategy: {_words(strategy)} takes {found.world_size} processes, resources give {nodes} x "
+            f"{processes}"
         )
     return found
+
+
+def _words(strategy: StrategyName | Degrees) -> str:
+    return strategy if isinstance(strategy, str) else str(strategy.model_dump())
 
 
 def device_mesh(found: ParallelDegrees, device: str) -> DeviceMesh:

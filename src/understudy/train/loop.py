@@ -10,7 +10,7 @@ import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import torch
 import torch.distributed as dist
@@ -22,6 +22,7 @@ from understudy.distill.objectives import Objective
 from understudy.errors import Stopped, UnderstudyError
 from understudy.parallel.apply import gradient_sync
 from understudy.parallel.checkpoint import Checkpoints
+from understudy.recipe import Train
 from understudy.train.optimizers import clip, learning_rate, set_learning_rate
 from understudy.train.precision import autocast
 
@@ -47,15 +48,15 @@ class Training:
     optimizer: Optimizer
     examples: Examples
     order: Order
-    settings: dict[str, Any]
+    settings: Train
     steps: int
     seed: int
     device: torch.device
     precision: torch.dtype
     checkpoints: Checkpoints
-    has_to_stop: Callable[[], bool]
+    must_stop: Callable[[], bool]
     """Asked on every rank after each report; one that says yes stops all of them, at a checkpoint."""
-    beat: Callable[[int], None]
+    heartbeat: Callable[[int], None]
     """Called on every rank with the steps done, as often as report."""
     report: Callable[[list[Point], float], None]
     """Called on the first rank with the points since the last call and the seconds that they took."""
@@ -76,10 +77,10 @@ def train(job: Training) -> list[Point]:
     recent = _Recent(job, start)
     job.model.train()
     for step in range(start, job.steps):
-        rate = learning_rate(step, job.steps, job.settings["optimizer"]["learning_rate"], job.settings["schedule"])
+        rate = learning_rate(step, job.steps, job.settings.optimizer.learning_rate, job.settings.schedule)
         set_learning_rate(job.optimizer, rate)
         recent.add(rate, *_step(job, step))
-        last, due = step + 1 == job.steps, (step + 1) % job.settings["checkpoint_every"] == 0
+        last, due = step + 1 == job.steps, (step + 1) % job.settings.checkpoint_every == 0
         if last or due or recent.is_due():
             stop = recent.flush(step + 1)
             if stop and not last:
@@ -107,7 +108,7 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     seed_generators(step_seed(job.seed, step, rank), job.device)
     targets = job.examples.targets(job.order.batch(step))
-    shares = job.order.shares(step, rank, world_size, job.settings["gradient_accumulation_steps"])
+    shares = job.order.shares(step, rank, world_size, job.settings.gradient_accumulation_steps)
     total = torch.zeros((), device=job.device)
     for part, indices in enumerate(shares):
         inputs, labels = job.examples.batch(indices if len(indices) else job.order.batch(step)[:1])
@@ -120,7 +121,7 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
                 loss = loss * 0.0
             torch.autograd.backward(loss * world_size)  # gradients are averaged over ranks, the loss is their sum
         total += loss.detach()
-    norm = clip(job.model, job.settings["max_grad_norm"])
+    norm = clip(job.model, job.settings.max_grad_norm)
     job.optimizer.step()
     job.optimizer.zero_grad(set_to_none=True)
     return total, norm
@@ -168,7 +169,7 @@ class _Recent:
         norms = torch.stack(self._norms).float().cpu()
         self._refuse_nan(losses, norms)
         elapsed = time.perf_counter() - self._since
-        shared = torch.cat([losses.double(), torch.tensor([elapsed, float(self._job.has_to_stop())])])
+        shared = torch.cat([losses.double(), torch.tensor([elapsed, float(self._job.must_stop())])])
         dist.all_reduce(shared)
         points = [
             Point(step=self._first + place + 1, loss=loss, learning_rate=rate, grad_norm=norm)
@@ -179,7 +180,7 @@ class _Recent:
         self._job.history += [point for point in points if self._is_kept(point)]
         if dist.get_rank() == 0:
             self._job.report(points, elapsed)
-        self._job.beat(steps)
+        self._job.heartbeat(steps)
         pace = shared[-2].item() / dist.get_world_size() / len(points)
         self._interval = max(1, int(REPORT_SECONDS / max(pace, 1e-6)))
         self._first, self._since = steps, time.perf_counter()

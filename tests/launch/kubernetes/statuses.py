@@ -12,7 +12,6 @@ from understudy.launch.kubernetes.pytorchjob import Identity
 from understudy.launch.kubernetes.settings import Cluster
 from understudy.launch.kubernetes.standing import Standing
 from understudy.launch.kubernetes.status import JobStatus
-from understudy.recipe import Resources
 
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "run", "uid": "run"}
 CLUSTER = Cluster(image="i:1", claim="store")
@@ -21,7 +20,7 @@ CLUSTER = Cluster(image="i:1", claim="store")
 def job_of(spec: JobSpec, **changes: Any) -> Job:
     """What a launcher knows of its job."""
     Path(spec.folder).mkdir(parents=True, exist_ok=True)
-    known = Job(spec, Identity("run", "teacher", "0" * 64), Resources(), CLUSTER, 0.0, OWNER)
+    known = Job(spec, Identity("run", "teacher", "0" * 64), spec.resources, CLUSTER, 0.0, OWNER)
     return replace(known, **changes)
 
 

@@ -1,8 +1,8 @@
 """For how long a job stands where it does, which pods do not end, and what is kept until it is done."""
 
-from dataclasses import replace
 from typing import Any
 
+from tests.jobs.specs import with_resources
 from tests.launch.kubernetes.statuses import job_of, status_of
 from understudy.errors import FAILED
 from understudy.jobs.outcome import Outcome
@@ -36,7 +36,7 @@ def test_a_job_has_waited_since_it_came_to_where_it_stands(job: JobSpec) -> None
 
 
 def test_a_job_that_was_made_smaller_waits_less_until_it_is_as_small_as_it_may_be(job: JobSpec) -> None:
-    status = status_of(job_of(replace(job, nodes=4, min_nodes=2)), Standing("queued"), at=100.0)
+    status = status_of(job_of(with_resources(job, nodes=4, min_nodes=2)), Standing("queued"), at=100.0)
     assert History().then(Resize(3, ""), status).waited(status) == RECOVERY - RESIZE
     assert History().then(Resize(2, ""), status).waited(status) == 0
 

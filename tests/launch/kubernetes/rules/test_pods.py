@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.jobs.specs import with_resources
 from tests.launch.kubernetes.statuses import job_of, status_of, waiting
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes.decisions import Finish, Wait
@@ -27,7 +28,7 @@ def unmounted(job: JobSpec, least: int, minutes: int, *phases: str, at: float = 
     times = {"firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": f"2026-01-01T00:{minutes:02}:00Z"}
     events = ({"reason": "FailedMount", "message": "secret extra not found", **times},)
     pods = tuple(worker(number, phase) for number, phase in enumerate(phases))
-    return status_of(job_of(replace(job, nodes=3, min_nodes=least)), PULLING, pods=pods, events=events, at=at)
+    return status_of(job_of(with_resources(job, nodes=3, min_nodes=least)), PULLING, pods=pods, events=events, at=at)
 
 
 @pytest.mark.parametrize(

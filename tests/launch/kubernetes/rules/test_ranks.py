@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import pytest
 
+from tests.jobs.specs import with_resources
 from tests.launch.kubernetes.statuses import job_of, status_of
 from understudy.errors import FAILED, STOPPED
 from understudy.jobs.outcome import Outcome
@@ -14,7 +15,6 @@ from understudy.launch.kubernetes.history import History
 from understudy.launch.kubernetes.patience import STARTS
 from understudy.launch.kubernetes.standing import Standing
 from understudy.launch.kubernetes.starts import Starts
-from understudy.recipe import Resources
 
 RUNNING = Standing("running", "on n")
 
@@ -24,7 +24,7 @@ def killed(times: int, kind: Literal["killed", "lost"] = "killed") -> tuple[Outc
 
 
 def test_killed_ranks_are_forgiven_as_often_as_the_recipe_says_and_lost_ones_always(job: JobSpec) -> None:
-    mine = job_of(job, resources=Resources(max_restarts=2))
+    mine = job_of(with_resources(job, max_restarts=2))
 
     def decision(*failures: Outcome) -> Any:
         return decide(status_of(mine, RUNNING, failures=failures), History(told=len(failures)))

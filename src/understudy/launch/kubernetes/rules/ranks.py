@@ -31,7 +31,7 @@ def rank_failed(status: JobStatus, _history: History) -> Decision | None:
 def killed_too_often(status: JobStatus, _history: History) -> Decision | None:
     """Killed ranks are forgiven as often as the recipe says; what is nobody's fault, always."""
     killed = [outcome for outcome in status.failures if outcome.kind == "killed"]
-    section, allowed = status.job.spec.section, status.job.resources.max_restarts
+    section, allowed = status.job.spec.section, status.job.spec.resources.max_restarts
     if len(killed) <= allowed:
         return None
     times = f"{len(killed)} times, {section}.max_restarts allows {allowed}"
