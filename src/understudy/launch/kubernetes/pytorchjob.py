@@ -2,7 +2,7 @@
 
 A job has workers only and an elasticPolicy, since the init container that the operator gives to the workers of a
 master is refused where Pod Security is `restricted`. The operator then calls the job a success as soon as one worker
-has ended well: the verdict is the launcher's, see supervision.py.
+has ended well: the verdict is the launcher's, see rules/ending.py.
 """
 
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ from kubernetes.client import ApiClient
 from understudy.agent import node_cache
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes.pod_security import SECURITY, container, volumes
+from understudy.launch.kubernetes.quantities import amount
 from understudy.launch.kubernetes.settings import VIEW, Cluster, Pool, affinity, requests
-from understudy.launch.kubernetes.status import amount
 from understudy.launch.kubernetes.task_config import NOTHING, TaskConfig
 from understudy.recipe import Resources
 
