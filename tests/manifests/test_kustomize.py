@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from understudy.launch.kubernetes import pytorchjob
+from understudy.launch.kubernetes.identity import PARTS
 from understudy.launch.kubernetes.settings import CONFIG, SECRETS, parsed
 from understudy.runs import submission
 
@@ -170,7 +170,7 @@ class Peer:
 
 DRIVER = Peer({"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "driver"})
 CLEANUP = Peer({"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "cleanup"})
-RANK = Peer(dict(pytorchjob.PARTS))
+RANK = Peer(dict(PARTS))
 MLFLOW = Peer({"app.kubernetes.io/name": "mlflow"})
 OTHER = Peer({"app.kubernetes.io/name": "somebody"})
 DNS = Peer({"k8s-app": "kube-dns"}, {"kubernetes.io/metadata.name": "kube-system"})

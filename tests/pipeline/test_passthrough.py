@@ -16,7 +16,7 @@ from tests.jobs.specs import job_spec
 from understudy import steps
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes import pytorchjob, task_config
-from understudy.launch.kubernetes.pytorchjob import Identity
+from understudy.launch.kubernetes.identity import Identity
 from understudy.launch.kubernetes.settings import Cluster
 from understudy.launch.kubernetes.task_config import TaskConfig
 from understudy.recipe import Recipe, Resources

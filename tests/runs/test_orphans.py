@@ -3,8 +3,8 @@ from typing import Any, cast
 import pytest
 
 from understudy.launch.kubernetes.api import Kube
+from understudy.launch.kubernetes.identity import PARTS, RUN
 from understudy.launch.kubernetes.kind import JobKind
-from understudy.launch.kubernetes.pytorchjob import PARTS, RUN
 from understudy.runs.orphans import known, stop, why_over
 
 CREATED = "2026-01-01T00:00:00Z"

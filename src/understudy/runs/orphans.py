@@ -9,8 +9,8 @@ from typing import Any
 
 from understudy.errors import REJECTED
 from understudy.launch.kubernetes.api import Kube, Object
+from understudy.launch.kubernetes.identity import PARTS, RUN, STEP
 from understudy.launch.kubernetes.kind import PYTORCHJOB
-from understudy.launch.kubernetes.pytorchjob import PARTS, RUN, STEP
 from understudy.launch.kubernetes.status import holding, is_dead, look, overdue, seconds
 from understudy.runs.submission import CONTAINER
 

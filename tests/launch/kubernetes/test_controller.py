@@ -13,8 +13,8 @@ from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes import controller
 from understudy.launch.kubernetes.api import Away, Kube, Object, Refused
 from understudy.launch.kubernetes.diagnosis import STARTS
+from understudy.launch.kubernetes.identity import Identity
 from understudy.launch.kubernetes.kind import JobKind
-from understudy.launch.kubernetes.pytorchjob import Identity
 from understudy.launch.kubernetes.settings import Cluster
 from understudy.recipe import Resources
 

@@ -10,7 +10,7 @@ from understudy.agent import node, node_cache
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes import pytorchjob, trainjob
-from understudy.launch.kubernetes.pytorchjob import Identity
+from understudy.launch.kubernetes.identity import Identity
 from understudy.launch.kubernetes.settings import PREFERRED, REQUIRED, Cluster, Pool, parsed
 from understudy.launch.local import launcher
 from understudy.recipe import Resources

@@ -21,8 +21,9 @@ from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes import elastic
 from understudy.launch.kubernetes.api import Away, Kube, Object, Refused
 from understudy.launch.kubernetes.diagnosis import HOPE, Trouble, is_scaling
+from understudy.launch.kubernetes.identity import KEY, Identity
 from understudy.launch.kubernetes.kind import PYTORCHJOB
-from understudy.launch.kubernetes.pytorchjob import KEY, Identity, render
+from understudy.launch.kubernetes.pytorchjob import render
 from understudy.launch.kubernetes.settings import Cluster
 from understudy.launch.kubernetes.status import Sight, death, look, was_disrupted
 from understudy.launch.kubernetes.task_config import NOTHING, TaskConfig

@@ -18,6 +18,8 @@ class JobKind:
     """The label by which a job's pods are found; its value is the job's name."""
     succeeded: str
     """The condition that a job has when it ended well, as far as its operator knows."""
+    container: str
+    """The container that the ranks run in; the operator looks for one of this name."""
     suspend: tuple[str, ...]
     """Where below `spec` it says that the job is to wait."""
 
@@ -51,6 +53,7 @@ PYTORCHJOB = JobKind(
     operator="the Kubeflow Training Operator 1.9",
     pod_label="training.kubeflow.org/job-name",
     succeeded="Succeeded",
+    container="pytorch",
     suspend=("runPolicy", "suspend"),
 )
 TRAINJOB = JobKind(
@@ -61,6 +64,7 @@ TRAINJOB = JobKind(
     operator="Kubeflow Trainer 2.1",
     pod_label="jobset.sigs.k8s.io/jobset-name",
     succeeded="Complete",
+    container="node",
     suspend=("suspend",),
 )
 KINDS = {"pytorchjob": PYTORCHJOB, "trainjob": TRAINJOB}

@@ -114,6 +114,10 @@ class Cluster(Settings):
         """The label of all pods that mount the claim."""
         return {STORE: self.claim[:63]}
 
+    def queue_of(self, resources: Resources) -> str | None:
+        """Kueue's LocalQueue of a job; None when jobs start at once."""
+        return resources.queue or self.queue
+
     def pool(self, resources: Resources, where: str) -> Pool:
         """The nodes that a job asks for.
 

@@ -6,7 +6,9 @@ What of a pod a TrainJob does not set itself is a patch of its runtime's pod tem
 from typing import Any
 
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes.pytorchjob import Identity, metadata, pod
+from understudy.launch.kubernetes.identity import Identity
+from understudy.launch.kubernetes.kind import TRAINJOB
+from understudy.launch.kubernetes.pod import pod_template
 from understudy.launch.kubernetes.settings import Cluster
 from understudy.launch.kubernetes.task_config import NOTHING, TaskConfig
 from understudy.recipe import Resources
@@ -26,7 +28,7 @@ def render(
     task: TaskConfig = NOTHING,
 ) -> dict[str, Any]:
     """The TrainJob, as the API takes it; arguments and errors as of pytorchjob.render()."""
-    template = task.merged(pod(spec, identity, resources, cluster), spec, cluster)
+    template = task.merged(pod_template(TRAINJOB, spec, identity, resources, cluster), spec, cluster)
     made = template["spec"]
     container = made["containers"][0]
     patch = {key: made[key] for key in (*PATCHED, GRACE) if key in made}
@@ -37,10 +39,10 @@ def render(
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
-        "metadata": metadata(identity, resources, cluster, owner),
+        "metadata": identity.metadata(cluster.queue_of(resources), owner),
         "spec": {
             "runtimeRef": {"name": RUNTIME, "kind": "ClusterTrainingRuntime", "apiGroup": "trainer.kubeflow.org"},
-            "suspend": bool(resources.queue or cluster.queue),
+            "suspend": bool(cluster.queue_of(resources)),
             "trainer": {
                 "image": container["image"],
                 "command": container["command"],
