@@ -4,6 +4,7 @@ import signal
 import socket
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch.distributed.elastic.rendezvous.api import RendezvousParameters
@@ -326,3 +327,41 @@ def test_ranks_that_wait_in_a_closed_meeting_begin_again(
         os.utime(closed, (0, 0))
     watch._look_for_a_closed_meeting()
     assert ended == ends
+
+
+# Where nodes meet
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (
+            {
+                "PET_NNODES": "3:3",
+                "PET_RDZV_ID": "x",
+                "PET_RDZV_BACKEND": "c10d",
+                "PET_RDZV_ENDPOINT": "x-worker-0:29400",
+            },
+            {
+                "min_nodes": 3,
+                "max_nodes": 3,
+                "run_id": "x",
+                "rdzv_backend": "c10d",
+                "rdzv_endpoint": "x-worker-0:29400",
+            },
+        ),
+        (
+            {"PET_NNODES": "3", "PET_NODE_RANK": "2", "PET_MASTER_ADDR": "x-node-0", "PET_MASTER_PORT": "29500"},
+            {
+                "min_nodes": 3,
+                "max_nodes": 3,
+                "run_id": "none",
+                "rdzv_backend": "static",
+                "rdzv_endpoint": "x-node-0:29500",
+                "rdzv_configs": {"rank": 2},
+            },
+        ),
+    ],
+)
+def test_nodes_find_each_other_as_either_operator_says(given: dict[str, str], expected: dict[str, Any]) -> None:
+    assert node.world(given) == expected

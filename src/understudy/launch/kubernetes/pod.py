@@ -41,7 +41,7 @@ def pod_template(
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": resources.termination_grace_period,
-            "securityContext": {**SECURITY, **_ownership(cluster)},
+            "securityContext": {**SECURITY, **ownership(cluster)},
             **({"priorityClassName": resources.priority} if resources.priority else {}),
             **({"affinity": wanted} if wanted else {}),
             "nodeSelector": pool.node_selector,
@@ -65,7 +65,7 @@ def _container(kind: JobKind, spec: JobSpec, resources: Resources, cluster: Clus
     }
 
 
-def _ownership(cluster: Cluster) -> dict[str, Any]:
+def ownership(cluster: Cluster) -> dict[str, Any]:
     """A new disk is root's; ranks write to it as the images' group. An emptyDir is everybody's."""
     if not cluster.cache or "emptyDir" in cluster.cache:
         return {}

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from understudy.launch.kubernetes.api import Object
+from understudy.launch.kubernetes.kind import PYTORCHJOB, JobKind
 
 Stage = Literal["queued", "pending", "pulling", "starting", "running", "restarting", "succeeded", "failed", "gone"]
 BROKEN_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
@@ -34,24 +35,29 @@ class Sight:
 
 
 def look(
-    job: Object | None, pods: Sequence[Object], workload: Object | None = None, dead: tuple[str, ...] = ()
+    job: Object | None,
+    pods: Sequence[Object],
+    workload: Object | None = None,
+    dead: tuple[str, ...] = (),
+    kind: JobKind = PYTORCHJOB,
 ) -> Sight:
     """Where a job stands.
 
     Args:
-        job: the PyTorchJob; None when there is none.
+        job: the object in the cluster; None when there is none.
         pods: its pods.
         workload: what Kueue knows of it.
         dead: the names of those whose node does not answer.
+        kind: what it is.
     """
     if job is None or "deletionTimestamp" in job["metadata"]:
         return Sight("gone", "the job is not there any more")
     conditions = holding(job)
     if "Failed" in conditions:
         return Sight("failed", _said(conditions["Failed"]))
-    if "Succeeded" in conditions:
-        return Sight("succeeded", _said(conditions["Succeeded"]))
-    if job["spec"].get("runPolicy", {}).get("suspend"):
+    if kind.succeeded in conditions:
+        return Sight("succeeded", _said(conditions[kind.succeeded]))
+    if kind.is_suspended(job):
         return Sight("queued", _queued(workload), lacks_quota=_lacks_quota(workload))
     return _active(pods, conditions, dead)
 
