@@ -19,8 +19,6 @@ from understudy.jobs.heartbeat import Beat, beats
 from understudy.jobs.logs import Logs
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes.api import Object
-from understudy.launch.kubernetes.starts import Starts
 
 
 @pytest.fixture
@@ -143,21 +141,6 @@ def test_a_rank_that_was_cut_off_says_nothing_any_more(spec: JobSpec) -> None:
     heartbeat("training", 4)
     assert beats(Path(spec.folder), [1]) == {}
     heartbeat.stop()
-
-
-def test_starts_count_when_all_pods_are_new_and_no_step_was_done() -> None:
-    def pods(*names: str) -> list[Object]:
-        return [{"metadata": {"uid": name}} for name in names]
-
-    starts = Starts(2)
-    assert starts.count(pods("a", "b"), -1) == 1
-    assert starts.count(pods("a", "c"), -1) == 1
-    assert starts.count(pods("c"), -1) == 1
-    assert starts.count(pods("d", "e"), -1) == 2
-    assert starts.count(pods("d", "e"), 5) == 0
-    assert starts.count(pods("f", "g"), 5) == 1
-    starts.forgive()
-    assert starts.count(pods("h", "i"), 5) == 1
 
 
 def test_attempts_are_counted_as_numbers(spec: JobSpec) -> None:

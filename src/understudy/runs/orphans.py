@@ -5,19 +5,18 @@ burning GPUs; and a launcher that was killed cannot end its job.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from understudy.errors import REJECTED
 from understudy.launch.kubernetes.api import Kube, Object
 from understudy.launch.kubernetes.identity import PARTS, RUN, STEP
 from understudy.launch.kubernetes.kind import KINDS, JobKind
-from understudy.launch.kubernetes.status import holding, is_dead, look, overdue, seconds
+from understudy.launch.kubernetes.owner_state import ENDED, why_over
+from understudy.launch.kubernetes.pods import is_dead, overdue
+from understudy.launch.kubernetes.quantities import seconds
+from understudy.launch.kubernetes.standing import holding, standing_of
 from understudy.runs.submission import CONTAINER
 
 OURS = f"app.kubernetes.io/name={PARTS['app.kubernetes.io/name']}"
-OVER = ("Succeeded", "Failed", "Error")
-ENDED = {"Complete", "SuccessCriteriaMet", "Failed", "FailureTarget"}
-"""Conditions of a Job that has ended, or whose pods are only being removed."""
 YOUNG = 300.0  # seconds in which a job without an owner may still get its launcher
 
 
@@ -42,7 +41,7 @@ def known(kube: Kube, now: float) -> list[Known]:
     found = [_driver(job, _of(job, pods), now) for job in drivers]
     for kind, job in trainings(kube, OURS):
         own = _pods_of(kind, job, pods)
-        stage = look(job, own, dead=overdue(own, now), kind=kind).stage
+        stage = standing_of(job, own, dead=overdue(own, now), kind=kind).stage
         over = stage in ("succeeded", "failed")
         found.append(_known(job, kind.name, stage, "" if over else _why_left(kube, job, now), now))
     return sorted(found, key=lambda one: -one.age)
@@ -129,31 +128,3 @@ def _why_left(kube: Kube, job: Object, now: float) -> str:
         young = now - seconds(job["metadata"]["creationTimestamp"]) < YOUNG
         return "" if young else "it belongs to no run"
     return why_over(kube, owners[0])
-
-
-def why_over(kube: Kube, owner: Object) -> str:
-    """Why what stands behind a job or a pod needs it no longer; empty while it does.
-
-    Args:
-        kube: the namespace.
-        owner: an owner reference; of what is neither a Job nor a Workflow nothing is known.
-    """
-    if owner["kind"] not in ("Job", "Workflow"):
-        return ""
-    name, found = f"{owner['kind']} {owner['name']}", _owner(kube, owner)
-    if found is None or found["metadata"]["uid"] != owner["uid"]:
-        return f"{name} is not there any more"
-    if "deletionTimestamp" in found["metadata"]:
-        return f"{name} was deleted"
-    if found["spec"].get("activeDeadlineSeconds") == 0:
-        return f"{name} was terminated"
-    ended = holding(found).keys() & ENDED or found.get("status", {}).get("phase") in OVER
-    return f"{name} has ended" if ended else ""
-
-
-def _owner(kube: Kube, owner: Object) -> Any:
-    if owner["kind"] == "Job":
-        return kube.ask(kube.batch.read_namespaced_job, owner["name"], kube.namespace)
-    group, _, version = owner["apiVersion"].partition("/")
-    plural = f"{owner['kind'].lower()}s"
-    return kube.ask(kube.custom.get_namespaced_custom_object, group, version, kube.namespace, plural, owner["name"])

@@ -210,7 +210,7 @@ def _threads(resources: Resources) -> int:
     if resources.threads or resources.nodes * resources.processes > 1:
         return resources.threads or 1
     if in_cluster() and resources.cpu:
-        from understudy.launch.kubernetes.status import amount
+        from understudy.launch.kubernetes.quantities import amount
 
         return max(1, int(amount(resources.cpu)))
     return os.cpu_count() or 1
@@ -224,6 +224,7 @@ def _launched(work: Work, spec: JobSpec, resources: Resources) -> tuple[JobSpec,
     from understudy.launch.kubernetes import controller
     from understudy.launch.kubernetes.api import Kube
     from understudy.launch.kubernetes.identity import Identity
+    from understudy.launch.kubernetes.job import Job
     from understudy.launch.kubernetes.owner import owner_reference
 
     kube, cluster = Kube(), cluster_settings()
@@ -231,7 +232,7 @@ def _launched(work: Work, spec: JobSpec, resources: Resources) -> tuple[JobSpec,
     identity = Identity(work.run.id, work.step, key)
     began = float(work.run.facts["started"])
     owner = owner_reference(kube, watch)
-    job = controller.Job(spec, identity, resources, cluster, began, owner, task_config.of_this_step())
+    job = Job(spec, identity, resources, cluster, began, owner, task_config.of_this_step())
     outcome = controller.run(job, kube, watch, watch.tell)
     attempt = attempts.latest(Path(spec.folder))
     return (replace(spec, attempt=attempt.name) if attempt else spec), outcome

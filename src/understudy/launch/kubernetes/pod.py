@@ -7,8 +7,8 @@ from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes.identity import KEY, Identity
 from understudy.launch.kubernetes.kind import JobKind
 from understudy.launch.kubernetes.pod_security import SECURITY, container, volumes
+from understudy.launch.kubernetes.quantities import amount
 from understudy.launch.kubernetes.settings import VIEW, Cluster, Pool, affinity, requests
-from understudy.launch.kubernetes.status import amount
 from understudy.recipe import Resources
 
 CACHE = "/var/cache/understudy"  # where the nodes' own volume lies
