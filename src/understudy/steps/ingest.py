@@ -1,0 +1,34 @@
+"""The source -> records, split by content."""
+
+import json
+from typing import Any
+
+from understudy.recipe import Recipe
+from understudy.steps.step import Step, Work
+from understudy.steps.training import expect_jobs
+from understudy.store import Store
+
+
+def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
+    from understudy.data.sources.registry import source_identity
+
+    data = recipe.data.model_dump(mode="json", exclude={"image": True, "text": True, "source": {"path"}})
+    content = source_identity(recipe.data.source, store.fingerprints)
+    return {"task": recipe.task, "data": data, "content": content}
+
+
+def _ingest(work: Work) -> None:
+    from understudy.data.ingest import ingest
+
+    expect_jobs(work.recipe, work.run)
+    ingest(work.recipe.data, work.recipe.task, work.staged, work.progress)
+    work.facts |= json.loads((work.staged / "records.json").read_text())["counts"]
+
+
+INGEST = Step(
+    name="ingest",
+    kind="records",
+    work=_ingest,
+    modules=("understudy.data.ingest",),
+    section=_section,
+)
