@@ -56,9 +56,9 @@ def _launched(work: Work, spec: JobSpec) -> tuple[JobSpec, Outcome]:
         return spec, launcher.run(spec, watch, work.run)
     from understudy.launch.kubernetes import controller
     from understudy.launch.kubernetes.api import Kube
+    from understudy.launch.kubernetes.identity import Identity
     from understudy.launch.kubernetes.job import Job
     from understudy.launch.kubernetes.owner import owner_reference
-    from understudy.launch.kubernetes.pytorchjob import Identity
 
     kube, cluster = Kube(), cluster_settings()
     key = work.lease.folder.parent.name
