@@ -1,9 +1,8 @@
 """What a run is: one recipe, its sections, its rules, and how it is read from YAML."""
 
-from understudy.recipe.data import Data, Image, Section, Text
+from understudy.recipe.data import Data, Image, Text
 from understudy.recipe.schema import (
     METRICS,
-    SOURCES,
     ArchitectureModel,
     Degrees,
     Distill,
@@ -23,10 +22,10 @@ from understudy.recipe.schema import (
     Teacher,
     Train,
 )
+from understudy.recipe.section import Section
 
 __all__ = [
     "METRICS",
-    "SOURCES",
     "ArchitectureModel",
     "Data",
     "Degrees",
