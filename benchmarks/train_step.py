@@ -100,9 +100,8 @@ def by_hand(size: dict[str, int], folder: Path) -> float:
 
 def ours(size: dict[str, int], folder: Path) -> float:
     """Understudy's loop, as a job runs it."""
-    from understudy import __version__
-    from understudy.jobs.specification import JobSpec
-    from understudy.train.job import run
+    from understudy.recipe import LABELS, FactoryModel, Train
+    from understudy.train.job import Callbacks, Report, TrainingJob, run
 
     images, labels = examples()
     np.save(folder / "train.images.npy", images)
@@ -110,44 +109,36 @@ def ours(size: dict[str, int], folder: Path) -> float:
     facts = {"task": "image-classification", "labels": [str(label) for label in range(CLASSES)]}
     shape = {"image": {"size": 8, "channels": 1}, "mean": [0.0], "std": [1.0]}
     (folder / "examples.json").write_text(json.dumps({**facts, **shape}))
-    optimizer = {"name": "adamw", "learning_rate": 1e-3, "weight_decay": 0.01, "beta1": 0.9, "beta2": 0.999}
-    train = {
-        "steps": size["steps"],
-        "epochs": None,
-        "batch_size": BATCH,
-        "gradient_accumulation_steps": 1,
-        "optimizer": {**optimizer, "momentum": 0.9},
-        "schedule": {"warmup": 0, "decay": "cosine", "final": 0.0},
-        "max_grad_norm": 1.0,
-        "precision": "fp32",
-        "strategy": "single",
-        "checkpoint_every": size["steps"] // CHECKPOINTS,
-    }
-    model = {"factory": "benchmarks.train_step:perceptron", "kwargs": {k: size[k] for k in ("width", "depth")}}
     work = folder / "work"
     work.mkdir()
-    spec = JobSpec(
-        version=__version__,
-        role="teacher",
-        folder=str(work),
-        examples=str(folder),
+    reports: list[Report] = []
+    job = TrainingJob(
+        model=FactoryModel(factory="benchmarks.train_step:perceptron", kwargs={k: size[k] for k in ("width", "depth")}),
+        section="teacher.model",
+        train=Train(
+            steps=size["steps"], batch_size=BATCH, precision="fp32", checkpoint_every=size["steps"] // CHECKPOINTS
+        ),
+        objectives=LABELS,
+        seed=0,
+        examples=folder,
         initial=None,
         teacher=None,
-        model=model,
-        train=train,
-        distill=None,
-        seed=0,
-        nodes=1,
+        others={},
         processes=1,
         threads=THREADS,
         device="cpu",
-        logs=str(work),
+    )
+    callbacks = Callbacks(
+        heartbeat=lambda phase, step: None,
+        must_stop=lambda: False,
+        begin_attempt=lambda world_size: "",
+        join_attempt=lambda attempt: work,
+        report=reports.append,
     )
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
-    run(spec)
-    entries = [json.loads(line) for line in spec.metrics.read_text().splitlines()]
-    first = next(entry for entry in entries if entry["step"] >= size["steps"] // 10)
-    return float((entries[-1]["time"] - first["time"]) / (entries[-1]["step"] - first["step"]))
+    run(job, callbacks)
+    first = next(report for report in reports if report.step >= size["steps"] // 10)
+    return (reports[-1].time - first.time) / (reports[-1].step - first.step)
 
 
 class Rows(torch.utils.data.Dataset[dict[str, Tensor]]):

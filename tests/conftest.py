@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from tests.jobs.specs import job_spec
 from tests.ranks import Ranks
 from understudy.jobs.specification import JobSpec
 
@@ -59,20 +60,4 @@ def imported_code(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture
 def job(tmp_path: Path) -> JobSpec:
     """A job of two processes in an empty folder."""
-    return JobSpec(
-        version="0",
-        role="teacher",
-        folder=str(tmp_path),
-        examples="examples",
-        initial=None,
-        teacher=None,
-        model={"type": "vit", "config": {"hidden_size": 8}},
-        train={"steps": 1},
-        distill=None,
-        seed=7,
-        nodes=1,
-        processes=2,
-        threads=3,
-        device="cpu",
-        logs=str(tmp_path / "logs"),
-    )
+    return job_spec(tmp_path, seed=7, resources={"processes": 2}, threads=3)

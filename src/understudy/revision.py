@@ -17,8 +17,10 @@ from understudy import __version__
 from understudy.store.files import sha256
 
 PACKAGE = "understudy"
-JOB_MODULES = ("understudy.agent.worker", "understudy.launch.local.torchrun")
-"""What a training enters."""
+TRAINING = ("understudy.train.job",)
+"""What a training enters; all that only carries messages, logs and files to and from it is above."""
+AGENT = ("understudy.agent.worker", "understudy.agent.node")
+"""What runs in a job's pods."""
 
 # Code that carries a step's bytes and messages but has no say in its numbers: the recipe's values and the inputs'
 # digests are in the key themselves.
@@ -51,8 +53,8 @@ def revision(
 
 
 def build() -> str:
-    """The package's version and what decides its trainings: two images of one version may differ in that."""
-    return f"{__version__}+{revision(JOB_MODULES)['source'][:12]}"
+    """The package's version and what runs in a job's pods: two images of one version may differ in that."""
+    return f"{__version__}+{revision(AGENT)['source'][:12]}"
 
 
 def modules_reached(modules: tuple[str, ...], root: Path = Path(__file__).parent) -> set[str]:

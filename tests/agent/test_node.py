@@ -10,9 +10,11 @@ from torch.distributed.elastic.rendezvous.api import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from understudy.agent import node
+from understudy.agent.eviction import ATTEMPT
+from understudy.agent.heartbeat import HeartbeatWriter
 from understudy.errors import FAILED, STOPPED, Fenced
 from understudy.jobs import attempts
-from understudy.jobs.heartbeat import ATTEMPT, Beat, Pulse, beats
+from understudy.jobs.heartbeat import Beat, beats
 from understudy.jobs.logs import Logs
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
@@ -132,14 +134,14 @@ def test_half_a_line_does_not_hide_the_others(spec: JobSpec) -> None:
 
 def test_a_rank_that_was_cut_off_says_nothing_any_more(spec: JobSpec) -> None:
     Path(spec.logs).mkdir()
-    pulse = Pulse(spec, 1)
-    pulse.entered(replace(spec, attempt=attempts.begin(spec, 2)))
-    pulse("training", 3)
+    heartbeat = HeartbeatWriter(spec, 1)
+    heartbeat.join(replace(spec, attempt=attempts.begin(spec, 2)))
+    heartbeat("training", 3)
     assert beats(Path(spec.folder), [1])[1].step == 3
     attempts.begin(spec, 2)
-    pulse("training", 4)
+    heartbeat("training", 4)
     assert beats(Path(spec.folder), [1]) == {}
-    pulse.stop()
+    heartbeat.stop()
 
 
 def test_starts_count_when_all_pods_are_new_and_no_step_was_done() -> None:
@@ -315,9 +317,9 @@ def test_ranks_that_wait_in_a_closed_meeting_begin_again(
     watch = node._Watch(spec, tmp_path / "leave")
     Path(spec.logs).mkdir()
     for rank, step in enumerate(steps):
-        pulse = Pulse(spec, rank)
-        pulse("meeting the others" if step < 0 else "training", step)
-        pulse.stop()
+        heartbeat = HeartbeatWriter(spec, rank)
+        heartbeat("meeting the others" if step < 0 else "training", step)
+        heartbeat.stop()
     closed = Path(spec.folder) / node.CLOSED
     closed.touch()
     if before:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.jobs.specs import job_spec
 from understudy.agent import worker
 from understudy.errors import Fenced, InputError, UnderstudyError
 from understudy.jobs.outcome import Outcome
-from understudy.jobs.specification import JobSpec
 from understudy.train import job
 
 
@@ -23,7 +23,7 @@ def test_a_rank_says_whose_fault_its_end_was(
     def run(*_: object) -> None:
         raise error
 
-    spec = JobSpec("", "teacher", str(tmp_path), "", None, None, {}, {}, None, 0, 1, 1, 1, "cpu", str(tmp_path))
+    spec = job_spec(tmp_path, version="", logs=str(tmp_path))
     monkeypatch.setattr("sys.argv", ["worker", str(spec.write())])
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setattr(worker, "die_with_parent", lambda: None)
@@ -33,3 +33,15 @@ def test_a_rank_says_whose_fault_its_end_was(
     signal.signal(signal.SIGINT, before)
     said = Outcome.read(spec.outcome(0))
     assert said == Outcome(code, str(error), kind)  # type: ignore[arg-type]
+
+
+def test_a_rank_of_another_image_says_so_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "job.json").write_text('{"version": "9.9"}')
+    monkeypatch.setattr("sys.argv", ["worker", str(tmp_path / "job.json")])
+    monkeypatch.setattr(worker, "die_with_parent", lambda: None)
+    before = signal.getsignal(signal.SIGINT)
+    assert worker.main() == 1
+    signal.signal(signal.SIGINT, before)
+    assert "understudy 9.9 wrote this job" in capsys.readouterr().err

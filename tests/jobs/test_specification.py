@@ -1,6 +1,12 @@
-from dataclasses import asdict
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from tests.jobs.specs import with_resources
+from understudy.errors import UnderstudyError
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
 
@@ -11,7 +17,7 @@ def test_a_specification_comes_back_as_it_was_written(job: JobSpec) -> None:
 
 
 def test_world_size_is_nodes_times_processes(job: JobSpec) -> None:
-    assert JobSpec(**{**asdict(job), "nodes": 3, "processes": 4}).world_size == 12
+    assert with_resources(job, nodes=3, processes=4).world_size == 12
 
 
 def test_all_files_of_a_job_lie_in_its_folder(job: JobSpec) -> None:
@@ -28,3 +34,27 @@ def test_an_outcome_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 def test_a_rank_that_said_nothing_has_no_outcome(tmp_path: Path) -> None:
     assert Outcome.read(tmp_path / "outcome.json") is None
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        (lambda values: values.pop("resources"), "resources: Field required"),
+        (lambda values: values["train"].update(clip_norm=1.0), r"train\.clip_norm: Extra inputs"),
+        (lambda values: values.update(role="editor"), "role: Input should be 'teacher', 'distill' or 'control'"),
+    ],
+)
+def test_a_job_that_another_image_wrote_is_refused_with_its_version(
+    job: JobSpec, change: Callable[[dict[str, Any]], Any], place: str
+) -> None:
+    values = json.loads(job.write().read_text())
+    change(values)
+    job.path.write_text(json.dumps({**values, "version": "0.1.0+abc"}))
+    with pytest.raises(UnderstudyError, match=rf"understudy 0\.1\.0\+abc wrote this job.*{place}.*images of one build"):
+        JobSpec.read(job.path)
+
+
+def test_a_job_that_is_no_json_is_refused(job: JobSpec) -> None:
+    job.path.write_text("{")
+    with pytest.raises(UnderstudyError, match="understudy of an unknown version wrote this job"):
+        JobSpec.read(job.path)

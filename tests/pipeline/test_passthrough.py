@@ -12,6 +12,7 @@ from kfp.dsl.executor import Executor
 
 from pipelines.distillation import build
 from pipelines.pods import settle
+from tests.jobs.specs import job_spec
 from understudy import steps
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes import pytorchjob, task_config
@@ -123,7 +124,7 @@ def pod(task: TaskConfig, job: JobSpec) -> dict[str, Any]:
     return dict(made["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"])
 
 
-JOB = JobSpec("0", "teacher", "/f", "/e", None, None, {}, {}, None, 0, 1, 1, 1, "cuda", "/l", supervised=True)
+JOB = job_spec("/f", device="cuda", supervised=True)
 
 
 def test_only_tasks_that_train_pass_their_settings_on(spec: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -18,7 +19,8 @@ from understudy.errors import InputError
 from understudy.launch.kubernetes import settings, task_config
 from understudy.models import pretrained
 from understudy.recipe import Recipe
-from understudy.revision import revision
+from understudy.revision import TRAINING as TRAINING_MODULES
+from understudy.revision import modules_reached, revision
 from understudy.steps import STEPS, execution, training
 from understudy.store import Store
 from understudy.store.files import Fingerprints
@@ -88,8 +90,8 @@ def rewrite_unseen(path: Path, content: bytes) -> None:
         ("student.train.epochs=41", STUDENT),
         ("student.train.gradient_accumulation_steps=2", STUDENT),
         ("student.train.schedule.warmup=41", STUDENT),
-        ("student.distill.temperature=5", DISTILL),
-        ("student.distill.alpha=0.8", DISTILL),
+        ("student.distill.logits.temperature=5", DISTILL),
+        ("student.distill.logits.weight=0.8", DISTILL),
         ("evaluate.batch_size=32", EVALUATE),
         ("evaluate.latency.repeats=51", EVALUATE),
         ("evaluate.metrics=[accuracy]", EVALUATE),
@@ -118,7 +120,7 @@ def test_a_changed_value_repeats_what_depends_on_it(
     [
         ("data.text.sequence_length=64", PREPARE),
         ("data.text.tokenizer.vocab_size=1024", PREPARE),
-        ("student.distill.temperature=5", DISTILL),
+        ("student.distill.logits.temperature=5", DISTILL),
         ("gate.metric=accuracy", EVALUATE),
     ],
 )
@@ -227,8 +229,9 @@ def test_built_in_sources_count_by_content(
     monkeypatch: pytest.MonkeyPatch, keys: Keys, digits: Recipe, pydoc: Recipe
 ) -> None:
     before = keys(digits), keys(pydoc)
-    monkeypatch.setattr(digits_data, "digest", lambda: "another sklearn's")
-    monkeypatch.setattr(python_docs, "digest", lambda: "another Python's")
+    for module in (digits_data, python_docs):
+        changed = replace(module.SOURCE, digest=lambda section, fingerprints: "another content")
+        monkeypatch.setattr(module, "SOURCE", changed)
     assert repeated(before[0], keys(digits)) == ALL
     assert repeated(before[1], keys(pydoc)) == ALL
 
@@ -294,7 +297,7 @@ def test_a_changed_line_repeats_the_steps_that_run_it(
     ("module", "before", "after", "expected"),
     [
         ("steps/training.py", "seed=work.recipe.seed", "seed=work.recipe.seed + 1", TEACHER | STUDENT | CONTROL),
-        ("steps/training.py", '_student(work, "control", None)', '_student(work, "control", {})', CONTROL),
+        ("steps/training.py", '_student(work, "control", LABELS)', '_student(work, "control", ())', CONTROL),
         ("steps/evaluation.py", '"control", "champion")', '"champion", "control")', EVALUATE),
         ("steps/evaluation.py", "LINEAGE if role", "LINEAGE[1:] if role", GATE | REGISTER),
         ("steps/training.py", '"""Train the student with the teacher."""', '"""."""', set()),
@@ -316,6 +319,24 @@ def test_a_changed_line_of_a_steps_own_function_repeats_it(
     assert before in text
     (root / module).write_text(text.replace(before, after))
     assert repeated(found, keys(digits)) == expected
+
+
+def test_no_message_outside_of_training_repeats_a_training_or_the_data(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keys: Keys, digits: Recipe
+) -> None:
+    root = copied(monkeypatch, tmp_path)
+    before = keys(digits)
+    for package in ("jobs", "agent", "launch", "runs", "registry", "cli"):
+        for module in (root / package).rglob("*.py"):
+            module.write_text(f"{module.read_text()}\n_CHANGED = 1\n")
+    assert repeated(before, keys(digits)) == REGISTER
+
+
+def test_a_training_reaches_nothing_that_launches_or_watches_it() -> None:
+    above = ("jobs", "agent", "launch", "runs", "registry", "cli", "steps")
+    reached = modules_reached(TRAINING_MODULES)
+    assert "understudy.train.loop" in reached
+    assert {name for name in reached if name.split(".")[1] in above} == set()
 
 
 def test_a_changed_line_of_what_fetches_models_repeats_only_those_that_are_fetched(

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.jobs.specs import job_spec
 from understudy.errors import FAILED, STOPPED, Fenced, InputError, Stopped, UnderstudyError
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
@@ -45,7 +46,7 @@ def test_the_job_of_a_step_is_submitted_with_what_is_set_on_its_task(
     lease = SimpleNamespace(folder=tmp_path / "key" / "1", check=nothing)
     work = SimpleNamespace(step="teacher", run=run, lease=lease, progress=nothing)
     folder, logs = str(tmp_path / "job"), str(tmp_path / "logs")
-    spec = JobSpec("0", "teacher", folder, "/e", None, None, {}, {}, None, 0, 1, 1, 1, "cpu", logs, supervised=True)
+    spec = job_spec(folder, logs=logs, supervised=True)
     _, outcome = training._launched(cast(Work, work), spec, Resources())
     assert "was not accepted: no" in outcome.message
     made = Cluster.submitted["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]

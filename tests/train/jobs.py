@@ -1,9 +1,10 @@
 """Job specifications for tests: small models, few steps."""
 
+import os
 from pathlib import Path
 from typing import Any
 
-from understudy import __version__
+from tests.jobs.specs import job_spec
 from understudy.jobs.specification import JobSpec
 
 VIT = {
@@ -43,20 +44,21 @@ TRAIN = {
 def spec(folder: Path, examples: Path, model: dict[str, Any], processes: int = 1, **changes: Any) -> JobSpec:
     """A job in a new folder; `train` changes single settings, anything else a field of the specification."""
     folder.mkdir(parents=True, exist_ok=True)
-    fields = {
-        "version": __version__,
-        "role": "teacher",
-        "folder": str(folder),
-        "examples": str(examples),
-        "initial": None,
-        "teacher": None,
-        "model": model,
-        "distill": None,
-        "seed": 1,
-        "nodes": 1,
-        "processes": processes,
-        "threads": 1,
-        "device": "cpu",
-        "logs": str(folder / "logs"),
-    }
-    return JobSpec(**{**fields, **changes, "train": {**TRAIN, **changes.get("train", {})}})
+    train = {**TRAIN, **changes.pop("train", {})}
+    return job_spec(
+        folder,
+        examples=str(examples),
+        model=model,
+        train=train,
+        resources={"processes": processes},
+        **{"seed": 1, "threads": 1, **changes},
+    )
+
+
+def train_ranks(job: JobSpec) -> None:
+    """What one rank of the job does."""
+    from understudy.agent.heartbeat import HeartbeatWriter
+    from understudy.agent.training import callbacks, training_job
+    from understudy.train.job import run
+
+    run(training_job(job), callbacks(job, HeartbeatWriter(job, int(os.environ["RANK"]))))

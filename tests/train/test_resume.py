@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.train import jobs
+from tests.train.jobs import train_ranks
 from understudy.jobs.specification import JobSpec
 from understudy.models.files import WEIGHTS
-from understudy.train.job import run
 
 DROPOUT = {**jobs.VIT["config"], "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 LAYOUTS = [("single", 1), ("ddp", 2), ("ddp", 4), ("fsdp", 2), ("fsdp", 4), ("hsdp", 4)]
@@ -31,11 +31,11 @@ def files(job: JobSpec) -> dict[str, bytes]:
 
 def assert_goes_on(ranks: Any, processes: int, job: JobSpec) -> None:
     """Train, take the last checkpoint away, train again."""
-    ranks.run(processes, run, job)
+    ranks.run(processes, train_ranks, job)
     unbroken = files(job)
     shutil.rmtree(job.output)
     shutil.rmtree(Path(job.folder) / "checkpoints" / "step-9")
-    ranks.run(processes, run, job)
+    ranks.run(processes, train_ranks, job)
     assert files(job) == unbroken
 
 

@@ -18,9 +18,10 @@ from types import FrameType
 from typing import Any
 
 from understudy.agent import node_cache
+from understudy.agent.eviction import ATTEMPT, EVICTION
 from understudy.errors import FAILED, STOPPED, UnderstudyError
 from understudy.jobs import attempts
-from understudy.jobs.heartbeat import ATTEMPT, LEAVE, beats, launcher_silence, now, silence
+from understudy.jobs.heartbeat import beats, launcher_silence, now, silence
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
 from understudy.store.files import share
@@ -51,7 +52,7 @@ def run(path: Path) -> int:
     spec = JobSpec.read(path)
     share(Path(spec.folder))
     leave = Path(tempfile.mkdtemp()) / "leave"
-    os.environ[LEAVE] = str(leave)
+    os.environ[EVICTION] = str(leave)
     # Otherwise ranks that meet once more, because a node came or went, read each other's addresses of the time before.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     watch = _Watch(spec, leave)

@@ -15,15 +15,15 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from understudy.agent.heartbeat import node_name
 from understudy.errors import UnderstudyError
-from understudy.jobs.heartbeat import node
 from understudy.jobs.logs import Words
 from understudy.jobs.specification import JobSpec
-from understudy.store.files import Fingerprints, sha256, write_json
+from understudy.store.files import Fingerprints, sha256
 from understudy.store.objects import Manifest, Objects, described
 
 CACHE = "UNDERSTUDY_CACHE"
@@ -51,8 +51,9 @@ def local(spec: JobSpec, path: Path) -> Path:
         cache = _cache(Words(Path(spec.logs)))
         sources = {role: cache.copy(source, role) for role, source in sources.items()}
     own = Path(tempfile.mkdtemp()) / "job.json"
-    write_json(own, asdict(spec) | {role: str(source) for role, source in sources.items()})
-    return own
+    places = {role: str(source) for role, source in sources.items()}
+    examples, teacher, initial = places["examples"], places.get("teacher"), places.get("initial")
+    return replace(spec, examples=examples, teacher=teacher, initial=initial).write(own)
 
 
 def _read_only(source: Path) -> Path:
@@ -64,7 +65,7 @@ def _read_only(source: Path) -> Path:
 def _cache(words: Words) -> "Cache":
     def say(text: str) -> None:
         with suppress(OSError):  # it was printed; a full volume for logs is no reason to fail
-            words.say(f"{node()}: {text}")
+            words.say(f"{node_name()}: {text}")
 
     limit = os.environ.get(LIMIT)
     return Cache(Path(os.environ[CACHE]), say, int(limit) if limit else None)

@@ -14,36 +14,41 @@ def main() -> int:
     """Do this rank's part of the job, and say in its outcome file how it ended."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a stop comes through the stop file
+    from understudy.agent.heartbeat import HeartbeatWriter
     from understudy.errors import FAILED, Fenced, UnderstudyError
-    from understudy.jobs.heartbeat import Pulse
     from understudy.jobs.outcome import Outcome
     from understudy.jobs.specification import JobSpec
 
-    spec = JobSpec.read(Path(sys.argv[1]))
+    try:
+        spec = JobSpec.read(Path(sys.argv[1]))
+    except UnderstudyError as error:  # of another image: where its outcome belongs is not known
+        print(error, file=sys.stderr)
+        return error.exit_code
     rank = int(os.environ["RANK"])
-    pulse = Pulse(spec, rank)
+    heartbeat = HeartbeatWriter(spec, rank)
     if spec.supervised:
         _write_into(spec.log(rank))
     try:
-        pulse("importing")
+        heartbeat("importing")
         if spec.supervised:
             _refuse_another_build(spec.version)
+        from understudy.agent.training import callbacks, training_job
         from understudy.train.job import run
 
-        run(spec, pulse)
+        run(training_job(spec), callbacks(spec, heartbeat))
         outcome = Outcome(0)
     except UnderstudyError as error:
-        replace(spec, attempt=pulse.attempt).clear()
+        replace(spec, attempt=heartbeat.attempt).clear()
         print(error, file=sys.stderr)
         outcome = Outcome(error.exit_code, str(error), "lost" if isinstance(error, Fenced) else "told")
     except BaseException as error:
-        replace(spec, attempt=pulse.attempt).clear()
+        replace(spec, attempt=heartbeat.attempt).clear()
         traceback.print_exc()
         message = f"rank {rank}: {_one_line(error)}; the whole story is in {spec.logs}"
         outcome = Outcome(FAILED, message, "lost" if _is_another_s_fault(error) else "raised")
-    pulse.stop()
-    if (Path(spec.folder) / pulse.attempt).is_dir():  # otherwise another attempt goes on, and this word is not its
-        replace(outcome, attempt=pulse.attempt).write(spec.outcome(rank))
+    heartbeat.stop()
+    if (Path(spec.folder) / heartbeat.attempt).is_dir():  # otherwise another attempt goes on, and this word is not its
+        replace(outcome, attempt=heartbeat.attempt).write(spec.outcome(rank))
     return outcome.exit_code
 
 

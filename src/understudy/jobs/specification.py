@@ -1,11 +1,16 @@
-"""The job specification: one JSON file that every rank reads, whoever started it; and what came of the job."""
+"""The job specification: one JSON file that every rank reads, whoever launched the job, and where a job's files lie."""
 
 import json
 import shutil
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from pydantic import TypeAdapter, ValidationError
+
+from understudy.errors import UnderstudyError
+from understudy.recipe import Model, ObjectiveSection, Resources, Train
 from understudy.store.files import write_json
 
 Role = Literal["teacher", "distill", "control"]
@@ -25,28 +30,34 @@ class JobSpec:
     initial: str | None
     """A fetched pretrained model to start from."""
     teacher: str | None
-    model: dict[str, Any]
-    train: dict[str, Any]
-    distill: dict[str, Any] | None
+    model: Model
+    train: Train
+    objectives: tuple[ObjectiveSection, ...]
+    """What the model learns from."""
     seed: int
-    nodes: int
-    """The most; a rank of an elastic job sees how many they are in its attempt."""
-    processes: int
+    resources: Resources
+    """What the recipe gives to the job; `threads` and `device` say what that means where it runs."""
     threads: int
-    device: str
+    device: Literal["cpu", "cuda"]
     logs: str
-    min_nodes: int | None = None
-    """The fewest nodes that the job goes on with. Default: all of them."""
-    others: dict[str, Any] = field(default_factory=dict)
+    others: dict[str, Model] = field(default_factory=dict)
     """Models that later jobs of the run will train, by their place in the recipe: tried on an example beforehand."""
     supervised: bool = False
     """Whether a launcher in a cluster watches: ranks that end early are started again, as the job's next attempt."""
     attempt: str = ""
     """The folder below `folder` for checkpoints and the result; a supervised job's ranks agree on it when they meet."""
-    hang_timeout: float = 600.0
-    """Seconds without a step after which the job counts as hung."""
     launcher_timeout: float = 600.0
-    """Seconds without a sign of life from the launcher after which ranks take a checkpoint and leave."""
+    """Seconds without a heartbeat of the launcher after which ranks take a checkpoint and leave."""
+
+    @property
+    def nodes(self) -> int:
+        """The most nodes that the job has."""
+        return self.resources.nodes
+
+    @property
+    def processes(self) -> int:
+        """Ranks on each node."""
+        return self.resources.processes
 
     @property
     def world_size(self) -> int:
@@ -56,7 +67,12 @@ class JobSpec:
     @property
     def least(self) -> int:
         """The fewest nodes that the job goes on with."""
-        return self.min_nodes or self.nodes
+        return self.resources.min_nodes or self.nodes
+
+    @property
+    def hang_timeout(self) -> float:
+        """Seconds without a step after which the job counts as hung."""
+        return float(self.resources.hang_timeout)
 
     @property
     def section(self) -> str:
@@ -68,15 +84,29 @@ class JobSpec:
         """Where the specification lies."""
         return Path(self.folder) / "job.json"
 
-    def write(self) -> Path:
-        """Write the specification into its folder."""
-        write_json(self.path, asdict(self))
-        return self.path
+    def write(self, path: Path | None = None) -> Path:
+        """Write the specification into its folder, or to another place."""
+        path = path or self.path
+        write_json(path, _adapter().dump_python(self, mode="json", by_alias=True))
+        return path
 
     @staticmethod
     def read(path: Path) -> "JobSpec":
-        """The specification in a file."""
-        return JobSpec(**json.loads(path.read_text()))
+        """The specification in a file.
+
+        Raises:
+            UnderstudyError: another version of understudy wrote it, in a form that this one does not know.
+        """
+        text = path.read_text()
+        try:
+            return _adapter().validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"]) or "the file"
+            raise UnderstudyError(
+                f"{path}: understudy {_version(text)} wrote this job, this one cannot read it ({place}: "
+                f"{first['msg']}); give the launcher and `image` in the cluster's settings images of one build"
+            ) from error
 
     @property
     def metrics(self) -> Path:
@@ -104,7 +134,7 @@ class JobSpec:
         return self.work / "output"
 
     def beat(self, rank: int) -> Path:
-        """Where a rank says how far it is: step, phase, node, process, time."""
+        """Where a rank says how far it is: step, phase, node, time."""
         return Path(self.folder) / f"beat-{rank}.json"
 
     def log(self, rank: int) -> Path:
@@ -127,3 +157,17 @@ class JobSpec:
         """Remove what a failed job left half done: on a full disk nobody could write down why it failed."""
         for path in [self.output, *self.work.glob("checkpoints/.writing-*")]:
             shutil.rmtree(path, ignore_errors=True)
+
+
+@cache
+def _adapter() -> TypeAdapter[JobSpec]:
+    return TypeAdapter(JobSpec)
+
+
+def _version(text: str) -> str:
+    """Who wrote a specification that cannot be read."""
+    try:
+        values = json.loads(text)
+    except ValueError:
+        return "of an unknown version"
+    return str(values.get("version", "of an unknown version")) if isinstance(values, dict) else "of an unknown version"

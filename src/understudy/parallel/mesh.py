@@ -1,11 +1,15 @@
-"""A strategy is a set of degrees on one device mesh; the names people use are shorthand for degrees."""
+"""A strategy is a set of degrees on one device mesh; the names people use are shorthand for degrees.
+
+Parts of the code ask named meshes, never the world: `batch` (who reads different data), `loss` (over whom the loss is
+summed) and `fsdp` (over whom parameters are sharded). Ranks that share a batch will come with other degrees.
+"""
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from understudy.errors import InputError
+from understudy.recipe import Degrees, StrategyName
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,21 @@ class ParallelDegrees:
         return self.dp_shard > 1
 
 
-def degrees(strategy: str | dict[str, Any], nodes: int, processes: int) -> ParallelDegrees:
+@dataclass(frozen=True)
+class Meshes:
+    """The named parts of one device mesh."""
+
+    batch: DeviceMesh
+    """One-dimensional: each of its ranks reads other examples."""
+    loss: DeviceMesh
+    """One-dimensional: the loss of a step is summed over it."""
+    fsdp: DeviceMesh
+    """Shards of the parameters, or (replicas, shards)."""
+    replicate: DeviceMesh
+    """One-dimensional: whole copies of the model."""
+
+
+def degrees(strategy: StrategyName | Degrees, nodes: int, processes: int) -> ParallelDegrees:
     """The degrees behind a recipe's strategy.
 
     hsdp shards inside a node and replicates over nodes; on a single node it keeps two replicas.
@@ -35,8 +53,8 @@ def degrees(strategy: str | dict[str, Any], nodes: int, processes: int) -> Paral
         InputError: the strategy does not fit the number of processes.
     """
     world_size = nodes * processes
-    if isinstance(strategy, dict):
-        found = ParallelDegrees(**strategy)
+    if isinstance(strategy, Degrees):
+        found = ParallelDegrees(strategy.dp_replicate, strategy.dp_shard)
     else:
         copies = nodes if nodes > 1 else 2
         found = {
@@ -47,11 +65,20 @@ def degrees(strategy: str | dict[str, Any], nodes: int, processes: int) -> Paral
         }[strategy]
     if found.world_size != world_size:
         raise InputError(
-            f"train.strategy: {strategy} takes {found.world_size} processes, resources give {nodes} x {processes}"
+            f"train.strategy: {_words(strategy)} takes {found.world_size} processes, resources give {nodes} x "
+            f"{processes}"
         )
     return found
 
 
-def device_mesh(found: ParallelDegrees, device: str) -> DeviceMesh:
-    """The mesh (dp_replicate, dp_shard) over all processes of the job."""
-    return init_device_mesh(device, (found.dp_replicate, found.dp_shard), mesh_dim_names=("dp_replicate", "dp_shard"))
+def _words(strategy: StrategyName | Degrees) -> str:
+    return strategy if isinstance(strategy, str) else str(strategy.model_dump())
+
+
+def meshes(found: ParallelDegrees, device: str) -> Meshes:
+    """The meshes over all processes of the job. To be called on every rank."""
+    names = ("dp_replicate", "dp_shard")
+    world = init_device_mesh(device, (found.dp_replicate, found.dp_shard), mesh_dim_names=names)
+    data = world._flatten("batch")
+    sharded = world if found.dp_replicate > 1 else world["dp_shard"]
+    return Meshes(batch=data, loss=data, fsdp=sharded, replicate=world["dp_replicate"])

@@ -1,11 +1,11 @@
 """What a run is: one recipe, its sections, its rules, and how it is read from YAML."""
 
 from understudy.recipe.data import Data, Image, Text
+from understudy.recipe.objectives import LABELS, LabelsObjective, LogitsObjective, ObjectiveSection
 from understudy.recipe.schema import (
     METRICS,
     ArchitectureModel,
     Degrees,
-    Distill,
     Evaluate,
     FactoryModel,
     Gate,
@@ -17,6 +17,7 @@ from understudy.recipe.schema import (
     Recipe,
     Resources,
     Schedule,
+    StrategyName,
     Student,
     Task,
     Teacher,
@@ -25,24 +26,28 @@ from understudy.recipe.schema import (
 from understudy.recipe.section import Section
 
 __all__ = [
+    "LABELS",
     "METRICS",
     "ArchitectureModel",
     "Data",
     "Degrees",
-    "Distill",
     "Evaluate",
     "FactoryModel",
     "Gate",
     "Image",
     "JobResources",
+    "LabelsObjective",
+    "LogitsObjective",
     "MetricName",
     "Model",
+    "ObjectiveSection",
     "Optimizer",
     "PretrainedModel",
     "Recipe",
     "Resources",
     "Schedule",
     "Section",
+    "StrategyName",
     "Student",
     "Task",
     "Teacher",

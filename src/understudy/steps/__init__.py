@@ -19,7 +19,7 @@ from understudy.errors import InputError, UnderstudyError
 from understudy.launch.kubernetes import task_config
 from understudy.recipe import Recipe
 from understudy.recipe.file import from_values, split_overrides
-from understudy.revision import JOB_MODULES
+from understudy.revision import TRAINING
 from understudy.steps import evaluation, training
 from understudy.steps.execution import RUN, Result, Step, Work, execute, tracking_uri, watch_over
 from understudy.store import Run, Store
@@ -112,9 +112,9 @@ STEPS = {
     for step in (
         Step("ingest", "records", ("understudy.data.ingest",), _data_section, _ingest),
         Step("prepare", "examples", ("understudy.data.prepare",), _shape_section, _prepare),
-        Step("teacher", "model", JOB_MODULES, training.teacher_section, training.train_teacher),
-        Step("distill", "model", JOB_MODULES, training.distill_section, training.distill),
-        Step("control", "model", JOB_MODULES, training.student_section, training.train_control),
+        Step("teacher", "model", TRAINING, training.teacher_section, training.train_teacher),
+        Step("distill", "model", TRAINING, training.distill_section, training.distill),
+        Step("control", "model", TRAINING, training.student_section, training.train_control),
         evaluation.EVALUATE,
         evaluation.GATE,
         evaluation.REGISTER,

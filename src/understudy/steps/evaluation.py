@@ -10,7 +10,7 @@ from understudy import __version__
 from understudy.errors import UnderstudyError
 from understudy.launch.kubernetes.settings import in_cluster
 from understudy.recipe import FactoryModel, Recipe
-from understudy.revision import JOB_MODULES, revision
+from understudy.revision import TRAINING, revision
 from understudy.steps.execution import Step, Work, tracking_uri
 from understudy.steps.training import device, device_here, model_identity
 from understudy.store import Run, Store
@@ -205,7 +205,7 @@ def tell_verdict(run: Run, store: Store) -> None:
 def _provenance(recipe: Recipe) -> dict[str, str]:
     return {
         "recipe": sha256(canonical(recipe.model_dump(mode="json", by_alias=True))),
-        "revision": revision(JOB_MODULES)["source"],
+        "revision": revision(TRAINING)["source"],
         "version": __version__,
     }
 

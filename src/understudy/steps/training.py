@@ -6,7 +6,7 @@ import shutil
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from understudy.errors import STOPPED, InputError, Stopped, UnderstudyError
 from understudy.jobs import attempts
@@ -17,14 +17,14 @@ from understudy.launch.kubernetes.settings import cluster_settings, in_cluster
 from understudy.launch.local import launcher, warm
 from understudy.models import pretrained
 from understudy.models.user_code import user_code
-from understudy.recipe import FactoryModel, Model, PretrainedModel, Recipe, Resources, Train
+from understudy.recipe import LABELS, FactoryModel, Model, ObjectiveSection, PretrainedModel, Recipe, Resources, Train
 from understudy.revision import build, revision
 from understudy.steps.execution import Work
 from understudy.store import Run, Store
 from understudy.store.files import flush
 
 
-def device(resources: Resources) -> str:
+def device(resources: Resources) -> Literal["cpu", "cuda"]:
     """Cpu or cuda: what auto means on this machine or for the job's pods, found without importing torch."""
     if resources.device != "auto":
         return resources.device
@@ -34,7 +34,7 @@ def device(resources: Resources) -> str:
     return device_here()
 
 
-def device_here() -> str:
+def device_here() -> Literal["cpu", "cuda"]:
     """Cpu or cuda: what this process's own machine or pod has, found without importing torch."""
     return "cuda" if Path("/proc/driver/nvidia/version").exists() and Path("/dev/nvidiactl").exists() else "cpu"
 
@@ -82,7 +82,10 @@ def student_section(recipe: Recipe, store: Store) -> dict[str, Any]:
 
 def distill_section(recipe: Recipe, store: Store) -> dict[str, Any]:
     """What decides the student."""
-    return {**student_section(recipe, store), "distill": recipe.student.distill.model_dump(mode="json")}
+    return {
+        **student_section(recipe, store),
+        "distill": [objective.model_dump(mode="json") for objective in recipe.student.distill],
+    }
 
 
 def expect_jobs(recipe: Recipe, run: Run) -> None:
@@ -109,19 +112,19 @@ def train_teacher(work: Work) -> None:
 
 def distill(work: Work) -> None:
     """Train the student with the teacher."""
-    _student(work, "distill", work.recipe.student.distill.model_dump(mode="json"))
+    _student(work, "distill", work.recipe.student.distill)
 
 
 def train_control(work: Work) -> None:
     """Train the student without the teacher: same budget, same seed."""
-    _student(work, "control", None)
+    _student(work, "control", LABELS)
 
 
-def _student(work: Work, role: Role, settings: dict[str, Any] | None) -> None:
+def _student(work: Work, role: Role, objectives: tuple[ObjectiveSection, ...]) -> None:
     student = work.recipe.student
     initial = _fetched(work, student.model, "student.model", "new")
     resources = work.recipe.resources.distill
-    _train(work, _spec(work, role, student.model, student.train, resources, initial, settings), resources)
+    _train(work, _spec(work, role, student.model, student.train, resources, initial, objectives), resources)
 
 
 def _fetched(work: Work, model: Model, where: str, head: str) -> Path | None:
@@ -182,7 +185,7 @@ def _spec(
     train: Train,
     resources: Resources,
     initial: Path | None,
-    settings: dict[str, Any] | None = None,
+    objectives: tuple[ObjectiveSection, ...] = LABELS,
 ) -> JobSpec:
     return JobSpec(
         version=build(),
@@ -191,19 +194,16 @@ def _spec(
         examples=str(work.input("examples")),
         initial=str(initial) if initial else None,
         teacher=str(work.input("teacher")) if "teacher" in work.inputs else None,
-        model=model.model_dump(mode="json"),
-        train=train.model_dump(mode="json"),
-        distill=settings,
+        model=model,
+        train=train,
+        objectives=objectives,
         seed=work.recipe.seed,
-        nodes=resources.nodes,
-        min_nodes=resources.min_nodes,
-        processes=resources.processes,
+        resources=resources,
         threads=_threads(resources),
         device=device(resources),
         logs=str(work.run.folder / "logs"),
         others=_others(work.recipe, role),
         supervised=in_cluster(),
-        hang_timeout=float(resources.hang_timeout),
         launcher_timeout=cluster_settings().launcher_timeout if in_cluster() else JobSpec.launcher_timeout,
     )
 
@@ -240,11 +240,11 @@ def _launched(work: Work, spec: JobSpec, resources: Resources) -> tuple[JobSpec,
     return (replace(spec, attempt=attempt.name) if attempt else spec), outcome
 
 
-def _others(recipe: Recipe, role: Role) -> dict[str, Any]:
+def _others(recipe: Recipe, role: Role) -> dict[str, Model]:
     """The models of the recipe that this job does not train; what is fetched is checked when it is."""
     own = "teacher.model" if role == "teacher" else "student.model"
     return {
-        where: model.model_dump(mode="json")
+        where: model
         for where, model in recipe.models.items()
         if where != own and role != "distill" and not isinstance(model, PretrainedModel)
     }

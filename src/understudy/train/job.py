@@ -1,129 +1,193 @@
-"""A training job, from its specification to a finished model's files."""
+"""A training job: from what is to be trained, and a few callables of whoever asks for it, to a finished model's files.
+
+Nothing here knows who launched the job. Its source decides the step key of every training, so what only carries
+messages or files to and fro is left to the caller.
+"""
 
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
 
 from understudy.data.loader import Examples, Order, facts, open_split
-from understudy.distill.objectives import LogitDistillation, Objective, cross_entropy
+from understudy.distill.objectives import objective
+from understudy.distill.teacher import Teacher
 from understudy.errors import InputError, disk_errors
-from understudy.jobs import attempts
-from understudy.jobs.heartbeat import Pulse, has_to_leave, tell_agent
-from understudy.jobs.specification import JobSpec
 from understudy.models.build import build_model, tied_weights
 from understudy.models.describe import describe
 from understudy.models.files import DESCRIPTION, load_model, save_model
+from understudy.models.outputs import Extra
 from understudy.parallel.apply import parallelize, shard, unwrapped
 from understudy.parallel.checkpoint import Checkpoints, whole_state
-from understudy.parallel.mesh import ParallelDegrees, degrees, device_mesh
+from understudy.parallel.mesh import Meshes, ParallelDegrees, degrees, meshes
+from understudy.recipe import Model, ObjectiveSection, Train
 from understudy.train.loop import Point, Training, train
 from understudy.train.memory import keep_freed_memory
 from understudy.train.optimizers import optimizer
 from understudy.train.precision import precision
 from understudy.train.shapes import check_shapes
 
-MODEL_SECTION = {"teacher": "teacher.model", "distill": "student.model", "control": "student.model"}
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """What is trained, and on what."""
+
+    model: Model
+    section: Literal["teacher.model", "student.model"]
+    """Where the recipe describes the model."""
+    train: Train
+    objectives: tuple[ObjectiveSection, ...]
+    """What it learns from."""
+    seed: int
+    examples: Path
+    """The object with the examples."""
+    initial: Path | None
+    """A fetched pretrained model to start from."""
+    teacher: Path | None
+    """The object with the teacher, if an objective needs one."""
+    others: Mapping[str, Model]
+    """Models that later jobs of the run will train, by their place in the recipe: tried on an example beforehand."""
+    processes: int
+    """Ranks on each node."""
+    threads: int
+    """CPU threads of each rank."""
+    device: Literal["cpu", "cuda"]
 
 
-def run(spec: JobSpec, pulse: Pulse | None = None) -> None:
+@dataclass(frozen=True)
+class Report:
+    """Where a training stands, for whoever watches it."""
+
+    step: int
+    loss: float
+    learning_rate: float
+    grad_norm: float
+    steps: int
+    """All steps of the training."""
+    rate: float
+    """Targets (images, tokens) a second, over all ranks."""
+    memory: int
+    """Bytes: the most that the GPU held, or the resident set of the first rank's process."""
+    time: float
+    """Unix seconds."""
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """What a training asks of its surroundings."""
+
+    heartbeat: Callable[[str, int], None]
+    """Told on every rank in which phase it is, and how many steps are done (-1 before the first)."""
+    must_stop: Callable[[], bool]
+    """Asked on every rank after each report; one that says yes stops all of them, at a checkpoint."""
+    begin_attempt: Callable[[int], str]
+    """Called on the first rank with the number of ranks that have met; the answer names the attempt."""
+    join_attempt: Callable[[str], Path]
+    """Called on every rank with that name; the answer is the folder for checkpoints (`checkpoints`) and the result
+    (`output`)."""
+    report: Callable[[Report], None]
+    """Called on the first rank, about twice a second."""
+
+
+def run(job: TrainingJob, callbacks: Callbacks) -> None:
     """This rank's part of the job.
 
     Args:
-        spec: the job.
-        pulse: told how far the rank is.
+        job: what is trained.
+        callbacks: the job's surroundings.
 
     Raises:
         InputError: the recipe does not fit the data or the machine.
         UnderstudyError: training failed; the message says where and how to go on.
     """
-    pulse = pulse or Pulse(spec, int(os.environ["RANK"]))
-    device = _device(spec)
-    torch.set_num_threads(spec.threads)
+    device = _device(job)
+    torch.set_num_threads(job.threads)
     keep_freed_memory()
-    pulse("meeting the others")
+    callbacks.heartbeat("meeting the others", -1)
     with _process_group(device):
-        spec = _entered(spec, pulse)
-        pulse("loading")
-        examples = Path(spec.examples)
-        split = open_split(examples, "train")
-        _try_others(spec, split)
-        description = _description(spec, facts(examples))
-        model, aliases = _initial_model(spec, description, device)
-        check_shapes(model, split, description, device, MODEL_SECTION[spec.role])
-        job = _training(spec, split, model, device, pulse)
-        pulse("training")
-        curve = train(job)
-        pulse("saving", job.steps)
-        _save(spec, job.model, description, aliases, curve)
-        pulse("done", job.steps)
+        folder = _joined(callbacks)
+        callbacks.heartbeat("loading", -1)
+        split = open_split(job.examples, "train")
+        _try_others(job, split)
+        description = _description(job)
+        model, aliases = _initial_model(job, description, device)
+        check_shapes(model, split, description, device, job.section)
+        training = _training(job, split, model, device, folder, callbacks)
+        callbacks.heartbeat("training", -1)
+        curve = train(training)
+        callbacks.heartbeat("saving", training.steps)
+        _save(job, folder / "output", training.model, description, aliases, curve)
+        callbacks.heartbeat("done", training.steps)
 
 
-def _entered(spec: JobSpec, pulse: Pulse) -> JobSpec:
-    """The specification with the attempt that all ranks are part of now."""
-    if not spec.supervised:
-        return spec
-    world_size = dist.get_world_size()
-    name: list[Any] = [attempts.begin(spec, world_size) if dist.get_rank() == 0 else ""]
+def _joined(callbacks: Callbacks) -> Path:
+    """The folder of the attempt that all ranks are part of now."""
+    name: list[Any] = [callbacks.begin_attempt(dist.get_world_size()) if dist.get_rank() == 0 else ""]
     dist.broadcast_object_list(name, 0)
-    spec = replace(spec, attempt=name[0], nodes=world_size // spec.processes)
-    pulse.entered(spec)
-    tell_agent(spec.attempt)
-    return spec
+    return callbacks.join_attempt(name[0])
 
 
-def _try_others(spec: JobSpec, split: Examples) -> None:
+def _try_others(job: TrainingJob, split: Examples) -> None:
     """Whether the models that come after this job fit the data too: hours later would be late to hear it."""
     cpu = torch.device("cpu")
-    for where, section in spec.others.items():
-        description = describe(section, facts(Path(spec.examples)), where)
+    for where, model in job.others.items():
+        description = describe(model.model_dump(mode="json"), facts(job.examples), where)
         check_shapes(build_model(description, where), split, description, cpu, where)
 
 
-def _training(spec: JobSpec, split: Examples, model: nn.Module, device: torch.device, pulse: Pulse) -> Training:
+def _training(
+    job: TrainingJob, split: Examples, model: nn.Module, device: torch.device, folder: Path, callbacks: Callbacks
+) -> Training:
     """The model spread over the processes, and all that goes with it."""
-    dtype = precision(spec.train["precision"], device)
-    found = degrees(spec.train["strategy"], spec.nodes, spec.processes)
-    mesh = device_mesh(found, device.type)
-    objective = _objective(spec, split, device, found, mesh, dtype)
-    model = parallelize(model, found, mesh, dtype)
-    chosen = optimizer(model, spec.train["optimizer"])
-    order = Order(len(split), spec.train["batch_size"], spec.seed)
-    with disk_errors(spec.work):
-        (spec.work / "checkpoints").mkdir(exist_ok=True)
+    dtype = precision(job.train.precision, device)
+    found = degrees(job.train.strategy, dist.get_world_size() // job.processes, job.processes)
+    over = meshes(found, device.type)
+    learns = objective(job.objectives).to(device)
+    teacher = _teacher(job, split, learns.extras, device, found, over, dtype)
+    extras = learns.extras
+    model = parallelize(model, found, over, dtype)
+    spread = parallelize(learns, found, over, dtype) if list(learns.parameters()) else learns
+    chosen = optimizer([*model.parameters(), *spread.parameters()], job.train.optimizer)
+    order = Order(len(split), job.train.batch_size, job.seed)
+    with disk_errors(folder):
+        (folder / "checkpoints").mkdir(exist_ok=True)
     dist.barrier()
+    steps = job.train.steps or (job.train.epochs or 0) * order.steps_per_epoch
     return Training(
         model=model,
-        objective=objective,
+        objective=spread,
+        extras=extras,
+        teacher=teacher,
         optimizer=chosen,
         examples=split,
         order=order,
-        settings=spec.train,
-        steps=spec.train["steps"] or spec.train["epochs"] * order.steps_per_epoch,
-        seed=spec.seed,
+        settings=job.train,
+        steps=steps,
+        seed=job.seed,
         device=device,
         precision=dtype,
-        checkpoints=Checkpoints(spec.work / "checkpoints", model, chosen),
-        has_to_stop=lambda: spec.stop_file.exists() or has_to_leave(),
-        beat=lambda step: pulse("training", step),
-        report=_Report(spec, split, order, device),
+        meshes=over,
+        checkpoints=Checkpoints(folder / "checkpoints", _trained(model, spread), chosen),
+        must_stop=callbacks.must_stop,
+        heartbeat=lambda step: callbacks.heartbeat("training", step),
+        report=_Reporter(split, order, steps, device, callbacks.report),
     )
 
 
-def _device(spec: JobSpec) -> torch.device:
-    if spec.device == "cpu":
+def _device(job: TrainingJob) -> torch.device:
+    if job.device == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise InputError(f"{spec.section}.device: cuda is asked for, but torch sees no GPU here; set it to cpu")
+        section = "resources.teacher" if job.section == "teacher.model" else "resources.distill"
+        raise InputError(f"{section}.device: cuda is asked for, but torch sees no GPU here; set it to cpu")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
     return device
@@ -140,73 +204,83 @@ def _process_group(device: torch.device) -> Iterator[None]:
     dist.destroy_process_group()  # not on an error: the others, whom that lets fail too, must not be heard first
 
 
-def _description(spec: JobSpec, examples: dict[str, Any]) -> dict[str, Any]:
-    if spec.initial:
-        return dict(json.loads((Path(spec.initial) / DESCRIPTION).read_text()))
-    return describe(spec.model, examples, MODEL_SECTION[spec.role])
+def _description(job: TrainingJob) -> dict[str, Any]:
+    if job.initial:
+        return dict(json.loads((job.initial / DESCRIPTION).read_text()))
+    return describe(job.model.model_dump(mode="json"), facts(job.examples), job.section)
 
 
-def _initial_model(spec: JobSpec, description: dict[str, Any], device: torch.device) -> tuple[nn.Module, set[str]]:
+def _initial_model(job: TrainingJob, description: dict[str, Any], device: torch.device) -> tuple[nn.Module, set[str]]:
     """The model to start from, the same on every rank, and the names of its tied weights."""
-    torch.manual_seed(spec.seed)
-    where = MODEL_SECTION[spec.role]
-    model = load_model(Path(spec.initial), device) if spec.initial else build_model(description, where).to(device)
+    torch.manual_seed(job.seed)
+    model = load_model(job.initial, device) if job.initial else build_model(description, job.section).to(device)
     return model, tied_weights(model)
 
 
-def _objective(
-    spec: JobSpec,
+def _teacher(
+    job: TrainingJob,
     examples: Examples,
+    extras: frozenset[Extra],
     device: torch.device,
     found: ParallelDegrees,
-    mesh: DeviceMesh,
+    over: Meshes,
     dtype: torch.dtype,
-) -> Objective:
-    """What the model learns from; the teacher is sharded as the student is."""
-    if spec.distill is None:
-        return cross_entropy
-    assert spec.teacher is not None
-    teacher = load_model(Path(spec.teacher), device)
-    description = json.loads((Path(spec.teacher) / DESCRIPTION).read_text())
-    check_shapes(teacher, examples, description, device, "teacher.model")
+) -> Teacher | None:
+    """The teacher, sharded as the student is; None where no objective needs one."""
+    if job.teacher is None:
+        return None
+    model = load_model(job.teacher, device)
+    description = json.loads((job.teacher / DESCRIPTION).read_text())
+    check_shapes(model, examples, description, device, "teacher.model", extras)
     if found.shards:
-        shard(teacher, mesh if found.dp_replicate > 1 else mesh["dp_shard"], dtype)
-    return LogitDistillation(teacher, spec.distill["temperature"], spec.distill["alpha"])
+        shard(model, over.fsdp, dtype)
+    return Teacher(model, extras)
 
 
-def _save(spec: JobSpec, model: nn.Module, description: dict[str, Any], aliases: set[str], curve: list[Point]) -> None:
+def _trained(model: nn.Module, learns: nn.Module) -> nn.Module:
+    """All that has parameters to be kept in a checkpoint."""
+    return nn.ModuleDict({"model": model, "objective": learns}) if list(learns.parameters()) else model
+
+
+def _save(
+    job: TrainingJob,
+    output: Path,
+    model: nn.Module,
+    description: dict[str, Any],
+    aliases: set[str],
+    curve: list[Point],
+) -> None:
     state = whole_state(unwrapped(model))
     if dist.get_rank() == 0:
-        tokenizer = Path(spec.examples) / "tokenizer.json"
-        with disk_errors(spec.output):
-            spec.output.mkdir(exist_ok=True)
+        tokenizer = job.examples / "tokenizer.json"
+        with disk_errors(output):
+            output.mkdir(exist_ok=True)
             kept = {name: tensor for name, tensor in state.items() if name not in aliases}
-            save_model(spec.output, kept, description, tokenizer if tokenizer.exists() else None)
-            (spec.output / "history.json").write_text(json.dumps(curve))
+            save_model(output, kept, description, tokenizer if tokenizer.exists() else None)
+            (output / "history.json").write_text(json.dumps(curve))
     dist.barrier()
 
 
-class _Report:
-    """Appends to the job's metrics file what the launcher shows and MLflow records."""
+class _Reporter:
+    """Makes reports of the points on the curve."""
 
-    def __init__(self, spec: JobSpec, examples: Examples, order: Order, device: torch.device) -> None:
-        self._path, self._examples, self._order, self._device = spec.metrics, examples, order, device
-        self._work = spec.work
-        self._steps = spec.train["steps"] or spec.train["epochs"] * order.steps_per_epoch
+    def __init__(
+        self, examples: Examples, order: Order, steps: int, device: torch.device, report: Callable[[Report], None]
+    ) -> None:
+        self._examples, self._order, self._steps, self._device = examples, order, steps, device
+        self._report = report
 
     def __call__(self, points: list[Point], seconds: float) -> None:
         targets = sum(self._examples.targets(self._order.batch(point["step"] - 1)) for point in points)
-        entry = {
-            **points[-1],
-            "steps": self._steps,
-            "rate": targets / seconds,
-            "memory": self._memory(),
-            "time": time.time(),
-        }
-        if not self._work.is_dir():
-            return  # another attempt goes on; the next checkpoint will say so
-        with disk_errors(self._path), self._path.open("a") as stream:
-            stream.write(json.dumps(entry) + "\n")
+        self._report(
+            Report(
+                **points[-1],
+                steps=self._steps,
+                rate=targets / seconds,
+                memory=self._memory(),
+                time=time.time(),
+            )
+        )
 
     def _memory(self) -> int:
         """Bytes: the most that the GPU held, or the process's resident set."""

@@ -1,28 +1,31 @@
 """Optimisers and the learning rate as a function of the step."""
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
+from understudy.recipe import Optimizer as OptimizerSettings
+from understudy.recipe import Schedule
 
-def optimizer(model: nn.Module, settings: dict[str, Any]) -> Optimizer:
+
+def optimizer(parameters: Sequence[nn.Parameter], settings: OptimizerSettings) -> Optimizer:
     """The recipe's optimiser. Vectors (biases, norms) get no weight decay."""
-    decayed = [parameter for parameter in model.parameters() if parameter.requires_grad and parameter.ndim > 1]
-    plain = [parameter for parameter in model.parameters() if parameter.requires_grad and parameter.ndim <= 1]
+    decayed = [parameter for parameter in parameters if parameter.requires_grad and parameter.ndim > 1]
+    plain = [parameter for parameter in parameters if parameter.requires_grad and parameter.ndim <= 1]
     groups = [
-        {"params": decayed, "weight_decay": settings["weight_decay"]},
+        {"params": decayed, "weight_decay": settings.weight_decay},
         {"params": plain, "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
-    if settings["name"] == "sgd":
-        chosen: Optimizer = SGD(groups, lr=0.0, momentum=settings["momentum"], fused=True)
+    if settings.name == "sgd":
+        chosen: Optimizer = SGD(groups, lr=0.0, momentum=settings.momentum, fused=True)
     else:
-        chosen = AdamW(groups, lr=0.0, betas=(settings["beta1"], settings["beta2"]), fused=True)
+        chosen = AdamW(groups, lr=0.0, betas=(settings.beta1, settings.beta2), fused=True)
     _make_state(chosen)
-    set_learning_rate(chosen, settings["learning_rate"])
+    set_learning_rate(chosen, settings.learning_rate)
     return chosen
 
 
@@ -43,16 +46,16 @@ def _make_state(chosen: Optimizer) -> None:
                 value.zero_()
 
 
-def learning_rate(step: int, steps: int, peak: float, schedule: dict[str, Any]) -> float:
+def learning_rate(step: int, steps: int, peak: float, schedule: Schedule) -> float:
     """The learning rate of a step in [0, steps): linear warm-up to peak, then decay towards final * peak.
 
     Cosine as in Loshchilov & Hutter 2017, without restarts.
     """
-    warmup, final = schedule["warmup"], schedule["final"]
+    warmup, final = schedule.warmup, schedule.final
     if step < warmup:
         return float(peak * (step + 1) / warmup)
     done = (step - warmup) / max(1, steps - warmup)
-    shape = {"cosine": 0.5 * (1 + math.cos(math.pi * done)), "linear": 1 - done, "constant": 1.0}[schedule["decay"]]
+    shape = {"cosine": 0.5 * (1 + math.cos(math.pi * done)), "linear": 1 - done, "constant": 1.0}[schedule.decay]
     return float(peak * (final + (1 - final) * shape))
 
 
@@ -62,11 +65,11 @@ def set_learning_rate(chosen: Optimizer, value: float) -> None:
         group["lr"] = value
 
 
-def clip(model: nn.Module, limit: float | None) -> torch.Tensor:
+def clip(parameters: Sequence[nn.Parameter], limit: float | None) -> torch.Tensor:
     """Scale the gradients down to a global norm of at most `limit`.
 
     Returns:
         The norm before that, whole on every rank.
     """
-    norm = nn.utils.clip_grad_norm_(model.parameters(), math.inf if limit is None else limit)
+    norm = nn.utils.clip_grad_norm_(parameters, math.inf if limit is None else limit)
     return norm.full_tensor() if isinstance(norm, torch.distributed.tensor.DTensor) else norm

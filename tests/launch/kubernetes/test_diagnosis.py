@@ -1,9 +1,9 @@
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import pytest
 
+from tests.jobs.specs import with_resources
 from understudy.jobs import attempts
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
@@ -192,7 +192,7 @@ def test_volumes_that_do_not_come_are_told_and_after_ten_minutes_the_job_ends_if
         return [failed] if thing["metadata"]["name"] == "job-worker-2" else []
 
     monkeypatch.setattr(Nodes, "events", events)
-    trouble = Trouble(replace(job, nodes=3, min_nodes=least), Resources(), 0.0, cast(Kube, Nodes()), print)
+    trouble = Trouble(with_resources(job, nodes=3, min_nodes=least), Resources(), 0.0, cast(Kube, Nodes()), print)
     pods = [worker(0, "Running"), worker(1, "Running"), worker(2, "Pending")]
     sight = trouble.explained(Sight("pulling"), pods, waited)
     assert sight == Sight("pulling", detail, broken=detail if broken else "")
@@ -206,7 +206,7 @@ def test_a_job_that_did_without_a_pod_may_restart_without_it(job: JobSpec, monke
     monkeypatch.setattr("understudy.launch.kubernetes.diagnosis.time.monotonic", lambda: clock[0])
     times = {"firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T01:00:00Z"}
     monkeypatch.setattr(Nodes, "events", lambda *_: [{"reason": "FailedMount", "message": "no", **times}])
-    trouble = Trouble(replace(job, nodes=3, min_nodes=2), Resources(), 0.0, cast(Kube, Nodes()), print)
+    trouble = Trouble(with_resources(job, nodes=3, min_nodes=2), Resources(), 0.0, cast(Kube, Nodes()), print)
 
     def is_given_up(*phases: str) -> bool:
         pods = [worker(number, phase) for number, phase in enumerate(phases)]

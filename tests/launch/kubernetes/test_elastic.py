@@ -1,6 +1,5 @@
 """With how many nodes a job goes on."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.jobs.specs import job_spec, with_resources
 from understudy.jobs import attempts
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
@@ -37,14 +37,14 @@ def pods(homes: list[bool]) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def four(job: JobSpec) -> JobSpec:
-    return replace(job, nodes=4, min_nodes=2)
+    return with_resources(job, nodes=4, min_nodes=2)
 
 
 QUEUED = Sight("queued", "insufficient unused quota", lacks_quota=True)
 
 
 def test_a_job_without_a_range_waits(job: JobSpec) -> None:
-    assert elastic.smaller(replace(job, nodes=4), pytorchjob(4), QUEUED, []) is None
+    assert elastic.smaller(with_resources(job, nodes=4, min_nodes=None), pytorchjob(4), QUEUED, []) is None
 
 
 def test_a_queued_job_asks_for_one_node_less_down_to_its_least(four: JobSpec) -> None:
@@ -58,7 +58,7 @@ def test_a_job_that_waits_for_something_else_than_quota_keeps_its_size(four: Job
 
 @given(st.lists(st.booleans(), min_size=4, max_size=4))
 def test_a_job_whose_pods_find_no_node_takes_what_there_is(homes: list[bool]) -> None:
-    spec = JobSpec("", "teacher", "", "", None, None, {}, {}, None, 0, 4, 1, 1, "cpu", "", min_nodes=2)
+    spec = job_spec("", resources={"nodes": 4, "min_nodes": 2})
     given_pods = pods(homes)
     found = look(pytorchjob(4), elastic.enough(spec, given_pods))
     nodes = elastic.smaller(spec, pytorchjob(4), found, elastic.enough(spec, given_pods))

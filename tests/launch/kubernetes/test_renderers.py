@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alpha1TrainJob
 
+from tests.jobs.specs import with_resources
 from understudy.agent import node, node_cache
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
@@ -32,7 +33,7 @@ OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "driver", "uid": "1"}
 
 @pytest.fixture
 def spec(job: JobSpec) -> JobSpec:
-    return replace(job, nodes=3, processes=2, supervised=True)
+    return replace(with_resources(job, nodes=3, processes=2), supervised=True)
 
 
 def pytorch(spec: JobSpec, cluster: Cluster = CLUSTER, **resources: Any) -> dict[str, Any]:

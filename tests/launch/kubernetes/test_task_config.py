@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.jobs.specs import job_spec, with_resources
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes import pytorchjob, task_config, trainjob
@@ -139,7 +140,7 @@ def test_whatever_is_selected_the_tasks_word_counts_and_nothing_is_lost(
 
 
 EMPTY: dict[str, Any] = {"env": [], "volumeMounts": [], "resources": {"requests": {}, "limits": {}}}
-JOB = JobSpec("0", "teacher", "f", "e", None, None, {}, {}, None, 0, 1, 2, 1, "cpu", "l")
+JOB = job_spec("f", resources={"processes": 2})
 
 
 def test_tolerations_are_added_and_replace_those_for_the_same_taint(spec: JobSpec) -> None:
@@ -193,7 +194,7 @@ def test_gpus_of_the_task_need_no_pool_and_are_enough_for_every_process(spec: Jo
     made = ranks(pod(replace(spec, device="cuda"), task, pool=None))["resources"]
     assert made == {"requests": {"nvidia.com/gpu": "2"}, "limits": {"nvidia.com/gpu": "2"}}
     with pytest.raises(InputError, match=r"resources\.teacher\.processes: each of the 3 .* given 2 nvidia\.com/gpu"):
-        pod(replace(spec, device="cuda", processes=3), task)
+        pod(replace(with_resources(spec, processes=3), device="cuda"), task)
     assert not arrived({"resources": {"limits": {"memory": "1Gi", "rdma/hca": "1"}}}).gpus
 
 

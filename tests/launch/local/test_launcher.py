@@ -2,11 +2,11 @@ import json
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.jobs.specs import with_resources
 from understudy.errors import FAILED, Fenced, InputError
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
@@ -44,13 +44,13 @@ def watch() -> None:
     ("processes", "module"), [(1, "understudy.agent.worker"), (2, "understudy.launch.local.torchrun")]
 )
 def test_one_process_is_a_worker_and_several_are_torchruns(job: JobSpec, processes: int, module: str) -> None:
-    spec = replace(job, processes=processes)
+    spec = with_resources(job, processes=processes)
     assert launcher.command(spec, spec.path) == [sys.executable, "-m", module, str(spec.path)]
 
 
 def test_more_than_one_node_is_refused_here(job: JobSpec, run: Run) -> None:
     with pytest.raises(InputError, match=r"resources: more than one node needs a cluster.*set nodes=1"):
-        launcher.run(replace(job, nodes=2), watch, run)
+        launcher.run(with_resources(job, nodes=2), watch, run)
 
 
 @pytest.mark.parametrize(("processes", "place"), [(1, ["0", "0", "1"]), (2, [None, None, None])])
@@ -61,7 +61,7 @@ def test_a_lone_worker_is_told_its_place_and_torchrun_tells_several(
     for name in names:
         monkeypatch.delenv(name, raising=False)
     script("import json, os, sys; open(sys.argv[1] + '.environment', 'w').write(json.dumps(dict(os.environ)))")
-    spec = replace(job, processes=processes)
+    spec = with_resources(job, processes=processes)
     assert launcher.run(spec, watch, run) == Outcome(0)
     environment = json.loads(Path(f"{spec.path}.environment").read_text())
     assert [environment.get(name) for name in names] == place
@@ -146,7 +146,7 @@ def test_a_job_whose_ranks_all_ended_well_has(job: JobSpec, run: Run, script: Sc
 
 
 def test_a_death_by_sigkill_is_explained_by_memory(job: JobSpec, run: Run, script: Script) -> None:
-    found = outcome(replace(job, processes=1), run, script, -signal.SIGKILL, {})
+    found = outcome(with_resources(job, processes=1), run, script, -signal.SIGKILL, {})
     assert (found.exit_code, found.kind) == (FAILED, "killed")
     assert found.message.startswith(
         "rank 0 ended with signal SIGKILL. That is how the kernel ends a process when memory"
@@ -160,7 +160,7 @@ def test_a_death_by_sigkill_is_explained_by_memory(job: JobSpec, run: Run, scrip
     [(-signal.SIGSEGV, "rank 0 ended with signal SIGSEGV. Its output is in "), (7, "rank 0 ended with exit code 7. ")],
 )
 def test_another_death_is_named_without_a_guess(job: JobSpec, run: Run, script: Script, code: int, words: str) -> None:
-    found = outcome(replace(job, processes=1), run, script, code, {})
+    found = outcome(with_resources(job, processes=1), run, script, code, {})
     assert found.exit_code == FAILED
     assert words in found.message
     assert "memory" not in found.message

@@ -21,10 +21,15 @@ def main() -> int:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     from understudy.agent import node
+    from understudy.errors import UnderstudyError
     from understudy.jobs.specification import JobSpec
     from understudy.launch.local.launcher import death
 
-    spec = JobSpec.read(Path(sys.argv[1]))
+    try:
+        spec = JobSpec.read(Path(sys.argv[1]))
+    except UnderstudyError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
     if spec.supervised:
         return node.run(spec.path)
     config = LaunchConfig(

@@ -1,0 +1,75 @@
+"""A rank's own heartbeat, and what it leaves behind when it has none: its stacks and its collectives."""
+
+import faulthandler
+import json
+import os
+import socket
+import time
+from dataclasses import asdict
+from typing import IO
+
+from understudy.agent.flight_recorder import Collectives
+from understudy.errors import disk_errors
+from understudy.jobs.heartbeat import Beat
+from understudy.jobs.specification import JobSpec
+
+
+class HeartbeatWriter:
+    """Writes a rank's heartbeats. Without one for `spec.hang_timeout` seconds its stacks and collectives are written.
+
+    The stacks by a thread of C, which runs though Python's may be stuck (faulthandler.dump_traceback_later).
+    """
+
+    def __init__(self, spec: JobSpec, rank: int) -> None:
+        self._spec, self._rank = spec, rank
+        self._stacks: IO[str] | None = None
+        self._collectives: Collectives | None = None
+        self._phase = ""
+
+    def __call__(self, phase: str, step: int = -1) -> None:
+        """Say how far the rank is."""
+        if phase != self._phase:
+            print(f"{time.time():.3f} {phase}", flush=True)  # where the time goes, in the rank's log
+        self._phase = phase
+        if not self._spec.supervised:
+            return
+        if self.attempt and not self._spec.work.is_dir():
+            return  # another attempt goes on: this rank was only cut off, and its word does not count any more
+        self._write(Beat(self._rank, self._spec.attempt, phase, step, node_name(), time.time()))
+        self._stacks = self._stacks or self._spec.stacks(self._rank).open("a")  # after an earlier attempt's
+        faulthandler.dump_traceback_later(self._spec.hang_timeout, file=self._stacks)
+        if self._collectives is None:
+            self._collectives = Collectives(self._spec.collectives(self._rank), self._spec.hang_timeout)
+            self._collectives.start()
+        self._collectives.moved()
+
+    def _write(self, beat: Beat) -> None:
+        path = self._spec.beat(self._rank)
+        aside = path.with_name(f".{path.name}.{os.getpid()}")
+        with disk_errors(path):
+            aside.write_text(json.dumps(asdict(beat)))
+            os.replace(aside, path)
+
+    @property
+    def attempt(self) -> str:
+        """The attempt that the rank is part of; empty before it met the others."""
+        return self._spec.attempt
+
+    def join(self, spec: JobSpec) -> None:
+        """From now on the rank is part of this specification's attempt."""
+        self._spec = spec
+
+    def stop(self) -> None:
+        """Nothing more is to be expected."""
+        faulthandler.cancel_dump_traceback_later()
+        if self._stacks:
+            self._stacks.close()
+            self._stacks = None
+        if self._collectives:
+            self._collectives.stop()
+            self._collectives = None
+
+
+def node_name() -> str:
+    """The node that this process runs on, or its pod, or its machine."""
+    return os.environ.get("UNDERSTUDY_NODE") or socket.gethostname()
