@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import understudy
+from understudy import steps
 from understudy.data.sources import digits as digits_data
 from understudy.data.sources import python_docs
 from understudy.errors import InputError
@@ -44,7 +45,7 @@ def copied(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
     """A copy of the package's source, which the keys are made of from now on."""
     root = folder / "understudy"
     shutil.copytree(Path(understudy.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__"))
-    for user in (execution, training):
+    for user in (execution, training, steps):
         monkeypatch.setattr(user, "revision", partial(revision, root=root))
     return root
 
@@ -291,6 +292,42 @@ def test_a_changed_line_repeats_the_steps_that_run_it(
     before = keys(digits)
     (root / module).write_text(f"{(root / module).read_text()}\n_CHANGED = 1\n")
     assert repeated(before, keys(digits)) == expected
+
+
+SOURCE_USERS = {
+    "digits": {"digits"},
+    "image_folder": {"image-folder"},
+    "parquet": {"parquet"},
+    "text_files": {"text-files"},
+    "python_docs": {"python-docs"},
+    "files": {"image-folder", "parquet", "text-files"},
+    "registry": {"digits", "image-folder", "parquet", "text-files", "python-docs"},
+}
+
+
+@pytest.mark.parametrize("module", SOURCE_USERS)
+def test_a_changed_line_of_a_source_repeats_only_the_recipes_that_use_it(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    keys: Keys,
+    digits: Recipe,
+    pydoc: Recipe,
+    change: Change,
+    module: str,
+) -> None:
+    (tmp_path / "source").mkdir()
+    for name in ("1.png", "1.parquet", "1.txt"):
+        (tmp_path / "source" / "a").mkdir(exist_ok=True)
+        (tmp_path / "source" / "a" / name).write_bytes(b"content")
+    recipes = {"digits": digits, "python-docs": pydoc}
+    for recipe, kind in ((digits, "image-folder"), (digits, "parquet"), (pydoc, "text-files")):
+        recipes[kind] = change(recipe, f"data.source={{type: {kind}, path: {tmp_path / 'source'}}}")
+    root = copied(monkeypatch, tmp_path)
+    before = {kind: keys(recipe) for kind, recipe in recipes.items()}
+    path = root / "data" / "sources" / f"{module}.py"
+    path.write_text(f"{path.read_text()}\n_CHANGED = 1\n")
+    found = {kind: repeated(before[kind], keys(recipe)) for kind, recipe in recipes.items()}
+    assert found == {kind: ALL if kind in SOURCE_USERS[module] else set() for kind in recipes}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from understudy.errors import InputError, UnderstudyError
 from understudy.launch.kubernetes import task_config
 from understudy.recipe import Recipe
 from understudy.recipe.file import from_values, split_overrides
-from understudy.revision import TRAINING
+from understudy.revision import TRAINING, revision
 from understudy.steps import evaluation, training
 from understudy.steps.execution import RUN, Result, Step, Work, execute, tracking_uri, watch_over
 from understudy.store import Run, Store
@@ -75,11 +75,12 @@ def start(values: dict[str, Any], overrides: str, seed: int, job_id: str, steps:
 
 
 def _data_section(recipe: Recipe, store: Store) -> dict[str, Any]:
-    from understudy.data.sources.registry import source_identity
+    from understudy.data.sources.registry import module_of, source_identity
 
     data = recipe.data.model_dump(mode="json", exclude={"image": True, "text": True, "source": {"path"}})
     content = source_identity(recipe.data.source, store.fingerprints)
-    return {"task": recipe.task, "data": data, "content": content}
+    code = revision((module_of(recipe.data.source),))
+    return {"task": recipe.task, "data": data, "content": content, "source_code": code}
 
 
 def _ingest(work: Work) -> None:
