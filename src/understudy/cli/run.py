@@ -51,7 +51,7 @@ def run(
     checkpoint. Exit codes: 0 registered, 1 failed, 2 wrong input, 3 rejected by the gate, 130 stopped.
     """
     from understudy.recipe.file import load
-    from understudy.store import Store
+    from understudy.store import Store, remote_cache
 
     settings: Settings = ctx.obj
     if namespace and on is Place.HERE:
@@ -63,6 +63,7 @@ def run(
 
         raise typer.Exit(run_there(load(recipe, overrides or []), namespace, settings.quiet))
     try:
+        remote_cache.address()  # an old name of its variable is refused before anything is made
         wanted, store, uri = load(recipe, overrides or []), Store(settings.store_folder), settings.tracking_uri
     except UnderstudyError as error:
         if as_json:

@@ -1,12 +1,12 @@
 """What a run is: one recipe, its sections, its rules, and how it is read from YAML."""
 
 from understudy.recipe.data import Data, Image, Section, Text
+from understudy.recipe.objectives import LABELS, LabelsObjective, LogitsObjective, ObjectiveSection
 from understudy.recipe.schema import (
     METRICS,
     SOURCES,
     ArchitectureModel,
     Degrees,
-    Distill,
     Evaluate,
     FactoryModel,
     Gate,
@@ -26,19 +26,22 @@ from understudy.recipe.schema import (
 )
 
 __all__ = [
+    "LABELS",
     "METRICS",
     "SOURCES",
     "ArchitectureModel",
     "Data",
     "Degrees",
-    "Distill",
     "Evaluate",
     "FactoryModel",
     "Gate",
     "Image",
     "JobResources",
+    "LabelsObjective",
+    "LogitsObjective",
     "MetricName",
     "Model",
+    "ObjectiveSection",
     "Optimizer",
     "PretrainedModel",
     "Recipe",

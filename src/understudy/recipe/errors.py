@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from pydantic_core import ErrorDetails
 
-from understudy.recipe import data, schema
+from understudy.recipe import data, objectives, schema
 from understudy.recipe.data import Section
 from understudy.recipe.schema import SOURCES, Recipe
 
@@ -46,6 +46,8 @@ MEMBERS: dict[str | int, type[Section] | None] = {
     "pretrained": schema.PretrainedModel,
     "factory": schema.FactoryModel,
     "degrees": schema.Degrees,
+    "labels": objectives.LabelsObjective,
+    "logits": objectives.LogitsObjective,
     "shorthand": None,
 }
 
@@ -110,6 +112,9 @@ def _resolve(loc: Iterable[str | int]) -> tuple[Place, type[Section] | None]:
     inner: list[type[Section]] = [Recipe]
     is_union = False
     for part in loc:
+        if isinstance(part, int):  # a place in a list, whose section is that of the list
+            place.append(part)
+            continue
         if is_union:
             inner, is_union = [model] if (model := MEMBERS[part]) else [], False
             continue

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from understudy.recipe.data import Data, Fraction, Image, Positive, Section, Text
+from understudy.recipe.objectives import DISTILL, Distill
 
 Task = Literal["image-classification", "causal-lm"]
 MetricName = Literal["accuracy", "nll", "calibration_error", "perplexity", "bits_per_byte"]
@@ -146,22 +147,13 @@ class Teacher(Section):
         return self
 
 
-class Distill(Section):
-    """Logit distillation (Hinton et al. 2015): (1 - alpha) * hard + alpha * temperature^2 * KL(teacher || student)."""
-
-    objective: Literal["logits"] = "logits"
-    temperature: Annotated[float, Field(gt=0)] = 4.0
-    alpha: Annotated[float, Field(ge=0, le=1)] = 0.9
-    """Weight of the soft part. The T^2 keeps its gradients as large as the hard part's: an alpha from a paper
-    that leaves T^2 out corresponds to alpha / (alpha + (1 - alpha) * T^2) here."""
-
-
 class Student(Section):
     """The small model, how it is trained, and whether a control is trained beside it."""
 
     model: Model
     train: Train
-    distill: Distill = Distill()
+    distill: Distill = DISTILL
+    """Weighted objectives; the loss is their sum."""
     control: bool = True
     """Train the same student without the teacher too: same budget, same seed."""
 

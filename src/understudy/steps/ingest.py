@@ -29,6 +29,7 @@ INGEST = Step(
     name="ingest",
     kind="records",
     work=_ingest,
+    functions=(_ingest,),
     modules=("understudy.data.ingest",),
     section=_section,
 )
