@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from understudy.launch.kubernetes.pods import death, mount_error
+from understudy.launch.kubernetes.pods import death, first_dead, mount_error
 
 
 def pod(name: str = "a", phase: str = "Running", node: str = "n", **status: Any) -> dict[str, Any]:
@@ -16,6 +16,7 @@ def test_the_first_death_is_told() -> None:
 
     pods = [ended("late", "2026-01-01T00:00:09Z", 1, "Error"), ended("first", "2026-01-01T00:00:02Z", 137, "OOMKilled")]
     assert death(pods) == "first ended with exit code 137 (OOMKilled)"
+    assert first_dead(pods) == "first"
     assert "low on memory" in death([pod("e", "Failed", reason="Evicted", message="low on memory")])
     assert death([pod()]) == ""
 

@@ -51,18 +51,9 @@ def run(
     Returns:
         How the job ended.
     """
-    job.folder.mkdir(exist_ok=True)
-    Path(job.spec.logs).mkdir(parents=True, exist_ok=True)
-    job.spec.write()
     controller = Controller(job, kube, watch, tell, clock)
-    try:
-        while (outcome := controller.tick()) is None:
-            sleep(TICK)
-    except Fenced:
-        raise  # another launcher has the job now
-    except (UnderstudyError, OSError):  # this step has failed, of a full volume say: nobody would wait for its job
-        controller.give_up()
-        raise
+    while (outcome := controller.tick()) is None:
+        sleep(TICK)
     return outcome
 
 
@@ -78,6 +69,9 @@ class Controller:
         clock: Callable[[], float],
     ) -> None:
         self._job, self._kube, self._watch, self._tell, self._clock = job, kube, watch, tell, clock
+        job.folder.mkdir(exist_ok=True)
+        Path(job.spec.logs).mkdir(parents=True, exist_ok=True)
+        job.spec.write()
         self._words = Words(Path(job.spec.logs))
         self._logs = Logs(job.spec, self._words.say)
         self._actions = Actions(job, kube, watch, self._say)
@@ -88,13 +82,22 @@ class Controller:
 
     def tick(self) -> Outcome | None:
         """Follow the ranks' logs, and reconcile when the last round is long enough ago; the verdict if there is one."""
+        try:
+            return self._tick()
+        except Fenced:
+            raise  # another launcher has the job now
+        except (UnderstudyError, OSError):  # this step has failed, of a full volume say: nobody would wait for its job
+            self._give_up()
+            raise
+
+    def _tick(self) -> Outcome | None:
         self._patience.bear("files", self._look_at_files)
         if self._clock() < self._due:
             return None
         self._due = self._clock() + ROUND
         return self._patience.bear("cluster", self._reconcile)
 
-    def give_up(self) -> None:
+    def _give_up(self) -> None:
         """Delete the job, as far as that is possible: of two errors the first is the one to tell."""
         with suppress(UnderstudyError, OSError):
             self._actions.delete_job(self._history.name or self._job.name)

@@ -16,7 +16,7 @@ from understudy.launch.kubernetes.history import History
 from understudy.launch.kubernetes.job import Job
 from understudy.launch.kubernetes.owner_state import why_over
 from understudy.launch.kubernetes.patience import RECOVERY
-from understudy.launch.kubernetes.pods import death, first_pending, name, was_disrupted
+from understudy.launch.kubernetes.pods import first_dead, first_pending, was_disrupted
 from understudy.launch.kubernetes.scheduling import claims_near, may_come
 from understudy.launch.kubernetes.settings import STORE
 from understudy.launch.kubernetes.standing import standing_of
@@ -67,7 +67,7 @@ def _with_the_end(status: JobStatus, kube: Kube) -> JobStatus:
         return replace(status, owner_over=over)
     says_why = status.failed or status.is_complete or status.was_abandoned or was_disrupted(status.pods)
     if status.standing.stage == "failed" and not says_why:
-        first = next((name(pod) for pod in status.pods if death([pod])), "")
+        first = first_dead(status.pods)
         lines = kube.log(first, TAIL) if first else []
         return replace(status, pod_log=(f"the last lines of {first}:", *lines) if lines else ())
     return status

@@ -91,16 +91,24 @@ def mount_error(events: Sequence[Object]) -> tuple[str, float]:
 
 def death(pods: Iterable[Object]) -> str:
     """Why a job's pods ended, as far as Kubernetes knows: the first one's reason, exit code and message."""
-    ends = []
+    return min(_deaths(pods), default=("", "", ""))[2]
+
+
+def first_dead(pods: Iterable[Object]) -> str:
+    """The name of the pod that ended first; the others may only have lost it. Empty when none ended badly."""
+    return min(_deaths(pods), default=("", "", ""))[1]
+
+
+def _deaths(pods: Iterable[Object]) -> Iterable[tuple[str, str, str]]:
+    """When pods ended badly, their names, and in words how."""
     for pod in pods:
         status = pod.get("status", {})
         if phase(pod) == "Failed" and status.get("reason"):
-            ends.append(("", f"{name(pod)} was ended ({status['reason']}): {status.get('message', '')}"))
+            yield "", name(pod), f"{name(pod)} was ended ({status['reason']}): {status.get('message', '')}"
         for ended in _terminated(pod):
             if ended.get("exitCode"):
                 words = f"{name(pod)} ended with exit code {ended['exitCode']} ({ended.get('reason', 'Error')})"
-                ends.append((ended.get("finishedAt") or "", f"{words} {ended.get('message', '')}".strip()))
-    return min(ends, default=("", ""))[1]
+                yield ended.get("finishedAt") or "", name(pod), f"{words} {ended.get('message', '')}".strip()
 
 
 def out_of_memory(pod: Object) -> Object | None:

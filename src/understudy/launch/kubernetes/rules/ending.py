@@ -39,7 +39,7 @@ def launcher_unseen(status: JobStatus, history: History) -> Decision | None:
     if not _ended_in_silence(status) or not status.was_abandoned:
         return None
     times = len(history.unwatched)
-    if times <= STARTS:
+    if times < STARTS:
         return Restart(death(status.pods) or status.standing.detail)
     text = f"its ranks left {times} times since they saw no launcher for {status.job.spec.launcher_timeout:.0f} s"
     fix = "does the volume show them what the launcher writes? Or raise `launcher_timeout`"
