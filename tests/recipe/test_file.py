@@ -492,7 +492,10 @@ OLD = "is a list of weighted objectives now: [{type: labels, weight: 0.3}, {type
         ("student.distill=[{type: logit}]", 'student.distill[0].type: expected labels, logits, got "logit"'),
         ("student.distill=[{type: logits, tempreature: 2}]", "did you mean temperature?"),
         ("student.distill.hidden.weight=1", "student.distill is [{"),
-        ("student.distill.2.weight=1", "and has no 2.weight; set all of it: student.distill="),
+        (
+            "student.distill.2.weight=1",
+            "and has no 2.weight; name an entry: student.distill.labels, student.distill.logits",
+        ),
     ],
 )
 def test_a_list_of_objectives_that_is_wrong_is_told(override: str, message: str) -> None:

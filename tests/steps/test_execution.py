@@ -13,8 +13,12 @@ import pytest
 
 from understudy.errors import Fenced, InputError, Stopped, UnderstudyError
 from understudy.recipe import Recipe
-from understudy.steps import execution
-from understudy.steps.execution import Left, Pace, Result, Step, Work, execute
+from understudy.steps import signals
+from understudy.steps import step as step_module
+from understudy.steps.execution import execute
+from understudy.steps.pace import Pace
+from understudy.steps.signals import Left, watch_over
+from understudy.steps.step import Result, Step, Work
 from understudy.store import Run, StepState, Store
 from understudy.store import store as store_module
 from understudy.store.lease import is_held
@@ -32,7 +36,10 @@ class Recorded:
         self.go_on.set()
         self.fails: BaseException | None = None
         self._content = content
-        self.step = replace(Step(name, "toys", (), lambda recipe, store: {"seed": recipe.seed}, self._work), **changes)
+        step = Step(
+            name=name, kind="toys", work=self._work, modules=(), section=lambda recipe, store: {"seed": recipe.seed}
+        )
+        self.step = replace(step, **changes)
 
     def _work(self, work: Work) -> None:
         self.times += 1
@@ -196,11 +203,11 @@ def test_an_error_is_the_steps_state_and_nothing_is_remembered(
 
 
 def test_a_step_that_waits_shows_that_its_run_lives(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution, "LIFE", 0.01)
+    monkeypatch.setattr(signals, "LIFE", 0.01)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     run.facts.pop("driver", None)
     os.utime(run.folder / "run.json", (0, 0))
-    execution.watch_over(run)
+    watch_over(run)
     for number, handler in before.items():
         signal.signal(number, handler)
     deadline = time.monotonic() + 60
@@ -210,9 +217,9 @@ def test_a_step_that_waits_shows_that_its_run_lives(run: Run, monkeypatch: pytes
 
 
 def test_a_step_whose_process_has_to_go_did_not_fail(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution, "in_cluster", lambda: True)
+    monkeypatch.setattr(signals, "in_cluster", lambda: True)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    execution.watch_over(cast(Run, SimpleNamespace(facts={})))
+    watch_over(cast(Run, SimpleNamespace(facts={})))
     leave = signal.getsignal(signal.SIGTERM)
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -510,7 +517,7 @@ def test_the_time_left_is_what_the_rest_takes_at_the_pace_since_the_last_setback
 def test_waiting_is_no_part_of_the_pace(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, left = [0.0], list[float]()
     monkeypatch.setattr(
-        execution, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time, sleep=time.sleep)
+        step_module, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time, sleep=time.sleep)
     )
 
     def trains(work: Work) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import understudy
-from understudy import steps
 from understudy.data.sources import digits as digits_data
 from understudy.data.sources import python_docs
 from understudy.errors import InputError
@@ -22,7 +21,10 @@ from understudy.models import pretrained
 from understudy.recipe import Recipe
 from understudy.revision import TRAINING as TRAINING_MODULES
 from understudy.revision import modules_reached, revision
-from understudy.steps import STEPS, execution, training
+from understudy.steps import STEPS, identity, ingest
+from understudy.steps import step as step_module
+from understudy.steps.job_spec import _others
+from understudy.steps.step import parts
 from understudy.store import Store
 from understudy.store.files import Fingerprints
 
@@ -45,7 +47,7 @@ def copied(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
     """A copy of the package's source, which the keys are made of from now on."""
     root = folder / "understudy"
     shutil.copytree(Path(understudy.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__"))
-    for user in (execution, training, steps):
+    for user in (step_module, identity, ingest):
         monkeypatch.setattr(user, "revision", partial(revision, root=root))
     return root
 
@@ -160,7 +162,7 @@ def test_what_is_set_on_a_task_has_no_say_but_for_its_gpus(
 ) -> None:
     """Where a job runs decides nothing; that GPUs compute does, and auto finds them on the task too."""
     monkeypatch.setenv(settings.LAUNCHER, "pytorchjob")
-    monkeypatch.setattr("understudy.steps.training.cluster_settings", lambda: settings.Cluster(image="i", claim="c"))
+    monkeypatch.setattr("understudy.steps.device.cluster_settings", lambda: settings.Cluster(image="i", claim="c"))
     monkeypatch.setenv(task_config.VARIABLE, "{}")
     before = keys(digits)
     named = keys(change(digits, "resources.teacher.device=cuda", "resources.distill.device=cuda"))
@@ -282,6 +284,7 @@ def test_a_librarys_version_repeats_the_steps_whose_numbers_it_decides(
         ("cli/run.py", set()),
         ("store/objects.py", set()),
         ("steps/execution.py", set()),
+        ("steps/job_spec.py", set()),
         ("recipe/schema.py", set()),
     ],
 )
@@ -333,11 +336,9 @@ def test_a_changed_line_of_a_source_repeats_only_the_recipes_that_use_it(
 @pytest.mark.parametrize(
     ("module", "before", "after", "expected"),
     [
-        ("steps/training.py", "seed=work.recipe.seed", "seed=work.recipe.seed + 1", TEACHER | STUDENT | CONTROL),
-        ("steps/training.py", '_student(work, "control", LABELS)', '_student(work, "control", ())', CONTROL),
-        ("steps/evaluation.py", '"control", "champion")', '"champion", "control")', EVALUATE),
-        ("steps/evaluation.py", "LINEAGE if role", "LINEAGE[1:] if role", GATE | REGISTER),
-        ("steps/training.py", '"""Train the student with the teacher."""', '"""."""', set()),
+        ("steps/evaluate.py", '"control", "champion")', '"champion", "control")', EVALUATE),
+        ("steps/evidence.py", "LINEAGE if role", "LINEAGE[1:] if role", GATE | REGISTER),
+        ("steps/job_spec.py", "seed=work.recipe.seed", "seed=work.recipe.seed + 1", set()),
     ],
 )
 def test_a_changed_line_of_a_steps_own_function_repeats_it(
@@ -363,10 +364,38 @@ def test_no_message_outside_of_training_repeats_a_training_or_the_data(
 ) -> None:
     root = copied(monkeypatch, tmp_path)
     before = keys(digits)
-    for package in ("jobs", "agent", "launch", "runs", "registry", "cli"):
+    for package in ("jobs", "agent", "launch", "runs", "registry", "cli", "steps"):
         for module in (root / package).rglob("*.py"):
             module.write_text(f"{module.read_text()}\n_CHANGED = 1\n")
     assert repeated(before, keys(digits)) == REGISTER
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("execution", "not begun, the run was asked to stop"),
+        ("training", "run again to go on"),
+        ("watch", "going on from step"),
+        ("fetching", "fetching {"),
+        ("signals", "LIFE = 3600"),
+        ("pace", "SAY = 10"),
+        ("step", ": running: "),
+        ("identity", "is PYTHONPATH set?"),
+        ("champion", "the champion was trained for other labels"),
+        ("tasks", "error: {error}"),
+        ("start", "compile the recipe with them instead"),
+        ("summary", "left out: "),
+    ],
+)
+def test_a_changed_message_of_a_step_repeats_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keys: Keys, digits: Recipe, module: str, message: str
+) -> None:
+    root = copied(monkeypatch, tmp_path)
+    before = keys(digits)
+    path = root / "steps" / f"{module}.py"
+    assert message in path.read_text()
+    path.write_text(path.read_text().replace(message, f"{message}9"))
+    assert repeated(before, keys(digits)) == set()
 
 
 def test_a_training_reaches_nothing_that_launches_or_watches_it() -> None:
@@ -382,7 +411,7 @@ def test_a_changed_line_of_what_fetches_models_repeats_only_those_that_are_fetch
     model = f"model={{pretrained: {saved_model(tmp_path / 'model')}}}"
     teacher, student = change(digits, f"teacher.{model}"), change(digits, f"student.{model}")
     before = keys(teacher), keys(student)
-    monkeypatch.setattr(training, "revision", lambda modules: {"source": "changed", "modules": modules})
+    monkeypatch.setattr(identity, "revision", lambda modules: {"source": "changed", "modules": modules})
     assert repeated(before[0], keys(teacher)) == TEACHER
     assert repeated(before[1], keys(student)) == STUDENT
 
@@ -490,13 +519,10 @@ def test_a_teacher_that_is_used_as_it_is_does_not_depend_on_the_seed_or_the_mach
 def test_a_keys_parts_are_plain_data_and_hold_no_path_of_a_source(
     tmp_path: Path, digits: Recipe, change: Change, store: Store
 ) -> None:
-    from understudy.steps import STEPS
-
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "1.png").write_bytes(b"x")
     recipe = change(digits, f"data.source={{type: image-folder, path: {tmp_path}}}")
-    parts = execution.parts(STEPS["ingest"], recipe, store, {}, {})
-    assert str(tmp_path) not in json.dumps(parts)
+    assert str(tmp_path) not in json.dumps(parts(STEPS["ingest"], recipe, store, {}, {}))
 
 
 def test_where_a_pretrained_folder_lies_has_no_say(tmp_path: Path, keys: Keys, digits: Recipe, change: Change) -> None:
@@ -519,6 +545,6 @@ def test_the_code_of_a_factory_has_a_say_in_what_is_measured(
 
 
 def test_a_job_tries_the_models_that_are_trained_after_it(digits: Recipe) -> None:
-    assert list(training._others(digits, "teacher")) == ["student.model"]
-    assert list(training._others(digits, "control")) == ["teacher.model"]
-    assert training._others(digits, "distill") == {}
+    assert list(_others(digits, "teacher")) == ["student.model"]
+    assert list(_others(digits, "control")) == ["teacher.model"]
+    assert _others(digits, "distill") == {}

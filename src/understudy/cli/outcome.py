@@ -13,7 +13,7 @@ from rich.table import Table
 
 from understudy.errors import DONE, REJECTED, STOPPED
 from understudy.launch.kubernetes.settings import in_cluster
-from understudy.steps import summary
+from understudy.steps import summary_of
 from understudy.store import Run, StepState, Store
 
 
@@ -27,7 +27,7 @@ def conclude(run: Run, store: Store, code: int, console: Console, as_json: bool)
         console: where results go; problems go to stderr.
         as_json: print the last line of the machine's output too.
     """
-    came_to = summary(store, run)
+    came_to = summary_of(store, run)
     problems = _problems(run, code)
     if as_json:
         print(json.dumps({"event": "end", "exit_code": code, "errors": problems, **asdict(came_to)}), flush=True)

@@ -81,7 +81,7 @@ def _run_here(wanted: "Recipe", name: str, store: "Store", uri: str, settings: S
     from understudy.launch.kubernetes.settings import in_cluster
     from understudy.registry.recorder import close_dead
     from understudy.registry.server import public_uri
-    from understudy.steps import graph
+    from understudy.steps import step_names
 
     if in_cluster():  # the first process of a pod, which does not hear what it has no handler for
         signal.signal(signal.SIGTERM, _gone)
@@ -90,13 +90,13 @@ def _run_here(wanted: "Recipe", name: str, store: "Store", uri: str, settings: S
     console.print(f"run {begun.id} of {name}")
     try:
         with _pipeline(begun, uri) as pipeline, display(console, as_json, settings) as shown:
-            _follow(begun, graph(wanted), pipeline, shown, partial(console.print, markup=False))
+            _follow(begun, step_names(wanted), pipeline, shown, partial(console.print, markup=False))
     except _Gone:
         _close_if_stopped(begun, uri)
         raise
     if in_cluster():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the run has its answer, and this pod gives it
-    code = _exit_code(begun, graph(wanted), store)
+    code = _exit_code(begun, step_names(wanted), store)
     begun.end(code)
     conclude(begun, store, code, console, as_json)
     with suppress(UnderstudyError, KeyboardInterrupt):  # a server that does not answer now is told by the next run
@@ -123,8 +123,7 @@ def _begun(store: "Store", recipe: "Recipe", uri: str) -> "Run":
 def _pipeline(run: "Run", uri: str) -> Iterator[subprocess.Popen[bytes]]:
     """The pipeline in a session of its own, so that a Ctrl-C reaches only this process; none of it outlives us."""
     from understudy.agent import parent
-    from understudy.steps import HOME
-    from understudy.steps.execution import RUN
+    from understudy.steps.environment import HOME, RUN
 
     environment = {**parent.environment(), RUN: run.id, HOME: str(run.folder.parents[2]), "MLFLOW_TRACKING_URI": uri}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(checkout()), os.environ.get("PYTHONPATH")]))
@@ -216,8 +215,8 @@ def _close_if_stopped(run: "Run", uri: str) -> None:
     """End a run, in MLflow too, whose Job and not only this pod has to go: nobody will take it up."""
     from understudy.launch.kubernetes.api import Kube
     from understudy.launch.kubernetes.owner import owner_now
+    from understudy.launch.kubernetes.owner_state import why_over
     from understudy.registry.recorder import close_ended
-    from understudy.runs.orphans import why_over
 
     with suppress(UnderstudyError, OSError):  # this pod's exit code counts, and a later run closes what is left open
         kube = Kube()
@@ -232,7 +231,7 @@ def _states(run: "Run", steps: list[str]) -> list["StepState"]:
 
 
 def _exit_code(run: "Run", steps: list[str], store: "Store") -> int:
-    from understudy.steps import summary
+    from understudy.steps import summary_of
 
     states = _states(run, steps)
     ended = [state for state in states if state.state in ("failed", "stopped")]
@@ -242,5 +241,5 @@ def _exit_code(run: "Run", steps: list[str], store: "Store") -> int:
         return STOPPED
     if sum(state.state in ("done", "reused") for state in states) < len(steps):
         return FAILED
-    verdict = summary(store, run).verdict
+    verdict = summary_of(store, run).verdict
     return DONE if verdict and verdict["approved"] else REJECTED

@@ -145,9 +145,8 @@ def _set(data: dict[str, Any], change: Override) -> Place:
             inner = section[key] = _default(tuple(place))
         if not _has(inner, change.place[depth]):
             outer, rest = (".".join(map(str, part)) for part in (change.place[:depth], change.place[depth:]))
-            raise InputError(
-                f"{change.label}: {outer} is {shown(inner)} and has no {rest}; set all of it: {outer}={{...}}"
-            )
+            named = _named(inner, outer) or f"set all of it: {outer}={{...}}"
+            raise InputError(f"{change.label}: {outer} is {shown(inner)} and has no {rest}; {named}")
         section = inner
     key = _key(section, change.place[-1])
     section[key] = change.value
@@ -163,6 +162,12 @@ def _default(place: Place) -> Any:
 def _has(section: Any, name: str | int) -> bool:
     """Whether a value can stand there."""
     return isinstance(section, dict) or (isinstance(section, list) and _entry(section, str(name)) is not None)
+
+
+def _named(section: Any, outer: str) -> str:
+    """How the entries of a list of sections are named."""
+    types = [entry["type"] for entry in section if "type" in entry] if isinstance(section, list) else []
+    return f"name an entry: {', '.join(f'{outer}.{kind}' for kind in types)}" if types else ""
 
 
 def _key(section: Any, name: str | int) -> str | int:

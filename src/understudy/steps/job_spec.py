@@ -1,0 +1,59 @@
+"""The job specification of a training: what of the recipe, the inputs and this place every rank is told."""
+
+from pathlib import Path
+
+from understudy.jobs.specification import JobSpec, Role
+from understudy.launch.kubernetes.settings import cluster_settings, in_cluster
+from understudy.recipe import LABELS, Model, ObjectiveSection, PretrainedModel, Recipe, Resources, Train
+from understudy.revision import build
+from understudy.steps.device import device, threads
+from understudy.steps.fetching import fetched_model, job_folder
+from understudy.steps.step import Work
+
+
+def student_spec(work: Work, role: Role, objectives: tuple[ObjectiveSection, ...]) -> JobSpec:
+    """The specification of the student's training, and of the control's, which learns from the labels alone."""
+    student = work.recipe.student
+    initial = fetched_model(work, student.model, "student.model", "new")
+    return job_spec(work, role, student.model, student.train, work.recipe.resources.distill, initial, objectives)
+
+
+def job_spec(
+    work: Work,
+    role: Role,
+    model: Model,
+    train: Train,
+    resources: Resources,
+    initial: Path | None,
+    objectives: tuple[ObjectiveSection, ...] = LABELS,
+) -> JobSpec:
+    """The specification of a training of this step."""
+    return JobSpec(
+        version=build(),
+        role=role,
+        folder=str(job_folder(work)),
+        examples=str(work.input("examples")),
+        initial=str(initial) if initial else None,
+        teacher=str(work.input("teacher")) if "teacher" in work.inputs else None,
+        model=model,
+        train=train,
+        objectives=objectives,
+        seed=work.recipe.seed,
+        resources=resources,
+        threads=threads(resources),
+        device=device(resources),
+        logs=str(work.run.folder / "logs"),
+        others=_others(work.recipe, role),
+        supervised=in_cluster(),
+        launcher_timeout=cluster_settings().launcher_timeout if in_cluster() else JobSpec.launcher_timeout,
+    )
+
+
+def _others(recipe: Recipe, role: Role) -> dict[str, Model]:
+    """The models of the recipe that this job does not train; what is fetched is checked when it is."""
+    own = "teacher.model" if role == "teacher" else "student.model"
+    return {
+        where: model
+        for where, model in recipe.models.items()
+        if where != own and role != "distill" and not isinstance(model, PretrainedModel)
+    }
