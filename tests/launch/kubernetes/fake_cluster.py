@@ -8,8 +8,8 @@ from typing import Any
 from tests.launch.kubernetes.fake_ranks import Ranks, uid
 from tests.launch.kubernetes.fake_workings import GPU, Workings, stamp
 from understudy.launch.kubernetes.api import Away, Kube, Object, Refused
+from understudy.launch.kubernetes.identity import KEY
 from understudy.launch.kubernetes.kind import PYTORCHJOB, JobKind
-from understudy.launch.kubernetes.pytorchjob import KEY
 
 
 class FakeCluster(Workings, Kube):
