@@ -269,6 +269,8 @@ def test_a_librarys_version_repeats_the_steps_whose_numbers_it_decides(
     ("module", "expected"),
     [
         ("data/ingest.py", ALL),
+        ("data/split.py", ALL),
+        ("data/records.py", ALL),
         ("data/sources/digits.py", ALL),
         ("data/prepare.py", PREPARE),
         ("data/tokenizer.py", PREPARE),

@@ -15,7 +15,7 @@ def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
 
     data = recipe.data.model_dump(mode="json", exclude={"image": True, "text": True, "source": {"path"}})
     content = source_identity(recipe.data.source, store.fingerprints)
-    code = revision((module_of(recipe.data.source),))
+    code = revision((module_of(recipe.data.source),))  # loaded by its name, so that no import of this step leads there
     return {"task": recipe.task, "data": data, "content": content, "source_code": code}
 
 
