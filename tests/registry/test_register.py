@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from tests.registry.submitted import HISTORY, Pipeline
+from tests.registry.submitted import HISTORY, Pipeline, connect
 from understudy.errors import UnderstudyError
 from understudy.registry import register as registering
 from understudy.registry.champion import champion, fetch, needed_digests, registered_digests
-from understudy.registry.lookup import aliases
+from understudy.registry.client import server_at
 from understudy.registry.register import is_registered
-from understudy.registry.server import connect
 from understudy.store.files import read_json
 
 
@@ -82,7 +81,7 @@ def test_a_rejected_student_leaves_its_evidence_and_no_alias_moves(pipeline: Pip
     run = client.get_run(second.parent_run_id)
     assert run.data.tags["verdict"] == "rejected"
     assert "report.html" in {artifact.path for artifact in client.list_artifacts(run.info.run_id)}
-    assert aliases(pipeline.uri, first.name) == {"challenger": "1", "champion": "1"}
+    assert server_at(pipeline.uri).aliases(first.name) == {"challenger": "1", "champion": "1"}
     assert len(client.search_model_versions(f"name = '{first.name}'")) == 1
     assert is_registered(pipeline.uri, second, "whatever")
 
@@ -112,7 +111,7 @@ def test_registering_again_after_a_crash_makes_nothing_twice(
 def test_the_challenger_moves_to_the_next_approved_student(pipeline: Pipeline, client: MlflowClient) -> None:
     pipeline.register()
     made = pipeline.register(run=pipeline.new_run(), weights=b"better student")
-    assert aliases(pipeline.uri, made.name) == {"challenger": made.version}
+    assert server_at(pipeline.uri).aliases(made.name) == {"challenger": made.version}
     assert made.version == "2"
 
 
@@ -188,7 +187,7 @@ def test_an_untouched_database_is_not_asked_twice(pipeline: Pipeline, monkeypatc
     made = pipeline.register()
     champion(pipeline.uri, made.name)
     with monkeypatch.context() as patch:
-        patch.setattr("understudy.registry.lookup.connect", lambda uri: pytest.fail("asked again"))
+        patch.setattr("understudy.registry.local.connect", lambda uri: pytest.fail("asked again"))
         assert champion(pipeline.uri, made.name) is None
 
 

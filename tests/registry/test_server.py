@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from tests.registry.submitted import Pipeline, Server
 from understudy.errors import InputError, UnderstudyError
 from understudy.registry.champion import champion
-from understudy.registry.lookup import aliases
+from understudy.registry.client import server_at
 from understudy.registry.register import is_registered
-from understudy.registry.server import identity, public_uri, reachable, redacted, tracking_uri
+from understudy.registry.server import identity, public_uri, redacted, tracking_uri
 
 words = st.text("abcdefghij0123456789", min_size=4, max_size=12)
 
@@ -50,7 +50,7 @@ def test_a_server_that_does_not_listen_is_named_with_the_way_out() -> None:
         port = probe.getsockname()[1]
     for uri in (f"http://me:secret@127.0.0.1:{port}", f"postgresql://me:secret@127.0.0.1:{port}/db"):
         with pytest.raises(UnderstudyError, match=rf"127\.0\.0\.1:{port}.*MLflow cannot be used.*run again") as caught:
-            reachable(uri)
+            server_at(uri).check()
         assert "secret" not in str(caught.value)
         assert caught.value.exit_code == 1
 
@@ -98,26 +98,26 @@ def answering() -> Iterator[Callable[[bytes], str]]:
 )
 def test_what_a_server_answers_becomes_a_message(answering: Callable[[bytes], str], answer: bytes, said: str) -> None:
     with pytest.raises(UnderstudyError, match=said):
-        reachable(answering(answer))
+        server_at(answering(answer)).check()
 
 
 def test_a_frozen_server_is_given_up_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("understudy.registry.rest.SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as listener, pytest.raises(UnderstudyError, match="timed out"):
-        reachable(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        server_at(f"http://127.0.0.1:{listener.getsockname()[1]}").check()
 
 
 def test_a_local_database_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(InputError, match="cannot write MLflow's database"):
-        reachable(f"sqlite:///{tmp_path}/mlflow.db")
+        server_at(f"sqlite:///{tmp_path}/mlflow.db").check()
 
 
 def test_processes_that_make_the_local_backend_at_once_all_succeed(tmp_path: Path) -> None:
     code = (
-        "from understudy.registry.server import connect\nfrom understudy.registry.tracking import OfClient\n"
+        "from understudy.registry.client import mlflow_at\n"
         f"uri = 'sqlite:///{tmp_path}/home/mlflow.db'\n"
-        "client = connect(uri); print(client.create_run(OfClient(uri, client).experiment('digits')).info.run_id)"
+        "server = mlflow_at(uri); print(server.make_run(server.experiment('digits'), 0, {}, 'run'))"
     )
     processes = [
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -139,7 +139,7 @@ def test_a_http_server_keeps_versions_and_never_sees_credentials(
     made = pipeline.register()
     assert made.version == "1"
     assert made.url == f"{server.uri}/#/models/digits/versions/1"
-    assert aliases(secret, "digits") == {"challenger": "1"}
+    assert server_at(secret).aliases("digits") == {"challenger": "1"}
     digest = pipeline.model(b"student", _history())
     assert is_registered(secret, made, digest)
     assert champion(secret, "digits") is None
@@ -188,7 +188,7 @@ def test_credentials_follow_no_redirect() -> None:
     with HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         with pytest.raises(UnderstudyError, match=r"MLflow cannot be used \(302"):
-            reachable(f"http://user:secret@127.0.0.1:{server.server_port}")
+            server_at(f"http://user:secret@127.0.0.1:{server.server_port}").check()
         server.shutdown()
     assert len(seen) == 1
 
