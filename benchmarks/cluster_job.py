@@ -20,7 +20,8 @@ from datetime import datetime
 from itertools import accumulate, pairwise
 from typing import Any
 
-from understudy.launch.kubernetes.status import holding, seconds
+from understudy.launch.kubernetes.quantities import seconds
+from understudy.launch.kubernetes.standing import holding
 
 RECIPE = "recipes/digits.yaml"
 PHASES = ("importing", "meeting the others", "loading", "training")

@@ -30,7 +30,7 @@ def build(recipe: Recipe, settle: Callable[[Any], None] = lambda task: None) -> 
     steps = step_names(recipe)
 
     def task(made: Any) -> Any:
-        """KFP's own cache is off: its keys do not see the data behind an address. The store's memo decides."""
+        """KFP's own cache is off: its keys do not see the data behind an address. The step cache decides."""
         settle(made)
         return made.set_caching_options(enable_caching=False)
 

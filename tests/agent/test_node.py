@@ -4,6 +4,7 @@ import signal
 import socket
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch.distributed.elastic.rendezvous.api import RendezvousParameters
@@ -18,8 +19,6 @@ from understudy.jobs.heartbeat import Beat, beats
 from understudy.jobs.logs import Logs
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes.api import Object
-from understudy.launch.kubernetes.starts import Starts
 
 
 @pytest.fixture
@@ -142,21 +141,6 @@ def test_a_rank_that_was_cut_off_says_nothing_any_more(spec: JobSpec) -> None:
     heartbeat("training", 4)
     assert beats(Path(spec.folder), [1]) == {}
     heartbeat.stop()
-
-
-def test_starts_count_when_all_pods_are_new_and_no_step_was_done() -> None:
-    def pods(*names: str) -> list[Object]:
-        return [{"metadata": {"uid": name}} for name in names]
-
-    starts = Starts(2)
-    assert starts.count(pods("a", "b"), -1) == 1
-    assert starts.count(pods("a", "c"), -1) == 1
-    assert starts.count(pods("c"), -1) == 1
-    assert starts.count(pods("d", "e"), -1) == 2
-    assert starts.count(pods("d", "e"), 5) == 0
-    assert starts.count(pods("f", "g"), 5) == 1
-    starts.forgive()
-    assert starts.count(pods("h", "i"), 5) == 1
 
 
 def test_attempts_are_counted_as_numbers(spec: JobSpec) -> None:
@@ -326,3 +310,41 @@ def test_ranks_that_wait_in_a_closed_meeting_begin_again(
         os.utime(closed, (0, 0))
     watch._look_for_a_closed_meeting()
     assert ended == ends
+
+
+# Where nodes meet
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (
+            {
+                "PET_NNODES": "3:3",
+                "PET_RDZV_ID": "x",
+                "PET_RDZV_BACKEND": "c10d",
+                "PET_RDZV_ENDPOINT": "x-worker-0:29400",
+            },
+            {
+                "min_nodes": 3,
+                "max_nodes": 3,
+                "run_id": "x",
+                "rdzv_backend": "c10d",
+                "rdzv_endpoint": "x-worker-0:29400",
+            },
+        ),
+        (
+            {"PET_NNODES": "3", "PET_NODE_RANK": "2", "PET_MASTER_ADDR": "x-node-0", "PET_MASTER_PORT": "29500"},
+            {
+                "min_nodes": 3,
+                "max_nodes": 3,
+                "run_id": "none",
+                "rdzv_backend": "static",
+                "rdzv_endpoint": "x-node-0:29500",
+                "rdzv_configs": {"rank": 2},
+            },
+        ),
+    ],
+)
+def test_nodes_find_each_other_as_either_operator_says(given: dict[str, str], expected: dict[str, Any]) -> None:
+    assert node.world(given) == expected

@@ -73,6 +73,17 @@ def test_options_that_another_place_would_take_are_refused(
     assert words in outcome.err
 
 
+def test_the_old_name_of_the_remote_caches_variable_is_refused_before_anything_is_made(
+    understudy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = Path(__file__).parents[2] / "recipes" / "digits.yaml"
+    monkeypatch.setenv("UNDERSTUDY_RECORD", "s3://bucket/prefix")
+    outcome = understudy("--home", "home", "run", str(recipe))
+    assert outcome.code == 2
+    assert "UNDERSTUDY_RECORD: it is called UNDERSTUDY_REMOTE_CACHE now" in outcome.err
+    assert not Path("home").exists()
+
+
 def run_here(folder: Path) -> int:
     recipe, store = load(Path("recipes/digits.yaml")), Store(folder / "store")
     settings = Settings(folder, None, quiet=True, verbose=False)

@@ -87,7 +87,7 @@ def launch(kube: Kube, volume: Volume) -> Iterator[Callable[..., Launcher]]:
     chosen = f"understudy.run in ({', '.join(made)})"
     kubectl("delete", "jobs,pytorchjobs", "-l", chosen, "--wait=false")
     wait(lambda: not kube.pods(chosen))
-    volume.sh(f"rm -rf {SIGN} /var/lib/understudy/home/store/work/* /var/lib/understudy/home/store/memo/*")
+    volume.sh(f"rm -rf {SIGN} /var/lib/understudy/home/store/work/* /var/lib/understudy/home/store/step-cache/*")
 
 
 @pytest.fixture(scope="session")
@@ -98,7 +98,7 @@ def undisturbed(kube: Kube, volume: Volume) -> str:
     launcher = Launcher(kube, name, volume)
     assert launcher.ends() == 0, launcher.said()
     digest = launcher.digest()
-    volume.sh("rm -rf /var/lib/understudy/home/store/work/* /var/lib/understudy/home/store/memo/*")
+    volume.sh("rm -rf /var/lib/understudy/home/store/work/* /var/lib/understudy/home/store/step-cache/*")
     return digest
 
 

@@ -15,7 +15,7 @@ from pipelines.pods import settle
 from tests.jobs.specs import job_spec
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes import pytorchjob, task_config
-from understudy.launch.kubernetes.pytorchjob import Identity
+from understudy.launch.kubernetes.identity import Identity
 from understudy.launch.kubernetes.settings import Cluster
 from understudy.launch.kubernetes.task_config import TaskConfig
 from understudy.recipe import Recipe, Resources

@@ -8,7 +8,7 @@ from urllib3.exceptions import HTTPError
 
 from understudy.errors import DONE, UnderstudyError
 from understudy.launch.kubernetes.api import Kube, Refused
-from understudy.launch.kubernetes.diagnosis import HOPE
+from understudy.launch.kubernetes.patience import RECOVERY
 from understudy.runs import following
 from understudy.runs.following import exit_code, follow, pending, reported
 
@@ -136,7 +136,7 @@ def test_a_run_whose_pod_cannot_be_made_is_ended_after_a_minute(monkeypatch: pyt
         follow(kube, "run", said.append)
     assert said == ["pending: Error creating: no such account"]
     assert ended == ["run"]
-    assert clock[0] > HOPE
+    assert clock[0] > RECOVERY
 
 
 def test_a_run_whose_node_is_gone_says_that_it_is_not_replaced() -> None:

@@ -126,15 +126,15 @@ def test_what_was_done_is_reused_by_every_later_run(store: Store, run: Run, digi
     assert first.digest in second_run.uses
 
 
-def test_the_memo_says_what_decided_the_result(store: Store, run: Run) -> None:
+def test_the_cached_step_says_what_decided_the_result(store: Store, run: Run) -> None:
     do(Recorded("toy"), store, run, {"other": "a" * 64}, {"server": "here"})
-    (memo,) = store.memos()
-    assert memo.key == state_of(run).key
-    assert memo.parts["step"] == "toy"
-    assert memo.parts["recipe"] == {"seed": 0}
-    assert memo.parts["inputs"] == {"other": "a" * 64}
-    assert memo.parts["world"] == {"server": "here"}
-    assert set(memo.parts["code"]) == {"source", "libraries", "python"}
+    (cached,) = store.step_cache
+    assert cached.key == state_of(run).key
+    assert cached.parts["step"] == "toy"
+    assert cached.parts["recipe"] == {"seed": 0}
+    assert cached.parts["inputs"] == {"other": "a" * 64}
+    assert cached.parts["world"] == {"server": "here"}
+    assert set(cached.parts["code"]) == {"source", "libraries", "python"}
 
 
 def test_another_input_or_world_is_done_anew(store: Store, run: Run) -> None:
@@ -196,7 +196,7 @@ def test_an_error_is_the_steps_state_and_nothing_is_remembered(
     assert (found.state, found.detail, found.exit_code, found.digest) == (state, str(error), exit_code, "")
     assert found.ended
     assert found.key
-    assert store.memos() == []
+    assert list(store.step_cache) == []
     toy.fails = None
     do(toy, store, run)
     assert state_of(run).state == "done"
@@ -357,7 +357,7 @@ def test_a_result_whose_lease_was_lost_is_refused(store: Store, run: Run) -> Non
 
     with pytest.raises(Fenced, match="another run has taken this step over"):
         execute(Recorded("toy", work=work).step, store, run, {}, {})
-    assert store.memos() == []
+    assert list(store.step_cache) == []
     assert list(store.objects) == []
     assert state_of(run).state == "failed"
     (left,) = (store.folder / "work").iterdir()
@@ -435,7 +435,7 @@ def test_paths_of_inputs_are_the_objects(store: Store, run: Run) -> None:
     assert isinstance(store.objects.path(digest), Path)
 
 
-def test_what_another_store_has_finished_is_not_done_again_where_both_have_a_store_of_record(
+def test_what_another_store_has_finished_is_not_done_again_where_both_have_a_remote_cache(
     tmp_path: Path, digits: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(ADDRESS, f"file://{tmp_path / 'bucket'}")
@@ -444,12 +444,12 @@ def test_what_another_store_has_finished_is_not_done_again_where_both_have_a_sto
     results = [do(toy, store, run) for store, run in zip(stores, runs, strict=True)]
     assert toy.times == 1
     states = [state_of(run) for run in runs]
-    assert [(state.state, state.detail) for state in states] == [("done", ""), ("reused", "from the store of record")]
+    assert [(state.state, state.detail) for state in states] == [("done", ""), ("reused", "from the remote cache")]
     assert results[0].digest == results[1].digest
     assert (results[1].path / "toy").read_bytes() == b"content"
 
 
-def test_what_was_finished_before_there_was_a_store_of_record_is_sent_to_it(
+def test_what_was_finished_before_there_was_a_remote_cache_is_sent_to_it(
     tmp_path: Path, store: Store, run: Run, digits: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toy, there = Recorded("toy"), Store(tmp_path / "there")
@@ -460,7 +460,7 @@ def test_what_was_finished_before_there_was_a_store_of_record_is_sent_to_it(
     assert toy.times == 1
 
 
-def test_a_result_of_the_store_of_record_that_no_longer_holds_is_made_anew_and_replaced(
+def test_a_result_of_the_remote_cache_that_no_longer_holds_is_made_anew_and_replaced(
     tmp_path: Path, digits: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(ADDRESS, f"file://{tmp_path / 'bucket'}")
@@ -476,7 +476,7 @@ def test_a_result_of_the_store_of_record_that_no_longer_holds_is_made_anew_and_r
     assert (old.times, new.times) == (1, 1)
 
 
-def test_a_store_of_record_that_cannot_be_reached_fails_the_step_and_gives_its_lease_back(
+def test_a_remote_cache_that_cannot_be_reached_fails_the_step_and_gives_its_lease_back(
     store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toy = Recorded("toy")

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -20,7 +21,7 @@ from understudy.models import pretrained
 from understudy.recipe import Recipe
 from understudy.revision import TRAINING as TRAINING_MODULES
 from understudy.revision import modules_reached, revision
-from understudy.steps import STEPS, identity
+from understudy.steps import STEPS, identity, ingest
 from understudy.steps import step as step_module
 from understudy.steps.job_spec import _others
 from understudy.steps.step import parts
@@ -46,7 +47,7 @@ def copied(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
     """A copy of the package's source, which the keys are made of from now on."""
     root = folder / "understudy"
     shutil.copytree(Path(understudy.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__"))
-    for user in (step_module, identity):
+    for user in (step_module, identity, ingest):
         monkeypatch.setattr(user, "revision", partial(revision, root=root))
     return root
 
@@ -92,8 +93,8 @@ def rewrite_unseen(path: Path, content: bytes) -> None:
         ("student.train.epochs=41", STUDENT),
         ("student.train.gradient_accumulation_steps=2", STUDENT),
         ("student.train.schedule.warmup=41", STUDENT),
-        ("student.distill.temperature=5", DISTILL),
-        ("student.distill.alpha=0.8", DISTILL),
+        ("student.distill.logits.temperature=5", DISTILL),
+        ("student.distill.logits.weight=0.8", DISTILL),
         ("evaluate.batch_size=32", EVALUATE),
         ("evaluate.latency.repeats=51", EVALUATE),
         ("evaluate.metrics=[accuracy]", EVALUATE),
@@ -122,7 +123,7 @@ def test_a_changed_value_repeats_what_depends_on_it(
     [
         ("data.text.sequence_length=64", PREPARE),
         ("data.text.tokenizer.vocab_size=1024", PREPARE),
-        ("student.distill.temperature=5", DISTILL),
+        ("student.distill.logits.temperature=5", DISTILL),
         ("gate.metric=accuracy", EVALUATE),
     ],
 )
@@ -231,8 +232,9 @@ def test_built_in_sources_count_by_content(
     monkeypatch: pytest.MonkeyPatch, keys: Keys, digits: Recipe, pydoc: Recipe
 ) -> None:
     before = keys(digits), keys(pydoc)
-    monkeypatch.setattr(digits_data, "digest", lambda: "another sklearn's")
-    monkeypatch.setattr(python_docs, "digest", lambda: "another Python's")
+    for module in (digits_data, python_docs):
+        changed = replace(module.SOURCE, digest=lambda section, fingerprints: "another content")
+        monkeypatch.setattr(module, "SOURCE", changed)
     assert repeated(before[0], keys(digits)) == ALL
     assert repeated(before[1], keys(pydoc)) == ALL
 
@@ -295,16 +297,48 @@ def test_a_changed_line_repeats_the_steps_that_run_it(
     assert repeated(before, keys(digits)) == expected
 
 
+SOURCE_USERS = {
+    "digits": {"digits"},
+    "image_folder": {"image-folder"},
+    "parquet": {"parquet"},
+    "text_files": {"text-files"},
+    "python_docs": {"python-docs"},
+    "files": {"image-folder", "parquet", "text-files"},
+    "registry": {"digits", "image-folder", "parquet", "text-files", "python-docs"},
+}
+
+
+@pytest.mark.parametrize("module", SOURCE_USERS)
+def test_a_changed_line_of_a_source_repeats_only_the_recipes_that_use_it(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    keys: Keys,
+    digits: Recipe,
+    pydoc: Recipe,
+    change: Change,
+    module: str,
+) -> None:
+    (tmp_path / "source").mkdir()
+    for name in ("1.png", "1.parquet", "1.txt"):
+        (tmp_path / "source" / "a").mkdir(exist_ok=True)
+        (tmp_path / "source" / "a" / name).write_bytes(b"content")
+    recipes = {"digits": digits, "python-docs": pydoc}
+    for recipe, kind in ((digits, "image-folder"), (digits, "parquet"), (pydoc, "text-files")):
+        recipes[kind] = change(recipe, f"data.source={{type: {kind}, path: {tmp_path / 'source'}}}")
+    root = copied(monkeypatch, tmp_path)
+    before = {kind: keys(recipe) for kind, recipe in recipes.items()}
+    path = root / "data" / "sources" / f"{module}.py"
+    path.write_text(f"{path.read_text()}\n_CHANGED = 1\n")
+    found = {kind: repeated(before[kind], keys(recipe)) for kind, recipe in recipes.items()}
+    assert found == {kind: ALL if kind in SOURCE_USERS[module] else set() for kind in recipes}
+
+
 @pytest.mark.parametrize(
     ("module", "before", "after", "expected"),
     [
-        ("steps/job_spec.py", "seed=work.recipe.seed", "seed=work.recipe.seed + 1", TEACHER | STUDENT | CONTROL),
-        ("steps/control.py", '"control", None)', '"control", work.recipe.student.distill)', CONTROL),
         ("steps/evaluate.py", '"control", "champion")', '"champion", "control")', EVALUATE),
-        ("steps/teacher.py", '"new" if', '"kept" if', TEACHER),
-        ("steps/job_spec.py", '"student.model", "new")', '"student.model", "kept")', STUDENT),
         ("steps/evidence.py", "LINEAGE if role", "LINEAGE[1:] if role", GATE | REGISTER),
-        ("steps/job_spec.py", '"""The specification of a training of this step."""', '"""."""', set()),
+        ("steps/job_spec.py", "seed=work.recipe.seed", "seed=work.recipe.seed + 1", set()),
     ],
 )
 def test_a_changed_line_of_a_steps_own_function_repeats_it(

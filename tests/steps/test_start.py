@@ -28,11 +28,11 @@ def begin(values: dict[str, Any], overrides: str = "", seed: int = 0, job_id: st
 
 
 def test_the_run_has_the_recipe_with_the_runs_own_values(values: dict[str, Any], digits: Recipe) -> None:
-    run = begin(values, "student.distill.temperature=5\nteacher.train.epochs=2; gate.margin=0.1", seed=7)
+    run = begin(values, "student.distill.logits.temperature=5\nteacher.train.epochs=2; gate.margin=0.1", seed=7)
     recipe = Recipe.model_validate(run.recipe)
     assert run.id == "job-1"
     assert recipe.seed == 7
-    assert recipe.student.distill.temperature == 5
+    assert recipe.student.distill[1].temperature == 5
     assert (recipe.teacher.train and recipe.teacher.train.epochs, recipe.gate.margin) == (2, 0.1)
     assert recipe.student.model == digits.student.model
 
@@ -59,8 +59,11 @@ def test_here_the_run_is_the_one_that_the_command_made(monkeypatch: pytest.Monke
     [
         ("student.control=false", r"overrides: they change the pipeline's steps from .*control.* to .*; compile"),
         ("student.tempo=5", r"student\.tempo"),
-        ("student.distill.temperature=-1", r"overrides student\.distill\.temperature=-1: .*greater than 0"),
-        ("student.distill.temperature", r"write it as a\.b\.c=value"),
+        (
+            "student.distill.logits.temperature=-1",
+            r"overrides student\.distill\.logits\.temperature=-1: .*greater than 0",
+        ),
+        ("student.distill.logits.temperature", r"write it as a\.b\.c=value"),
         ("seed=x", r"overrides seed=x"),
     ],
 )
@@ -74,9 +77,9 @@ def test_overrides_that_cannot_be_are_refused_and_leave_no_run(
 
 def test_two_wrong_overrides_are_one_message_with_a_line_for_each(values: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
-        begin(values, "student.distill.temperature=-1; gate.margin=7")
+        begin(values, "student.distill.logits.temperature=-1; gate.margin=7")
     assert {line.split(":")[0] for line in str(caught.value).splitlines()} == {
-        "overrides student.distill.temperature=-1",
+        "overrides student.distill.logits.temperature=-1",
         "overrides gate.margin=7",
     }
 

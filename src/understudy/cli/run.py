@@ -51,7 +51,7 @@ def run(
     checkpoint. Exit codes: 0 registered, 1 failed, 2 wrong input, 3 rejected by the gate, 130 stopped.
     """
     from understudy.recipe.file import load
-    from understudy.store import Store
+    from understudy.store import Store, remote_cache
 
     settings: Settings = ctx.obj
     if namespace and on is Place.HERE:
@@ -63,6 +63,7 @@ def run(
 
         raise typer.Exit(run_there(load(recipe, overrides or []), namespace, settings.quiet))
     try:
+        remote_cache.address()  # an old name of its variable is refused before anything is made
         wanted, store, uri = load(recipe, overrides or []), Store(settings.store_folder), settings.tracking_uri
     except UnderstudyError as error:
         if as_json:
@@ -214,8 +215,8 @@ def _close_if_stopped(run: "Run", uri: str) -> None:
     """End a run, in MLflow too, whose Job and not only this pod has to go: nobody will take it up."""
     from understudy.launch.kubernetes.api import Kube
     from understudy.launch.kubernetes.owner import owner_now
+    from understudy.launch.kubernetes.owner_state import why_over
     from understudy.registry.recorder import close_ended
-    from understudy.runs.orphans import why_over
 
     with suppress(UnderstudyError, OSError):  # this pod's exit code counts, and a later run closes what is left open
         kube = Kube()

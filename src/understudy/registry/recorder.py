@@ -214,12 +214,24 @@ def _cut(value: str) -> str:
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested values by their path; lists stay whole, as JSON; addresses lose their credentials."""
+    """Nested values by their path, as an override writes it; addresses lose their credentials.
+
+    Sections in a list are named by their type; other lists stay whole, as JSON.
+    """
     found: dict[str, str] = {}
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
             found |= flat(value, f"{prefix}{key}.")
+        elif by_type := _by_type(value):
+            found |= flat(by_type, f"{prefix}{key}.")
         else:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             found[f"{prefix}{key}"] = public_uri(text) if "://" in text else text
     return found
+
+
+def _by_type(value: Any) -> dict[str, Any]:
+    """A list of sections by their types; empty for any other value, and where two have one type."""
+    sections = [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
+    found = {entry["type"]: entry for entry in sections if "type" in entry}
+    return found if sections and len(found) == len(value) else {}

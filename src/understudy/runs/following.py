@@ -11,19 +11,10 @@ from urllib3.exceptions import HTTPError
 
 from understudy.errors import DONE, STOPPED, UnderstudyError
 from understudy.launch.kubernetes.api import SECONDS, Away, Kube, Object, Refused
-from understudy.launch.kubernetes.diagnosis import HOPE
-from understudy.launch.kubernetes.status import (
-    Sight,
-    amount,
-    death,
-    first_pending,
-    holding,
-    is_dead,
-    look,
-    overdue,
-    seconds,
-    without_volumes,
-)
+from understudy.launch.kubernetes.patience import RECOVERY
+from understudy.launch.kubernetes.pods import death, first_pending, is_dead, mount_error, overdue
+from understudy.launch.kubernetes.quantities import amount, seconds
+from understudy.launch.kubernetes.standing import Standing, holding, standing_of
 from understudy.runs.orphans import answer, stop
 from understudy.runs.submission import FINAL
 
@@ -66,7 +57,7 @@ def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
                 say(waiting or "its pod runs")
             first = not said and job is not None and not job.get("status", {}).get("failed")
             broken_since = (broken_since or time.monotonic()) if sight and sight.broken and first else 0.0
-            if sight and broken_since and time.monotonic() - broken_since > HOPE:
+            if sight and broken_since and time.monotonic() - broken_since > RECOVERY:
                 stop(kube, name)
                 raise UnderstudyError(f"the run {name} was ended, its pod cannot start: {sight.broken}")
             for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"])):
@@ -83,34 +74,34 @@ def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
         time.sleep(1)
 
 
-def pending(pods: list[Object]) -> Sight | None:
+def pending(pods: list[Object]) -> Standing | None:
     """What keeps a run's pod from starting, or from being replaced; None when one runs."""
     now = time.time()
     phases = [(pod.get("status", {}).get("phase", "Pending"), pod) for pod in pods]
     if found := [pod for phase, pod in phases if phase == "Pending"]:
-        return look({"metadata": {}, "spec": {}}, found, dead=overdue(found, now))
+        return standing_of({"metadata": {}, "spec": {}}, found, dead=overdue(found, now))
     away = {pod["spec"].get("nodeName", "") for phase, pod in phases if phase == "Running" and is_dead(pod, now)}
-    return Sight("pending", AWAY.format(node=", ".join(sorted(away)))) if away else None
+    return Standing("pending", AWAY.format(node=", ".join(sorted(away)))) if away else None
 
 
-def reported(kube: Kube, job: Object | None, pods: list[Object], sight: Sight | None) -> Sight | None:
+def reported(kube: Kube, job: Object | None, pods: list[Object], sight: Standing | None) -> Standing | None:
     """What a run waits for, with what only events tell: why there is no pod, or why one gets no volumes."""
     try:
         if job and not pods and "startTime" in job.get("status", {}):
             said = [one for one in kube.events(job) if one.get("reason") == "FailedCreate"]
             return _refused(said[-1]["message"]) if said else sight
         if sight and sight.stage == "pulling" and not sight.broken:
-            why, lasted = without_volumes(kube.events(first_pending(pods)))
+            why, lasted = mount_error(kube.events(first_pending(pods)))
             return replace(sight, detail=f"its pod does not start: {why}") if lasted > SETTLING else sight
     except Refused:
         return sight  # the Role understudy-user had no right to events before
     return sight
 
 
-def _refused(why: str) -> Sight:
+def _refused(why: str) -> Standing:
     """A run without a pod; Kubernetes tries again, and that helps unless what is wrong is the run's own."""
     passes = any(words in why for words in PASSING) and not _is_beyond_its_quota(why)
-    return Sight("pending", why, broken="" if passes else why)
+    return Standing("pending", why, broken="" if passes else why)
 
 
 def _is_beyond_its_quota(why: str) -> bool:

@@ -5,19 +5,18 @@ burning GPUs; and a launcher that was killed cannot end its job.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from understudy.errors import REJECTED
 from understudy.launch.kubernetes.api import Kube, Object
-from understudy.launch.kubernetes.kind import PYTORCHJOB
-from understudy.launch.kubernetes.pytorchjob import PARTS, RUN, STEP
-from understudy.launch.kubernetes.status import holding, is_dead, look, overdue, seconds
+from understudy.launch.kubernetes.identity import PARTS, RUN, STEP
+from understudy.launch.kubernetes.kind import KINDS, JobKind
+from understudy.launch.kubernetes.owner_state import ENDED, why_over
+from understudy.launch.kubernetes.pods import is_dead, overdue
+from understudy.launch.kubernetes.quantities import seconds
+from understudy.launch.kubernetes.standing import holding, standing_of
 from understudy.runs.submission import CONTAINER
 
 OURS = f"app.kubernetes.io/name={PARTS['app.kubernetes.io/name']}"
-OVER = ("Succeeded", "Failed", "Error")
-ENDED = {"Complete", "SuccessCriteriaMet", "Failed", "FailureTarget"}
-"""Conditions of a Job that has ended, or whose pods are only being removed."""
 YOUNG = 300.0  # seconds in which a job without an owner may still get its launcher
 
 
@@ -40,12 +39,24 @@ def known(kube: Kube, now: float) -> list[Known]:
     drivers = kube.ask(kube.batch.list_namespaced_job, kube.namespace, label_selector=f"{OURS},{RUN}")["items"]
     pods = kube.pods(f"{OURS},{RUN}")
     found = [_driver(job, _of(job, pods), now) for job in drivers]
-    for job in kube.jobs(PYTORCHJOB, OURS):
-        own = _of(job, pods)
-        stage = look(job, own, dead=overdue(own, now)).stage
+    for kind, job in trainings(kube, OURS):
+        own = _pods_of(kind, job, pods)
+        stage = standing_of(job, own, dead=overdue(own, now), kind=kind).stage
         over = stage in ("succeeded", "failed")
-        found.append(_known(job, "PyTorchJob", stage, "" if over else _why_left(kube, job, now), now))
+        found.append(_known(job, kind.name, stage, "" if over else _why_left(kube, job, now), now))
     return sorted(found, key=lambda one: -one.age)
+
+
+def trainings(kube: Kube, selector: str) -> list[tuple[JobKind, Object]]:
+    """Training jobs with these labels, of every kind that the cluster has: its settings may name another since."""
+    kinds = [kind for kind in KINDS.values() if kube.has(kind)]
+    return [(kind, job) for kind in kinds for job in kube.jobs(kind, selector)]
+
+
+def remove(kube: Kube, one: Known) -> None:
+    """End a training that nobody waits for."""
+    kind = next(kind for kind in KINDS.values() if kind.name == one.kind)
+    kube.delete_job(kind, one.name)
 
 
 def stop(kube: Kube, run: str) -> int:
@@ -57,19 +68,30 @@ def stop(kube: Kube, run: str) -> int:
     chosen = f"{OURS},{RUN}={run[:63]}"
     drivers = kube.ask(kube.batch.list_namespaced_job, kube.namespace, label_selector=chosen)["items"]
     drivers = [job for job in drivers if not holding(job).keys() & ENDED]
-    jobs = [job for job in kube.jobs(PYTORCHJOB, chosen) if not holding(job).keys() & set(OVER)]
+    going = [(kind, job) for kind, job in trainings(kube, chosen) if not _has_ended(kind, job)]
     for job in drivers:
         name = job["metadata"]["name"]
         kube.ask(kube.batch.delete_namespaced_job, name, kube.namespace, propagation_policy="Background")
-    for job in jobs:
-        kube.delete_job(PYTORCHJOB, job["metadata"]["name"])
-    return len(drivers) + len(jobs)
+    for kind, job in going:
+        kube.delete_job(kind, job["metadata"]["name"])
+    return len(drivers) + len(going)
+
+
+def _has_ended(kind: JobKind, job: Object) -> bool:
+    """Whether a training is over."""
+    return bool(holding(job).keys() & {kind.succeeded, "Failed"})
 
 
 def _of(job: Object, pods: list[Object]) -> list[Object]:
-    """The pods of a job."""
+    """The pods of a run's Job."""
     uid = job["metadata"]["uid"]
     return [pod for pod in pods if any(owner["uid"] == uid for owner in pod["metadata"].get("ownerReferences", ()))]
+
+
+def _pods_of(kind: JobKind, job: Object, pods: list[Object]) -> list[Object]:
+    """The pods of a training; between a TrainJob and its pods there are a JobSet and a Job."""
+    name = job["metadata"]["name"]
+    return [pod for pod in pods if pod["metadata"].get("labels", {}).get(kind.pod_label) == name]
 
 
 def _driver(job: Object, pods: list[Object], now: float) -> Known:
@@ -106,31 +128,3 @@ def _why_left(kube: Kube, job: Object, now: float) -> str:
         young = now - seconds(job["metadata"]["creationTimestamp"]) < YOUNG
         return "" if young else "it belongs to no run"
     return why_over(kube, owners[0])
-
-
-def why_over(kube: Kube, owner: Object) -> str:
-    """Why what stands behind a job or a pod needs it no longer; empty while it does.
-
-    Args:
-        kube: the namespace.
-        owner: an owner reference; of what is neither a Job nor a Workflow nothing is known.
-    """
-    if owner["kind"] not in ("Job", "Workflow"):
-        return ""
-    name, found = f"{owner['kind']} {owner['name']}", _owner(kube, owner)
-    if found is None or found["metadata"]["uid"] != owner["uid"]:
-        return f"{name} is not there any more"
-    if "deletionTimestamp" in found["metadata"]:
-        return f"{name} was deleted"
-    if found["spec"].get("activeDeadlineSeconds") == 0:
-        return f"{name} was terminated"
-    ended = holding(found).keys() & ENDED or found.get("status", {}).get("phase") in OVER
-    return f"{name} has ended" if ended else ""
-
-
-def _owner(kube: Kube, owner: Object) -> Any:
-    if owner["kind"] == "Job":
-        return kube.ask(kube.batch.read_namespaced_job, owner["name"], kube.namespace)
-    group, _, version = owner["apiVersion"].partition("/")
-    plural = f"{owner['kind'].lower()}s"
-    return kube.ask(kube.custom.get_namespaced_custom_object, group, version, kube.namespace, plural, owner["name"])

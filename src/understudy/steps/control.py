@@ -1,5 +1,6 @@
 """Examples -> the control: the student without its teacher, with the same budget and the same seed."""
 
+from understudy.recipe import LABELS
 from understudy.revision import TRAINING
 from understudy.steps.identity import student_identity
 from understudy.steps.job_spec import student_spec
@@ -8,7 +9,7 @@ from understudy.steps.training import train
 
 
 def _train_alone(work: Work) -> None:
-    train(work, student_spec(work, "control", None))
+    train(work, student_spec(work, "control", LABELS))
 
 
 CONTROL = Step(
@@ -16,7 +17,6 @@ CONTROL = Step(
     kind="model",
     work=_train_alone,
     modules=TRAINING,
-    functions=(student_spec,),
     section=student_identity,
     inputs=("examples",),
 )

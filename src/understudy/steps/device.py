@@ -29,7 +29,7 @@ def threads(resources: Resources) -> int:
     if resources.threads or resources.nodes * resources.processes > 1:
         return resources.threads or 1
     if in_cluster() and resources.cpu:
-        from understudy.launch.kubernetes.status import amount
+        from understudy.launch.kubernetes.quantities import amount
 
         return max(1, int(amount(resources.cpu)))
     return os.cpu_count() or 1

@@ -12,7 +12,8 @@ from understudy.store import Store
 
 
 def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
-    return {**student_identity(recipe, store), "distill": recipe.student.distill.model_dump(mode="json")}
+    objectives = [objective.model_dump(mode="json") for objective in recipe.student.distill]
+    return {**student_identity(recipe, store), "distill": objectives}
 
 
 def _distill(work: Work) -> None:
@@ -24,7 +25,6 @@ DISTILL = Step(
     kind="model",
     work=_distill,
     modules=TRAINING,
-    functions=(student_spec,),
     section=_section,
     inputs=("examples", "teacher"),
 )

@@ -65,6 +65,7 @@ EVALUATE = Step(
     name="evaluate",
     kind="measures",
     work=_evaluate,
+    functions=(_evaluate,),
     modules=("understudy.evaluate.measure",),
     section=_section,
     inputs=("examples", "teacher", "student", "control"),

@@ -1,4 +1,4 @@
-"""Executing a step once: its key, the memo, the lease, waiting for another run, and telling the run's watchers."""
+"""Executing a step once: its key, the step cache, the lease, waiting for another run, and what watchers are told."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from understudy.store import Lease, Run, StepState, Store, remote_cache
 from understudy.store.files import canonical, sha256
 from understudy.store.lease import Process, holder
 
-FETCHED = "from the store of record"
+FETCHED = "from the remote cache"
 
 
 def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world: Mapping[str, str]) -> Result:
@@ -41,8 +41,8 @@ def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world
         state = replace(state, key=sha256(canonical(decided_by)))
         digest, how, whence = _find_or_make(step, store, run, recipe, decided_by, state)
         run.use(digest)
-        if of_record := remote_cache.of_environment(lambda text: _tell(run, state, text)):
-            of_record.keep(store, state.key)
+        if remote := remote_cache.of_environment(lambda text: _tell(run, state, text)):
+            remote.send(store, state.key)
     except BaseException as error:
         kind, detail, code = _end(step.name, error)
         run.record(replace(state, state=kind, detail=detail, ended=time.time(), exit_code=code))
@@ -69,8 +69,8 @@ def _find_or_make(
     """The result's digest, `done` or `reused`, and where it came from when that is not this store."""
 
     def remembered() -> str | None:
-        memo = store.recall(state.key, run)
-        return memo.digest if memo and step.still_holds(store.objects.path(memo.digest), store) else None
+        cached = store.cached_step(state.key, run)
+        return cached.digest if cached and step.still_holds(store.objects.path(cached.digest), store) else None
 
     if digest := remembered():
         return digest, "reused", ""
@@ -94,9 +94,9 @@ def _find_or_make(
 
 
 def _fetched(store: Store, run: Run, state: StepState) -> bool:
-    """Whether another store's result is here now, from the store of record, if there is one."""
-    of_record = remote_cache.of_environment(lambda text: _tell(run, state, text))
-    return of_record is not None and of_record.fetch(store, state.key)
+    """Whether another store's result is here now, from the remote cache, if there is one."""
+    remote = remote_cache.of_environment(lambda text: _tell(run, state, text))
+    return remote is not None and remote.fetch(store, state.key)
 
 
 def _tell(run: Run, state: StepState, text: str) -> None:

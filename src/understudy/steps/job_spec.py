@@ -4,18 +4,18 @@ from pathlib import Path
 
 from understudy.jobs.specification import JobSpec, Role
 from understudy.launch.kubernetes.settings import cluster_settings, in_cluster
-from understudy.recipe import Distill, Model, PretrainedModel, Recipe, Resources, Train
+from understudy.recipe import LABELS, Model, ObjectiveSection, PretrainedModel, Recipe, Resources, Train
 from understudy.revision import build
 from understudy.steps.device import device, threads
 from understudy.steps.fetching import fetched_model, job_folder
 from understudy.steps.step import Work
 
 
-def student_spec(work: Work, role: Role, distill: Distill | None) -> JobSpec:
-    """The specification of the student's training; without `distill` the teacher has no part in it."""
+def student_spec(work: Work, role: Role, objectives: tuple[ObjectiveSection, ...]) -> JobSpec:
+    """The specification of the student's training, and of the control's, which learns from the labels alone."""
     student = work.recipe.student
     initial = fetched_model(work, student.model, "student.model", "new")
-    return job_spec(work, role, student.model, student.train, work.recipe.resources.distill, initial, distill)
+    return job_spec(work, role, student.model, student.train, work.recipe.resources.distill, initial, objectives)
 
 
 def job_spec(
@@ -25,7 +25,7 @@ def job_spec(
     train: Train,
     resources: Resources,
     initial: Path | None,
-    distill: Distill | None = None,
+    objectives: tuple[ObjectiveSection, ...] = LABELS,
 ) -> JobSpec:
     """The specification of a training of this step."""
     return JobSpec(
@@ -37,7 +37,7 @@ def job_spec(
         teacher=str(work.input("teacher")) if "teacher" in work.inputs else None,
         model=model,
         train=train,
-        distill=distill,
+        objectives=objectives,
         seed=work.recipe.seed,
         resources=resources,
         threads=threads(resources),

@@ -29,6 +29,7 @@ PREPARE = Step(
     name="prepare",
     kind="examples",
     work=_prepare,
+    functions=(_prepare,),
     modules=("understudy.data.prepare",),
     section=_section,
     inputs=("records",),

@@ -84,11 +84,11 @@ class Step:
     kind: str
     """The kind of its object."""
     work: Callable[[Work], None]
-    """Its function, whose source decides the result, with what it uses of its own module."""
+    """Its function. What only launches, watches and records decides nothing, and so does not count by itself."""
     modules: tuple[str, ...]
     """Modules of the package whose source decides the result, with all that they import."""
     functions: tuple[Callable[..., Any], ...] = ()
-    """Functions of other modules that decide it too: as for `work`, what their modules import does not count."""
+    """Functions that decide it too, each with what it uses of its own module; what that imports does not count."""
     section: Callable[[Recipe, Store], Mapping[str, Any]]
     """What of the recipe, and of the data and models that it names, decides the result."""
     inputs: tuple[str, ...] = ()
@@ -107,7 +107,7 @@ def parts(
     """All that decides a step's result; the digest of this is the key under which it is remembered."""
     return {
         "step": step.name,
-        "code": revision(step.modules, functions=(step.work, *step.functions)),
+        "code": revision(step.modules, functions=step.functions),
         "recipe": dict(step.section(recipe, store)),
         "inputs": dict(inputs),
         "world": dict(world),

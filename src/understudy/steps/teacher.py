@@ -37,7 +37,6 @@ TEACHER = Step(
     kind="model",
     work=_teach,
     modules=TRAINING,
-    functions=(job_spec,),
     section=_section,
     inputs=("examples",),
 )

@@ -56,15 +56,16 @@ def _launched(work: Work, spec: JobSpec) -> tuple[JobSpec, Outcome]:
         return spec, launcher.run(spec, watch, work.run)
     from understudy.launch.kubernetes import controller
     from understudy.launch.kubernetes.api import Kube
+    from understudy.launch.kubernetes.identity import Identity
+    from understudy.launch.kubernetes.job import Job
     from understudy.launch.kubernetes.owner import owner_reference
-    from understudy.launch.kubernetes.pytorchjob import Identity
 
     kube, cluster = Kube(), cluster_settings()
     key = work.lease.folder.parent.name
     identity = Identity(work.run.id, work.step, key)
     began = float(work.run.facts["started"])
     owner = owner_reference(kube, watch)
-    job = controller.Job(spec, identity, spec.resources, cluster, began, owner, task_config.of_this_step())
+    job = Job(spec, identity, spec.resources, cluster, began, owner, task_config.of_this_step())
     outcome = controller.run(job, kube, watch, watch.tell)
     attempt = attempts.latest(Path(spec.folder))
     return (replace(spec, attempt=attempt.name) if attempt else spec), outcome

@@ -1,22 +1,19 @@
 """What a launcher makes of a cluster that says no, and of one that says nothing; the rest is in tests/cluster."""
 
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.launch.kubernetes.statuses import job_of
 from understudy.errors import FAILED, STOPPED, Fenced
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes import controller
 from understudy.launch.kubernetes.api import Away, Kube, Object, Refused
-from understudy.launch.kubernetes.diagnosis import STARTS
 from understudy.launch.kubernetes.kind import JobKind
-from understudy.launch.kubernetes.pytorchjob import Identity
-from understudy.launch.kubernetes.settings import Cluster
-from understudy.recipe import Resources
+from understudy.launch.kubernetes.patience import RECOVERY, STARTS
 
 RIGHT = "a right is missing: pods is forbidden"
 
@@ -32,8 +29,8 @@ class Answers(Kube):
         self.asked += 1
         raise self._error
 
-
-OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "run", "uid": "uid"}
+    def delete_job(self, kind: JobKind, name: str) -> None:
+        raise self._error
 
 
 class Taken(Kube):
@@ -59,18 +56,26 @@ class Taken(Kube):
     def job(self, kind: JobKind, name: str) -> Object | None:
         return None
 
-
-def run(job: JobSpec, kube: Kube, watch: object = lambda: None) -> Outcome:
-    cluster = Cluster(image="i:1", claim="store")
-    given = controller.Job(job, Identity("run", "teacher", "0" * 64), Resources(), cluster, 0.0, OWNER)
-    return controller.run(given, kube, watch, lambda text: None)  # type: ignore[arg-type]
+    def delete_job(self, kind: JobKind, name: str) -> None:
+        pass
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller, "TICK", 0.01)
-    monkeypatch.setattr(controller, "ASK", 0.03)
-    monkeypatch.setattr(controller, "HOPE", 0.3)
+class Clock:
+    """Seconds that pass only while the launcher sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def run(job: JobSpec, kube: Kube, watch: object = lambda: None, clock: Clock | None = None) -> Outcome:
+    clock = clock or Clock()
+    return controller.run(job_of(job), kube, watch, lambda text: None, clock, clock.sleep)  # type: ignore[arg-type]
 
 
 def test_a_missing_right_ends_the_step_once_it_had_its_time(job: JobSpec) -> None:
@@ -82,15 +87,15 @@ def test_a_missing_right_ends_the_step_once_it_had_its_time(job: JobSpec) -> Non
 
 @pytest.mark.parametrize("error", [Away("nobody answers"), OSError(116, "Stale file handle")], ids=["server", "volume"])
 def test_what_is_away_for_a_moment_is_waited_for(job: JobSpec, error: Exception) -> None:
-    began = time.monotonic()
-    seconds = 1.0 if isinstance(error, Away) else 0.2
+    clock = Clock()
+    seconds = 10 * RECOVERY if isinstance(error, Away) else RECOVERY - 1
 
     def watch() -> None:
-        if time.monotonic() - began > seconds:
+        if clock.now > seconds:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(job, Answers(error), watch)
+        run(job, Answers(error), watch, clock)
 
 
 def test_a_volume_that_stays_away_ends_the_step(job: JobSpec) -> None:
@@ -110,15 +115,15 @@ def test_a_volume_that_is_full_ends_the_step_at_once(job: JobSpec) -> None:
 
     with pytest.raises(OSError, match="No space left"):
         run(job, Answers(Away("nobody answers")), watch)
-    assert len(looks) == 1
+    assert len(looks) == 2, "the other one is before its job is deleted"
 
 
 @pytest.mark.parametrize(
     ("run_of_it", "exit_code", "words"),
     [
         (None, STOPPED, "Job run is not there any more"),
-        ({"metadata": {"uid": "uid", "deletionTimestamp": "now"}, "spec": {}}, STOPPED, "Job run was deleted"),
-        ({"metadata": {"uid": "uid"}, "spec": {}}, FAILED, "was deleted by somebody else; run again to go on"),
+        ({"metadata": {"uid": "run", "deletionTimestamp": "now"}, "spec": {}}, STOPPED, "Job run was deleted"),
+        ({"metadata": {"uid": "run"}, "spec": {}}, FAILED, "was deleted by somebody else; run again to go on"),
         (Refused(RIGHT), FAILED, "was deleted by somebody else; run again to go on"),
     ],
 )
@@ -174,7 +179,11 @@ class Ended(Kube):
 
     def job(self, kind: JobKind, name: str) -> Object | None:
         failed = {"type": "Failed", "status": "True", "message": "a pod failed"}
-        return {"metadata": {"name": name, "uid": "1"}, "spec": {}, "status": {"conditions": [failed]}}
+        return {
+            "metadata": {"name": name, "uid": str(len(self.submitted))},
+            "spec": {},
+            "status": {"conditions": [failed]},
+        }
 
     def pods(self, selector: str) -> list[Object]:
         return []
@@ -198,9 +207,9 @@ def test_a_job_whose_ranks_left_since_nobody_watched_is_submitted_again(job: Job
 def test_a_job_whose_ranks_leave_each_time_is_not_submitted_for_ever(job: JobSpec) -> None:
     kube = Ended()
     outcome = run(job, kube, lambda: job.abandoned_file.touch() if kube.submitted else None)
-    assert len(kube.submitted) == STARTS + 1
+    assert len(kube.submitted) == STARTS
     assert outcome.exit_code == FAILED
-    assert "its ranks left 11 times since they saw no launcher for 600 s" in outcome.message
+    assert "its ranks left 10 times since they saw no launcher for 600 s" in outcome.message
 
 
 def test_a_job_that_ended_without_a_word_has_failed(job: JobSpec) -> None:

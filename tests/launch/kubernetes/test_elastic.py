@@ -12,8 +12,7 @@ from understudy.jobs import attempts
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes import elastic
-from understudy.launch.kubernetes.starts import Starts
-from understudy.launch.kubernetes.status import Sight, look
+from understudy.launch.kubernetes.standing import Standing, standing_of
 
 HOMELESS = [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}]
 
@@ -40,7 +39,7 @@ def four(job: JobSpec) -> JobSpec:
     return with_resources(job, nodes=4, min_nodes=2)
 
 
-QUEUED = Sight("queued", "insufficient unused quota", lacks_quota=True)
+QUEUED = Standing("queued", "insufficient unused quota", lacks_quota=True)
 
 
 def test_a_job_without_a_range_waits(job: JobSpec) -> None:
@@ -52,15 +51,15 @@ def test_a_queued_job_asks_for_one_node_less_down_to_its_least(four: JobSpec) ->
 
 
 def test_a_job_that_waits_for_something_else_than_quota_keeps_its_size(four: JobSpec) -> None:
-    assert elastic.smaller(four, pytorchjob(4), Sight("queued", "LocalQueue x does not exist"), []) is None
-    assert elastic.smaller(four, pytorchjob(4), Sight("running"), pods([True] * 4)) is None
+    assert elastic.smaller(four, pytorchjob(4), Standing("queued", "LocalQueue x does not exist"), []) is None
+    assert elastic.smaller(four, pytorchjob(4), Standing("running"), pods([True] * 4)) is None
 
 
 @given(st.lists(st.booleans(), min_size=4, max_size=4))
 def test_a_job_whose_pods_find_no_node_takes_what_there_is(homes: list[bool]) -> None:
     spec = job_spec("", resources={"nodes": 4, "min_nodes": 2})
     given_pods = pods(homes)
-    found = look(pytorchjob(4), elastic.enough(spec, given_pods))
+    found = standing_of(pytorchjob(4), elastic.enough(spec, given_pods))
     nodes = elastic.smaller(spec, pytorchjob(4), found, elastic.enough(spec, given_pods))
     if homes[0] and sum(homes) >= 2:
         assert found.stage == "running"
@@ -88,12 +87,6 @@ def test_an_attempt_knows_how_many_ranks_it_has(four: JobSpec) -> None:
     assert attempts.ranks(four) == range(3)
     attempts.begin(four, 4)
     assert attempts.ranks(four) == range(4)
-
-
-def test_an_elastic_job_that_gets_no_further_is_counted_with_all_its_pods() -> None:
-    starts = Starts(1)
-    counted = [starts.count([{"metadata": {"uid": f"{again}-{pod}"}} for pod in range(2)], 5) for again in range(4)]
-    assert counted == [1, 2, 3, 4]
 
 
 def test_a_result_is_complete_when_every_rank_of_its_own_attempt_is_done(four: JobSpec) -> None:

@@ -10,7 +10,7 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from understudy.errors import InputError, UnderstudyError
-from understudy.launch.kubernetes.kind import JobKind
+from understudy.launch.kubernetes.kind import TRAINJOB, JobKind
 
 SECONDS = 10  # for one answer
 NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -114,6 +114,12 @@ class Kube:
         where = self._jobs(kind)
         self.ask(self.custom.delete_namespaced_custom_object, *where, name, propagation_policy="Background")
 
+    def training_runtime(self, name: str) -> Object | None:
+        """A TrainingRuntime of the namespace."""
+        where = (TRAINJOB.group, TRAINJOB.version, self.namespace, "trainingruntimes")
+        found: Object | None = self.ask(self.custom.get_namespaced_custom_object, *where, name)
+        return found
+
     def pods(self, selector: str) -> list[Object]:
         """Pods with these labels."""
         return list(self.ask(self.core.list_namespaced_pod, self.namespace, label_selector=selector)["items"])
@@ -175,6 +181,10 @@ class Kube:
         """Whether the cluster has a type, in this version: several projects share the group kubeflow.org."""
         found = self.ask(self.custom.get_api_resources, group, version)
         return found is not None and resource in {known["name"] for known in found["resources"]}
+
+    def has(self, kind: JobKind) -> bool:
+        """Whether the cluster has jobs of a kind."""
+        return self.knows(kind.group, kind.version, kind.plural)
 
     def nodes(self) -> list[Object]:
         """All nodes."""

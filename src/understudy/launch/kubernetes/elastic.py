@@ -1,14 +1,15 @@
-"""With how many nodes a job goes on that cannot have all of them.
+"""With how many nodes a job goes on that cannot have all of them. Only PyTorchJobs can: see Job.kind.
 
 torchrun meets again with those that come, within the job's range. That is not enough where the queue admits a job whole
 or not at all, and where the pod that hosts the rendezvous finds no node: then the job itself is made smaller.
 """
 
-from typing import Any
+from collections.abc import Sequence
 
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes.api import Object
-from understudy.launch.kubernetes.status import Sight, unschedulable
+from understudy.launch.kubernetes.pods import name, phase, unschedulable
+from understudy.launch.kubernetes.standing import Standing
 
 
 def size(job: Object) -> int:
@@ -16,27 +17,29 @@ def size(job: Object) -> int:
     return int(job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"])
 
 
-def smaller(spec: JobSpec, job: Object, sight: Sight, pods: list[Object]) -> int | None:
+def smaller(spec: JobSpec, job: Object, standing: Standing, pods: Sequence[Object]) -> int | None:
     """A number of nodes that the job may get, when it has waited long enough for what it asks; None when it may wait.
 
     Args:
         spec: the job, with its range.
         job: the PyTorchJob.
-        sight: where it stands.
+        standing: where it stands.
         pods: its pods.
     """
+    if spec.least == spec.nodes:
+        return None
     now = size(job)
     if now <= spec.least:
         return None
-    if sight.stage == "queued":
-        return now - 1 if sight.lacks_quota else None
+    if standing.stage == "queued":
+        return now - 1 if standing.lacks_quota else None
     homeless = [pod for pod in pods if unschedulable(pod)]
-    if sight.stage != "pending" or not homeless:
+    if standing.stage != "pending" or not homeless:
         return None
     return max(spec.least, min(now - 1, len(pods) - len(homeless)))
 
 
-def enough(spec: JobSpec, pods: list[Object]) -> list[Object]:
+def enough(spec: JobSpec, pods: Sequence[Object]) -> Sequence[Object]:
     """The pods that count: those that found a node, when the job does with so many and its first is among them.
 
     The first one hosts the rendezvous.
@@ -45,16 +48,18 @@ def enough(spec: JobSpec, pods: list[Object]) -> list[Object]:
     return here if _suffice(spec, here) else pods
 
 
-def goes_on(spec: JobSpec, pods: list[Object]) -> bool:
+def goes_on(spec: JobSpec, pods: Sequence[Object]) -> bool:
     """Whether so many pods run, the first among them, that the job does without the others."""
-    return _suffice(spec, [pod for pod in pods if pod.get("status", {}).get("phase") == "Running"])
+    return _suffice(spec, [pod for pod in pods if phase(pod) == "Running"])
 
 
-def _suffice(spec: JobSpec, pods: list[Object]) -> bool:
-    return len(pods) >= spec.least and any(pod["metadata"]["name"].endswith("-worker-0") for pod in pods)
+def _suffice(spec: JobSpec, pods: Sequence[Object]) -> bool:
+    if len(pods) >= spec.nodes:
+        return True
+    return len(pods) >= spec.least and any(name(pod).endswith("-worker-0") for pod in pods)
 
 
-def resized(job: Object, nodes: int) -> dict[str, Any]:
+def resized(job: Object, nodes: int) -> Object:
     """The patch that makes a PyTorchJob ask for so many nodes, unless somebody changed it since it was seen."""
     spec = {"elasticPolicy": {"maxReplicas": nodes}, "pytorchReplicaSpecs": {"Worker": {"replicas": nodes}}}
     return {"metadata": {"resourceVersion": job["metadata"]["resourceVersion"]}, "spec": spec}

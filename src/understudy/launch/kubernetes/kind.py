@@ -18,6 +18,8 @@ class JobKind:
     """The label by which a job's pods are found; its value is the job's name."""
     succeeded: str
     """The condition that a job has when it ended well, as far as its operator knows."""
+    container: str
+    """The container that the ranks run in; the operator looks for one of this name."""
     suspend: tuple[str, ...]
     """Where below `spec` it says that the job is to wait."""
 
@@ -29,7 +31,8 @@ class JobKind:
     @property
     def missing(self) -> str:
         """What to do about a cluster without this type."""
-        return f"this cluster does not know {self.name}s of {self.api_version}: install {self.operator}"
+        fix = f"install {self.operator}, or set `launcher` in the cluster's settings to one that it has"
+        return f"this cluster does not know {self.name}s of {self.api_version}: {fix}"
 
     def pods_of(self, job: str) -> str:
         """The selector of a job's pods."""
@@ -51,6 +54,7 @@ PYTORCHJOB = JobKind(
     operator="the Kubeflow Training Operator 1.9",
     pod_label="training.kubeflow.org/job-name",
     succeeded="Succeeded",
+    container="pytorch",
     suspend=("runPolicy", "suspend"),
 )
 TRAINJOB = JobKind(
@@ -58,10 +62,11 @@ TRAINJOB = JobKind(
     version="v1alpha1",
     plural="trainjobs",
     name="TrainJob",
-    operator="Kubeflow Trainer 2.1",
+    operator="Kubeflow Trainer 2.1 with JobSet 0.10",
     pod_label="jobset.sigs.k8s.io/jobset-name",
     succeeded="Complete",
+    container="node",
     suspend=("suspend",),
 )
 KINDS = {"pytorchjob": PYTORCHJOB, "trainjob": TRAINJOB}
-"""By the names that the cluster's settings use."""
+"""By the names of their launchers, which the cluster's settings use."""

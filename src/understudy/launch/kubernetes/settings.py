@@ -9,12 +9,13 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from understudy.errors import InputError
+from understudy.launch.kubernetes.kind import KINDS, JobKind
 from understudy.recipe import Resources
 
 CONFIG = "understudy"  # the ConfigMap with cluster.yaml; ENVIRONMENT has the steps' environment
@@ -71,6 +72,8 @@ class Cluster(Settings):
 
     image: str
     """The trainer's."""
+    launcher: Literal["pytorchjob", "trainjob"] = "pytorchjob"
+    """The operator that runs jobs: the Kubeflow Training Operator, or Kubeflow Trainer."""
     claim: str
     """The ReadWriteMany claim that holds the store; ReadWriteOnce will do for one_node."""
     one_node: bool = False
@@ -110,9 +113,18 @@ class Cluster(Settings):
         return value
 
     @property
+    def kind(self) -> JobKind:
+        """What a job is in this cluster."""
+        return KINDS[self.launcher]
+
+    @property
     def neighbours(self) -> dict[str, str]:
         """The label of all pods that mount the claim."""
         return {STORE: self.claim[:63]}
+
+    def queue_of(self, resources: Resources) -> str | None:
+        """Kueue's LocalQueue of a job; None when jobs start at once."""
+        return resources.queue or self.queue
 
     def pool(self, resources: Resources, where: str) -> Pool:
         """The nodes that a job asks for.

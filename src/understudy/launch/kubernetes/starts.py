@@ -1,23 +1,35 @@
 """A job that is started again and again and gets no further: whatever the reason, it will not mend by itself."""
 
-from understudy.launch.kubernetes.api import Object
+from dataclasses import dataclass, replace
+
+from understudy.launch.kubernetes.pods import was_disrupted
+from understudy.launch.kubernetes.status import JobStatus
 
 
+@dataclass(frozen=True)
 class Starts:
-    """How often a job's pods were all new since it last got further."""
+    """How often a job was started since it last got further."""
 
-    def __init__(self, nodes: int) -> None:
-        self._nodes, self._pods, self._best, self._count = nodes, frozenset[str](), -1, 0
+    count: int = 0
+    best: int = -1
+    """The furthest step of any start."""
+    pods: frozenset[str] = frozenset()
+    """Of the last start (uids): a start is counted when all pods are new."""
+    job: str = ""
+    """Of the last start (uid): a job that ended before its pods were seen was started too."""
 
-    def forgive(self) -> None:
-        """They had to go for reasons that lie outside of the job."""
-        self._count = 0
-
-    def count(self, pods: list[Object], step: int) -> int:
+    def after(self, status: JobStatus) -> "Starts":
         """Take in what is there now."""
-        if step > self._best:
-            self._best, self._count = step, 0
-        now = frozenset(pod["metadata"]["uid"] for pod in pods)
-        if len(now) >= self._nodes and not now & self._pods:
-            self._count, self._pods = self._count + 1, now
-        return self._count
+        starts = self
+        if status.standing.stage == "queued" or was_disrupted(status.pods):
+            starts = replace(starts, count=0)  # the pods had to go for reasons that lie outside of the job
+        if status.step > starts.best:
+            starts = replace(starts, best=status.step, count=0)
+        pods = frozenset(pod["metadata"]["uid"] for pod in status.pods)
+        job = status.found["metadata"]["uid"] if status.found else self.job
+        all_are_new = len(pods) >= status.job.spec.least and not pods & starts.pods
+        if all_are_new:
+            return replace(starts, count=starts.count + 1, pods=pods, job=job)
+        if status.standing.has_ended and job != starts.job:
+            return replace(starts, count=starts.count + 1, job=job)
+        return starts

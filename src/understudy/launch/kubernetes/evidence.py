@@ -1,0 +1,33 @@
+"""What stands beside the verdict on a failed job: how its pods ended, and the last lines of what failed."""
+
+from dataclasses import replace
+
+from understudy.errors import InputError
+from understudy.jobs.logs import Logs
+from understudy.jobs.outcome import Outcome
+from understudy.launch.kubernetes.pods import death
+from understudy.launch.kubernetes.status import JobStatus
+
+
+def explained(outcome: Outcome, status: JobStatus, logs: Logs) -> Outcome:
+    """An outcome whose message has what is known beside it.
+
+    Args:
+        outcome: the verdict; a rank's own one if it is the cause.
+        status: the job when the verdict was given.
+        logs: of the ranks.
+    """
+    known = death(status.pods)
+    message = f"{outcome.message} ({known})" if known else outcome.message
+    lines = status.pod_log if outcome.kind == "silent" else ()
+    return replace(outcome, message="\n".join([message, *_rank_lines(outcome, status, logs), *lines]), attempt="")
+
+
+def _rank_lines(outcome: Outcome, status: JobStatus, logs: Logs) -> list[str]:
+    """The last lines of the rank whose outcome it is; a mistake in the recipe is clear without them."""
+    if outcome.exit_code == InputError.exit_code:
+        return []
+    spec = status.job.spec
+    rank = next((rank for rank in range(spec.world_size) if Outcome.read(spec.outcome(rank)) == outcome), None)
+    lines = logs.tail(rank) if rank is not None else []
+    return [f"the last lines of rank {rank}:", *lines] if lines else []

@@ -1,0 +1,103 @@
+"""Observing a job: the only place of a launcher that asks the API server and the volume how it is.
+
+What is expensive, or takes rights that an account may lack, is asked only when a rule could need it.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from understudy.jobs import attempts
+from understudy.jobs.heartbeat import beats
+from understudy.jobs.logs import TAIL
+from understudy.launch.kubernetes import elastic
+from understudy.launch.kubernetes.api import Kube, Object, Refused
+from understudy.launch.kubernetes.history import History
+from understudy.launch.kubernetes.job import Job
+from understudy.launch.kubernetes.owner_state import why_over
+from understudy.launch.kubernetes.patience import RECOVERY
+from understudy.launch.kubernetes.pods import first_dead, first_pending, was_disrupted
+from understudy.launch.kubernetes.scheduling import claims_near, may_come
+from understudy.launch.kubernetes.settings import STORE
+from understudy.launch.kubernetes.standing import standing_of
+from understudy.launch.kubernetes.status import JobStatus
+
+
+def observe(job: Job, kube: Kube, history: History, at: float) -> JobStatus:
+    """How a job is.
+
+    Args:
+        job: the job.
+        kube: the cluster.
+        history: the rounds before; without a name of a job all that do the work are looked for.
+        at: what time it is, by the launcher's clock.
+    """
+    if not history.name:
+        rivals = tuple(kube.jobs(job.kind, job.selector))
+        return JobStatus(job, at, rivals, is_complete=attempts.is_complete(job.spec))
+    found = kube.job(job.kind, history.name)
+    pods = elastic.enough(job.spec, kube.pods(job.kind.pods_of(history.name))) if found else []
+    workload = kube.workload_of(found) if found and job.kind.is_suspended(found) else None
+    status = JobStatus(
+        job,
+        at,
+        name=history.name,
+        found=found,
+        pods=tuple(pods),
+        standing=standing_of(found, pods, workload, history.overdue(pods, at), job.kind),
+        heartbeats=beats(job.folder, range(job.spec.world_size)),
+        outcomes=tuple(attempts.outcomes(job.spec)),
+        failures=tuple(outcome for outcome in attempts.failures(job.folder) if outcome.at > job.since),
+        is_complete=attempts.is_complete(job.spec),
+        has_to_stop=job.spec.stop_file.exists(),
+        was_abandoned=job.spec.abandoned_file.exists(),
+    )
+    if status.standing.has_ended:
+        return _with_the_end(status, kube)
+    after = history.after(status)
+    return _with_reports(status, after, kube) if after.waited(status) >= RECOVERY else status
+
+
+def _with_the_end(status: JobStatus, kube: Kube) -> JobStatus:
+    """Add what is asked of a job that has ended."""
+    if status.standing.stage == "gone":
+        over = ""
+        with suppress(Refused):  # as far as this account may know it
+            over = why_over(kube, status.job.owner) if status.job.owner else ""
+        return replace(status, owner_over=over)
+    says_why = status.failed or status.is_complete or status.was_abandoned or was_disrupted(status.pods)
+    if status.standing.stage == "failed" and not says_why:
+        first = first_dead(status.pods)
+        lines = kube.log(first, TAIL) if first else []
+        return replace(status, pod_log=(f"the last lines of {first}:", *lines) if lines else ())
+    return status
+
+
+def _with_reports(status: JobStatus, history: History, kube: Kube) -> JobStatus:
+    """Add what is asked of a job that does not start for long."""
+    stage, pods = status.standing.stage, status.pods
+    if status.standing.broken or status.found is None:
+        return status
+    if stage == "pulling":
+        return replace(status, events=tuple(kube.events(first_pending(pods))))
+    if stage != "pending":
+        return status
+    if not pods:
+        return replace(status, events=tuple(kube.events(status.found)))
+    events = tuple(event for pod in pods for event in kube.events(pod))
+    judged = not history.scales and not may_come(events)
+    return replace(status, events=events, nodes=_open_nodes(pods[0], kube) if judged else None)
+
+
+def _open_nodes(pod: Object, kube: Kube) -> tuple[Object, ...] | None:
+    """The nodes that a pod may go to: all, or where one node has the store, that node."""
+    try:
+        nodes: Sequence[Object] = kube.nodes()
+    except Refused:
+        return None
+    for claim in claims_near(pod):
+        others = kube.pods(f"{STORE}={claim}")
+        there = {other["spec"].get("nodeName") for other in others if other["status"].get("phase") == "Running"}
+        if there:
+            nodes = [node for node in nodes if node["metadata"]["name"] in there]
+    return tuple(nodes)

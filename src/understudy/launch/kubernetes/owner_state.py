@@ -1,0 +1,39 @@
+"""Whether what a job belongs to still needs it: a Job or a Workflow that ended, was terminated, or is gone does not."""
+
+from typing import Any
+
+from understudy.launch.kubernetes.api import Kube, Object
+from understudy.launch.kubernetes.standing import holding
+
+OVER = ("Succeeded", "Failed", "Error")
+"""Phases of a Workflow that has ended."""
+ENDED = {"Complete", "SuccessCriteriaMet", "Failed", "FailureTarget"}
+"""Conditions of a Job that has ended, or whose pods are only being removed."""
+
+
+def why_over(kube: Kube, owner: Object) -> str:
+    """Why what stands behind a job or a pod needs it no longer; empty while it does.
+
+    Args:
+        kube: the namespace.
+        owner: an owner reference; of what is neither a Job nor a Workflow nothing is known.
+    """
+    if owner["kind"] not in ("Job", "Workflow"):
+        return ""
+    name, found = f"{owner['kind']} {owner['name']}", _owner(kube, owner)
+    if found is None or found["metadata"]["uid"] != owner["uid"]:
+        return f"{name} is not there any more"
+    if "deletionTimestamp" in found["metadata"]:
+        return f"{name} was deleted"
+    if found["spec"].get("activeDeadlineSeconds") == 0:
+        return f"{name} was terminated"
+    ended = holding(found).keys() & ENDED or found.get("status", {}).get("phase") in OVER
+    return f"{name} has ended" if ended else ""
+
+
+def _owner(kube: Kube, owner: Object) -> Any:
+    if owner["kind"] == "Job":
+        return kube.ask(kube.batch.read_namespaced_job, owner["name"], kube.namespace)
+    group, _, version = owner["apiVersion"].partition("/")
+    plural = f"{owner['kind'].lower()}s"
+    return kube.ask(kube.custom.get_namespaced_custom_object, group, version, kube.namespace, plural, owner["name"])

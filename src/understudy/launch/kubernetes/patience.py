@@ -1,0 +1,53 @@
+"""How long a launcher waits for what may mend by itself, and with an API server or a volume that does not answer."""
+
+import errno
+from collections.abc import Callable
+from typing import TypeVar
+
+from understudy.launch.kubernetes.api import Away, Refused
+
+RECOVERY = 60.0  # seconds in which what is broken may mend
+UNMOUNTED = 600.0  # the same for volumes: a disk that was on a dead node is taken from it after six minutes
+SETTLE = 10.0  # seconds that the outcomes of a finished job may take to be seen on the volume
+TERMINATION = 10.0  # seconds beyond its grace period that a pod may take: its node hears of it later
+RESIZE = 10.0  # seconds from one number of nodes to the next smaller one
+STARTS = 10  # of a job that gets no further
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # a volume that does not mend by itself
+
+Answer = TypeVar("Answer")
+
+
+class Patience:
+    """Lets questions fail for a while.
+
+    Args:
+        clock: seconds, from any beginning.
+        say: told what does not answer.
+    """
+
+    def __init__(self, clock: Callable[[], float], say: Callable[[str], None]) -> None:
+        self._clock, self._say = clock, say
+        self._failing_since: dict[str, float] = {}
+
+    def bear(self, what: str, attempt: Callable[[], Answer]) -> Answer | None:
+        """The answer; None when there is none now: of an API server that is away for ever, of all else for a minute.
+
+        The job does not need the API server, and its files tell how it is.
+
+        Args:
+            what: what is asked; of each, the minute begins with the first failure after a success.
+            attempt: asks it.
+        """
+        try:
+            answer = attempt()
+            self._failing_since.pop(what, None)
+            return answer
+        except Away as error:
+            self._say(f"{error}; the job goes on, and its launcher asks again")
+        except (Refused, OSError) as error:  # a server that has just started; a volume that is away for a moment
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise
+            if self._clock() - self._failing_since.setdefault(what, self._clock()) > RECOVERY:
+                raise
+            self._say(str(error))
+        return None

@@ -1,0 +1,140 @@
+"""What pods say: whether one starts, what it waits for, whether its node answers, and how it ended.
+
+Pure functions of what the API answered.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from understudy.launch.kubernetes.api import Object
+from understudy.launch.kubernetes.quantities import seconds
+
+BROKEN_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
+BROKEN_POD = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+MOUNT_FAILURES = ("FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox")
+CLOCK_SKEW = 5.0  # seconds by which this machine's clock may be ahead of the API server's
+
+
+def name(pod: Object) -> str:
+    """A pod's name."""
+    return str(pod["metadata"]["name"])
+
+
+def phase(pod: Object) -> str:
+    """Pending, Running, Succeeded or Failed; a pod that nothing is known of yet is pending."""
+    return str(pod.get("status", {}).get("phase", "Pending"))
+
+
+def unschedulable(pod: Object) -> str:
+    """Why the scheduler finds no node for a pod; nothing when it has found one."""
+    for condition in pod.get("status", {}).get("conditions", ()):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return str(condition.get("message") or condition.get("reason"))
+    return ""
+
+
+def image_error(pod: Object) -> str:
+    """Why a container's image cannot be pulled; nothing when it can, as far as is known."""
+    for container, reason, message in _waiting(pod):
+        if reason in BROKEN_IMAGE:
+            fix = "push it, or give the pod's ServiceAccount an imagePullSecret"
+            return f"image {container['image']} cannot be pulled: {message}; {fix}"
+    return ""
+
+
+def start_error(pod: Object) -> str:
+    """Why a container that has its image cannot start; nothing when it can, as far as is known."""
+    for _, reason, message in _waiting(pod):
+        if reason in BROKEN_POD:
+            return f"{name(pod)} cannot start: {message}"
+    return ""
+
+
+def _waiting(pod: Object) -> Iterable[tuple[Object, str, str]]:
+    """Containers that wait, each with the reason and the message."""
+    for container in pod.get("status", {}).get("containerStatuses", ()):
+        waiting = container.get("state", {}).get("waiting") or {}
+        reason = str(waiting.get("reason", ""))
+        yield container, reason, str(waiting.get("message") or reason)
+
+
+def is_dead(pod: Object, now: float) -> bool:
+    """Whether a deleted pod has outlived its grace period, by this machine's clock: nothing on its node ends it."""
+    since = pod["metadata"].get("deletionTimestamp")  # that is the time at which the grace period ends
+    return since is not None and now > seconds(since) + CLOCK_SKEW
+
+
+def overdue(pods: Iterable[Object], now: float) -> tuple[str, ...]:
+    """The names of those that are dead by this machine's clock: good enough to be shown, not to act on."""
+    return tuple(name(pod) for pod in pods if is_dead(pod, now))
+
+
+def first_pending(pods: Iterable[Object]) -> Object:
+    """A pod that waits; there has to be one."""
+    return next(pod for pod in pods if phase(pod) == "Pending")
+
+
+def mount_error(events: Sequence[Object]) -> tuple[str, float]:
+    """Why a pod does not get its volumes or its network, and for how many seconds that has been so.
+
+    Args:
+        events: all that was reported of the pod, the newest last; of one that got them, something else comes after.
+    """
+    told = [event for event in events if event.get("reason") != "SandboxChanged"]  # that goes before the next try
+    failed = [event for event in told if event.get("reason") in MOUNT_FAILURES and event.get("lastTimestamp")]
+    if not failed or failed[-1] is not told[-1]:
+        return "", 0.0
+    began = min(seconds(event.get("firstTimestamp") or event["lastTimestamp"]) for event in failed)
+    why = re.sub(r"[0-9a-f]{32,}", "...", failed[-1]["message"])  # every try has another sandbox
+    return why, seconds(failed[-1]["lastTimestamp"]) - began
+
+
+def death(pods: Iterable[Object]) -> str:
+    """Why a job's pods ended, as far as Kubernetes knows: the first one's reason, exit code and message."""
+    return min(_deaths(pods), default=("", "", ""))[2]
+
+
+def first_dead(pods: Iterable[Object]) -> str:
+    """The name of the pod that ended first; the others may only have lost it. Empty when none ended badly."""
+    return min(_deaths(pods), default=("", "", ""))[1]
+
+
+def _deaths(pods: Iterable[Object]) -> Iterable[tuple[str, str, str]]:
+    """When pods ended badly, their names, and in words how."""
+    for pod in pods:
+        status = pod.get("status", {})
+        if phase(pod) == "Failed" and status.get("reason"):
+            yield "", name(pod), f"{name(pod)} was ended ({status['reason']}): {status.get('message', '')}"
+        for ended in _terminated(pod):
+            if ended.get("exitCode"):
+                words = f"{name(pod)} ended with exit code {ended['exitCode']} ({ended.get('reason', 'Error')})"
+                yield ended.get("finishedAt") or "", name(pod), f"{words} {ended.get('message', '')}".strip()
+
+
+def out_of_memory(pod: Object) -> Object | None:
+    """The end of a container that the kernel killed for its memory; None when there was none."""
+    return next((ended for ended in _terminated(pod) if ended.get("reason") == "OOMKilled"), None)
+
+
+def _terminated(pod: Object) -> Iterable[Object]:
+    """How containers ended; of one that was started again, how it ended the time before."""
+    for container in pod.get("status", {}).get("containerStatuses", ()):
+        ended = container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated")
+        if ended:
+            yield ended
+
+
+def was_disrupted(pods: Iterable[Object]) -> bool:
+    """Whether a pod was evicted: it had to go for reasons that lie outside of it."""
+    return any(
+        condition["type"] == "DisruptionTarget" and condition["status"] == "True"
+        for pod in pods
+        for condition in pod.get("status", {}).get("conditions", ())
+    )
+
+
+def memory_limit(pod: Object) -> str | None:
+    """How much memory a pod's first container may take."""
+    limits = pod["spec"]["containers"][0].get("resources", {}).get("limits") or {}
+    found: str | None = limits.get("memory")
+    return found

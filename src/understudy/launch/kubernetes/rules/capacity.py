@@ -1,0 +1,60 @@
+"""Rules for what a cluster has no room for: whether it may come, and with how few nodes the job can do meanwhile."""
+
+from understudy.errors import FAILED
+from understudy.jobs.outcome import Outcome
+from understudy.launch.kubernetes import elastic
+from understudy.launch.kubernetes.decisions import Decision, Finish, Resize, Wait
+from understudy.launch.kubernetes.history import History
+from understudy.launch.kubernetes.patience import RECOVERY
+from understudy.launch.kubernetes.scheduling import has_all_nodes, has_its_kind, is_scaling, may_come, never_fits
+from understudy.launch.kubernetes.status import JobStatus
+
+
+def too_few_nodes(status: JobStatus, history: History) -> Decision | None:
+    """Do with fewer nodes, where the recipe allows it and the cluster has had a minute to give all of them."""
+    if status.found is None or history.waited(status) < RECOVERY or is_scaling(status.events):
+        return None
+    spec = status.job.spec
+    nodes = elastic.smaller(spec, status.found, status.standing, status.pods)
+    if nodes is None:
+        return None
+    return Resize(nodes, f"asking for {nodes} of {spec.nodes} nodes: {status.standing.detail}")
+
+
+def queue_never_admits(status: JobStatus, history: History) -> Decision | None:
+    """A job that is larger than its queue's whole quota, or whose queue does not exist, would wait for ever."""
+    standing = status.standing
+    if standing.stage != "queued" or not standing.is_never_admitted or history.waited(status) < RECOVERY:
+        return None
+    return _fail(f"the queue can never admit this job. {standing.detail}")
+
+
+def pods_refused(status: JobStatus, history: History) -> Decision | None:
+    """A job without pods: the cluster refuses them, or no operator makes them."""
+    if status.standing.stage != "pending" or status.pods or history.waited(status) < RECOVERY:
+        return None
+    refusals = [event["message"] for event in status.events if event.get("reason") == "FailedCreatePod"]
+    if not refusals:
+        return Wait("pending: still no pods; does the training operator run?")
+    fix = f"; correct {status.job.spec.section}.priority" if "PriorityClass" in refusals[-1] else ""
+    return _fail(f"the cluster refuses the job's pods: {refusals[-1]}{fix}")
+
+
+def node_never_fits(status: JobStatus, history: History) -> Decision | None:
+    """A pod that no node could take even if it were empty would wait for ever, unless an autoscaler may make one."""
+    standing = status.standing
+    if standing.stage != "pending" or not status.pods or history.waited(status) < RECOVERY:
+        return None
+    if history.scales or may_come(status.events):
+        return None
+    if status.nodes is None:
+        unknown = "whether a node could ever take it is not known, since this account may not list nodes"
+        return Wait(f"pending: {standing.detail}; {unknown}")
+    if has_all_nodes(status.events) and not has_its_kind(status.pods[0], status.nodes):
+        return None
+    why = never_fits(status.pods[0], status.nodes)
+    return _fail(f"this can never be scheduled: {why}; correct {status.job.spec.section} or its pool") if why else None
+
+
+def _fail(text: str) -> Finish:
+    return Finish(Outcome(FAILED, text), explain=True)

@@ -1,0 +1,58 @@
+"""Rules for what ranks say: how they ended, how they failed before, and whether they get any further."""
+
+from understudy.errors import FAILED, STOPPED
+from understudy.jobs.outcome import Outcome
+from understudy.launch.kubernetes.decisions import Decision, Finish, Restart, Tell
+from understudy.launch.kubernetes.history import History
+from understudy.launch.kubernetes.patience import STARTS
+from understudy.launch.kubernetes.pods import death
+from understudy.launch.kubernetes.status import JobStatus
+
+
+def rank_failed_before(status: JobStatus, history: History) -> Decision | None:
+    """Tell how an earlier attempt failed: the operator, or the node agents, restart the ranks by themselves."""
+    news = status.failures[history.told :]
+    words = tuple(f"restarting at the last checkpoint: {outcome.message}" for outcome in news)
+    return Tell(words) if words else None
+
+
+def run_stopped(status: JobStatus, _history: History) -> Decision | None:
+    """The ranks were asked to take a checkpoint and leave, and did."""
+    cause = status.cause
+    return Finish(cause) if cause and cause.exit_code == STOPPED and status.has_to_stop else None
+
+
+def rank_failed(status: JobStatus, _history: History) -> Decision | None:
+    """A rank failed for good: a mistake in the recipe or in a model's code, memory, a full disk."""
+    cause = status.cause
+    return Finish(cause, explain=True) if cause and not _will_pass(cause) else None
+
+
+def killed_too_often(status: JobStatus, _history: History) -> Decision | None:
+    """Killed ranks are forgiven as often as the recipe says; what is nobody's fault, always."""
+    killed = [outcome for outcome in status.failures if outcome.kind == "killed"]
+    section, allowed = status.job.spec.section, status.job.spec.resources.max_restarts
+    if len(killed) <= allowed:
+        return None
+    times = f"{len(killed)} times, {section}.max_restarts allows {allowed}"
+    return Finish(Outcome(FAILED, f"ranks were killed {times}; the last: {killed[-1].message}"), explain=True)
+
+
+def no_progress(status: JobStatus, history: History) -> Decision | None:
+    """Whatever it is that ends the ranks each time: started again and again without a further step, it stays."""
+    if status.rivals is not None or history.starts.count <= STARTS:
+        return None
+    last = status.failures[-1].message if status.failures else death(status.pods)
+    why = last or "its ranks did not say why they ended"
+    text = f"the job was started {STARTS} times and got no further: {why}"
+    return Finish(Outcome(FAILED, text), explain=True)
+
+
+def rank_lost(status: JobStatus, _history: History) -> Decision | None:
+    """A rank was killed, lost the others, or left at a checkpoint though nobody had asked: the job is restarted."""
+    cause = status.cause
+    return Restart(cause.message) if cause and _will_pass(cause) else None
+
+
+def _will_pass(cause: Outcome) -> bool:
+    return cause.exit_code == STOPPED or cause.kind in ("killed", "lost")

@@ -1,0 +1,41 @@
+"""Rules for a launcher that watches no job yet: which job does the work, and what of other jobs has to go."""
+
+from understudy.launch.kubernetes.api import Object
+from understudy.launch.kubernetes.decisions import Adopt, Decision, DeleteJobs, Submit
+from understudy.launch.kubernetes.history import History
+from understudy.launch.kubernetes.standing import standing_of
+from understudy.launch.kubernetes.status import JobStatus
+
+
+def deletion_unanswered(_status: JobStatus, history: History) -> Decision | None:
+    """Carry out what was decided before: the API server may have deleted the job and its answer got lost."""
+    return history.pending
+
+
+def launcher_replaced(status: JobStatus, _history: History) -> Decision | None:
+    """Go on watching the newest job that does this work, whichever launcher submitted it, and delete all others."""
+    good = [job for job in status.rivals or () if _is_worth_watching(job, status)]
+    if not good:
+        return None
+    name = _name(good[-1])
+    return Adopt(name, tuple(_name(job) for job in status.rivals or () if _name(job) != name))
+
+
+def job_left_over(status: JobStatus, _history: History) -> Decision | None:
+    """Delete jobs that failed, or whose result was lost since; until they have gone no other one is submitted."""
+    return DeleteJobs(tuple(_name(job) for job in status.rivals)) if status.rivals else None
+
+
+def no_job(status: JobStatus, _history: History) -> Decision | None:
+    """Submit the job when there is none that does its work."""
+    return None if status.rivals is None else Submit()
+
+
+def _is_worth_watching(job: Object, status: JobStatus) -> bool:
+    """Whether a job that is there still does this work, or has done it; its result may have been lost since."""
+    stage = standing_of(job, (), kind=status.job.kind).stage
+    return stage not in ("gone", "failed") and (stage != "succeeded" or status.is_complete)
+
+
+def _name(job: Object) -> str:
+    return str(job["metadata"]["name"])

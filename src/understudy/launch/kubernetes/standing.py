@@ -1,0 +1,133 @@
+"""Where a job stands, in one word and a sentence: what its objects in the cluster say, read together.
+
+Pure functions of what the API answered.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from understudy.launch.kubernetes.api import Object
+from understudy.launch.kubernetes.kind import PYTORCHJOB, JobKind
+from understudy.launch.kubernetes.pods import image_error, name, phase, start_error, unschedulable
+
+Stage = Literal["queued", "pending", "pulling", "starting", "running", "restarting", "succeeded", "failed", "gone"]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a job stood at one time."""
+
+    stage: Stage
+    detail: str = ""
+    broken: str = ""
+    """What will not mend by itself; it may still be given some time."""
+    dead: tuple[str, ...] = ()
+    """Pods that were deleted and do not end: their node does not answer."""
+    lacks_quota: bool = False
+    """Whether Kueue has not enough for it now."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of the job goes on."""
+        return self.stage in ("succeeded", "failed", "gone")
+
+    @property
+    def is_never_admitted(self) -> bool:
+        """Whether the queue can never take the job."""
+        return is_never_admitted(self.detail)
+
+
+def standing_of(
+    job: Object | None,
+    pods: Sequence[Object],
+    workload: Object | None = None,
+    dead: tuple[str, ...] = (),
+    kind: JobKind = PYTORCHJOB,
+) -> Standing:
+    """Where a job stands.
+
+    Args:
+        job: the object in the cluster; None when there is none.
+        pods: its pods.
+        workload: what Kueue knows of it.
+        dead: the names of those whose node does not answer.
+        kind: what it is.
+    """
+    if job is None or "deletionTimestamp" in job["metadata"]:
+        return Standing("gone", "the job is not there any more")
+    conditions = holding(job)
+    if "Failed" in conditions:
+        return Standing("failed", _said(conditions["Failed"]))
+    if kind.succeeded in conditions:
+        return Standing("succeeded", _said(conditions[kind.succeeded]))
+    if kind.is_suspended(job):
+        return Standing("queued", _why_queued(workload), lacks_quota=_lacks_quota(workload))
+    return _active(pods, conditions, dead)
+
+
+def _active(pods: Sequence[Object], conditions: dict[str, Object], dead: tuple[str, ...]) -> Standing:
+    """Where a job stands that should be running."""
+    places = {name(pod): pod["spec"].get("nodeName", "") for pod in pods}
+    if dead:
+        nodes = ", ".join(sorted({places[pod] for pod in dead}))
+        return Standing("restarting", f"node {nodes} does not answer; its pods are given up", dead=dead)
+    for pod in pods:
+        if error := image_error(pod):
+            return Standing("pulling", error, broken=error)
+        if error := start_error(pod):
+            return Standing("pending", error, broken=error)
+    waiting = [pod for pod in pods if phase(pod) == "Pending"]
+    if len(waiting) == len(pods) or any(unschedulable(pod) for pod in waiting):
+        return _pending(pods, conditions)
+    if waiting:
+        return Standing("pulling", f"{len(waiting)} of {len(pods)} pods are getting their image or volumes")
+    if "Restarting" in conditions and "Running" not in conditions:
+        return Standing("restarting", _said(conditions["Restarting"]))
+    return Standing("running", f"on {', '.join(sorted(set(places.values())))}")
+
+
+def _pending(pods: Sequence[Object], conditions: dict[str, Object]) -> Standing:
+    for pod in pods:
+        if reason := unschedulable(pod):
+            return Standing("pending", f"no node takes {name(pod)}: {reason}")
+    if not pods:
+        why = "after a restart" if "Restarting" in conditions else "for the training operator to make its pods"
+        return Standing("pending", f"waiting {why}")
+    return Standing("pulling", "the pods are getting their image and volumes")
+
+
+def holding(thing: Object) -> dict[str, Object]:
+    """An object's conditions that are true, by their type."""
+    return {one["type"]: one for one in thing.get("status", {}).get("conditions", ()) if one["status"] == "True"}
+
+
+def _said(condition: Object) -> str:
+    return str(condition.get("message") or condition.get("reason") or "")
+
+
+def _why_queued(workload: Object | None) -> str:
+    if workload is None:
+        return "suspended; Kueue has not seen it yet"
+    if "Evicted" in holding(workload):
+        return f"Kueue: {holding(workload)['Evicted']['message']}"
+    for condition in workload.get("status", {}).get("conditions", ()):
+        if condition["type"] == "QuotaReserved" and condition["status"] != "True":
+            return f"Kueue: {condition['message']}"
+    return f"waiting in the queue {workload['spec'].get('queueName', '')}"
+
+
+def _lacks_quota(workload: Object | None) -> bool:
+    for condition in workload.get("status", {}).get("conditions", ()) if workload else ():
+        if condition["type"] == "QuotaReserved" and condition["status"] == "False":
+            return "insufficient" in condition["message"]
+    return False
+
+
+def is_never_admitted(said: str) -> bool:
+    """Whether no flavor could ever take a job: Kueue names all that it tried, and one may only be in use now."""
+    in_use = set(re.findall(r"insufficient unused quota for \S+ in flavor ([^,]+)", said))
+    too_small = set(re.findall(r"insufficient quota for \S+ in flavor ([^,]+), request > maximum capacity", said))
+    misnamed = re.search(r"doesn't match ClusterQueue selector|(Local|Cluster)Queue \S+ doesn't exist", said)
+    return misnamed is not None or ("maximum capacity" in said and in_use <= too_small)

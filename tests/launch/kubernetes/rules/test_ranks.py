@@ -1,0 +1,74 @@
+"""What ranks said, and what follows from it."""
+
+from typing import Any, Literal
+
+import pytest
+
+from tests.jobs.specs import with_resources
+from tests.launch.kubernetes.statuses import job_of, status_of
+from understudy.errors import FAILED, STOPPED
+from understudy.jobs.outcome import Outcome
+from understudy.jobs.specification import JobSpec
+from understudy.launch.kubernetes.decisions import Finish, Restart, Tell, Wait
+from understudy.launch.kubernetes.diagnosis import decide
+from understudy.launch.kubernetes.history import History
+from understudy.launch.kubernetes.patience import STARTS
+from understudy.launch.kubernetes.standing import Standing
+from understudy.launch.kubernetes.starts import Starts
+
+RUNNING = Standing("running", "on n")
+
+
+def killed(times: int, kind: Literal["killed", "lost"] = "killed") -> tuple[Outcome, ...]:
+    return tuple(Outcome(FAILED, f"{kind} {number}", kind) for number in range(times))
+
+
+def test_killed_ranks_are_forgiven_as_often_as_the_recipe_says_and_lost_ones_always(job: JobSpec) -> None:
+    mine = job_of(with_resources(job, max_restarts=2))
+
+    def decision(*failures: Outcome) -> Any:
+        return decide(status_of(mine, RUNNING, failures=failures), History(told=len(failures)))
+
+    assert decision(*killed(2), *killed(5, "lost")) == Wait("running: on n")
+    verdict = decision(*killed(3))
+    words = "ranks were killed 3 times, resources.teacher.max_restarts allows 2; the last: killed 2"
+    assert verdict == Finish(Outcome(FAILED, words), explain=True)
+
+
+def test_how_earlier_attempts_failed_is_told_once(job: JobSpec) -> None:
+    status = status_of(job_of(job), RUNNING, failures=killed(2, "lost"))
+    news = decide(status, History(told=1))
+    assert news == Tell(("restarting at the last checkpoint: lost 1",))
+    assert decide(status, History(told=1).then(news, status)) == Wait("running: on n")
+
+
+@pytest.mark.parametrize(
+    ("failure", "has_to_stop", "decision"),
+    [
+        (Outcome(STOPPED, "stopped at step 3"), True, Finish(Outcome(STOPPED, "stopped at step 3"))),
+        (Outcome(STOPPED, "stopped at step 3"), False, Restart("stopped at step 3")),
+        (Outcome(FAILED, "SIGKILL", "killed"), False, Restart("SIGKILL")),
+        (Outcome(FAILED, "gone", "lost"), False, Restart("gone")),
+        (Outcome(FAILED, "a mistake"), False, Finish(Outcome(FAILED, "a mistake"), explain=True)),
+    ],
+)
+@pytest.mark.parametrize("where", ["ended", "others are done"])
+def test_what_ended_an_attempt_decides_whether_there_is_another(
+    job: JobSpec, failure: Outcome, has_to_stop: bool, decision: Any, where: str
+) -> None:
+    standing, others = (Standing("failed"), ()) if where == "ended" else (RUNNING, (Outcome(0),))
+    status = status_of(job_of(job), standing, outcomes=(*others, failure), has_to_stop=has_to_stop)
+    assert decide(status, History()) == decision
+
+
+def test_an_attempt_of_which_all_that_spoke_failed_is_left_to_the_operator(job: JobSpec) -> None:
+    status = status_of(job_of(job), RUNNING, outcomes=(Outcome(FAILED, "SIGKILL", "killed"),))
+    assert decide(status, History()) == Wait("running: on n")
+
+
+def test_a_job_that_gets_no_further_ends_before_it_is_restarted_once_more(job: JobSpec) -> None:
+    lost = Outcome(FAILED, "gone", "lost")
+    status = status_of(job_of(job), Standing("failed"), outcomes=(lost,), failures=(lost,))
+    assert decide(status, History(starts=Starts(STARTS), told=1)) == Restart("gone")
+    text = f"the job was started {STARTS} times and got no further: gone"
+    assert decide(status, History(starts=Starts(STARTS + 1), told=1)) == Finish(Outcome(FAILED, text), explain=True)

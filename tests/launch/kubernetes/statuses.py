@@ -1,0 +1,35 @@
+"""Job statuses for the tests of rules: of a job that is watched, with what a test says about it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from understudy.jobs.specification import JobSpec
+from understudy.launch.kubernetes.history import History
+from understudy.launch.kubernetes.identity import Identity
+from understudy.launch.kubernetes.job import Job
+from understudy.launch.kubernetes.patience import RECOVERY
+from understudy.launch.kubernetes.settings import Cluster
+from understudy.launch.kubernetes.standing import Standing
+from understudy.launch.kubernetes.status import JobStatus
+
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "run", "uid": "run"}
+CLUSTER = Cluster(image="i:1", claim="store")
+
+
+def job_of(spec: JobSpec, **changes: Any) -> Job:
+    """What a launcher knows of its job."""
+    Path(spec.folder).mkdir(parents=True, exist_ok=True)
+    known = Job(spec, Identity("run", "teacher", "0" * 64), spec.resources, CLUSTER, 0.0, OWNER)
+    return replace(known, **changes)
+
+
+def status_of(job: Job, standing: Standing, **fields: Any) -> JobStatus:
+    """A job that is watched and stands somewhere."""
+    found = {"metadata": {"name": job.name, "uid": "0"}, "spec": {}}
+    return JobStatus(job, **{"at": 0.0, "name": job.name, "found": found, "standing": standing, **fields})
+
+
+def waiting(status: JobStatus, seconds: float = RECOVERY) -> History:
+    """The history of a job that has stood for so long where it does."""
+    return replace(History(status.name).after(status), since=status.at - seconds)
