@@ -17,7 +17,6 @@ from tests.registry.submitted import HISTORY, RECIPE, Pipeline, Server, connect
 from understudy.errors import Stopped, UnderstudyError
 from understudy.registry import recorder as recording
 from understudy.registry.client import server_at
-from understudy.registry.curves import Tail
 from understudy.registry.recorder import Recorder, close_dead, close_ended, flat
 from understudy.registry.tracking import Value
 from understudy.store.files import read_json
@@ -219,18 +218,6 @@ def test_long_parameters_are_cut(make_pipeline: Callable[..., Pipeline], uri: st
     pipeline = make_pipeline(uri, {**RECIPE, "name": "long", "teacher": {"model": model, "train": {"steps": 1}}})
     params = client.get_run(opened(pipeline)).data.params
     assert len(params["teacher.model.config.note"]) == 6000
-
-
-def test_half_a_line_waits_and_a_torn_one_is_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    tail = Tail(path)
-    assert tail.read() == []
-    path.write_text('{"step": 1}\n{"st')
-    assert tail.read() == [{"step": 1}]
-    path.write_text('{"step": 1}\n{"step": 2}\n{"step": 3, "lo{"step": 3}\n{"step": 4}\n')
-    assert tail.read() == [{"step": 2}, {"step": 4}]
-    path.write_text('{"step": 9}\n')
-    assert tail.read() == [{"step": 9}]
 
 
 def test_a_server_is_told_without_importing_mlflow(server: Server, tmp_path: Path) -> None:
