@@ -23,7 +23,6 @@ from understudy.revision import TRAINING as TRAINING_MODULES
 from understudy.revision import modules_reached, revision
 from understudy.steps import STEPS, identity, ingest
 from understudy.steps import step as step_module
-from understudy.steps.job_spec import _others
 from understudy.steps.step import parts
 from understudy.store import Store
 from understudy.store.files import Fingerprints
@@ -546,9 +545,3 @@ def test_the_code_of_a_factory_has_a_say_in_what_is_measured(
     before = STEPS["evaluate"].section(recipe, store)
     (tmp_path / "measured_net.py").write_text("import torch  # another forward")
     assert STEPS["evaluate"].section(recipe, store) != before
-
-
-def test_a_job_tries_the_models_that_are_trained_after_it(digits: Recipe) -> None:
-    assert list(_others(digits, "teacher")) == ["student.model"]
-    assert list(_others(digits, "control")) == ["teacher.model"]
-    assert _others(digits, "distill") == {}
