@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from understudy.errors import Fenced, InputError, Stopped, UnderstudyError
+from understudy.launch.kubernetes import settings
 from understudy.recipe import Recipe
 from understudy.steps import signals
 from understudy.steps import step as step_module
@@ -217,7 +218,7 @@ def test_a_step_that_waits_shows_that_its_run_lives(run: Run, monkeypatch: pytes
 
 
 def test_a_step_whose_process_has_to_go_did_not_fail(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signals, "in_cluster", lambda: True)
+    monkeypatch.setenv(settings.LAUNCHER, "cluster")
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     watch_over(cast(Run, SimpleNamespace(facts={})))
     leave = signal.getsignal(signal.SIGTERM)

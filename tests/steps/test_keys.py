@@ -162,7 +162,9 @@ def test_what_is_set_on_a_task_has_no_say_but_for_its_gpus(
 ) -> None:
     """Where a job runs decides nothing; that GPUs compute does, and auto finds them on the task too."""
     monkeypatch.setenv(settings.LAUNCHER, "pytorchjob")
-    monkeypatch.setattr("understudy.steps.device.cluster_settings", lambda: settings.Cluster(image="i", claim="c"))
+    monkeypatch.setattr(
+        "understudy.launch.kubernetes.platform.cluster_settings", lambda: settings.Cluster(image="i", claim="c")
+    )
     monkeypatch.setenv(task_config.VARIABLE, "{}")
     before = keys(digits)
     named = keys(change(digits, "resources.teacher.device=cuda", "resources.distill.device=cuda"))

@@ -3,10 +3,10 @@
 import json
 from typing import Any
 
+from understudy.launch.platform import platform
 from understudy.recipe import Recipe
 from understudy.revision import revision
 from understudy.steps.step import Step, Work
-from understudy.steps.training import expect_jobs
 from understudy.store import Store
 
 
@@ -22,7 +22,7 @@ def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
 def _ingest(work: Work) -> None:
     from understudy.data.ingest import ingest
 
-    expect_jobs(work.recipe, work.run)
+    platform().prepare(work.run, work.recipe.resources)
     ingest(work.recipe.data, work.recipe.task, work.staged, work.progress)
     work.facts |= json.loads((work.staged / "records.json").read_text())["counts"]
 

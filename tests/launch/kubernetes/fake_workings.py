@@ -6,7 +6,7 @@ have their grace period and keep their names, deleted pods on a dead node stay f
 
 from datetime import UTC, datetime
 
-from tests.launch.kubernetes.fake_ranks import PREEMPTED, Ranks, end, is_running, uid
+from tests.launch.kubernetes.fake_ranks import EVICTED, Ranks, end, is_running, uid
 from understudy.launch.kubernetes.api import Object
 from understudy.launch.kubernetes.kind import PYTORCHJOB, JobKind
 
@@ -68,7 +68,7 @@ class Workings:
             self.ranks.tick(uid(job), self._reachable(job), self._wanted(job), self.now)
         for pod in self.pods_made.values():
             if not self._owned(pod) and is_running(pod) and self._is_up(pod):
-                end(pod, PREEMPTED)
+                end(pod, EVICTED)
 
     def _owned(self, pod: Object) -> bool:
         return any(uid(job) == pod["metadata"]["ownerReferences"][0]["uid"] for job in self.made.values())
