@@ -59,6 +59,12 @@ class Ranks:
     breaks_at: int | None = None
     """The step at which every attempt ends, for `breaks_by`."""
     breaks_by: Outcome | None = None
+    best: int = 0
+    """The furthest step of any attempt."""
+    starts: int = 0
+    """Attempts since the ranks last got further."""
+    done: dict[str, set[int]] = field(default_factory=dict)
+    """Ranks that came to the end of their training, by attempt."""
 
     def tick(self, job: str, pods: list[Pod], wanted: int, now: float) -> None:
         """Let a second pass for the pods of a job that run, of so many that it waits for."""
@@ -96,6 +102,7 @@ class Ranks:
         name = attempts.begin(self.spec, len(here))
         kept = self._folder / name / CHECKPOINT
         step = int(kept.read_text()) if kept.exists() else 0
+        self.starts += 1
         self.attempts[job] = Attempt(name, {uid(pod): number for number, pod in enumerate(here)}, step, now, now)
 
     def _move(self, attempt: Attempt, pods: list[Pod], now: float) -> None:
@@ -107,6 +114,8 @@ class Ranks:
             return
         if attempt.step < self.steps:
             attempt.step += 1
+            if attempt.step > self.best:
+                self.best, self.starts = attempt.step, 0
             attempt.moved = now
             if attempt.step % self.every == 0 or attempt.step == self.steps:
                 self._keep(attempt)
@@ -130,6 +139,7 @@ class Ranks:
 
     def finish(self, attempt: Attempt, pod: Pod) -> None:
         """A rank is done."""
+        self.done.setdefault(attempt.name, set()).add(attempt.ranks[uid(pod)])
         self._say(attempt, pod, Outcome(0))
         end(pod, 0)
 
