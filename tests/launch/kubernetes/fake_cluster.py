@@ -85,6 +85,8 @@ class FakeCluster(Workings, Kube):
             self.submitted.append(name)
             if len(self.live_jobs(job["metadata"]["labels"][KEY])) > 1:
                 self.slips.append("two jobs do the same work")
+            if not kind.replaces_pods and self.pods(kind.pods_of(name)):
+                self._conclude(self.made[name], "Failed", "a JobSet of this name is still there, and has failed")
         self._lose_answer()
 
     def change_job(self, kind: JobKind, name: str, patch: Object) -> None:
@@ -113,8 +115,8 @@ class FakeCluster(Workings, Kube):
         self._change("pods")
         if name in self.pods_made:
             self._terminate(self.pods_made[name])
-            if grace == 0:
-                del self.pods_made[name]
+            if grace == 0 and (self.kind.replaces_pods or not self._owned(self.pods_made[name])):
+                del self.pods_made[name]  # a pod that a Job counts on has its finalizer
         self._lose_answer()
 
     def log(self, pod: str, lines: int) -> list[str]:

@@ -128,7 +128,7 @@ class Workings:
 
     def _make_pods(self, job: Object, pods: list[Object]) -> None:
         if self.pods_refused:
-            self.report(uid(job), "FailedCreatePod", self.pods_refused)
+            self.report(uid(job), self.kind.refusals[0], self.pods_refused)
             return
         name = job["metadata"]["name"]
         middle = "worker" if self.kind is PYTORCHJOB else "node-0"

@@ -162,6 +162,15 @@ class Kube:
             conditions += [{"type": "QuotaReserved", "status": "False", "message": e["message"]} for e in said[-1:]]
         return {**workload, "status": {**status, "conditions": conditions}}
 
+    def refusals(self, kind: JobKind, job: Object) -> list[Object]:
+        """What was reported of why a job has no pods: of the job, and of the Job that makes its pods."""
+        events = self.events(job)
+        if kind.pod_maker:
+            name = f"{job['metadata']['name']}{kind.pod_maker}"
+            maker = self.ask(self.batch.read_namespaced_job, name, self.namespace)
+            events += self.events(maker) if maker else []
+        return [event for event in events if event.get("reason") in kind.refusals]
+
     def events(self, thing: Object) -> list[Object]:
         """What was reported of an object, and not of one that had its name before; the newest last."""
         meta = thing["metadata"]

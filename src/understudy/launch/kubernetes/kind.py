@@ -22,6 +22,13 @@ class JobKind:
     """The container that the ranks run in; the operator looks for one of this name."""
     suspend: tuple[str, ...]
     """Where below `spec` it says that the job is to wait."""
+    replaces_pods: bool
+    """Whether the operator makes another pod for one that is gone. Otherwise all pods of a job start together, and a
+    new job may not meet pods of one that had its name."""
+    refusals: tuple[str, ...]
+    """The reasons of events that tell why a job has no pods."""
+    pod_maker: str = ""
+    """What follows the job's name in that of the Job that makes its pods; empty where the operator makes them."""
 
     @property
     def api_version(self) -> str:
@@ -56,6 +63,8 @@ PYTORCHJOB = JobKind(
     succeeded="Succeeded",
     container="pytorch",
     suspend=("runPolicy", "suspend"),
+    replaces_pods=True,
+    refusals=("FailedCreatePod",),
 )
 TRAINJOB = JobKind(
     group="trainer.kubeflow.org",
@@ -67,6 +76,9 @@ TRAINJOB = JobKind(
     succeeded="Complete",
     container="node",
     suspend=("suspend",),
+    replaces_pods=False,
+    refusals=("FailedCreate", "TrainJobResourcesCreationFailed"),
+    pod_maker="-node-0",
 )
 KINDS = {"pytorchjob": PYTORCHJOB, "trainjob": TRAINJOB}
 """By the names of their launchers, which the cluster's settings use."""
