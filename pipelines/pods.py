@@ -8,6 +8,7 @@ from typing import Any
 from kfp import kubernetes
 
 from understudy.launch.kubernetes.settings import CONFIG, ENVIRONMENT, LAUNCHER, SECRETS, SETTINGS
+from understudy.launch.platform import CLUSTER
 from understudy.runs.submission import SETTINGS_FOLDER
 from understudy.store.remote_cache import ADDRESS, OLD_ADDRESS
 
@@ -38,7 +39,7 @@ def settle(task: Any) -> None:
         )
     for name, value in (
         ("UNDERSTUDY_HOME", f"{MOUNT}/home"),
-        (LAUNCHER, "pytorchjob"),
+        (LAUNCHER, CLUSTER),
         (SETTINGS, f"{SETTINGS_FOLDER}/cluster.yaml"),
     ):
         task.set_env_variable(name, value)

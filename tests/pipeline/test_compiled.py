@@ -117,7 +117,7 @@ def test_every_task_has_the_store_and_knows_how_to_launch(compiled: Path, spec: 
     assert pods.keys() == spec["deploymentSpec"]["executors"].keys()
     for name, found in spec["deploymentSpec"]["executors"].items():
         environment = {variable["name"]: variable["value"] for variable in found["container"]["env"]}
-        assert environment["UNDERSTUDY_LAUNCHER"] == "pytorchjob"
+        assert environment["UNDERSTUDY_LAUNCHER"] == "cluster", "its settings say which"
         (mounted,) = pods[name]["pvcMount"]
         assert environment["UNDERSTUDY_HOME"].startswith(mounted["mountPath"])
 

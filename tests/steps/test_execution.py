@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from understudy.errors import Fenced, InputError, Stopped, UnderstudyError
+from understudy.launch.kubernetes import settings
 from understudy.recipe import Recipe
-from understudy.steps import signals
 from understudy.steps import step as step_module
 from understudy.steps.execution import execute
 from understudy.steps.signals import Left, watch_over
@@ -202,7 +202,7 @@ def test_an_error_is_the_steps_state_and_nothing_is_remembered(
 
 
 def test_a_step_whose_process_has_to_go_did_not_fail(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signals, "in_cluster", lambda: True)
+    monkeypatch.setenv(settings.LAUNCHER, "cluster")
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     watch_over(cast(Run, SimpleNamespace(facts={})))
     leave = signal.getsignal(signal.SIGTERM)

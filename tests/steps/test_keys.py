@@ -161,7 +161,9 @@ def test_what_is_set_on_a_task_has_no_say_but_for_its_gpus(
 ) -> None:
     """Where a job runs decides nothing; that GPUs compute does, and auto finds them on the task too."""
     monkeypatch.setenv(settings.LAUNCHER, "pytorchjob")
-    monkeypatch.setattr("understudy.steps.device.cluster_settings", lambda: settings.Cluster(image="i", claim="c"))
+    monkeypatch.setattr(
+        "understudy.launch.kubernetes.platform.cluster_settings", lambda: settings.Cluster(image="i", claim="c")
+    )
     monkeypatch.setenv(task_config.VARIABLE, "{}")
     before = keys(digits)
     named = keys(change(digits, "resources.teacher.device=cuda", "resources.distill.device=cuda"))
@@ -266,6 +268,8 @@ def test_a_librarys_version_repeats_the_steps_whose_numbers_it_decides(
     ("module", "expected"),
     [
         ("data/ingest.py", ALL),
+        ("data/split.py", ALL),
+        ("data/records.py", ALL),
         ("data/sources/digits.py", ALL),
         ("data/prepare.py", PREPARE),
         ("data/tokenizer.py", PREPARE),

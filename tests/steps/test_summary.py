@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from understudy.launch.local.platform import LocalPlatform
 from understudy.recipe import Recipe
-from understudy.steps import STEPS, ingest, summary_of
+from understudy.steps import STEPS, summary_of
 from understudy.steps.execution import execute
 from understudy.store import Run, Store
 
@@ -22,7 +23,7 @@ def texts(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(store: Store, pydoc: Recipe, texts: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setattr(ingest, "expect_jobs", lambda recipe, run: None)
+    monkeypatch.setattr(LocalPlatform, "prepare", lambda *_: None)
     values = pydoc.model_dump(mode="json", by_alias=True)
     values["data"] |= {"source": {"type": "text-files", "path": str(texts)}, "on_error": "skip"}
     return store.create_run("texts", values, "")

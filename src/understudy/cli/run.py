@@ -78,12 +78,13 @@ def _run_here(wanted: "Recipe", name: str, store: "Store", uri: str, settings: S
 
     from understudy.cli.display import display
     from understudy.cli.outcome import conclude
-    from understudy.launch.kubernetes.settings import in_cluster
+    from understudy.launch.platform import platform
     from understudy.registry.recorder import close_dead
     from understudy.registry.server import public_uri
     from understudy.steps import step_names
 
-    if in_cluster():  # the first process of a pod, which does not hear what it has no handler for
+    detached = platform().detached
+    if detached:  # the first process of a pod, which does not hear what it has no handler for
         signal.signal(signal.SIGTERM, _gone)
     begun = _begun(store, wanted, public_uri(uri))
     console = Console(stderr=as_json, quiet=settings.quiet, highlight=False, soft_wrap=True)
@@ -94,7 +95,7 @@ def _run_here(wanted: "Recipe", name: str, store: "Store", uri: str, settings: S
     except _Gone:
         _close_if_stopped(begun, uri)
         raise
-    if in_cluster():
+    if detached:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the run has its answer, and this pod gives it
     code = _exit_code(begun, step_names(wanted), store)
     begun.end(code)
@@ -107,11 +108,9 @@ def _run_here(wanted: "Recipe", name: str, store: "Store", uri: str, settings: S
 def _begun(store: "Store", recipe: "Recipe", uri: str) -> "Run":
     """A new run; in a cluster the one that this pod's Job stands for, which an earlier pod may have begun."""
     from understudy.launch.kubernetes import settings
-    from understudy.launch.kubernetes.settings import in_cluster
-    from understudy.launch.local.launcher import refuse_nodes
+    from understudy.launch.platform import platform
 
-    if not in_cluster():
-        refuse_nodes(recipe.resources)
+    platform().check(recipe.resources)
     run = store.create_run(
         recipe.name, recipe.model_dump(mode="json", by_alias=True), uri, os.environ.get(settings.RUN_ID)
     )
@@ -151,12 +150,12 @@ def _follow(
 ) -> None:
     """Show the run until its pipeline ends; a signal asks it to stop, a second one ends it."""
     from understudy.jobs.logs import Words
-    from understudy.launch.kubernetes.settings import in_cluster
+    from understudy.launch.platform import platform
 
-    words = Words(run.folder / "logs")
+    words, detached = Words(run.folder / "logs"), platform().detached
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if in_cluster():
+        if detached:
             _gone(number, frame)
         training = any(state.state == "running" for state in _states(run, RESUMABLE))
         if training and not run.stop_requested:

@@ -11,9 +11,8 @@ from typing import Any
 import yaml
 
 from understudy.errors import InputError, UnderstudyError
-from understudy.launch.kubernetes import trainjob
+from understudy.launch.kubernetes import preflight
 from understudy.launch.kubernetes.api import Kube, Object
-from understudy.launch.kubernetes.kind import TRAINJOB
 from understudy.launch.kubernetes.pod_security import SECURITY, container, volumes
 from understudy.launch.kubernetes.settings import (
     ANYWHERE,
@@ -28,6 +27,7 @@ from understudy.launch.kubernetes.settings import (
     affinity,
     read,
 )
+from understudy.launch.platform import CLUSTER
 from understudy.recipe import Recipe
 from understudy.store.remote_cache import ADDRESS
 
@@ -59,12 +59,9 @@ def check(kube: Kube, cluster: Cluster, recipe: Recipe) -> None:
     Raises:
         InputError: the operator, a pool, a queue or the claim is not there or not what is needed.
     """
-    if not kube.has(cluster.kind):
-        raise InputError(cluster.kind.missing)
     for section, resources in (("teacher", recipe.resources.teacher), ("distill", recipe.resources.distill)):
         cluster.pool(resources, f"resources.{section}")
-        if cluster.kind is TRAINJOB:
-            trainjob.check(kube, cluster, resources, f"resources.{section}")
+        preflight.check(kube, cluster.kind, cluster, resources, f"resources.{section}")
         if cluster.one_node and resources.nodes > 1:
             raise InputError(
                 f"resources.{section}.nodes: {resources.nodes}; this cluster's store is on one node (one_node in its "
@@ -178,7 +175,7 @@ def render(name: str, cluster: Cluster, pool: Pool = ANYWHERE) -> Object:
 def _container(run: str, cluster: Cluster) -> dict[str, Any]:
     environment = {
         "UNDERSTUDY_HOME": f"{cluster.mount}/home",
-        LAUNCHER: "pytorchjob",
+        LAUNCHER: CLUSTER,
         SETTINGS: f"{SETTINGS_FOLDER}/cluster.yaml",
         RUN_ID: run,
         "HOME": "/tmp",

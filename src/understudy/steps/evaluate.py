@@ -5,10 +5,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from understudy.launch.kubernetes.settings import in_cluster
+from understudy.launch.platform import platform
 from understudy.recipe import FactoryModel, Recipe
 from understudy.steps.champion import champion_input
-from understudy.steps.device import device, device_here
 from understudy.steps.identity import model_identity
 from understudy.steps.step import Step, Work, World
 from understudy.store import Run, Store
@@ -33,8 +32,8 @@ def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
 
 
 def _device(recipe: Recipe) -> str:
-    """Where models are measured: as the student is trained; in a cluster that is in another pod, with what this has."""
-    return device_here() if in_cluster() else device(recipe.resources.distill)
+    """What models are measured on, and where that is a choice, what the student was trained on."""
+    return platform().step_device(recipe.resources.distill)
 
 
 def _champion(run: Run, store: Store, inputs: Mapping[str, str]) -> World:

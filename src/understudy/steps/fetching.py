@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from understudy.launch.kubernetes.settings import in_cluster
+from understudy.launch.platform import platform
 from understudy.models import pretrained
 from understudy.recipe import Model, PretrainedModel
 from understudy.steps.step import Work
@@ -14,7 +14,7 @@ def fetched_model(work: Work, model: Model, where: str, head: str) -> Path | Non
     """A pretrained model's files, in the work folder; None for a model that is not pretrained."""
     if not isinstance(model, PretrainedModel):
         return None
-    folder = job_folder(work) / "initial"
+    folder = platform().job_folder(work.lease) / "initial"
     if folder.is_dir():  # a launcher before this one has fetched it, and its job may be running
         return folder
     work.progress(0, 0, detail=f"fetching {model.pretrained}")
@@ -32,13 +32,4 @@ def fetched_model(work: Work, model: Model, where: str, head: str) -> Path | Non
         raise
     work.lease.check()
     aside.rename(folder)
-    return folder
-
-
-def job_folder(work: Work) -> Path:
-    """The job's folder. In a cluster it is beside the lease's, not in it: a job outlives the launcher's pod."""
-    if not in_cluster():
-        return work.lease.folder
-    folder = work.lease.folder.parent / "job"
-    folder.mkdir(exist_ok=True)
     return folder

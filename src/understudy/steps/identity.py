@@ -3,11 +3,11 @@
 from typing import Any
 
 from understudy.errors import InputError
+from understudy.launch.platform import platform
 from understudy.models import pretrained
 from understudy.models.user_code import user_code
 from understudy.recipe import FactoryModel, Model, PretrainedModel, Recipe, Resources, Train
 from understudy.revision import revision
-from understudy.steps.device import device
 from understudy.store import Store
 
 
@@ -37,7 +37,7 @@ def training_identity(train: Train | None, resources: Resources, seed: int) -> d
     settings = train.model_dump(mode="json", exclude={"checkpoint_every"})
     least = [resources.min_nodes] if resources.min_nodes else []
     world = [resources.nodes, resources.processes, *least]
-    return {"seed": seed, "train": settings, "world": world, "device": device(resources)}
+    return {"seed": seed, "train": settings, "world": world, "device": platform().job_device(resources)}
 
 
 def student_identity(recipe: Recipe, store: Store) -> dict[str, Any]:

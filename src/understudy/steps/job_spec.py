@@ -3,11 +3,10 @@
 from pathlib import Path
 
 from understudy.jobs.specification import JobSpec, Role
-from understudy.launch.kubernetes.settings import cluster_settings, in_cluster
+from understudy.launch.platform import platform
 from understudy.recipe import LABELS, Model, ObjectiveSection, PretrainedModel, Recipe, Resources, Train
 from understudy.revision import build
-from understudy.steps.device import device, threads
-from understudy.steps.fetching import fetched_model, job_folder
+from understudy.steps.fetching import fetched_model
 from understudy.steps.step import Work
 
 
@@ -28,10 +27,11 @@ def job_spec(
     objectives: tuple[ObjectiveSection, ...] = LABELS,
 ) -> JobSpec:
     """The specification of a training of this step."""
+    here = platform()
     return JobSpec(
         version=build(),
         role=role,
-        folder=str(job_folder(work)),
+        folder=str(here.job_folder(work.lease)),
         examples=str(work.input("examples")),
         initial=str(initial) if initial else None,
         teacher=str(work.input("teacher")) if "teacher" in work.inputs else None,
@@ -40,13 +40,20 @@ def job_spec(
         objectives=objectives,
         seed=work.recipe.seed,
         resources=resources,
-        threads=threads(resources),
-        device=device(resources),
+        threads=_threads(resources),
+        device=here.job_device(resources),
         logs=str(work.run.folder / "logs"),
         others=_others(work.recipe, role),
-        supervised=in_cluster(),
-        launcher_timeout=cluster_settings().launcher_timeout if in_cluster() else JobSpec.launcher_timeout,
+        supervised=here.detached,
+        launcher_timeout=here.launcher_timeout,
     )
+
+
+def _threads(resources: Resources) -> int:
+    """Threads of a process: all that a single one may take, one where there are several."""
+    if resources.threads or resources.nodes * resources.processes > 1:
+        return resources.threads or 1
+    return platform().cores(resources)
 
 
 def _others(recipe: Recipe, role: Role) -> dict[str, Model]:

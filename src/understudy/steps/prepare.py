@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from understudy.launch.platform import platform
 from understudy.recipe import Recipe
 from understudy.steps.step import Step, Work
-from understudy.steps.training import expect_jobs
 from understudy.store import Store
 
 
@@ -21,7 +21,7 @@ def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
 def _prepare(work: Work) -> None:
     from understudy.data.prepare import prepare
 
-    expect_jobs(work.recipe, work.run)
+    platform().prepare(work.run, work.recipe.resources)
     prepare(work.recipe.data, work.recipe.task, work.input("records"), work.staged, work.progress)
 
 

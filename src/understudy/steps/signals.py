@@ -8,7 +8,7 @@ from types import FrameType
 from typing import NoReturn
 
 from understudy.errors import STOPPED
-from understudy.launch.kubernetes.settings import in_cluster
+from understudy.launch.platform import platform
 from understudy.store import Run
 from understudy.store.lease import Process
 
@@ -22,7 +22,7 @@ class Left(SystemExit):
 def watch_over(run: Run) -> None:
     """Let this process follow its run's fate: end with the run's driver, and stop at a checkpoint on SIGTERM."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _leave if in_cluster() else lambda *_: run.request_stop())
+    signal.signal(signal.SIGTERM, _leave if platform().detached else lambda *_: run.request_stop())
     threading.Thread(target=_show_life, args=(run,), name="life", daemon=True).start()
     driver = run.facts.get("driver")
     if driver:

@@ -9,22 +9,9 @@ from understudy.errors import STOPPED, InputError, Stopped, UnderstudyError
 from understudy.jobs import attempts
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes import task_config
-from understudy.launch.kubernetes.settings import cluster_settings, in_cluster
-from understudy.launch.local import launcher, warm
-from understudy.recipe import Recipe
+from understudy.launch.platform import platform
 from understudy.steps.step import Work
 from understudy.steps.watch import Watch
-from understudy.store import Run
-
-
-def expect_jobs(recipe: Recipe, run: Run) -> None:
-    """Get ready for this run's trainings, if one of them will want a single process here."""
-    if in_cluster():
-        return
-    sizes = [found.nodes * found.processes for found in (recipe.resources.teacher, recipe.resources.distill)]
-    if 1 in sizes:
-        warm.begin(run)
 
 
 def train(work: Work, spec: JobSpec) -> None:
@@ -33,11 +20,10 @@ def train(work: Work, spec: JobSpec) -> None:
     Raises:
         UnderstudyError: it failed, or was asked to stop.
     """
-    expect_jobs(work.recipe, work.run)
+    platform().prepare(work.run, work.recipe.resources)
     with _recorded(work, spec):
-        spec, outcome = _launched(work, spec)
-        _check(work.step, outcome)
-    os.rename(spec.output, work.staged)  # whole or not at all: a launcher that ends here leaves no half of a model
+        _check(work.step, _outcome(work, spec))
+    os.rename(_output(spec), work.staged)  # whole or not at all: a launcher that ends here leaves no half of a model
 
 
 def _check(step: str, outcome: Outcome) -> None:
@@ -49,26 +35,16 @@ def _check(step: str, outcome: Outcome) -> None:
         raise UnderstudyError(f"{step}: {outcome.message}")
 
 
-def _launched(work: Work, spec: JobSpec) -> tuple[JobSpec, Outcome]:
-    """The job, and how it ended: here or in the cluster that this step runs in."""
-    watch = Watch(work, spec)
-    if not in_cluster():
-        return spec, launcher.run(spec, watch, work.run)
-    from understudy.launch.kubernetes import controller
-    from understudy.launch.kubernetes.api import Kube
-    from understudy.launch.kubernetes.identity import Identity
-    from understudy.launch.kubernetes.job import Job
-    from understudy.launch.kubernetes.owner import owner_reference
+def _outcome(work: Work, spec: JobSpec) -> Outcome:
+    """How the job ended, whoever ran it."""
+    launcher = platform().launcher(work.run, work.step, key=work.lease.folder.parent.name)
+    return launcher.run(spec, Watch(work, spec))
 
-    kube, cluster = Kube(), cluster_settings()
-    key = work.lease.folder.parent.name
-    identity = Identity(work.run.id, work.step, key)
-    began = float(work.run.facts["started"])
-    owner = owner_reference(kube, watch)
-    job = Job(spec, identity, spec.resources, cluster, began, owner, task_config.of_this_step())
-    outcome = controller.run(job, kube, watch, watch.tell)
+
+def _output(spec: JobSpec) -> Path:
+    """The finished model's files: of the last attempt, where a job may have several."""
     attempt = attempts.latest(Path(spec.folder))
-    return (replace(spec, attempt=attempt.name) if attempt else spec), outcome
+    return replace(spec, attempt=attempt.name if attempt else "").output
 
 
 def _recorded(work: Work, spec: JobSpec) -> AbstractContextManager[None]:

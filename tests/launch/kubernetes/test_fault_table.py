@@ -23,9 +23,9 @@ from understudy.launch.kubernetes import diagnosis
 from understudy.launch.kubernetes.controller import Controller
 from understudy.launch.kubernetes.diagnosis import RULES
 from understudy.launch.kubernetes.history import History
+from understudy.launch.kubernetes.identity import Identity
 from understudy.launch.kubernetes.kind import PYTORCHJOB, TRAINJOB, JobKind
 from understudy.launch.kubernetes.patience import STARTS
-from understudy.launch.kubernetes.pytorchjob import Identity
 from understudy.launch.kubernetes.status import JobStatus
 
 TABLE = Path(__file__).parents[3] / "docs" / "cluster.md"

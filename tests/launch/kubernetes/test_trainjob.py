@@ -11,7 +11,7 @@ import yaml
 from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alpha1TrainJob
 from kubeflow_trainer_api.models.trainer_v1alpha1_training_runtime import TrainerV1alpha1TrainingRuntime
 
-from tests.launch.kubernetes.rendered import CLUSTER, OWNER, RUN, pod, pytorch, template, trainer
+from tests.launch.kubernetes.rendered import CLUSTER, OWNER, RUN, pytorch, template, trainer
 from understudy.agent import exit_codes
 from understudy.errors import FAILED, InputError
 from understudy.jobs.specification import JobSpec
@@ -20,7 +20,6 @@ from understudy.launch.kubernetes.api import Kube, Object
 from understudy.launch.kubernetes.kind import PYTORCHJOB, TRAINJOB
 from understudy.launch.kubernetes.settings import Cluster, parsed
 from understudy.launch.kubernetes.task_config import TaskConfig
-from understudy.launch.local import launcher
 from understudy.recipe import Resources
 
 MANIFEST = Path(__file__).parents[3] / "manifests" / "components" / "trainer" / "runtime.yaml"
@@ -75,16 +74,6 @@ def test_the_trainer_s_types_know_every_field(three_nodes: JobSpec, runtime: dic
         known = schema.from_dict(value)
         assert known is not None
         assert json.loads(known.to_json()) == value
-
-
-def test_all_launchers_start_the_same_command_with_the_same_world(three_nodes: JobSpec) -> None:
-    operator, ranks = pytorch(three_nodes), trainer(three_nodes)["spec"]["trainer"]
-    here = launcher.command(three_nodes, three_nodes.path)
-    assert here[1:] == pod(operator)["containers"][0]["command"][1:] == ranks["command"][1:]
-    policy = operator["spec"]["elasticPolicy"]
-    assert policy["minReplicas"] == policy["maxReplicas"] == ranks["numNodes"] == three_nodes.nodes
-    assert operator["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == three_nodes.nodes
-    assert policy["nProcPerNode"] == ranks["numProcPerNode"] == three_nodes.processes
 
 
 def test_it_has_the_name_labels_and_owner_of_any_other_job(three_nodes: JobSpec) -> None:

@@ -1,9 +1,10 @@
 """Questions to the Kubernetes API: one connection, errors in words, a server that is away told from a refusal."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
@@ -13,10 +14,12 @@ from understudy.errors import InputError, UnderstudyError
 from understudy.launch.kubernetes.kind import TRAINJOB, JobKind
 
 SECONDS = 10  # for one answer
+AGAIN = 1.5  # seconds between two questions to an API server that is away
 NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 WORKLOADS = ("kueue.x-k8s.io", "v1beta1", "workloads")
 
 Object = dict[str, Any]
+Answer = TypeVar("Answer")
 
 
 class Away(UnderstudyError):
@@ -192,6 +195,16 @@ class Kube:
 
     def _jobs(self, kind: JobKind) -> tuple[str, str, str, str]:
         return kind.group, kind.version, self.namespace, kind.plural
+
+
+def patiently(question: Callable[[], Answer], watch: Callable[[], None]) -> Answer:
+    """The answer; an API server that is away is asked again until it gives one, and watch is called each time."""
+    while True:
+        watch()
+        try:
+            return question()
+        except Away:
+            time.sleep(AGAIN)
 
 
 def _owner(question: Callable[..., Any]) -> str:

@@ -28,7 +28,7 @@ SECRETS = {
 """Secrets that a namespace may have, and their keys: variables of the steps, which ranks never see."""
 SETTINGS = "UNDERSTUDY_CLUSTER"
 LAUNCHER = "UNDERSTUDY_LAUNCHER"
-"""pytorchjob where jobs run in a cluster; not set on one machine."""
+"""Who runs jobs, as launch/platform.py reads it; not set on one machine."""
 RUN_ID = "UNDERSTUDY_RUN_ID"
 """The run that a driver's pod stands for."""
 CACHES = {"csi", "emptyDir", "ephemeral", "persistentVolumeClaim"}
@@ -167,11 +167,6 @@ def affinity(cluster: Cluster, pool: Pool, near: Mapping[str, str]) -> dict[str,
 def _term(labels: Mapping[str, str], topology: str) -> dict[str, Any]:
     """Pods with these labels, and what of a node counts as the same place."""
     return {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": topology}
-
-
-def in_cluster() -> bool:
-    """Whether this process's jobs run as PyTorchJobs."""
-    return os.environ.get(LAUNCHER) == "pytorchjob"
 
 
 def parsed(values: Any, source: str) -> Cluster:
