@@ -19,7 +19,7 @@ from urllib.request import urlopen
 
 from understudy.recipe import Recipe
 from understudy.registry.client import mlflow_at
-from understudy.registry.register import Registration, register
+from understudy.registry.register import Registration, Submission, register
 from understudy.store import Run, Store
 
 FACTS = {"task": "image-classification", "kind": "transformers", "labels": ["0", "1"], "mean": [0.5], "std": [0.5]}
@@ -148,14 +148,13 @@ class Pipeline:
         (evidence / "verdict.json").write_text(json.dumps(verdict(approved)))
         (evidence / "report.html").write_text("<html>the report</html>")
         (evidence / "plots" / "curves.png").write_bytes(b"a picture")
-        return register(
-            run,
+        submission = Submission(
             self.recipe,
-            self.uri,
             model=self.store.objects.path(digests["student"]),
-            model_digest=digests["student"],
+            digest=digests["student"],
             measures=evidence,
             verdict=evidence,
             models={role: self.store.objects.path(digest) for role, digest in digests.items()},
             lineage={"teacher": digests["teacher"], "examples": "e" * 64, "recipe": "r" * 64, "revision": "abc"},
         )
+        return register(run, self.uri, submission)

@@ -41,15 +41,21 @@ class Registration:
 
 @dataclass(frozen=True)
 class Submission:
-    """All that is registered of a run: parsed measures and verdict, their folders, the models by role, the lineage."""
+    """All that is registered of a run."""
 
     recipe: Recipe
     model: Path
+    """The student's object."""
     digest: str
+    """The student's digest."""
     measures: Path
+    """The folder of the measures object."""
     verdict: Path
+    """The folder of the verdict object."""
     models: Mapping[str, Path]
+    """The folders of teacher, student, and perhaps control, with their history.json."""
     lineage: Mapping[str, str]
+    """Tags without their prefix: teacher, examples, records, recipe, revision, version."""
 
     @property
     def measured(self) -> dict[str, Any]:
@@ -67,49 +73,31 @@ class Submission:
         return "approved" if self.judged["approved"] else "rejected"
 
 
-def register(
-    run: Run,
-    recipe: Recipe,
-    uri: str,
-    *,
-    model: Path,
-    model_digest: str,
-    measures: Path,
-    verdict: Path,
-    models: Mapping[str, Path],
-    lineage: Mapping[str, str],
-) -> Registration:
+def register(run: Run, uri: str, submission: Submission) -> Registration:
     """Send a run's evidence to MLflow, and make the student a version with the alias challenger if it was approved.
 
     Args:
         run: the pipeline run.
-        recipe: its recipe.
         uri: the tracking server.
-        model: the student's object.
-        model_digest: its digest.
-        measures: the folder of the measures object.
-        verdict: the folder of the verdict object.
-        models: the folders of teacher, student, and perhaps control, with their history.json.
-        lineage: tags without their prefix: teacher, examples, records, recipe, revision, version.
+        submission: what is sent.
 
     Raises:
         UnderstudyError: the server cannot be used; what it lacks is sent when the step runs again.
         InputError: a factory model's code cannot go along with it.
     """
-    submission = Submission(recipe, model, model_digest, measures, verdict, models, lineage)
     server = mlflow_at(uri)
-    client = server.client
+    client, name = server.client, submission.recipe.model_name
     with translated(uri), disk_errors(run.folder):
-        tags = {f"understudy.{key}": value for key, value in lineage.items()}
-        recorder = Recorder(run, uri, recipe.experiment, tags)
+        tags = {f"understudy.{key}": value for key, value in submission.lineage.items()}
+        recorder = Recorder(run, uri, submission.recipe.experiment, tags)
         parent = recorder.open(server)
         _log_steps(server, recorder, submission)
         _log_parent(server, parent, submission)
         version = _version(client, run, parent, submission, uri) if submission.judged["approved"] else None
         server.end(parent, "FINISHED")
         close(run)
-        url = _version_page(uri, recipe.model_name, version) if version else _run_page(uri, client, parent)
-    return Registration(parent, version, recipe.model_name, url)
+        url = _version_page(uri, name, version) if version else _run_page(uri, client, parent)
+    return Registration(parent, version, name, url)
 
 
 def _version_page(uri: str, name: str, version: str) -> str:

@@ -34,20 +34,19 @@ def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
 def _register(work: Work) -> None:
     from understudy.registry.champion import champion
     from understudy.registry.recorder import close_dead
-    from understudy.registry.register import is_registered, register
+    from understudy.registry.register import Submission, is_registered, register
     from understudy.registry.server import identity
 
-    registration = register(
-        work.run,
+    submission = Submission(
         work.recipe,
-        work.tracking_uri,
         model=work.input("student"),
-        model_digest=work.inputs["student"],
+        digest=work.inputs["student"],
         measures=work.input("measures"),
         verdict=work.input("verdict"),
         models={role: work.input(role) for role in trained(work)},
         lineage={**lineage(work), **_provenance(work.recipe)},
     )
+    registration = register(work.run, work.tracking_uri, submission)
     if registration.version:
         work.store.remember_server(identity(work.tracking_uri))
     close_dead(work.store, work.tracking_uri)

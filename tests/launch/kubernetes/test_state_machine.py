@@ -1,7 +1,7 @@
 """Sequences of faults that nobody thought of, on a cluster in memory: whatever comes, five things never happen.
 
 A launcher never reports success without a complete result, never has two jobs of one key, never restarts without end,
-never waits for ever without saying why, and leaves no job behind when it fails. UNDERSTUDY_SEQUENCES=5000 draws as many.
+never waits for ever without saying why, and leaves no job behind when it fails. UNDERSTUDY_SEQUENCES=N draws N.
 """
 
 import contextlib
