@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.train.jobs import VIT, spec
-from understudy.agent import node
+from understudy.agent import exit_codes
 from understudy.jobs import attempts
 from understudy.jobs.specification import JobSpec
 from understudy.revision import build
@@ -35,7 +35,7 @@ def agent(job: JobSpec, number: int, port: int) -> "subprocess.Popen[bytes]":
     """What a pod of a TrainJob runs, with what the Trainer puts into its environment."""
     place = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "NNODES": "2", "NODE_RANK": str(number)}
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **{f"PET_{name}": value for name, value in place.items()}}
-    command = [sys.executable, "-m", "understudy.launch.local.torchrun", str(job.path)]
+    command = [sys.executable, "-m", "understudy.agent.node", str(job.path)]
     return subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
 
 
@@ -53,7 +53,7 @@ def test_a_killed_rank_ends_both_nodes_to_be_started_again_and_they_meet_at_the_
         assert all(one.poll() is None for one in agents)
         time.sleep(0.05)
     os.kill(ranks_of(agents[1])[0], signal.SIGKILL)
-    assert [one.wait() for one in agents] == [node.LOST, node.KILLED], "neither is for good"
+    assert [one.wait() for one in agents] == [exit_codes.PEERS_LOST, exit_codes.KILLED], "neither is for good"
     again = [agent(two_nodes, number, port) for number in (1, 0)]
     assert [one.wait() for one in again] == [0, 0]
     last = attempts.latest(Path(two_nodes.folder))

@@ -9,7 +9,7 @@ from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 from understudy.agent import node, watchdog
 from understudy.agent.heartbeat import HeartbeatWriter
 from understudy.jobs import attempts
-from understudy.jobs.heartbeat import beats
+from understudy.jobs.heartbeat import heartbeats
 from understudy.jobs.specification import JobSpec
 
 
@@ -29,10 +29,10 @@ def test_a_rank_that_was_cut_off_says_nothing_any_more(spec: JobSpec) -> None:
     heartbeat = HeartbeatWriter(spec, 1)
     heartbeat.join(replace(spec, attempt=attempts.begin(spec, 2)))
     heartbeat("training", 3)
-    assert beats(Path(spec.folder), [1])[1].step == 3
+    assert heartbeats(Path(spec.folder), [1])[1].step == 3
     attempts.begin(spec, 2)
     heartbeat("training", 4)
-    assert beats(Path(spec.folder), [1]) == {}
+    assert heartbeats(Path(spec.folder), [1]) == {}
     heartbeat.stop()
 
 

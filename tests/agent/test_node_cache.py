@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from understudy.agent import node, node_cache, rendezvous, watchdog
 from understudy.agent.node_cache import Cache
-from understudy.jobs.logs import WORDS
+from understudy.jobs.logs import NAME
 from understudy.jobs.specification import JobSpec
 from understudy.store import Store
 
@@ -310,7 +310,7 @@ def test_ranks_read_copies_and_write_where_they_always_do(
         assert content(Path(copy)) == content(Path(source))
     assert replace(found, examples=spec.examples, teacher=spec.teacher) == spec
     assert spec.path.read_bytes() == before
-    assert "examples: 0.3 MB copied" in (Path(spec.logs) / WORDS).read_text()
+    assert "examples: 0.3 MB copied" in (Path(spec.logs) / NAME).read_text()
 
 
 def test_without_a_cache_ranks_read_the_store(spec: JobSpec, ranks_read: Callable[[], JobSpec]) -> None:
@@ -339,7 +339,7 @@ def test_the_limit_is_the_pods(
     found = ranks_read()
     assert found.examples == spec.examples
     assert found.teacher != spec.teacher
-    assert "no copy of examples on this node" in (Path(spec.logs) / WORDS).read_text()
+    assert "no copy of examples on this node" in (Path(spec.logs) / NAME).read_text()
 
 
 # Meeting the others

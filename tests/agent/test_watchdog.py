@@ -12,7 +12,7 @@ from understudy.agent import eviction, exit_codes, watchdog
 from understudy.agent.heartbeat import HeartbeatWriter
 from understudy.errors import FAILED
 from understudy.jobs import attempts
-from understudy.jobs.heartbeat import Beat
+from understudy.jobs.heartbeat import Heartbeat
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
 
@@ -37,7 +37,7 @@ def test_ranks_that_move_no_more_are_ended_unless_one_has_failed(
 ) -> None:
     ended: list[int] = []
     monkeypatch.setattr(watchdog, "_end", ended.append)
-    monkeypatch.setattr(watchdog, "silence", lambda *_: 2 * spec.hang_timeout)
+    monkeypatch.setattr(watchdog, "seconds_since_heartbeat", lambda *_: 2 * spec.hang_timeout)
     attempt = attempts.begin(spec, 2)
     for rank, outcome in enumerate(said):
         replace(outcome, attempt=attempt).write(spec.outcome(rank))
@@ -60,13 +60,13 @@ def test_a_job_without_a_launcher_ends_at_a_checkpoint_or_at_once_before_the_fir
 ) -> None:
     ended: list[int] = []
     monkeypatch.setattr(watchdog, "_end", ended.append)
-    monkeypatch.setattr(watchdog, "launcher_silence", lambda folder: spec.launcher_timeout + 1)
+    monkeypatch.setattr(watchdog, "seconds_since_launcher", lambda folder: spec.launcher_timeout + 1)
     watch = watchdog.Watchdog(spec, tmp_path / "eviction")
     for rank, step in enumerate(steps):
-        beat = Beat(rank, "", "training", step, "n", 0.0)
-        spec.beat(rank).write_text(json.dumps(beat.__dict__))
+        beat = Heartbeat(rank, "", "training", step, "n", 0.0)
+        spec.heartbeat(rank).write_text(json.dumps(beat.__dict__))
         if before:
-            os.utime(spec.beat(rank), (0, 0))
+            os.utime(spec.heartbeat(rank), (0, 0))
     watch._look_for_the_launcher()
     assert ended == [], "one look may have taken as long as the volume was away"
     watch._look_for_the_launcher()
@@ -87,7 +87,7 @@ def test_ranks_that_wait_and_could_not_be_looked_after_for_a_moment_end_at_the_n
         return look
 
     monkeypatch.setattr(watchdog, "_end", ended.append)
-    monkeypatch.setattr(watchdog, "launcher_silence", lambda folder: spec.launcher_timeout + 1)
+    monkeypatch.setattr(watchdog, "seconds_since_launcher", lambda folder: spec.launcher_timeout + 1)
     monkeypatch.setattr(watchdog.Watchdog, "_has_stepped", has_stepped)
     watch = watchdog.Watchdog(spec, tmp_path / "eviction")
     watch._look_for_the_launcher()

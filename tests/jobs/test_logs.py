@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from understudy.jobs.logs import Logs
+from understudy.jobs.logs import RankLogs
 from understudy.jobs.specification import JobSpec
 
 
@@ -20,18 +20,18 @@ def test_lines_are_said_once_whoever_follows_and_whole(spec: JobSpec) -> None:
     with spec.log(1).open("w") as log:
         log.write("one\ntw")
         log.flush()
-        Logs(spec, said.append).follow({1: "gpu-0"})
+        RankLogs(spec, said.append).follow({1: "gpu-0"})
         log.write("o\nthree\n")
         log.flush()
-        Logs(spec, said.append).follow({1: "gpu-0"})
+        RankLogs(spec, said.append).follow({1: "gpu-0"})
         log.write("no end")
         log.flush()
-        Logs(spec, said.append).follow({1: "gpu-0"})
+        RankLogs(spec, said.append).follow({1: "gpu-0"})
     assert said == ["[gpu-0 rank 1] one", "[gpu-0 rank 1] two", "[gpu-0 rank 1] three"]
-    Logs(spec, said.append).follow({1: "gpu-0"}, end=True)
+    RankLogs(spec, said.append).follow({1: "gpu-0"}, end=True)
     assert said[3:] == ["[gpu-0 rank 1] no end"]
-    assert Logs(spec, said.append).tail(1) == ["one", "two", "three", "no end"]
-    assert Logs(spec, said.append).tail(0) == []
+    assert RankLogs(spec, said.append).tail(1) == ["one", "two", "three", "no end"]
+    assert RankLogs(spec, said.append).tail(0) == []
 
 
 def test_a_follower_that_has_to_go_in_the_middle_leaves_the_rest_to_the_next(spec: JobSpec) -> None:
@@ -46,6 +46,6 @@ def test_a_follower_that_has_to_go_in_the_middle_leaves_the_rest_to_the_next(spe
         said.append(line)
 
     with pytest.raises(SystemExit):
-        Logs(spec, leaves).follow({1: "gpu-0"})
-    Logs(spec, said.append).follow({1: "gpu-0"})
+        RankLogs(spec, leaves).follow({1: "gpu-0"})
+    RankLogs(spec, said.append).follow({1: "gpu-0"})
     assert said == [f"[gpu-0 rank 1] {line}" for line in lines]

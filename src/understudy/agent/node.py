@@ -12,6 +12,7 @@ from pathlib import Path
 from understudy.agent import node_cache
 from understudy.agent.eviction import EVICTION
 from understudy.agent.exit_codes import exit_code
+from understudy.agent.parent import die_with_parent
 from understudy.agent.rendezvous import await_others, rendezvous
 from understudy.agent.watchdog import CLOSED, Watchdog
 from understudy.errors import UnderstudyError
@@ -21,6 +22,7 @@ from understudy.store.files import share
 
 def main() -> int:
     """Run this node's ranks; the exit code is the pod's."""
+    die_with_parent()  # and tell the ranks whose children they are
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a stop comes through the stop file
     try:
         return run(Path(sys.argv[1]))

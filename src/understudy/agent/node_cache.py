@@ -19,7 +19,7 @@ from pathlib import Path
 
 from understudy.agent.heartbeat import node_name
 from understudy.errors import UnderstudyError
-from understudy.jobs.logs import Words
+from understudy.jobs.logs import RunLog
 from understudy.jobs.specification import JobSpec
 from understudy.store.files import Fingerprints, sha256
 from understudy.store.objects import Manifest, Objects, described
@@ -45,7 +45,7 @@ def local(spec: JobSpec, path: Path) -> Path:
         return path
     sources = {role: _read_only(Path(source)) for role in READ if (source := getattr(spec, role))}
     if CACHE in os.environ:
-        cache = _cache(Words(Path(spec.logs)))
+        cache = _cache(RunLog(Path(spec.logs)))
         sources = {role: cache.copy(source, role) for role, source in sources.items()}
     own = Path(tempfile.mkdtemp()) / "job.json"
     places = {role: str(source) for role, source in sources.items()}
@@ -59,7 +59,7 @@ def _read_only(source: Path) -> Path:
     return Path(view) / source.relative_to(volume) if volume and source.is_relative_to(volume) else source
 
 
-def _cache(words: Words) -> "Cache":
+def _cache(words: RunLog) -> "Cache":
     def say(text: str) -> None:
         with suppress(OSError):  # it was printed; a full volume for logs is no reason to fail
             words.say(f"{node_name()}: {text}")

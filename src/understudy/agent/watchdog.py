@@ -11,7 +11,7 @@ from understudy.agent.eviction import ABANDONED
 from understudy.agent.exit_codes import EVICTED, HUNG, PEERS_LOST, STOPPED_AT_CHECKPOINT
 from understudy.errors import UnderstudyError
 from understudy.jobs import attempts
-from understudy.jobs.heartbeat import beats, launcher_silence, now, silence
+from understudy.jobs.heartbeat import heartbeats, seconds_since_heartbeat, seconds_since_launcher, volume_time
 from understudy.jobs.specification import JobSpec
 
 CLOSED = "closed"  # in the job's folder: a node that came back found the rendezvous closed
@@ -26,7 +26,7 @@ class Watchdog(threading.Thread):
         super().__init__(name="watchdog", daemon=True)
         self._spec, self._eviction = spec, eviction
         self._folder = Path(spec.folder)
-        self._began = now(self._folder)
+        self._began = volume_time(self._folder)
         self._silent = False
 
     def evict(self, _signal: int, _frame: FrameType | None) -> None:
@@ -39,8 +39,8 @@ class Watchdog(threading.Thread):
     def _has_stepped(self) -> bool:
         """Whether ranks of this pod's time have done a step; others wait, and do not look whether they have to go."""
         ranks = attempts.ranks(self._spec)
-        fresh = silence(self._folder, ranks, self._began) is not None
-        return fresh and any(beat.step >= 0 for beat in beats(self._folder, ranks).values())
+        fresh = seconds_since_heartbeat(self._folder, ranks, self._began) is not None
+        return fresh and any(beat.step >= 0 for beat in heartbeats(self._folder, ranks).values())
 
     def run(self) -> None:
         """Look until the ranks are done."""
@@ -59,7 +59,7 @@ class Watchdog(threading.Thread):
                 print(f"cannot look after the ranks now: {error}", file=sys.stderr, flush=True)
 
     def _look_for_the_launcher(self) -> None:
-        silent_before, self._silent = self._silent, launcher_silence(self._folder) > self._spec.launcher_timeout
+        silent_before, self._silent = self._silent, seconds_since_launcher(self._folder) > self._spec.launcher_timeout
         if not (self._silent and silent_before):  # one look may have hung with the volume for as long
             return
         if not self._eviction.exists():
@@ -79,14 +79,14 @@ class Watchdog(threading.Thread):
         closed = self._folder / CLOSED
         if not closed.exists() or closed.stat().st_mtime < self._began:
             return
-        said = beats(self._folder, attempts.ranks(self._spec)).values()
+        said = heartbeats(self._folder, attempts.ranks(self._spec)).values()
         if not all(beat.step >= 0 for beat in said):
             print("a node that came back is not let in here: starting again with it", file=sys.stderr, flush=True)
             _end(PEERS_LOST)
 
     def _look_for_a_hang(self) -> None:
         ranks = attempts.ranks(self._spec)
-        quiet = silence(self._folder, ranks, self._began)
+        quiet = seconds_since_heartbeat(self._folder, ranks, self._began)
         if quiet is None or quiet < self._spec.hang_timeout + LOOK:
             return
         said = attempts.outcomes(self._spec)
@@ -95,7 +95,9 @@ class Watchdog(threading.Thread):
         if len(said) == len(ranks):
             print("every rank is done, and a process of theirs does not end: ending it", file=sys.stderr, flush=True)
             _end(0)
-        places = [f"rank {b.rank} on {b.node}: {b.phase}, step {b.step}" for b in beats(self._folder, ranks).values()]
+        places = [
+            f"rank {b.rank} on {b.node}: {b.phase}, step {b.step}" for b in heartbeats(self._folder, ranks).values()
+        ]
         left = f"stacks and collectives are in {self._spec.logs}"
         text = f"no rank has moved for {quiet:.0f} s ({'; '.join(places)}); {left}"
         try:

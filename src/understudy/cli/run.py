@@ -149,10 +149,10 @@ def _follow(
     run: "Run", steps: list[str], pipeline: subprocess.Popen[bytes], shown: "Display", say: Callable[[str], None]
 ) -> None:
     """Show the run until its pipeline ends; a signal asks it to stop, a second one ends it."""
-    from understudy.jobs.logs import Words
+    from understudy.jobs.logs import RunLog
     from understudy.launch.platform import platform
 
-    words, detached = Words(run.folder / "logs"), platform().detached
+    words, detached = RunLog(run.folder / "logs"), platform().detached
 
     def stop(number: int, frame: FrameType | None) -> None:
         if detached:

@@ -133,9 +133,9 @@ class JobSpec:
         """The finished model's files."""
         return self.work / "output"
 
-    def beat(self, rank: int) -> Path:
+    def heartbeat(self, rank: int) -> Path:
         """Where a rank says how far it is: step, phase, node, time."""
-        return Path(self.folder) / f"beat-{rank}.json"
+        return Path(self.folder) / f"heartbeat-{rank}.json"
 
     def log(self, rank: int) -> Path:
         """What a supervised job's rank says, all attempts one after the other."""

@@ -13,7 +13,7 @@ from typing import Any
 from understudy.agent.exit_codes import EVICTED, HUNG, KILLED, PEERS_LOST, STOPPED_AT_CHECKPOINT
 from understudy.errors import FAILED, STOPPED
 from understudy.jobs import attempts
-from understudy.jobs.heartbeat import Beat
+from understudy.jobs.heartbeat import Heartbeat
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
 
@@ -131,8 +131,8 @@ class Ranks:
         rank = attempt.ranks.get(uid(pod))
         if rank is None:
             return
-        beat = Beat(rank, attempt.name, "training", attempt.step, pod["spec"]["nodeName"], now)
-        self.spec.beat(rank).write_text(json.dumps(asdict(beat)))
+        beat = Heartbeat(rank, attempt.name, "training", attempt.step, pod["spec"]["nodeName"], now)
+        self.spec.heartbeat(rank).write_text(json.dumps(asdict(beat)))
 
     def _keep(self, attempt: Attempt) -> None:
         (self._folder / attempt.name / CHECKPOINT).write_text(str(attempt.step))

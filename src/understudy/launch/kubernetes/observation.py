@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from understudy.jobs import attempts
-from understudy.jobs.heartbeat import beats
+from understudy.jobs.heartbeat import heartbeats
 from understudy.jobs.logs import TAIL
 from understudy.launch.kubernetes import elastic
 from understudy.launch.kubernetes.api import Kube, Object, Refused
@@ -47,7 +47,7 @@ def observe(job: Job, kube: Kube, history: History, at: float) -> JobStatus:
         found=found,
         pods=tuple(pods),
         standing=standing_of(found, pods, workload, history.overdue(pods, at), job.kind),
-        heartbeats=beats(job.folder, range(job.spec.world_size)),
+        heartbeats=heartbeats(job.folder, range(job.spec.world_size)),
         outcomes=tuple(attempts.outcomes(job.spec)),
         failures=tuple(outcome for outcome in attempts.failures(job.folder) if outcome.at > job.since),
         is_complete=attempts.is_complete(job.spec),
