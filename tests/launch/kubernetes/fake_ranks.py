@@ -57,7 +57,7 @@ class Ranks:
     seen_at: float = 0.0
     """When the launcher last renewed its lease."""
     breaks_at: int | None = None
-    """The step at which every attempt ends, for `breaks_by`."""
+    """The step from which on every attempt ends, for `breaks_by`."""
     breaks_by: Outcome | None = None
     best: int = 0
     """The furthest step of any attempt."""
@@ -106,7 +106,7 @@ class Ranks:
         self.attempts[job] = Attempt(name, {uid(pod): number for number, pod in enumerate(here)}, step, now, now)
 
     def _move(self, attempt: Attempt, pods: list[Pod], now: float) -> None:
-        if attempt.step == self.breaks_at and self.breaks_by:
+        if self.breaks_at is not None and attempt.step >= self.breaks_at and self.breaks_by:
             first = next(pod for pod in pods if uid(pod) in attempt.ranks)
             self.fail(attempt, first, self.breaks_by)
             return

@@ -452,6 +452,17 @@ def test_the_operator_is_down(make: Make) -> None:
 
 
 @BOTH
+@rules("operator_silent")
+def test_the_operator_is_down_when_pods_end(make: Make, kind: JobKind) -> None:
+    world = make(kind)
+    world.reaches(7)
+    world.cluster.has_operator = False
+    world.says("ending: all pods have ended; does the training operator run?")
+    world.cluster.has_operator = True
+    assert world.ends() == Outcome(0)
+
+
+@BOTH
 def test_quota_is_full(make: Make, kind: JobKind) -> None:
     world = make(kind, queue="gpu")
     world.cluster.free_quota = 1

@@ -1,7 +1,8 @@
 """Sequences of faults that nobody thought of, on a cluster in memory: whatever comes, five things never happen.
 
 A launcher never reports success without a complete result, never has two jobs of one key, never restarts without end,
-never waits for ever without saying why, and leaves no job behind when it fails. UNDERSTUDY_SEQUENCES=N draws N.
+never waits for ever without saying why, and leaves no job behind when it fails. The variable
+UNDERSTUDY_SEQUENCES says how many sequences are drawn.
 """
 
 import contextlib
@@ -45,8 +46,7 @@ PATIENCE = 1500  # seconds after which a launcher has ended or waits for good
 WAITS = {
     "queued: ": lambda cluster: cluster.lacks_quota(),
     "pending: no node takes": lambda cluster: cluster.lacks_nodes(),
-    "pending: still no pods": lambda cluster: not cluster.has_operator,
-    "ending: all pods have ended": lambda cluster: not cluster.has_operator,
+    "does the training operator run?": lambda cluster: not cluster.has_operator,
     "does not start yet": lambda cluster: bool(cluster.unmounted),
     "the API server does not answer": lambda cluster: cluster.now < cluster.away_until,
 }
@@ -141,9 +141,9 @@ class Launchers(RuleBasedStateMachine):
         assert self.ranks.starts <= 2 * STARTS, "restarts without end"
 
     def settle(self) -> None:
-        """Nothing more happens: the launcher ends, or says what it waits for, and that is so."""
+        """Nothing more happens: a launcher ends, or says what it waits for, and that is so."""
         if not self.launchers:
-            return
+            self.launch("run")
         self.cluster.forbidden.clear()
         for _ in range(PATIENCE // 10):
             self.supervise(10)

@@ -17,7 +17,13 @@ from understudy.launch.kubernetes.rules.ending import (
     result_complete,
     result_missing,
 )
-from understudy.launch.kubernetes.rules.pods import container_cannot_start, memory_exceeded, node_lost, volume_missing
+from understudy.launch.kubernetes.rules.pods import (
+    container_cannot_start,
+    memory_exceeded,
+    node_lost,
+    operator_silent,
+    volume_missing,
+)
 from understudy.launch.kubernetes.rules.ranks import (
     killed_too_often,
     no_progress,
@@ -68,6 +74,7 @@ RULES: tuple[Rule, ...] = (
     volume_missing,
     queue_never_admits,
     pods_refused,
+    operator_silent,
     node_never_fits,
 )
 

@@ -25,6 +25,11 @@ def phase(pod: Object) -> str:
     return str(pod.get("status", {}).get("phase", "Pending"))
 
 
+def has_ended(pod: Object) -> bool:
+    """Whether nothing of a pod runs any more, or ever will."""
+    return phase(pod) in ("Succeeded", "Failed")
+
+
 def unschedulable(pod: Object) -> str:
     """Why the scheduler finds no node for a pod; nothing when it has found one."""
     for condition in pod.get("status", {}).get("conditions", ()):

@@ -5,7 +5,7 @@ from understudy.jobs.outcome import Outcome
 from understudy.launch.kubernetes.decisions import Decision, DeletePods, Finish, Restart, Wait
 from understudy.launch.kubernetes.history import History
 from understudy.launch.kubernetes.patience import RECOVERY, UNMOUNTED
-from understudy.launch.kubernetes.pods import first_pending, memory_limit, mount_error, name, out_of_memory
+from understudy.launch.kubernetes.pods import first_pending, has_ended, memory_limit, mount_error, name, out_of_memory
 from understudy.launch.kubernetes.status import JobStatus
 
 
@@ -49,3 +49,13 @@ def volume_missing(status: JobStatus, history: History) -> Decision | None:
     if min(lasted, status.at - history.ran_at) < UNMOUNTED:
         return Wait(f"pulling: {pod} does not start yet: {why}")
     return Finish(Outcome(FAILED, f"{pod} did not start for {lasted / 60:.0f} minutes: {why}"), explain=True)
+
+
+def operator_silent(status: JobStatus, history: History) -> Decision | None:
+    """Pods that have ended stay as they are until the operator makes others, or says how the job did."""
+    standing = status.standing
+    if standing.stage not in ("ending", "restarting") or history.waited(status) < RECOVERY:
+        return None
+    if not all(has_ended(pod) for pod in status.pods):
+        return None
+    return Wait(f"{standing.stage}: {standing.detail}; does the training operator run?")
