@@ -1,4 +1,4 @@
-"""One specification, three launchers: the same command with the same world, and one method."""
+"""One specification, three launchers: the same world, and one method."""
 
 import inspect
 
@@ -6,13 +6,13 @@ from tests.launch.kubernetes.rendered import pod, pytorch, trainer
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes.launcher import KubernetesLauncher
 from understudy.launch.launcher import Launcher
-from understudy.launch.local.launcher import LocalLauncher, command
+from understudy.launch.local.launcher import LocalLauncher
 
 
-def test_all_launchers_start_the_same_command_with_the_same_world(three_nodes: JobSpec) -> None:
+def test_both_operators_start_the_same_command_with_the_same_world(three_nodes: JobSpec) -> None:
     operator, ranks = pytorch(three_nodes), trainer(three_nodes)["spec"]["trainer"]
-    here = command(three_nodes, three_nodes.path)
-    assert here[1:] == pod(operator)["containers"][0]["command"][1:] == ranks["command"][1:]
+    node_agent = ["python", "-m", "understudy.agent.node", str(three_nodes.path)]
+    assert pod(operator)["containers"][0]["command"] == ranks["command"] == node_agent
     policy = operator["spec"]["elasticPolicy"]
     assert policy["minReplicas"] == policy["maxReplicas"] == ranks["numNodes"] == three_nodes.nodes
     assert operator["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == three_nodes.nodes

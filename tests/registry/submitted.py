@@ -18,6 +18,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from understudy.recipe import Recipe
+from understudy.registry.client import mlflow_at
 from understudy.registry.register import Registration, register
 from understudy.store import Run, Store
 
@@ -71,6 +72,11 @@ def start_server(folder: Path, command: tuple[str, ...] = ("mlflow", "server"), 
             time.sleep(0.2)
         else:
             return server
+
+
+def connect(uri: str) -> Any:
+    """MLflow's own client of a server."""
+    return mlflow_at(uri).client
 
 
 def measures(digests: dict[str, str]) -> dict[str, Any]:

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.registry.submitted import RECIPE, Pipeline
+from tests.registry.submitted import RECIPE, Pipeline, connect
 from understudy.models.build import build_model, tied_weights
 from understudy.models.describe import describe
 from understudy.models.files import load_model, save_model
-from understudy.registry.server import connect
 
 NET = """
 import json

@@ -14,10 +14,8 @@ import pytest
 from understudy.errors import Fenced, InputError, Stopped, UnderstudyError
 from understudy.launch.kubernetes import settings
 from understudy.recipe import Recipe
-from understudy.steps import signals
 from understudy.steps import step as step_module
 from understudy.steps.execution import execute
-from understudy.steps.pace import Pace
 from understudy.steps.signals import Left, watch_over
 from understudy.steps.step import Result, Step, Work
 from understudy.store import Run, StepState, Store
@@ -201,20 +199,6 @@ def test_an_error_is_the_steps_state_and_nothing_is_remembered(
     toy.fails = None
     do(toy, store, run)
     assert state_of(run).state == "done"
-
-
-def test_a_step_that_waits_shows_that_its_run_lives(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signals, "LIFE", 0.01)
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    run.facts.pop("driver", None)
-    os.utime(run.folder / "run.json", (0, 0))
-    watch_over(run)
-    for number, handler in before.items():
-        signal.signal(number, handler)
-    deadline = time.monotonic() + 60
-    while (run.folder / "run.json").stat().st_mtime == 0 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert (run.folder / "run.json").stat().st_mtime > 0
 
 
 def test_a_step_whose_process_has_to_go_did_not_fail(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -506,15 +490,6 @@ def test_a_server_that_is_away_when_a_fetched_result_is_checked_costs_no_lease(
     assert not is_held(work.parent, work.name, 30.0)
 
 
-def test_the_time_left_is_what_the_rest_takes_at_the_pace_since_the_last_setback() -> None:
-    pace = Pace()
-    assert pace.left(10, 100, 5.0) == 0, "one look says nothing of a pace"
-    assert pace.left(20, 100, 10.0) == pytest.approx(40.0)
-    assert pace.left(15, 100, 60.0) == 0, "it was thrown back"
-    assert pace.left(35, 100, 70.0) == pytest.approx(32.5)
-    assert pace.left(100, 100, 90.0) == 0
-
-
 def test_waiting_is_no_part_of_the_pace(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, left = [0.0], list[float]()
     monkeypatch.setattr(
@@ -537,11 +512,3 @@ def test_waiting_is_no_part_of_the_pace(store: Store, run: Run, monkeypatch: pyt
 
     execute(replace(Recorded("toy").step, work=trains), store, run, {}, {})
     assert left == [0, 80, 0, 70]
-
-
-def test_a_line_is_worth_it_when_something_moved_and_the_last_one_is_a_while_ago() -> None:
-    pace, said = Pace(), []
-    for now in range(100, 140):
-        pace.left(min(now, 125), 200, float(now))
-        said += [now] if pace.is_worth_a_line(float(now)) else []
-    assert said == [100, 110, 120, 130]

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -20,9 +21,8 @@ from understudy.models import pretrained
 from understudy.recipe import Recipe
 from understudy.revision import TRAINING as TRAINING_MODULES
 from understudy.revision import modules_reached, revision
-from understudy.steps import STEPS, identity
+from understudy.steps import STEPS, identity, ingest
 from understudy.steps import step as step_module
-from understudy.steps.job_spec import _others
 from understudy.steps.step import parts
 from understudy.store import Store
 from understudy.store.files import Fingerprints
@@ -46,7 +46,7 @@ def copied(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
     """A copy of the package's source, which the keys are made of from now on."""
     root = folder / "understudy"
     shutil.copytree(Path(understudy.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__"))
-    for user in (step_module, identity):
+    for user in (step_module, identity, ingest):
         monkeypatch.setattr(user, "revision", partial(revision, root=root))
     return root
 
@@ -233,8 +233,9 @@ def test_built_in_sources_count_by_content(
     monkeypatch: pytest.MonkeyPatch, keys: Keys, digits: Recipe, pydoc: Recipe
 ) -> None:
     before = keys(digits), keys(pydoc)
-    monkeypatch.setattr(digits_data, "digest", lambda: "another sklearn's")
-    monkeypatch.setattr(python_docs, "digest", lambda: "another Python's")
+    for module in (digits_data, python_docs):
+        changed = replace(module.SOURCE, digest=lambda section, fingerprints: "another content")
+        monkeypatch.setattr(module, "SOURCE", changed)
     assert repeated(before[0], keys(digits)) == ALL
     assert repeated(before[1], keys(pydoc)) == ALL
 
@@ -267,6 +268,8 @@ def test_a_librarys_version_repeats_the_steps_whose_numbers_it_decides(
     ("module", "expected"),
     [
         ("data/ingest.py", ALL),
+        ("data/split.py", ALL),
+        ("data/records.py", ALL),
         ("data/sources/digits.py", ALL),
         ("data/prepare.py", PREPARE),
         ("data/tokenizer.py", PREPARE),
@@ -295,6 +298,42 @@ def test_a_changed_line_repeats_the_steps_that_run_it(
     before = keys(digits)
     (root / module).write_text(f"{(root / module).read_text()}\n_CHANGED = 1\n")
     assert repeated(before, keys(digits)) == expected
+
+
+SOURCE_USERS = {
+    "digits": {"digits"},
+    "image_folder": {"image-folder"},
+    "parquet": {"parquet"},
+    "text_files": {"text-files"},
+    "python_docs": {"python-docs"},
+    "files": {"image-folder", "parquet", "text-files"},
+    "registry": {"digits", "image-folder", "parquet", "text-files", "python-docs"},
+}
+
+
+@pytest.mark.parametrize("module", SOURCE_USERS)
+def test_a_changed_line_of_a_source_repeats_only_the_recipes_that_use_it(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    keys: Keys,
+    digits: Recipe,
+    pydoc: Recipe,
+    change: Change,
+    module: str,
+) -> None:
+    (tmp_path / "source").mkdir()
+    for name in ("1.png", "1.parquet", "1.txt"):
+        (tmp_path / "source" / "a").mkdir(exist_ok=True)
+        (tmp_path / "source" / "a" / name).write_bytes(b"content")
+    recipes = {"digits": digits, "python-docs": pydoc}
+    for recipe, kind in ((digits, "image-folder"), (digits, "parquet"), (pydoc, "text-files")):
+        recipes[kind] = change(recipe, f"data.source={{type: {kind}, path: {tmp_path / 'source'}}}")
+    root = copied(monkeypatch, tmp_path)
+    before = {kind: keys(recipe) for kind, recipe in recipes.items()}
+    path = root / "data" / "sources" / f"{module}.py"
+    path.write_text(f"{path.read_text()}\n_CHANGED = 1\n")
+    found = {kind: repeated(before[kind], keys(recipe)) for kind, recipe in recipes.items()}
+    assert found == {kind: ALL if kind in SOURCE_USERS[module] else set() for kind in recipes}
 
 
 @pytest.mark.parametrize(
@@ -506,9 +545,3 @@ def test_the_code_of_a_factory_has_a_say_in_what_is_measured(
     before = STEPS["evaluate"].section(recipe, store)
     (tmp_path / "measured_net.py").write_text("import torch  # another forward")
     assert STEPS["evaluate"].section(recipe, store) != before
-
-
-def test_a_job_tries_the_models_that_are_trained_after_it(digits: Recipe) -> None:
-    assert list(_others(digits, "teacher")) == ["student.model"]
-    assert list(_others(digits, "control")) == ["teacher.model"]
-    assert _others(digits, "distill") == {}

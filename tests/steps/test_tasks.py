@@ -106,8 +106,9 @@ def test_a_reused_registration_of_a_pipeline_s_task_is_told_to_mlflow(
 
 
 def test_a_task_says_its_error_in_one_message_and_an_exit_code(
-    digits: Recipe, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, digits: Recipe, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv(HOME, str(tmp_path))
     values = digits.model_dump(mode="json", by_alias=True)
     with pytest.raises(SystemExit) as caught:
         start_component(values, "student.control=false", 0, "job-1", step_names(digits))

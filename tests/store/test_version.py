@@ -199,6 +199,22 @@ def test_who_was_frozen_and_comes_back_cannot_set_the_version(old: Path) -> None
     assert version_of(old) == version.VERSION
 
 
+def test_entries_that_another_process_moves_meanwhile_are_not_missed(
+    old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.replace
+
+    def too_late(source: Path, target: Path) -> None:
+        real(source, target)
+        real(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", too_late)
+        version._move_entries(old / "memo", old / "step-cache")
+    assert not (old / "memo").exists()
+    assert len(list((old / "step-cache").iterdir())) == len(KEYS) + 1
+
+
 def _migrate(folder: str, barrier: Any, answers: Any) -> None:
     barrier.wait()
     answers.put(version.migrate(Path(folder)))

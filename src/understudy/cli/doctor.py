@@ -173,14 +173,15 @@ def _exercise(folder: Path) -> None:
 
 
 def _server(settings: Settings) -> Check:
-    from understudy.registry.server import database, public_uri, reachable
+    from understudy.registry.client import server_at
+    from understudy.registry.server import database, public_uri
 
     uri = settings.tracking_uri
     path = database(uri)
     if path and not path.exists():
         return Check("tracking server", f"{path}: none yet; the first run makes it")
     try:
-        reachable(uri)
+        server_at(uri).check()
     except UnderstudyError as error:
         return Check("tracking server", f"{public_uri(uri)}: does not answer", str(error))
     return Check("tracking server", public_uri(uri))

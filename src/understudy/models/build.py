@@ -69,7 +69,7 @@ def build_model(description: dict[str, Any], where: str = "model") -> nn.Module:
         net = factory_function(description["factory"], where)(**description["kwargs"])
         _check_module(net, description["factory"], where)
     elif "code" in description:
-        net = remote_code.build(description)
+        net = remote_code.build(description, auto_class(description["task"]))
     else:
         from transformers import AutoConfig
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from understudy.recipe.data import Section
+from understudy.recipe.section import Section
 
 Weight = Annotated[float, Field(ge=0)]
 

@@ -5,16 +5,18 @@ from typing import Any
 
 from understudy.launch.platform import platform
 from understudy.recipe import Recipe
+from understudy.revision import revision
 from understudy.steps.step import Step, Work
 from understudy.store import Store
 
 
 def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
-    from understudy.data.sources.registry import source_identity
+    from understudy.data.sources.registry import module_of, source_identity
 
     data = recipe.data.model_dump(mode="json", exclude={"image": True, "text": True, "source": {"path"}})
     content = source_identity(recipe.data.source, store.fingerprints)
-    return {"task": recipe.task, "data": data, "content": content}
+    code = revision((module_of(recipe.data.source),))  # loaded by its name, so that no import of this step leads there
+    return {"task": recipe.task, "data": data, "content": content, "source_code": code}
 
 
 def _ingest(work: Work) -> None:

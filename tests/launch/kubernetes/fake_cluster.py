@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.launch.kubernetes.fake_ranks import Ranks, uid
-from tests.launch.kubernetes.fake_workings import GPU, Workings, stamp
+from tests.launch.kubernetes.fake_workings import GPU, Workings
 from understudy.launch.kubernetes.api import Away, Kube, Object, Refused
 from understudy.launch.kubernetes.identity import KEY
 from understudy.launch.kubernetes.kind import PYTORCHJOB, JobKind
@@ -25,12 +25,29 @@ class FakeCluster(Workings, Kube):
         self.submitted: list[str] = []
         self.deleted: list[str] = []
         self.holder: object = None
+        """Who has the lease."""
+        self.acting: object = None
+        """Who asks now."""
+        self.slips: list[str] = []
+        """What no launcher may do."""
+        self.after_answer: Callable[[], None] | None = None
+        """What happens as soon as a question has been answered."""
 
     def _answer(self, what: str) -> None:
         if self.now < self.away_until:
             raise Away("the API server does not answer (timeout)")
         if what in self.forbidden:
             raise Refused(f"a right is missing: {what} is forbidden")
+
+    def _answered(self) -> None:
+        if self.after_answer:
+            happens, self.after_answer = self.after_answer, None
+            happens()
+
+    def _change(self, what: str) -> None:
+        self._answer(what)
+        if self.acting is not self.holder:
+            self.slips.append("a launcher that has lost its lease changes something")
 
     def _lose_answer(self) -> None:
         if self.loses_answers:
@@ -45,39 +62,45 @@ class FakeCluster(Workings, Kube):
     def job(self, kind: JobKind, name: str) -> Object | None:
         """A training job."""
         self._answer(kind.plural)
-        return copy.deepcopy(self.made.get(name))
+        found = copy.deepcopy(self.made.get(name))
+        self._answered()
+        return found
 
     def jobs(self, kind: JobKind, selector: str) -> list[Object]:
         """Training jobs of a key."""
         self._answer(kind.plural)
         label, _, value = selector.partition("=")
-        return [copy.deepcopy(job) for job in self.made.values() if job["metadata"]["labels"].get(label) == value]
+        found = [copy.deepcopy(job) for job in self.made.values() if job["metadata"]["labels"].get(label) == value]
+        self._answered()
+        return found
 
     def create_job(self, kind: JobKind, job: Object) -> None:
         """Submit a training job; one of the same name that is there already is as good."""
-        self._answer(kind.plural)
         self._answer("create")
+        self._change(kind.plural)
         name = job["metadata"]["name"]
         if name not in self.made:
             self.made[name] = {**copy.deepcopy(job), "status": {"conditions": []}}
             self.made[name]["metadata"] |= {"uid": self._uid(), "resourceVersion": "1"}
             self.submitted.append(name)
-            if not kind.replaces_pods and self.pods(kind.pods_of(name)):
+            if len(self.live_jobs(job["metadata"]["labels"][KEY])) > 1:
+                self.slips.append("two jobs do the same work")
+            if not kind.replaces_pods and any(pod.startswith(f"{name}-") for pod in self.pods_made):
                 self._conclude(self.made[name], "Failed", "a JobSet of this name is still there, and has failed")
         self._lose_answer()
 
     def change_job(self, kind: JobKind, name: str, patch: Object) -> None:
         """Have a PyTorchJob ask for another number of nodes."""
-        self._answer(kind.plural)
+        self._change(kind.plural)
         workers = self.made[name]["spec"]["pytorchReplicaSpecs"]["Worker"]
         workers["replicas"] = patch["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"]
         self._lose_answer()
 
     def delete_job(self, kind: JobKind, name: str) -> None:
         """Delete a training job; its pods go after it."""
-        self._answer(kind.plural)
+        self._change(kind.plural)
         if name in self.made:
-            self.made[name]["metadata"]["deletionTimestamp"] = stamp(self.now)
+            self.made[name]["metadata"]["deletionTimestamp"] = self.stamp()
             self.deleted.append(name)
         self._lose_answer()
 
@@ -89,7 +112,7 @@ class FakeCluster(Workings, Kube):
 
     def delete_pod(self, name: str, grace: int | None = None) -> None:
         """Delete a pod; with a grace of 0 it is gone at once."""
-        self._answer("pods")
+        self._change("pods")
         if name in self.pods_made:
             self._terminate(self.pods_made[name])
             if grace == 0 and (self.kind.replaces_pods or not self._owned(self.pods_made[name])):

@@ -8,32 +8,41 @@ from understudy.launch.kubernetes.job import Job
 
 
 class FakeLauncher:
-    """A launcher that holds the lease until another one takes it."""
+    """A launcher that takes the lease, and has it until another one does.
 
-    def __init__(self, cluster: FakeCluster, job: Job) -> None:
-        self.cluster, self.job = cluster, job
+    Args:
+        cluster: where it launches.
+        job: what.
+        is_seen: whether ranks see that it renews its lease.
+    """
+
+    def __init__(self, cluster: FakeCluster, job: Job, *, is_seen: bool = True) -> None:
+        self.cluster, self.job, self._is_seen = cluster, job, is_seen
         self.said: list[str] = []
+        self.volume_error: OSError | None = None
         cluster.holder = self
-        self.controller = Controller(job, cluster, self.watch, self._tell, lambda: cluster.now)
+        self._controller = Controller(job, cluster, self._watch, self.said.append, lambda: cluster.now)
 
-    def watch(self) -> None:
-        """Renew the lease.
-
-        Raises:
-            Fenced: another one has it.
-        """
+    def _watch(self) -> None:
+        if self.volume_error:
+            raise self.volume_error
         if self.cluster.holder is not self:
             raise Fenced("another launcher has the step")
-        self.cluster.ranks.seen_at = self.cluster.now
+        self.cluster.ranks.seen_at = self.cluster.now if self._is_seen else -1e9
 
-    def _tell(self, text: str) -> None:
-        self.said.append(text)
+    def tick(self) -> Outcome | None:
+        """Do what is due; the outcome if that is the end of it."""
+        self.cluster.acting = self
+        try:
+            return self._controller.tick()
+        finally:
+            self.cluster.acting = self.cluster.holder  # whoever else changes something may
 
     def watch_for(self, seconds: float) -> Outcome | None:
         """Supervise for so long; the outcome if there is one before."""
         until = self.cluster.now + seconds
         while self.cluster.now < until:
-            if outcome := self.controller.tick():
+            if outcome := self.tick():
                 return outcome
             self.cluster.pass_seconds(0.5)
         return None

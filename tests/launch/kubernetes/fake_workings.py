@@ -6,7 +6,7 @@ have their grace period and keep their names, deleted pods on a dead node stay f
 
 from datetime import UTC, datetime
 
-from tests.launch.kubernetes.fake_ranks import PREEMPTED, Ranks, end, is_running, uid
+from tests.launch.kubernetes.fake_ranks import EVICTED, Ranks, end, is_running, uid
 from understudy.launch.kubernetes.api import Object
 from understudy.launch.kubernetes.kind import PYTORCHJOB, JobKind
 
@@ -40,6 +40,8 @@ class Workings:
         self.unmounted = ""
         self.pods_refused = ""
         self.has_operator = True
+        self.skew = 0.0
+        """By how much the API server's clock differs."""
         self._uids = 0
 
     def pass_seconds(self, seconds: float) -> None:
@@ -68,7 +70,7 @@ class Workings:
             self.ranks.tick(uid(job), self._reachable(job), self._wanted(job), self.now)
         for pod in self.pods_made.values():
             if not self._owned(pod) and is_running(pod) and self._is_up(pod):
-                end(pod, PREEMPTED)
+                end(pod, EVICTED)
 
     def _owned(self, pod: Object) -> bool:
         return any(uid(job) == pod["metadata"]["ownerReferences"][0]["uid"] for job in self.made.values())
@@ -184,7 +186,7 @@ class Workings:
     def _terminate(self, pod: Object) -> None:
         if "deletionTimestamp" not in pod["metadata"]:
             grace = self.ranks.spec.resources.termination_grace_period
-            pod["metadata"] |= {"deletionTimestamp": stamp(self.now), "deletionGracePeriodSeconds": grace}
+            pod["metadata"] |= {"deletionTimestamp": self.stamp(), "deletionGracePeriodSeconds": grace}
             pod["metadata"]["deleted"] = self.now
 
     def _admit(self) -> None:
@@ -230,10 +232,31 @@ class Workings:
     def report(self, of: str, reason: str, message: str) -> None:
         """Add an event, or repeat one."""
         events = self.reported.setdefault(of, [])
-        first = next((event["firstTimestamp"] for event in events if event["message"] == message), stamp(self.now))
+        first = next((event["firstTimestamp"] for event in events if event["message"] == message), self.stamp())
         events[:] = [event for event in events if event["message"] != message]
-        times = {"firstTimestamp": first, "lastTimestamp": stamp(self.now)}
+        times = {"firstTimestamp": first, "lastTimestamp": self.stamp()}
         events.append({"reason": reason, "message": message, **times})
+
+    def delete_pod_as_somebody(self, name: str) -> None:
+        """Somebody deletes a pod."""
+        self._terminate(self.pods_made[name])
+
+    def delete_jobs_as_somebody(self) -> None:
+        """Somebody deletes all jobs."""
+        for job in self.made.values():
+            job["metadata"]["deletionTimestamp"] = self.stamp()
+
+    def lacks_quota(self) -> bool:
+        """Whether a job waits for quota."""
+        return any(self.kind.is_suspended(job) for job in self.made.values())
+
+    def lacks_nodes(self) -> bool:
+        """Whether there are too few nodes for a job, or others' pods on them."""
+        return any(self._size(job) > sum(self.nodes_up.values()) for job in self.made.values())
+
+    def stamp(self) -> str:
+        """What time it is, as Kubernetes writes it."""
+        return datetime.fromtimestamp(10**9 + self.now + self.skew, UTC).isoformat()
 
     def kill_node(self, name: str) -> None:
         """A node dies: its pods do nothing any more, and are still there."""
@@ -248,8 +271,3 @@ class Workings:
     def running(self) -> list[Object]:
         """Pods that run, the first worker first."""
         return [pod for _, pod in sorted(self.pods_made.items()) if is_running(pod)]
-
-
-def stamp(seconds: float) -> str:
-    """A time as Kubernetes writes it."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat()

@@ -20,7 +20,6 @@ from tests.launch.kubernetes.statuses import job_of
 from understudy.errors import FAILED, STOPPED
 from understudy.jobs.outcome import Outcome
 from understudy.launch.kubernetes import diagnosis
-from understudy.launch.kubernetes.controller import Controller
 from understudy.launch.kubernetes.diagnosis import RULES
 from understudy.launch.kubernetes.history import History
 from understudy.launch.kubernetes.identity import Identity
@@ -234,13 +233,7 @@ def test_nobody_watches_the_job_for_a_while(make: Make, kind: JobKind) -> None:
 @rules("launcher_unseen")
 def test_ranks_never_see_their_launcher(make: Make) -> None:
     world = make()
-
-    def unseen() -> None:
-        world.cluster.ranks.seen_at = -100.0
-
-    world.launcher.controller = Controller(
-        world.job, world.cluster, unseen, world.launcher.said.append, lambda: world.cluster.now
-    )
+    world.launcher = FakeLauncher(world.cluster, world.job, is_seen=False)
     world.fails(f"its ranks left {STARTS} times since they saw no launcher for 30 s")
 
 

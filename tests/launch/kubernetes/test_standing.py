@@ -41,6 +41,8 @@ WORKLOAD = {
         (job(), [waiting("CreateContainerConfigError", "no secret")], None, "pending", "a cannot start: no secret"),
         (job(), [pod(), pod("b", phase="Pending")], None, "pulling", "1 of 2 pods"),
         (job(), [pod(node="x"), pod("b", node="y")], None, "running", "on x, y"),
+        (job(), [pod(phase="Failed"), pod("b", phase="Succeeded")], None, "ending", "all pods have ended"),
+        (job(), [pod(phase="Failed"), pod("b")], None, "running", "on n"),
     ],
 )
 def test_where_a_job_stands(found: Any, pods: Any, workload: Any, stage: str, words: str) -> None:

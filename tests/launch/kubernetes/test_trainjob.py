@@ -12,7 +12,7 @@ from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alph
 from kubeflow_trainer_api.models.trainer_v1alpha1_training_runtime import TrainerV1alpha1TrainingRuntime
 
 from tests.launch.kubernetes.rendered import CLUSTER, OWNER, RUN, pytorch, template, trainer
-from understudy.agent import node
+from understudy.agent import exit_codes
 from understudy.errors import FAILED, InputError
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes import trainjob
@@ -105,8 +105,8 @@ def test_what_an_agent_says_is_for_good_fails_the_job_and_all_else_starts_every_
     job, jobs = nodes(runtime), runtime["spec"]["template"]["spec"]["failurePolicy"]
     [rule] = job["podFailurePolicy"]["rules"]
     for_good = rule["onExitCodes"]["values"]
-    assert {FAILED, InputError.exit_code, node.LEFT} <= set(for_good)
-    assert not {node.KILLED, node.LOST, node.HUNG, node.PREEMPTED} & set(for_good)
+    assert {FAILED, InputError.exit_code, exit_codes.STOPPED_AT_CHECKPOINT} <= set(for_good)
+    assert not {exit_codes.KILLED, exit_codes.PEERS_LOST, exit_codes.HUNG, exit_codes.EVICTED} & set(for_good)
     assert (rule["action"], rule["onExitCodes"]["containerName"]) == ("FailJob", TRAINJOB.container)
     assert job["backoffLimit"] == 0
     fails, again = jobs["rules"]

@@ -18,7 +18,7 @@ GONE_NODE = 30  # seconds until a pod gives up on a node that does not answer
 
 def command(spec: JobSpec) -> list[str]:
     """What starts the ranks on one node."""
-    return ["python", "-m", "understudy.launch.local.torchrun", str(spec.path)]
+    return ["python", "-m", "understudy.agent.node", str(spec.path)]
 
 
 def pod_template(

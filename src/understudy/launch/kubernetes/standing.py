@@ -12,7 +12,7 @@ from understudy.launch.kubernetes.api import Object
 from understudy.launch.kubernetes.kind import PYTORCHJOB, JobKind
 from understudy.launch.kubernetes.pods import image_error, name, phase, start_error, unschedulable
 
-Stage = Literal["queued", "pending", "pulling", "starting", "running", "restarting", "succeeded", "failed", "gone"]
+Stage = Literal["queued", "pending", "pulling", "running", "ending", "restarting", "succeeded", "failed", "gone"]
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,8 @@ def _active(pods: Sequence[Object], conditions: dict[str, Object], dead: tuple[s
         return Standing("pulling", f"{len(waiting)} of {len(pods)} pods are getting their image or volumes")
     if "Restarting" in conditions and "Running" not in conditions:
         return Standing("restarting", _said(conditions["Restarting"]))
+    if all(phase(pod) in ("Succeeded", "Failed") for pod in pods):
+        return Standing("ending", "all pods have ended; waiting for the training operator to say how the job did")
     return Standing("running", f"on {', '.join(sorted(set(places.values())))}")
 
 
