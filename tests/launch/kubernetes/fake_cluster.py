@@ -85,7 +85,7 @@ class FakeCluster(Workings, Kube):
             self.submitted.append(name)
             if len(self.live_jobs(job["metadata"]["labels"][KEY])) > 1:
                 self.slips.append("two jobs do the same work")
-            if not kind.replaces_pods and self.pods(kind.pods_of(name)):
+            if not kind.replaces_pods and any(pod.startswith(f"{name}-") for pod in self.pods_made):
                 self._conclude(self.made[name], "Failed", "a JobSet of this name is still there, and has failed")
         self._lose_answer()
 
