@@ -61,14 +61,21 @@ class Population:
 
     def roles(self) -> dict[str, FloatArray]:
         """(POPULATION,) log-odds by role, always the same for the same population."""
-        generator = np.random.default_rng(5)
-        shared = generator.normal(size=POPULATION)
         odds = {}
-        for role, mean, scale in zip(("teacher", "student"), self.means, self.scales, strict=True):
-            own = generator.normal(size=POPULATION)
-            mixed = self.agreement * shared + math.sqrt(1 - self.agreement**2) * own
-            odds[role] = scale * (mean + SPREAD * mixed)
+        for role, mean, scale, normal in zip(
+            ("teacher", "student"), self.means, self.scales, normals(self.agreement), strict=True
+        ):
+            odds[role] = scale * (mean + SPREAD * normal)
         return odds
+
+
+@cache
+def normals(agreement: float) -> list[FloatArray]:
+    """Two standard normals (POPULATION,) whose correlation is the square of `agreement`."""
+    generator = np.random.default_rng(5)
+    shared = generator.normal(size=POPULATION)
+    own = math.sqrt(1 - agreement**2)
+    return [agreement * shared + own * generator.normal(size=POPULATION) for _ in range(2)]
 
 
 def image_results(odds: dict[str, FloatArray], metric: MetricName) -> Arrays:
@@ -107,8 +114,8 @@ def _calibration_error(odds: FloatArray) -> float:
 def losing(teacher: Population, metric: MetricName, margin: float) -> Population:
     """The population whose student has this true loss, by bisection: a lower mean, or an overconfident scale."""
     mean, scale = teacher.means[0], teacher.scales[0]
-    near, far = 0.0, 9.0
-    for _ in range(30):
+    near, far = 0.0, 20.0
+    for _ in range(25):
         middle = (near + far) / 2
         means, scales = (mean, mean - middle), (scale, scale)
         if metric == "calibration_error":
@@ -195,7 +202,7 @@ def cases() -> Iterator[Case]:
         (4.0, 3.0, "99.6 % right"),
     ):
         yield from images("nll", word, 0.05, mean, scale, 0.9)
-    for scale, word in ((2.2, "calibrated"), (4.4, "overconfident")):  # calibrated: 2 * mean / SPREAD**2
+    for scale, word in ((2.2, "calibrated"), (3.0, "overconfident")):  # calibrated: 2 * mean / SPREAD**2
         yield from images("calibration_error", f"teacher {word}", 0.02, 2.5, scale, 0.9)
     text: tuple[MetricName, ...] = ("bits_per_byte", "perplexity", "accuracy")
     for metric in text:
