@@ -6,11 +6,11 @@ be able to rule out a loss larger than the margin.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from understudy.evaluate.metrics import METRICS, Unmeasured
-from understudy.evaluate.statistics import Bootstrap, smallest_detectable, student_t_margin, unseen_share
+from understudy.evaluate.statistics import Bootstrap
 from understudy.recipe import Gate, MetricName
 
 ROUNDING = 1e-12  # 0.98 - 0.96 is more than 0.02 in floating point; a loss of exactly the margin is allowed
@@ -48,13 +48,13 @@ def decide(
     """The content of verdict.json: approved when every rule passed.
 
     Quality, against the teacher and, where there is one, the champion: the loss is the student's shortfall (accuracy:
-    other - student; the rest: student - other), absolute for accuracy and calibration error, a share of the other's
-    value for the rest. Its two-sided percentile interval at `gate.confidence` comes from the paired bootstrap, and
-    its upper end must not exceed `gate.margin`. Few examples make that end larger: for accuracy it is never below
-    what so few predictions could have missed altogether, for the rest never below Student's t. As only that end is
-    compared, a student whose true loss is the margin passes with a probability of (1 - confidence) / 2: 2.5 % at a
-    confidence of 95 %, a one-sided test at 97.5 %. Size and latency: the student's bytes over the teacher's, and the
-    median over the rounds of its time over the teacher's, against the gate's limits; a limit of None has no rule.
+    other - student; the rest: student - other), absolute for accuracy, a share of the other's value for the rest. Its
+    two-sided interval at `gate.confidence` is the metric's (intervals.py), and its upper end must not exceed
+    `gate.margin`. As only that end is compared, a student whose true loss is the margin passes with a probability of
+    (1 - confidence) / 2: 2.5 % at a confidence of 95 %, a one-sided test at 97.5 %; what benchmarks/gate_rates.py
+    measures is in docs/benchmarks.md. Too few examples to tell fail the rule. Size and latency: the student's bytes
+    over the teacher's, and the median over the rounds of its time over the teacher's, against the gate's limits; a
+    limit of None has no rule.
 
     `smallest_detectable` is the smallest true loss against the teacher that this test set could have seen, at this
     confidence with a power of 80 %; None when the comparison could not be made.
@@ -112,19 +112,16 @@ def loss(bootstrap: Bootstrap, metric: MetricName, other: str, confidence: float
     """The student's loss against another model.
 
     Raises:
-        Unmeasured: one of the two has no usable results.
+        Unmeasured: one of the two has no usable results, or there are too few examples to decide.
     """
+    if METRICS[metric].ratio is None:
+        raise Unmeasured(f"no interval of the {METRICS[metric].title} is to be relied on; let the gate compare nll")
     found = bootstrap.difference(metric, "student", other, confidence)
-    smallest = smallest_detectable(found.standard_error, confidence)
-    if metric == "accuracy":
-        # Two models that agree on all of few predictions may differ on the next: a bootstrap cannot draw what it never
-        # saw, so the upper end is at least the share of losses that so many predictions could have missed.
-        unseen = unseen_share(found.predictions, confidence)
-        return Loss(-found.observed, -found.high, max(-found.low, unseen), max(smallest, unseen))
+    if found.few:
+        raise Unmeasured(found.few)
     if METRICS[metric].higher_is_better:
-        found = replace(found, observed=-found.observed, low=-found.high, high=-found.low)
-    least = found.observed + student_t_margin(found.standard_error, bootstrap.examples, confidence)
-    return Loss(found.observed, found.low, max(found.high, least), smallest)
+        return Loss(-found.observed, -found.high, -found.low, found.smallest)
+    return Loss(found.observed, found.low, found.high, found.smallest)
 
 
 def _quality(bootstrap: Bootstrap, seen: Loss, metric: MetricName, other: str, gate: Gate) -> Rule:

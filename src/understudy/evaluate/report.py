@@ -1,6 +1,7 @@
 """The evidence as one HTML file that needs nothing else: the verdict, the numbers behind it, and their pictures."""
 
 import base64
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,9 +122,10 @@ def _in_its_unit(value: float | None, rule: Mapping[str, Any], metric: Metric) -
 
 def _difference(bootstrap: Bootstrap, name: MetricName, other: str, verdict: Mapping[str, Any]) -> Difference | None:
     try:
-        return bootstrap.difference(name, "student", other, verdict["confidence"])
+        found = bootstrap.difference(name, "student", other, verdict["confidence"])
     except Unmeasured:
         return None
+    return found if math.isfinite(found.low) and math.isfinite(found.high) else None
 
 
 def _comparisons(
@@ -142,6 +144,10 @@ def _comparisons(
 
 def meaning(seen: Difference, metric: Metric) -> str:
     """What the interval says about the student: better or worse only when it leaves out 0."""
+    if metric.ratio is None:
+        return "not to be relied on"  # calibration error: statistics.py
+    if seen.few:
+        return "too few to tell"
     if seen.low <= 0 <= seen.high:
         return "no clear difference"
     return "better" if (seen.low > 0) == metric.higher_is_better else "worse"

@@ -186,10 +186,10 @@ class Gate(Section):
     """When the student is good enough. The gate fails closed: what was not measured was not passed."""
 
     metric: MetricName | None = None
-    """accuracy for image-classification, bits_per_byte for causal-lm."""
+    """accuracy for image-classification, bits_per_byte for causal-lm; calibration_error is refused."""
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.02
-    """Largest loss that is accepted: absolute for accuracy and calibration error, a share of the other's value
-    for the rest (0.02 is 2 % in bits per byte)."""
+    """Largest loss that is accepted: absolute for accuracy, a share of the other's value for the rest (0.02 is 2 % in
+    bits per byte)."""
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
     max_size_ratio: Annotated[float, Field(gt=0)] | None = 1.0
     """Student's bytes on disk over the teacher's."""
