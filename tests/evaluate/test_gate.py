@@ -28,7 +28,8 @@ def good(images, measured):
 def test_a_good_student_is_approved(good):
     verdict = decide(*good, Gate(), "accuracy")
     assert verdict["approved"]
-    assert list(rules(verdict)) == ["measured", "quality-against-teacher", "size", "latency"]
+    assert list(rules(verdict)) == ["measured", "quality-against-teacher", "quality-against-trivial", "size", "latency"]
+    assert verdict["cautions"] == []
     assert json.loads(json.dumps(verdict, allow_nan=False))["margin"] == 0.02
     quality = rules(verdict)["quality-against-teacher"]
     assert quality["interval"][0] <= quality["observed"] <= quality["interval"][1] <= quality["threshold"]
@@ -71,7 +72,8 @@ def test_a_student_too_large_or_too_slow_fails(good):
     assert rules(verdict)["size"]["observed"] == pytest.approx(2)
     assert not rules(verdict)["latency"]["passed"]
     unlimited = Gate(max_size_ratio=None, max_latency_ratio=None)
-    assert list(rules(decide(measures, arrays, unlimited, "accuracy"))) == ["measured", "quality-against-teacher"]
+    without = [rule for rule in rules(verdict) if rule not in ("size", "latency")]
+    assert list(rules(decide(measures, arrays, unlimited, "accuracy"))) == without
 
 
 def test_a_small_test_set_says_that_it_is_small(images, measured):
@@ -135,6 +137,7 @@ def in_words(array):
     return np.array(["right"] * len(array))
 
 
+QUALITY = {"quality-against-teacher", "quality-against-trivial"}
 FAULTS = {
     "no models": (remove("models"), {"measured", "size", "latency"}),
     "models that are no mapping": (put([1], "models"), {"measured", "size", "latency"}),
@@ -154,12 +157,14 @@ FAULTS = {
     "a latency in words": (put("fast", "models", "student", "latency", "median_ms"), {"latency"}),
     "a latency that was not compared": (remove("models", "student", "latency", "ratio_to_teacher"), {"latency"}),
     "a ratio of NaN": (put(math.nan, "models", "student", "latency", "ratio_to_teacher"), {"latency"}),
-    "no results of the student": (without_array("student.correct"), {"measured", "quality-against-teacher"}),
+    "no results of the student": (without_array("student.correct"), {"measured", *QUALITY}),
     "no results of the teacher": (without_array("teacher.correct"), {"measured", "quality-against-teacher"}),
-    "no weights": (without_array("weights.tokens"), {"measured", "quality-against-teacher"}),
-    "NaN in the results": (with_array("student.correct", nan_at_5), {"measured", "quality-against-teacher"}),
+    "no weights": (without_array("weights.tokens"), {"measured", *QUALITY}),
+    "NaN in the results": (with_array("student.correct", nan_at_5), {"measured", *QUALITY}),
+    "no trivial predictor": (without_array("trivial.correct"), {"quality-against-trivial"}),
+    "NaN of the trivial predictor": (with_array("trivial.correct", nan_at_5), {"quality-against-trivial"}),
     "unpaired": (with_array("teacher.correct", lambda array: array[1:]), {"measured", "quality-against-teacher"}),
-    "words": (with_array("student.correct", in_words), {"measured", "quality-against-teacher"}),
+    "words": (with_array("student.correct", in_words), {"measured", *QUALITY}),
     "a champion without results": (put({}, "models", "champion"), {"measured", "quality-against-champion"}),
     "a champion without measures": (
         lambda measures, arrays: arrays.update({"champion.correct": arrays["teacher.correct"]}),
@@ -284,3 +289,69 @@ def test_nothing_is_decided_by_the_calibration_error(good):
     detail = rules(verdict)["quality-against-teacher"]["detail"]
     assert not verdict["approved"]
     assert detail.startswith("Not passed, because no interval of the calibration error is to be relied on")
+
+
+def test_what_the_teacher_was_worth_is_said_in_a_word(images, measured):
+    for control, word in ((0.9, "better"), (0.969, "no clear difference"), (1.1, "worse")):
+        arrays = images(600, {"teacher": 0.97, "student": 0.969, "control": control})
+        verdict = decide(measured(arrays, "image-classification"), arrays, Gate(), "accuracy")
+        assert verdict["control"]["meaning"] == word
+        assert verdict["control"]["detail"].endswith(f": {word}")
+        assert bool(verdict["cautions"]) == (word == "worse")
+    assert verdict["cautions"] == ["The control, which was trained without the teacher, is better than the student."]
+
+
+def chance(measured, teacher, student, count=400):
+    """The verdict on a student and a teacher that know little of four balanced classes."""
+    generator = np.random.default_rng(0)
+    labels = np.arange(count) % 4
+    arrays = {"weights.tokens": np.ones(count), "weights.bytes": np.zeros(count)}
+    for role, share in (("teacher", teacher), ("student", student)):
+        correct = (generator.permutation(count) < share * count).astype(float)
+        arrays |= {f"{role}.correct": correct, f"{role}.nll": np.full(count, 1.4)}
+    arrays |= {"trivial.correct": (labels == 0).astype(float), "trivial.nll": np.full(count, math.log(4))}
+    return decide(measured(arrays, "image-classification"), arrays, Gate(), "accuracy")
+
+
+def test_a_student_of_a_teacher_at_chance_is_turned_down(measured):
+    verdict = chance(measured, teacher=0.2475, student=0.27)
+    failed = [name for name, rule in rules(verdict).items() if not rule["passed"]]
+    assert "quality-against-trivial" in failed
+    assert "its upper end is not below 0" in rules(verdict)["quality-against-trivial"]["detail"]
+    assert verdict["cautions"][0].startswith("The teacher is not known to be better than the trivial predictor")
+    assert verdict["cautions"][0].endswith("accuracy 24.75 % against 25.00 %.")
+
+
+def test_a_student_that_learned_beats_the_trivial_predictor(measured):
+    assert rules(chance(measured, teacher=0.6, student=0.6))["quality-against-trivial"]["passed"]
+
+
+def test_text_is_compared_with_a_unigram_model(texts, measured):
+    arrays = texts(100, {"teacher": 2.0, "student": 2.0})
+    for nats, passed in ((6.0, True), (2.0, False)):
+        arrays["trivial.nll"] = nats * arrays["weights.tokens"]
+        rule = rules(decide(measured(arrays, "causal-lm"), arrays, Gate(), "bits_per_byte"))["quality-against-trivial"]
+        assert rule["passed"] is passed
+
+
+@pytest.mark.parametrize(("minimum", "passed"), [(0.9, True), (0.965, False), (0.99, False)])
+def test_the_worse_end_of_the_student_s_interval_has_to_reach_the_minimum(good, minimum, passed):
+    rule = rules(decide(*good, Gate(minimum=minimum), "accuracy"))["minimum"]
+    assert rule["passed"] is passed
+    assert rule["interval"][0] < 0.969 < rule["interval"][1]
+
+
+def test_for_bits_per_byte_the_minimum_is_the_most(texts, measured):
+    arrays = texts(100, {"teacher": 2.0, "student": 2.0})
+    measures = measured(arrays, "causal-lm")
+    found = measures["models"]["student"]["metrics"]["bits_per_byte"]
+    for factor, passed in ((1.2, True), (1.0, False), (0.8, False)):
+        verdict = decide(measures, arrays, Gate(minimum=factor * found), "bits_per_byte")
+        assert rules(verdict)["minimum"]["passed"] is passed
+
+
+def test_what_was_not_measured_reaches_no_minimum(good):
+    measures, arrays = copy.deepcopy(good)
+    del arrays["student.correct"]
+    rule = rules(decide(measures, arrays, Gate(minimum=0.1), "accuracy"))["minimum"]
+    assert rule["detail"].startswith("Not passed, because ")

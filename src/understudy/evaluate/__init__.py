@@ -6,7 +6,10 @@ intervals   intervals that keep their promise, and the smallest loss that a test
 results     from per-example results to what measures.json says about quality
 scoring     from logits to per-example results
 latency     all models timed in turn
+trivial     what one can say without looking at the example
 measure     the evaluate step: writes measures.json and per_example.npz
 gate        the gate step: the verdict, rule by rule
+quality     the rules about quality: against models, the trivial predictor, a minimum
+cautions    what a reader has to know before the rules
 report      one HTML file that shows the evidence, with the plots of plots.py
 """

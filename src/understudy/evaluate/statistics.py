@@ -109,8 +109,8 @@ class Bootstrap:
         Raises:
             Unmeasured: it is not finite, or the model's results cannot be used.
         """
-        if role in self.unusable:
-            raise Unmeasured(self.unusable[role])
+        if role not in self._tables:
+            raise Unmeasured(self.unusable.get(role, f"there are no per-example results of the {role}"))
         found = float(compute(name, Sums.unpack(self._tables[role].sum(axis=0))))
         if not np.isfinite(found):
             raise Unmeasured(f"the {role}'s {METRICS[name].title} was not measured")

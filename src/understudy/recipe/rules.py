@@ -45,6 +45,11 @@ def _metrics(recipe: Recipe) -> Iterator[Conflict]:
     elif recipe.gate_metric not in known:
         fitting = ", ".join(comparable)
         yield ("gate", "metric"), f"{recipe.gate_metric} does not fit the task {recipe.task}; use one of {fitting}"
+    if recipe.gate_metric == "accuracy" and (recipe.gate.minimum or 0) > 1:
+        yield (
+            ("gate", "minimum"),
+            f"{recipe.gate.minimum:g} is more than every answer right; an accuracy of 90 % is 0.9",
+        )
     asked = [(("evaluate", "metrics", at), metric) for at, metric in enumerate(recipe.evaluate.metrics or ())]
     for place, metric in asked:
         if metric not in known:

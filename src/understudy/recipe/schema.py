@@ -190,6 +190,9 @@ class Gate(Section):
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.02
     """Largest loss that is accepted: absolute for accuracy, a share of the other's value for the rest (0.02 is 2 % in
     bits per byte)."""
+    minimum: Annotated[float, Field(ge=0)] | None = None
+    """The worst value of the metric that the student may have, whatever the teacher has: at least this accuracy, at
+    most these bits per byte. The worse end of its interval counts."""
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
     max_size_ratio: Annotated[float, Field(gt=0)] | None = 1.0
     """Student's bytes on disk over the teacher's."""

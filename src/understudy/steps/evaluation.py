@@ -137,17 +137,23 @@ def _recipe(recipe: Recipe) -> dict[str, Any]:
 def _gate(work: Work) -> None:
     import numpy as np
 
+    from understudy.evaluate.cautions import training_losses
     from understudy.evaluate.gate import decide
     from understudy.evaluate.report import write
 
     measures = json.loads((work.input("measures") / "measures.json").read_text())
     with np.load(work.input("measures") / "per_example.npz") as arrays:
         per_example = dict(arrays)
+    histories = {role: history for role in MODELS[:3] if (history := _history(work, role))}
     verdict = decide(
-        measures, per_example, work.recipe.gate, work.recipe.gate_metric, work.world.get("champion_problem", "")
+        measures,
+        per_example,
+        work.recipe.gate,
+        work.recipe.gate_metric,
+        work.world.get("champion_problem", ""),
+        training_losses(histories, work.recipe.student.distill.alpha),
     )
     write_json(work.staged / "verdict.json", verdict)
-    histories = {role: history for role in MODELS[:3] if (history := _history(work, role))}
     lineage = {role: work.inputs[role] for role in LINEAGE if role in work.inputs}
     write(work.staged, _recipe(work.recipe), measures, verdict, histories, lineage, per_example)
 
