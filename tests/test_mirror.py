@@ -20,6 +20,7 @@ WITHOUT = {
     "data/sources/source.py": "the type of a source: each source's own test",
     "evaluate/plots.py": "pictures of the report: evaluate/test_report.py",
     "jobs/heartbeat.py": "what a heartbeat says: agent/test_heartbeat.py writes it",
+    "evaluate/quality.py": "evaluate/test_gate.py",
     "jobs/outcome.py": "agent/test_worker.py writes outcomes, launch/local/test_launcher.py reads them",
     "launch/kubernetes/actions.py": "launch/kubernetes/test_controller.py and test_fault_table.py see what is done",
     "launch/kubernetes/decisions.py": "types of what a rule says",

@@ -25,6 +25,7 @@ def image_results(count: int, accuracies: dict[str, float], seed: int = 0) -> di
         for part, values in (("count", 1.0), ("sum", confidence), ("correct", correct)):
             arrays[f"{role}.confidence_{part}"] = np.zeros((count, BINS))
             arrays[f"{role}.confidence_{part}"][place] = values
+    arrays |= {"trivial.nll": np.full(count, np.log(10)), "trivial.correct": (np.arange(count) % 10 == 0).astype(float)}
     return arrays
 
 
@@ -43,12 +44,13 @@ def text_results(count: int, losses: dict[str, float], seed: int = 0) -> dict[st
         arrays[f"{role}.confidence_count"] = shares
         arrays[f"{role}.confidence_sum"] = shares * middle
         arrays[f"{role}.confidence_correct"] = shares * np.clip(middle * generator.normal(0.95, 0.02, BINS), 0, 1)
+    arrays |= {"trivial.nll": 6.0 * tokens, "trivial.correct": 0.05 * tokens}
     return arrays
 
 
 def measures_of(arrays: dict[str, np.ndarray], task: Task, labels: list[str] = LABELS) -> dict[str, Any]:
     """measures.json for per-example results, with sizes and speeds made up."""
-    roles = [name.removesuffix(".nll") for name in arrays if name.endswith(".nll")]
+    roles = [name.removesuffix(".nll") for name in arrays if name.endswith(".nll") and not name.startswith("trivial")]
     names = METRICS[task]
     found = quality(arrays, roles, names)
     count = len(arrays["weights.tokens"])

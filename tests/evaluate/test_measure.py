@@ -68,6 +68,7 @@ def image_examples(tmp_path, monkeypatch):
     (folder / "examples.json").write_text(json.dumps(IMAGES))
     np.save(folder / "test.images.npy", generator.integers(0, 255, (30, 1, 4, 4), dtype=np.uint8))
     np.save(folder / "test.labels.npy", np.arange(30) % 3)
+    np.save(folder / "train.labels.npy", np.array([0, 1, 1, 2]))
     return folder
 
 
@@ -80,6 +81,7 @@ def text_examples(tmp_path):
     (folder / "examples.json").write_text(json.dumps(TEXT))
     np.save(folder / "test.tokens.npy", np.concatenate(texts).astype(np.uint16))
     np.save(folder / "test.offsets.npy", np.cumsum([0, *map(len, texts)]))
+    np.save(folder / "train.tokens.npy", np.array([1, 1, 2, 0], dtype=np.uint16))
     np.save(folder / "test.bytes.npy", np.array([4 * (len(text) - 1) for text in texts]))
     return folder
 
@@ -115,6 +117,7 @@ def test_images_are_measured_as_by_hand(tmp_path, image_examples):
     mean = sum(one["student"] for one in measures["slices"]) / 3
     assert mean == pytest.approx(student["metrics"]["accuracy"])
     assert measures["hardware"]["torch"] == torch.__version__
+    assert arrays["trivial.correct"].sum() == 10, "the trivial predictor says what was most frequent in training"
 
 
 def test_text_is_measured_as_by_hand(tmp_path, text_examples):

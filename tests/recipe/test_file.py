@@ -134,7 +134,10 @@ def test_what_is_wrong_is_named_with_line_path_and_fix(tmp_path: Path, good: str
 
 APPENDED = [
     ("gate: {metric: perplexity}", "r.yaml:18: gate.metric: perplexity does not fit the task image-classification; "
-     "use one of accuracy, nll, calibration_error"),
+     "use one of accuracy, nll"),
+    ("gate: {metric: calibration_error}", "r.yaml:18: gate.metric: no interval of the calibration error is to be "
+     "relied on, because its estimate is biased; use nll, which grows with bad calibration too; "
+     "evaluate.metrics may hold calibration_error"),
     ("evaluate:\n  metrics:\n  - nll\n  - bits_per_byte", "r.yaml:21: evaluate.metrics[1]: bits_per_byte does not fit "
      "the task image-classification; use one of accuracy, nll, calibration_error"),
     ("evaluate: {metrics: accuracy}", 'r.yaml:18: evaluate.metrics: expected a list, got "accuracy"'),

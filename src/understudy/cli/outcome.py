@@ -121,6 +121,8 @@ def show_verdict(console: Console, verdict: dict[str, Any]) -> None:
     console.print(
         "approved" if verdict["approved"] else "rejected", style="bold green" if verdict["approved"] else "bold red"
     )
+    for caution in verdict.get("cautions", []):
+        console.print(f"  note  {caution}", style="yellow", markup=False)
     for rule in verdict["rules"]:
         mark = "[green]pass[/]" if rule["passed"] else "[red]FAIL[/]"
         console.print(f"  {mark}  {rule['rule']}: ", end="")

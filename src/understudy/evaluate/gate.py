@@ -1,41 +1,15 @@
-"""The gate: may the student step in? A verdict, rule by rule; what was not measured was not passed.
-
-Quality is a test of non-inferiority (Piaggio et al. 2012): it is not enough that no loss was seen, the test set must
-be able to rule out a loss larger than the margin.
-"""
+"""The gate: may the student step in? A verdict, rule by rule; what was not measured was not passed."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from typing import Any
 
+from understudy.evaluate.cautions import cautions, meaning
 from understudy.evaluate.metrics import METRICS, Unmeasured
-from understudy.evaluate.statistics import Bootstrap, smallest_detectable, student_t_margin, unseen_share
+from understudy.evaluate.quality import TRIVIAL, Loss, Rule, above_minimum, against_model, against_trivial, failed, loss
+from understudy.evaluate.statistics import Bootstrap, Difference
 from understudy.recipe import Gate, MetricName
-
-ROUNDING = 1e-12  # 0.98 - 0.96 is more than 0.02 in floating point; a loss of exactly the margin is allowed
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One rule's outcome: what was observed, against which threshold, in a sentence for the reader."""
-
-    rule: str
-    passed: bool
-    detail: str
-    observed: float | None = None
-    interval: tuple[float, float] | None = None
-    threshold: float | None = None
-
-
-@dataclass(frozen=True)
-class Loss:
-    """How much worse the student is than another model; negative when it is better."""
-
-    observed: float
-    low: float
-    high: float
-    smallest: float
 
 
 def decide(
@@ -44,20 +18,24 @@ def decide(
     gate: Gate,
     metric: MetricName,
     champion_problem: str = "",
+    training_losses: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """The content of verdict.json: approved when every rule passed.
 
     Quality, against the teacher and, where there is one, the champion: the loss is the student's shortfall (accuracy:
-    other - student; the rest: student - other), absolute for accuracy and calibration error, a share of the other's
-    value for the rest. Its two-sided percentile interval at `gate.confidence` comes from the paired bootstrap, and
-    its upper end must not exceed `gate.margin`. Few examples make that end larger: for accuracy it is never below
-    what so few predictions could have missed altogether, for the rest never below Student's t. As only that end is
-    compared, a student whose true loss is the margin passes with a probability of (1 - confidence) / 2: 2.5 % at a
-    confidence of 95 %, a one-sided test at 97.5 %. Size and latency: the student's bytes over the teacher's, and the
-    median over the rounds of its time over the teacher's, against the gate's limits; a limit of None has no rule.
+    other - student; the rest: student - other), absolute for accuracy, a share of the other's value for the rest. Its
+    two-sided interval at `gate.confidence` is the metric's (intervals.py), and its upper end must not exceed
+    `gate.margin`. As only that end is compared, a student whose true loss is the margin passes with a probability of
+    (1 - confidence) / 2: 2.5 % at a confidence of 95 %, a one-sided test at 97.5 %; what benchmarks/gate_rates.py
+    measures is in docs/benchmarks.md. Too few examples to tell fail the rule. Size and latency: the student's bytes
+    over the teacher's, and the median over the rounds of its time over the teacher's, against the gate's limits; a
+    limit of None has no rule.
 
     `smallest_detectable` is the smallest true loss against the teacher that this test set could have seen, at this
     confidence with a power of 80 %; None when the comparison could not be made.
+
+    Against the trivial predictor the whole interval of the loss must lie below 0; against `gate.minimum` the worse end
+    of the student's own interval counts. `cautions` are sentences to be read first, and fail nothing.
 
     A `champion_problem` says why a champion that may exist could not be measured; it fails the rule.
 
@@ -66,24 +44,30 @@ def decide(
     models = _mapping(measures.get("models"))
     champion = "champion" in models or any(str(name).startswith("champion.") for name in per_example)
     others = ["teacher", "champion"] if champion else ["teacher"]
-    bootstrap = Bootstrap(per_example, ["student", *others])
+    extra = ["control"] if "control" in models else []
+    bootstrap = Bootstrap(per_example, ["student", *others, *extra, TRIVIAL])
     rules = [_measured(measures, bootstrap, metric, ["student", *others])]
     losses: dict[str, Loss] = {}
     for other in others:
         try:
             losses[other] = loss(bootstrap, metric, other, gate.confidence)
-            rules.append(_quality(bootstrap, losses[other], metric, other, gate))
+            rules.append(against_model(bootstrap, losses[other], metric, other, gate))
         except Unmeasured as error:
-            rules.append(_failed(f"quality-against-{other}", gate.margin, str(error)))
+            rules.append(failed(f"quality-against-{other}", gate.margin, str(error)))
     if champion_problem:
-        rules.append(_failed("quality-against-champion", gate.margin, champion_problem))
+        rules.append(failed("quality-against-champion", gate.margin, champion_problem))
+    rules.append(against_trivial(bootstrap, metric, gate))
+    if gate.minimum is not None:
+        rules.append(above_minimum(bootstrap, metric, gate.minimum, gate.confidence))
     if gate.max_size_ratio is not None:
         rules.append(_size(models, gate.max_size_ratio))
     if gate.max_latency_ratio is not None:
         rules.append(_latency(models, gate.max_latency_ratio))
+    control = _against_control(bootstrap, metric, gate) if extra else None
     return {
         "approved": all(rule.passed for rule in rules),
-        "control": _against_control(models, per_example, metric, gate),
+        "cautions": cautions(bootstrap, metric, gate.confidence, control, training_losses or {}),
+        "control": _worth(control, metric, gate) if control else None,
         "metric": metric,
         "confidence": gate.confidence,
         "margin": gate.margin,
@@ -92,57 +76,21 @@ def decide(
     }
 
 
-def _against_control(
-    models: Mapping[str, Any], per_example: Mapping[str, Any], metric: MetricName, gate: Gate
-) -> dict[str, Any] | None:
+def _against_control(bootstrap: Bootstrap, metric: MetricName, gate: Gate) -> Difference | None:
     """The student against the same student trained without the teacher: no rule, but what the teacher was worth."""
-    if "control" not in models:
-        return None
     try:
-        found = Bootstrap(per_example, ["student", "control"]).difference(metric, "student", "control", gate.confidence)
+        found = bootstrap.difference(metric, "student", "control", gate.confidence)
     except Unmeasured:
         return None
+    return found if math.isfinite(found.low) and math.isfinite(found.high) else None
+
+
+def _worth(found: Difference, metric: MetricName, gate: Gate) -> dict[str, Any]:
     form = METRICS[metric]
     observed, low, high = (form.show_difference(number) for number in (found.observed, found.low, found.high))
-    detail = f"student minus control: {observed}, {100 * gate.confidence:g} % interval {low} to {high}"
-    return {"observed": found.observed, "interval": (found.low, found.high), "detail": detail}
-
-
-def loss(bootstrap: Bootstrap, metric: MetricName, other: str, confidence: float) -> Loss:
-    """The student's loss against another model.
-
-    Raises:
-        Unmeasured: one of the two has no usable results.
-    """
-    found = bootstrap.difference(metric, "student", other, confidence)
-    smallest = smallest_detectable(found.standard_error, confidence)
-    if metric == "accuracy":
-        # Two models that agree on all of few predictions may differ on the next: a bootstrap cannot draw what it never
-        # saw, so the upper end is at least the share of losses that so many predictions could have missed.
-        unseen = unseen_share(found.predictions, confidence)
-        return Loss(-found.observed, -found.high, max(-found.low, unseen), max(smallest, unseen))
-    if METRICS[metric].higher_is_better:
-        found = replace(found, observed=-found.observed, low=-found.high, high=-found.low)
-    least = found.observed + student_t_margin(found.standard_error, bootstrap.examples, confidence)
-    return Loss(found.observed, found.low, max(found.high, least), smallest)
-
-
-def _quality(bootstrap: Bootstrap, seen: Loss, metric: MetricName, other: str, gate: Gate) -> Rule:
-    form = METRICS[metric]
-    student, value = (form.show(bootstrap.value(metric, role)) for role in ("student", other))
-    observed, low, high, margin, smallest = (
-        form.show_difference(number) for number in (seen.observed, seen.low, seen.high, gate.margin, seen.smallest)
-    )
-    passed = seen.high <= gate.margin + ROUNDING
-    detail = (
-        f"{form.title.capitalize()}: student {student}, {other} {value}; loss {observed}, "
-        f"{100 * gate.confidence:g} % interval {low} to {high}; its upper end is "
-        f"{'within' if passed else 'over'} the margin of {margin.lstrip('+')}."
-    )
-    if seen.smallest > gate.margin:
-        detail += " This test set is too small to see a loss of the margin: the smallest it could have seen is "
-        detail += f"{smallest.lstrip('+')}."
-    return Rule(f"quality-against-{other}", passed, detail, seen.observed, (seen.low, seen.high), gate.margin)
+    what = meaning(found, form)
+    detail = f"student minus control: {observed}, {100 * gate.confidence:g} % interval {low} to {high}: {what}"
+    return {"observed": found.observed, "interval": (found.low, found.high), "meaning": what, "detail": detail}
 
 
 def _measured(measures: Mapping[str, Any], bootstrap: Bootstrap, metric: MetricName, roles: list[str]) -> Rule:
@@ -165,7 +113,7 @@ def _measured(measures: Mapping[str, Any], bootstrap: Bootstrap, metric: MetricN
         elif not math.isclose(stated, found, rel_tol=1e-6, abs_tol=1e-9):
             faults.append(f"the {role}'s {metric} is {stated} in measures.json, {found} by its per-example results")
     if faults:
-        return _failed("measured", None, "; ".join(dict.fromkeys(faults)))
+        return failed("measured", None, "; ".join(dict.fromkeys(faults)))
     title = METRICS[metric].title.capitalize()
     detail = f"{title} of {', '.join(roles)} was measured on the same {bootstrap.examples:,} examples."
     return Rule("measured", passed=True, detail=detail)
@@ -174,7 +122,7 @@ def _measured(measures: Mapping[str, Any], bootstrap: Bootstrap, metric: MetricN
 def _size(models: Mapping[str, Any], most: float) -> Rule:
     student, teacher = (_number(_mapping(models.get(role)).get("bytes")) for role in ("student", "teacher"))
     if not student or not teacher:
-        return _failed("size", most, f"the size of the {_missing(student, teacher)} was not measured")
+        return failed("size", most, f"the size of the {_missing(student, teacher)} was not measured")
     sizes = f"student {student / 1e6:,.4g} MB, teacher {teacher / 1e6:,.4g} MB"
     return _ratio("size", student / teacher, most, f"{sizes}; the ratio")
 
@@ -184,9 +132,9 @@ def _latency(models: Mapping[str, Any], most: float) -> Rule:
     student, teacher = (_number(time.get("median_ms")) for time in times)
     ratio = _number(times[0].get("ratio_to_teacher"))
     if not student or not teacher:
-        return _failed("latency", most, f"the latency of the {_missing(student, teacher)} was not measured")
+        return failed("latency", most, f"the latency of the {_missing(student, teacher)} was not measured")
     if not ratio:
-        return _failed("latency", most, "the student's latency was not compared with the teacher's")
+        return failed("latency", most, "the student's latency was not compared with the teacher's")
     medians = f"student {student:,.4g} ms, teacher {teacher:,.4g} ms"
     return _ratio("latency", ratio, most, f"{medians}; the ratio, as the median of all rounds,")
 
@@ -200,10 +148,6 @@ def _ratio(rule: str, ratio: float, most: float, found: str) -> Rule:
     within = "within" if passed else "over"
     detail = f"{rule.capitalize()}: {found} {ratio:.3f} is {within} the limit of {most:.3f}."
     return Rule(rule, passed, detail, observed=ratio, threshold=most)
-
-
-def _failed(rule: str, threshold: float | None, reason: str) -> Rule:
-    return Rule(rule, passed=False, detail=f"Not passed, because {reason.rstrip('.')}.", threshold=threshold)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -22,6 +22,7 @@ from understudy.evaluate.latency import WARM_UP, latency
 from understudy.evaluate.metrics import FloatArray
 from understudy.evaluate.results import CONFIDENCE, by_label, by_length, quality, slices
 from understudy.evaluate.scoring import Documents, Images, Scores, score
+from understudy.evaluate.trivial import trivial_results
 from understudy.models.files import load_model
 from understudy.models.size import flops_per_example, parameter_count, weight_bytes
 from understudy.recipe import Recipe
@@ -59,6 +60,7 @@ def measure(
     target = torch.device(device)
     modules = {role: load_model(path, target) for role, path in models.items()}
     per_example, speed, flops = _run(modules, split, recipe, target, progress)
+    per_example |= trivial_results(examples)
     roles = list(models)
     found = quality(per_example, roles, recipe.metrics)
     described_models = {

@@ -1,8 +1,9 @@
 """What is measured: one function per metric, from sums over examples to the metric's value.
 
 Every metric here is a function of sums over examples. So the same function gives the value on the test set and, fed
-with the sums of ten thousand resamples at once, its bootstrap distribution (statistics.py). What was not measured is
-NaN on the way and None at the end; it never turns into a number.
+with the sums of ten thousand resamples at once, its bootstrap distribution (statistics.py). All but the calibration
+error are functions of one ratio of sums, which is what intervals are made for. What was not measured is NaN on the way
+and None at the end; it never turns into a number.
 """
 
 import math
@@ -75,6 +76,8 @@ class Metric:
     """How a metric is computed, compared and shown.
 
     relative: differences are shares of the other model's value, not absolute. style: a format specification.
+    ratio: the two sums of which the metric is the quotient, up to a constant, and shown: a monotone function of that
+    quotient. A metric that is no such function has no interval that the gate could decide by.
     """
 
     compute: Callable[[Sums], FloatArray]
@@ -82,6 +85,8 @@ class Metric:
     style: str
     higher_is_better: bool = False
     relative: bool = True
+    ratio: tuple[str, str] | None = None
+    shown: Callable[[FloatArray], FloatArray] = np.asarray
 
     def show(self, value: float | None) -> str:
         """The value for a reader."""
@@ -98,11 +103,15 @@ class Metric:
         return shown.replace("-", "−")
 
 
+def _bits(nats: FloatArray) -> FloatArray:
+    return np.asarray(nats / math.log(2))
+
+
 METRICS: dict[MetricName, Metric] = {
-    "accuracy": Metric(accuracy, "accuracy", ".2%", higher_is_better=True, relative=False),
-    "nll": Metric(nll, "negative log-likelihood", ".4f"),
-    "perplexity": Metric(perplexity, "perplexity", ".4g"),
-    "bits_per_byte": Metric(bits_per_byte, "bits per byte", ".4f"),
+    "accuracy": Metric(accuracy, "accuracy", ".2%", higher_is_better=True, relative=False, ratio=("correct", "tokens")),
+    "nll": Metric(nll, "negative log-likelihood", ".4f", ratio=("nll", "tokens")),
+    "perplexity": Metric(perplexity, "perplexity", ".4g", ratio=("nll", "tokens"), shown=np.exp),
+    "bits_per_byte": Metric(bits_per_byte, "bits per byte", ".4f", ratio=("nll", "bytes"), shown=_bits),
     "calibration_error": Metric(calibration_error, "calibration error", ".4f", relative=False),
 }
 

@@ -1,6 +1,7 @@
 """The evidence as one HTML file that needs nothing else: the verdict, the numbers behind it, and their pictures."""
 
 import base64
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
+from understudy.evaluate.cautions import meaning
 from understudy.evaluate.metrics import METRICS, Metric, Unmeasured
 from understudy.evaluate.plots import COLOURS, SLICES, draw
 from understudy.evaluate.statistics import Bootstrap, Difference
@@ -18,6 +20,8 @@ RULES = {
     "measured": "Everything was measured",
     "quality-against-teacher": "Quality against the teacher",
     "quality-against-champion": "Quality against the champion",
+    "quality-against-trivial": "Quality against the trivial predictor",
+    "minimum": "Quality against the minimum",
     "size": "Size",
     "latency": "Latency",
 }
@@ -110,20 +114,28 @@ def _observed(rule: Mapping[str, Any], metric: Metric) -> str:
 
 
 def _threshold(rule: Mapping[str, Any], metric: Metric) -> str:
-    return "—" if rule["threshold"] is None else f"≤ {_in_its_unit(rule['threshold'], rule, metric).lstrip('+')}"
+    if rule["threshold"] is None:
+        return "—"
+    if rule["rule"] == "quality-against-trivial":
+        return "< 0"
+    sign = "≥" if rule["rule"] == "minimum" and metric.higher_is_better else "≤"
+    return f"{sign} {_in_its_unit(rule['threshold'], rule, metric).lstrip('+')}"
 
 
 def _in_its_unit(value: float | None, rule: Mapping[str, Any], metric: Metric) -> str:
     if value is None:
         return "—"
+    if rule["rule"] == "minimum":
+        return metric.show(value)
     return metric.show_difference(value) if rule["rule"].startswith("quality") else f"{value:.3g} ×"
 
 
 def _difference(bootstrap: Bootstrap, name: MetricName, other: str, verdict: Mapping[str, Any]) -> Difference | None:
     try:
-        return bootstrap.difference(name, "student", other, verdict["confidence"])
+        found = bootstrap.difference(name, "student", other, verdict["confidence"])
     except Unmeasured:
         return None
+    return found if math.isfinite(found.low) and math.isfinite(found.high) else None
 
 
 def _comparisons(
@@ -138,13 +150,6 @@ def _comparisons(
         interval = f"{metric.show_difference(seen.low)} to {metric.show_difference(seen.high)}"
         rows.append(Comparison(metric.title, metric.show_difference(seen.observed), interval, meaning(seen, metric)))
     return rows
-
-
-def meaning(seen: Difference, metric: Metric) -> str:
-    """What the interval says about the student: better or worse only when it leaves out 0."""
-    if seen.low <= 0 <= seen.high:
-        return "no clear difference"
-    return "better" if (seen.low > 0) == metric.higher_is_better else "worse"
 
 
 def _tiles(

@@ -63,6 +63,7 @@ def _sums(per_example: Mapping[str, Any], role: str, rows: NDArray[np.intp] | No
 
 def _interval(bootstrap: Bootstrap, name: MetricName, role: str) -> list[float] | None:
     try:
-        return list(bootstrap.interval(name, role, CONFIDENCE))
+        ends = bootstrap.interval(name, role, CONFIDENCE)
     except Unmeasured:
         return None
+    return list(ends) if np.isfinite(ends).all() else None  # so few examples decide that an end is not known

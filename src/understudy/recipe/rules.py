@@ -2,11 +2,15 @@
 
 from collections.abc import Iterator
 
-from understudy.recipe.schema import METRICS, Degrees, Recipe, Resources, Train
+from understudy.recipe.schema import METRICS, Degrees, MetricName, Recipe, Resources, Train
 from understudy.recipe.sources import serving
 
 Place = tuple[str | int, ...]
 Conflict = tuple[Place, str]
+UNDECIDABLE: dict[MetricName, str] = {
+    "calibration_error": "no interval of the calibration error is to be relied on, because its estimate is biased; use "
+    "nll, which grows with bad calibration too; evaluate.metrics may hold calibration_error",
+}
 
 
 def conflicts(recipe: Recipe) -> Iterator[Conflict]:
@@ -37,8 +41,19 @@ def _data(recipe: Recipe) -> Iterator[Conflict]:
 
 def _metrics(recipe: Recipe) -> Iterator[Conflict]:
     known = METRICS[recipe.task]
+    comparable = tuple(metric for metric in known if metric not in UNDECIDABLE)
+    if recipe.gate_metric in UNDECIDABLE:
+        yield ("gate", "metric"), UNDECIDABLE[recipe.gate_metric]
+    elif recipe.gate_metric not in known:
+        fitting = ", ".join(comparable)
+        yield ("gate", "metric"), f"{recipe.gate_metric} does not fit the task {recipe.task}; use one of {fitting}"
+    if recipe.gate_metric == "accuracy" and (recipe.gate.minimum or 0) > 1:
+        yield (
+            ("gate", "minimum"),
+            f"{recipe.gate.minimum:g} is more than every answer right; an accuracy of 90 % is 0.9",
+        )
     asked = [(("evaluate", "metrics", at), metric) for at, metric in enumerate(recipe.evaluate.metrics or ())]
-    for place, metric in [*asked, (("gate", "metric"), recipe.gate_metric)]:
+    for place, metric in asked:
         if metric not in known:
             yield place, f"{metric} does not fit the task {recipe.task}; use one of {', '.join(known)}"
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from understudy.recipe.data import Data, Image, Text
-from understudy.recipe.objectives import DISTILL, Distill
+from understudy.recipe.objectives import DISTILL, Distill, LabelsObjective
 from understudy.recipe.section import Fraction, Positive, Section
 
 Task = Literal["image-classification", "causal-lm"]
@@ -159,6 +159,11 @@ class Student(Section):
     control: bool = True
     """Train the same student without the teacher too: same budget, same seed."""
 
+    @property
+    def label_weight(self) -> float:
+        """Weight of the labels among the objectives."""
+        return sum(objective.weight for objective in self.distill if isinstance(objective, LabelsObjective))
+
 
 class Latency(Section):
     """How latency and throughput are timed; all models in turn, in the same process."""
@@ -180,10 +185,13 @@ class Gate(Section):
     """When the student is good enough. The gate fails closed: what was not measured was not passed."""
 
     metric: MetricName | None = None
-    """accuracy for image-classification, bits_per_byte for causal-lm."""
+    """accuracy for image-classification, bits_per_byte for causal-lm; calibration_error is refused."""
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.02
-    """Largest loss that is accepted: absolute for accuracy and calibration error, a share of the other's value
-    for the rest (0.02 is 2 % in bits per byte)."""
+    """Largest loss that is accepted: absolute for accuracy, a share of the other's value for the rest (0.02 is 2 % in
+    bits per byte)."""
+    minimum: Annotated[float, Field(ge=0)] | None = None
+    """The worst value of the metric that the student may have, whatever the teacher has: at least this accuracy, at
+    most these bits per byte. The worse end of its interval counts."""
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
     max_size_ratio: Annotated[float, Field(gt=0)] | None = 1.0
     """Student's bytes on disk over the teacher's."""

@@ -50,6 +50,7 @@ def description(measures: Mapping[str, Any], verdict: Mapping[str, Any], run: st
     return "\n".join(
         [
             f"The student {verb} the gate on {measures['examples']} examples of the test split.",
+            *(f"\n**{caution}**" for caution in verdict.get("cautions", [])),
             "",
             *_table(measures),
             "",

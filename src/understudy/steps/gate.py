@@ -26,17 +26,24 @@ def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
 def _gate(work: Work) -> None:
     import numpy as np
 
+    from understudy.evaluate.cautions import training_losses
     from understudy.evaluate.gate import decide
     from understudy.evaluate.report import write
 
     measures = json.loads((work.input("measures") / "measures.json").read_text())
     with np.load(work.input("measures") / "per_example.npz") as arrays:
         per_example = dict(arrays)
+    histories = _histories(work)
     verdict = decide(
-        measures, per_example, work.recipe.gate, work.recipe.gate_metric, work.world.get("champion_problem", "")
+        measures,
+        per_example,
+        work.recipe.gate,
+        work.recipe.gate_metric,
+        work.world.get("champion_problem", ""),
+        training_losses(histories, work.recipe.student.label_weight),
     )
     write_json(work.staged / "verdict.json", verdict)
-    write(work.staged, told_recipe(work.recipe), measures, verdict, _histories(work), lineage(work), per_example)
+    write(work.staged, told_recipe(work.recipe), measures, verdict, histories, lineage(work), per_example)
 
 
 def _histories(work: Work) -> dict[str, list[dict[str, float]]]:

@@ -1,0 +1,88 @@
+"""What a reader has to know before the rules: a teacher with nothing to teach, overfitting, a control that is better.
+
+None of it fails the gate. A student may pass every rule and the distillation still be worth nothing.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from understudy.evaluate.metrics import METRICS, Metric, Unmeasured
+from understudy.evaluate.quality import TRIVIAL, loss
+from understudy.evaluate.statistics import Bootstrap, Difference
+from understudy.recipe import MetricName
+
+TIMES, NATS = 2.0, 0.5  # a test loss so many times the training loss, and so much above it, is overfitting
+
+
+def cautions(
+    bootstrap: Bootstrap,
+    metric: MetricName,
+    confidence: float,
+    control: Difference | None,
+    training_losses: Mapping[str, float],
+) -> list[str]:
+    """Sentences, the gravest first; empty when nothing is to be said.
+
+    Args:
+        bootstrap: of all models and the trivial predictor.
+        metric: the gate's.
+        confidence: the gate's.
+        control: student minus control, where there is a control.
+        training_losses: by role, in nats per prediction.
+    """
+    found = [_chance(bootstrap, metric, confidence)]
+    found += [_overfitted(bootstrap, role, training) for role, training in training_losses.items()]
+    if control is not None and meaning(control, METRICS[metric]) == "worse":
+        found.append("The control, which was trained without the teacher, is better than the student.")
+    return [sentence for sentence in found if sentence]
+
+
+def meaning(seen: Difference, metric: Metric) -> str:
+    """What the interval says about the student: better or worse only when it leaves out 0."""
+    if metric.ratio is None:
+        return "not to be relied on"  # calibration error: statistics.py
+    if seen.few:
+        return "too few to tell"
+    if seen.low <= 0 <= seen.high:
+        return "no clear difference"
+    return "better" if (seen.low > 0) == metric.higher_is_better else "worse"
+
+
+def training_losses(histories: Mapping[str, Sequence[Mapping[str, Any]]], label_weight: float) -> dict[str, float]:
+    """Each model's training loss at its end, over the last tenth of what was logged, in nats per prediction.
+
+    The student's loss is `label_weight` times that of the labels and something positive, so that it says at most
+    loss / label_weight about the labels; with a weight of 0 it says nothing.
+    """
+    found = {}
+    for role, history in histories.items():
+        last = [float(line["loss"]) for line in history[-max(1, len(history) // 10) :]]
+        weight = label_weight if role == "student" else 1.0
+        if last and weight > 0:
+            found[role] = sum(last) / len(last) / weight
+    return found
+
+
+def _chance(bootstrap: Bootstrap, metric: MetricName, confidence: float) -> str:
+    try:
+        if loss(bootstrap, metric, TRIVIAL, confidence, role="teacher").high < 0:
+            return ""
+        form = METRICS[metric]
+        teacher, trivial = (form.show(bootstrap.value(metric, role)) for role in ("teacher", TRIVIAL))
+    except Unmeasured:
+        return ""  # the rule of the student against the trivial predictor fails, and says why
+    return (
+        "The teacher is not known to be better than the trivial predictor, and may have nothing to teach: "
+        f"{form.title} {teacher} against {trivial}."
+    )
+
+
+def _overfitted(bootstrap: Bootstrap, role: str, training: float) -> str:
+    try:
+        test = bootstrap.value("nll", role)
+    except Unmeasured:
+        return ""
+    if not math.isfinite(training) or test < TIMES * training or test < training + NATS:
+        return ""
+    return f"The {role} is overfitted: its loss is {training:.3g} in training and {test:.3g} on the test split."

@@ -1,0 +1,207 @@
+"""Intervals whose two ends keep their promise: functions of numbers alone.
+
+Each was chosen by simulation: at a true loss of exactly the margin 2.5 % of the test sets may pass at a confidence of
+95 %, and docs/benchmarks.md has what passes. A paired difference of right and wrong answers has a score interval. A
+ratio of sums (bits per byte, the loss as a share of the teacher's) has the widest of four intervals, because each of
+them fails somewhere: the percentile interval where few examples carry the loss, the studentised bootstrap where very
+few do, Student's t with a skewed loss, and all three where a few long documents hold most of the text.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+Interval = tuple[float, float]
+
+POWER = 0.8
+RARE = 0.1  # the smallest share of examples that may carry a loss and must not stay unseen
+STEP = 1e-6  # over which the slope of what is shown is taken
+NOTHING = 1e-12  # of the squares it is a difference of: a variance below this share is rounding
+
+
+def wilson(right: float, count: float, confidence: float) -> Interval:
+    """The score interval of a share, `right` of `count` independent answers (Wilson 1927)."""
+    square = _normal((1 + confidence) / 2) ** 2
+    share = right / count
+    centre = (share + square / (2 * count)) / (1 + square / count)
+    half = math.sqrt(square * (share * (1 - share) / count + square / (4 * count**2))) / (1 + square / count)
+    return max(centre - half, 0.0), min(centre + half, 1.0)
+
+
+def paired_score(wins: int, losses: int, count: int, confidence: float) -> Interval:
+    """The score interval of a paired difference of shares, (wins - losses) / count (Tango 1998).
+
+    Of `count` examples `wins` are answered rightly by the one model alone and `losses` by the other alone. The standard
+    error is that of the most likely shares at each difference, not at the one observed: Wald's is 0 where no two
+    answers differ, and passes 8 % where 2.5 % may (200 images, 2 % of answers differ).
+    """
+    return -_upper_score(losses, wins, count, confidence), _upper_score(wins, losses, count, confidence)
+
+
+def _upper_score(wins: int, losses: int, count: int, confidence: float) -> float:
+    from scipy.optimize import brentq
+
+    quantile, observed = _normal((1 + confidence) / 2), (wins - losses) / count
+    if observed == 1:
+        return 1.0
+
+    def beyond(difference: float) -> float:
+        """Above 0 where a true difference of this size is not ruled out."""
+        middle = -wins - losses + (2 * count - wins + losses) * difference
+        root = math.sqrt(max(middle**2 + 8 * count * losses * difference * (1 - difference), 0.0))
+        other = (root - middle) / (4 * count)  # the most likely share of losses, were this the true difference
+        variance = max(count * (2 * other + difference * (1 - difference)), 0.0)
+        return quantile * math.sqrt(variance) - (count * difference - (wins - losses))
+
+    # Where nothing differs, what was observed is a root too; no end is nearer to it than a tenth of the least.
+    return float(brentq(beyond, observed + least_score(count, confidence) / 10, 1.0, xtol=1e-12))
+
+
+def least_score(count: int, confidence: float) -> float:
+    """The upper end for two models that agree on all of `count` examples: z^2 / (n + z^2), about 3.84 / n at 95 %."""
+    square = _normal((1 + confidence) / 2) ** 2
+    return square / (count + square)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums over the examples of a test set, or of each of many resamples (leading dimension R).
+
+    first: of K columns, (..., K). second: of their products, (..., K, K).
+    """
+
+    first: FloatArray
+    second: FloatArray
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio of sums, as coefficients (K,) of the columns whose sums are divided, and a monotone function of it."""
+
+    above: FloatArray
+    below: FloatArray
+    shown: Callable[[FloatArray], FloatArray]
+
+    @property
+    def used(self) -> NDArray[np.intp]:
+        """The columns that count; what was not measured elsewhere is NaN and must not reach this ratio."""
+        return np.flatnonzero((self.above != 0) | (self.below != 0))
+
+    def value(self, sums: Moments) -> tuple[FloatArray, FloatArray]:
+        """The ratio before `shown`, and its linearised standard error (Cochran 1977, section 6.4), (...) each."""
+        used = self.used
+        above, below = self.above[used], self.below[used]
+        first, second = sums.first[..., used], sums.second[..., used[:, None], used]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            total = first @ below
+            ratio: FloatArray = np.asarray((first @ above) / total)
+            residual = above - ratio[..., None] * below
+            squares = np.einsum("...i,...j,...ij->...", residual, residual, second)
+            scale = np.einsum("...i,...ii->...", residual**2, second)
+            squares = np.where(squares > NOTHING * scale, squares, 0.0)
+            return ratio, np.asarray(np.sqrt(squares) / np.abs(total))
+
+
+def ratio_interval(
+    ratio: Ratio, table: FloatArray, weights: FloatArray, resamples: Moments, confidence: float
+) -> tuple[float, Interval, float]:
+    """A ratio of sums over examples: its value, the widest of four intervals, and a standard error.
+
+    - the percentiles of the bootstrap (Efron & Tibshirani 1993, chapter 13);
+    - the studentised bootstrap (Hall 1988; Efron & Tibshirani 1993, chapter 12), which is infinite where resamples that
+      miss the few losing examples have no spread at all: that is, where so few were seen that more may be missing;
+    - Student's t with the linearised standard error, by document where examples are documents;
+    - Student's t with the standard error of examples whose losses per token vary alike whatever their length
+      (Royall & Cumberland 1981), and the degrees of freedom of the effective number of examples (Kish 1965). Where the
+      losing documents happen to be the short ones of the sample, the first three do not know that long ones lose too.
+
+    Args:
+        ratio: which columns are divided.
+        table: per-example columns, (N, K).
+        weights: predictions per example, (N,).
+        resamples: the moments of the resamples.
+        confidence: of the two-sided interval.
+    """
+    sample = Moments(table.sum(axis=0), table.T @ table)
+    point, spread = (float(number) for number in ratio.value(sample))
+    low, high = _resampled_ends(point, spread, *ratio.value(resamples), confidence)
+    corrected = spread * math.sqrt(len(table) / (len(table) - 1))
+    alike, effective = _alike_standard_error(ratio, table, weights, point)
+    for error, examples in ((corrected, len(table)), (alike, effective)):
+        half = student_t(examples - 1, confidence) * error
+        low, high = min(low, -half), max(high, half)
+    below, at, above = (float(ratio.shown(np.array(point + step))) for step in (low, 0.0, high))
+    slope = (float(ratio.shown(np.array(point + STEP))) - at) / STEP
+    return at, (below, above), slope * max(corrected, alike)
+
+
+def _resampled_ends(
+    point: float, spread: float, many: FloatArray, spreads: FloatArray, confidence: float
+) -> tuple[float, float]:
+    """How far below and above the value the percentile and the studentised interval reach, whichever is farther."""
+    distance = many - point
+    low, high = percentiles(distance, confidence)
+    if spread == 0:  # all examples have one and the same ratio: there is nothing to divide by
+        return low, high
+    with np.errstate(divide="ignore", invalid="ignore"):
+        studentised = np.where(distance == 0, 0.0, distance / spreads)
+    least = float(np.quantile(studentised, (1 - confidence) / 2, method="lower"))  # "linear" makes NaN of infinite ones
+    most = float(np.quantile(studentised, (1 + confidence) / 2, method="higher"))
+    return min(low, -most * spread), max(high, -least * spread)
+
+
+def student_t(freedom: float, confidence: float) -> float:
+    """The quantile of Student's t that the upper end of a two-sided interval takes."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + confidence) / 2))
+
+
+def _alike_standard_error(ratio: Ratio, table: FloatArray, weights: FloatArray, point: float) -> tuple[float, float]:
+    """The standard error if all examples vary alike per prediction, and the effective number of examples."""
+    used, real = ratio.used, weights > 0
+    parts, coefficients = table[:, used], (ratio.above - point * ratio.below)[used]
+    residual, scale = parts @ coefficients, np.abs(parts) @ np.abs(coefficients)
+    residual = np.where(np.abs(residual) > math.sqrt(NOTHING) * scale, residual, 0.0)
+    total = abs(float(parts.sum(axis=0) @ ratio.below[used]))
+    spread = float(np.std(residual[real] / weights[real], ddof=1))
+    return spread * math.sqrt(float(np.sum(weights**2))) / total, max(effective_number(weights), 2.0)
+
+
+def effective_number(weights: FloatArray) -> float:
+    """How many equal examples would say as much as these of unequal weight (Kish 1965): (sum w)^2 / sum w^2."""
+    squares = float(np.sum(weights**2))
+    return float(np.sum(weights)) ** 2 / squares if squares else 0.0
+
+
+def least_examples(confidence: float) -> int:
+    """How many examples it takes to see a loss that a tenth of them carries: 36 at 95 %.
+
+    Of fewer than log(0.025) / log(0.9) all may come from the nine tenths that lose nothing, in more than 2.5 % of test
+    sets; what nobody saw, no interval holds (the rule of three: Hanley & Lippman-Hand 1983).
+    """
+    return math.ceil(math.log((1 - confidence) / 2) / math.log(1 - RARE))
+
+
+def smallest_detectable(standard_error: float, confidence: float) -> float:
+    """The smallest true difference that a test set would have shown, with a power of 80 %.
+
+    (z(1/2 + confidence/2) + z(0.8)) standard errors: a true loss of this size has an interval that excludes 0 in
+    80 % of test sets; and a student as good as the other passes a margin of this size in 80 % of them.
+    """
+    return (_normal((1 + confidence) / 2) + _normal(POWER)) * standard_error
+
+
+def percentiles(values: FloatArray, confidence: float) -> Interval:
+    """The middle `confidence` of the values."""
+    low, high = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)
+
+
+def _normal(probability: float) -> float:
+    return NormalDist().inv_cdf(probability)

@@ -1,0 +1,114 @@
+"""Is the student good enough? Rules about its quality: against other models, the trivial predictor, a minimum.
+
+Against a model quality is a test of non-inferiority (Piaggio et al. 2012): it is not enough that no loss was seen, the
+test set must be able to rule out a loss larger than the margin. Against the trivial predictor it is one of superiority:
+the test set must rule out that the student is no better.
+"""
+
+import math
+from dataclasses import dataclass
+
+from understudy.evaluate.intervals import least_examples
+from understudy.evaluate.metrics import METRICS, Unmeasured
+from understudy.evaluate.statistics import Bootstrap
+from understudy.recipe import Gate, MetricName
+
+ROUNDING = 1e-12  # 0.98 - 0.96 is more than 0.02 in floating point; a loss of exactly the margin is allowed
+TRIVIAL = "trivial"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule's outcome: what was observed, against which threshold, in a sentence for the reader."""
+
+    rule: str
+    passed: bool
+    detail: str
+    observed: float | None = None
+    interval: tuple[float, float] | None = None
+    threshold: float | None = None
+
+
+@dataclass(frozen=True)
+class Loss:
+    """How much worse the student is than another model; negative when it is better."""
+
+    observed: float
+    low: float
+    high: float
+    smallest: float
+
+
+def loss(bootstrap: Bootstrap, metric: MetricName, other: str, confidence: float, role: str = "student") -> Loss:
+    """The student's loss against another model (or another role's).
+
+    Raises:
+        Unmeasured: one of the two has no usable results, or there are too few examples to decide.
+    """
+    if METRICS[metric].ratio is None:
+        raise Unmeasured(f"no interval of the {METRICS[metric].title} is to be relied on; let the gate compare nll")
+    found = bootstrap.difference(metric, role, other, confidence)
+    if found.few:
+        raise Unmeasured(found.few)
+    if METRICS[metric].higher_is_better:
+        return Loss(-found.observed, -found.high, -found.low, found.smallest)
+    return Loss(found.observed, found.low, found.high, found.smallest)
+
+
+def against_model(bootstrap: Bootstrap, seen: Loss, metric: MetricName, other: str, gate: Gate) -> Rule:
+    """Whether a loss of more than the margin is ruled out."""
+    form = METRICS[metric]
+    margin, smallest = (form.show_difference(number).lstrip("+") for number in (gate.margin, seen.smallest))
+    passed = seen.high <= gate.margin + ROUNDING
+    detail = _compared(bootstrap, seen, metric, other, gate.confidence)
+    detail += f"its upper end is {'within' if passed else 'over'} the margin of {margin}."
+    if seen.smallest > gate.margin:
+        detail += " This test set is too small to see a loss of the margin: the smallest it could have seen is "
+        detail += f"{smallest}."
+    return Rule(f"quality-against-{other}", passed, detail, seen.observed, (seen.low, seen.high), gate.margin)
+
+
+def against_trivial(bootstrap: Bootstrap, metric: MetricName, gate: Gate) -> Rule:
+    """Whether it is ruled out that the student is no better than the trivial predictor."""
+    name = f"quality-against-{TRIVIAL}"
+    try:
+        seen = loss(bootstrap, metric, TRIVIAL, gate.confidence)
+    except Unmeasured as error:
+        return failed(name, 0.0, str(error))
+    passed = seen.high < 0
+    detail = _compared(bootstrap, seen, metric, TRIVIAL, gate.confidence)
+    detail += "its upper end is below 0." if passed else "its upper end is not below 0: the student may have learned "
+    detail += "" if passed else "nothing but how frequent the answers are."
+    return Rule(name, passed, detail, seen.observed, (seen.low, seen.high), 0.0)
+
+
+def above_minimum(bootstrap: Bootstrap, metric: MetricName, minimum: float, confidence: float) -> Rule:
+    """Whether the worse end of the student's own interval reaches the least that the recipe asks for."""
+    form = METRICS[metric]
+    try:
+        value, (low, high) = bootstrap.value(metric, "student"), bootstrap.interval(metric, "student", confidence)
+    except Unmeasured as error:
+        return failed("minimum", minimum, str(error))
+    if bootstrap.examples < least_examples(confidence) or not math.isfinite(low + high):
+        return failed("minimum", minimum, f"{bootstrap.examples} test examples are too few to tell")
+    passed = low >= minimum - ROUNDING if form.higher_is_better else high <= minimum + ROUNDING
+    end, reached = ("lower" if form.higher_is_better else "upper"), ("reaches" if passed else "does not reach")
+    detail = f"{form.title.capitalize()}: student {form.show(value)}, {100 * confidence:g} % interval {form.show(low)} "
+    detail += f"to {form.show(high)}; its {end} end {reached} the minimum of {form.show(minimum)}."
+    return Rule("minimum", passed, detail, value, (low, high), minimum)
+
+
+def failed(rule: str, threshold: float | None, reason: str) -> Rule:
+    """A rule that was not passed because something could not be told."""
+    return Rule(rule, passed=False, detail=f"Not passed, because {reason.rstrip('.')}.", threshold=threshold)
+
+
+def _compared(bootstrap: Bootstrap, seen: Loss, metric: MetricName, other: str, confidence: float) -> str:
+    form = METRICS[metric]
+    student, value = (form.show(bootstrap.value(metric, role)) for role in ("student", other))
+    observed, low, high = (form.show_difference(number) for number in (seen.observed, seen.low, seen.high))
+    name = "trivial predictor" if other == TRIVIAL else other
+    return (
+        f"{form.title.capitalize()}: student {student}, {name} {value}; loss {observed}, "
+        f"{100 * confidence:g} % interval {low} to {high}; "
+    )

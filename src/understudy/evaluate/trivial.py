@@ -1,0 +1,52 @@
+"""The trivial predictor: what one can say without looking at the example. A student has to beat it.
+
+For images it gives every image the labels' shares of the training split; for text, every token its share there (a
+unigram model). One is added to every count (Laplace 1812), so that what never occurred in training is not impossible.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.evaluate.metrics import FloatArray
+from understudy.evaluate.scoring import Scores
+
+CHUNK = 2**22  # tokens looked at at once
+
+
+def trivial_results(examples: Path) -> dict[str, FloatArray]:
+    """Its per-example results on the test split, under the names that a model named `trivial` has.
+
+    Args:
+        examples: the folder of an `examples` object.
+    """
+    described = json.loads((examples / "examples.json").read_text(encoding="utf-8"))
+    if described["task"] == "image-classification":
+        train, test = (np.load(examples / f"{split}.labels.npy", mmap_mode="r") for split in ("train", "test"))
+        classes, ends = len(described["labels"]), np.arange(1, len(test) + 1)
+    else:
+        train, test = (np.load(examples / f"{split}.tokens.npy", mmap_mode="r") for split in ("train", "test"))
+        classes, ends = described["vocab_size"], np.load(examples / "test.offsets.npy")[1:]
+    counts = np.ones(classes)
+    for _, chunk in _chunks(train):
+        counts += np.bincount(chunk, minlength=classes)
+    return _scores(counts / counts.sum(), test, ends).arrays("trivial")
+
+
+def _scores(shares: FloatArray, targets: NDArray[Any], ends: NDArray[Any]) -> Scores:
+    """Sums by example, of which each ends at one of `ends`."""
+    scores, likeliest = Scores(len(ends)), int(shares.argmax())
+    for start, chunk in _chunks(targets):
+        places = np.searchsorted(ends, np.arange(start, start + len(chunk)), side="right")
+        confidence = np.full(len(chunk), shares[likeliest])
+        scores.add(places, -np.log(shares[chunk]), (chunk == likeliest).astype(np.float64), confidence)
+    return scores
+
+
+def _chunks(array: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+    for start in range(0, len(array), CHUNK):
+        yield start, np.asarray(array[start : start + CHUNK])

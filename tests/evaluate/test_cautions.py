@@ -1,0 +1,44 @@
+import numpy as np
+import pytest
+
+from understudy.evaluate.cautions import cautions, meaning, training_losses
+from understudy.evaluate.metrics import METRICS
+from understudy.evaluate.statistics import Bootstrap, Difference
+
+
+def said(images, training):
+    arrays = images(300, {"teacher": 0.9, "student": 0.9})
+    return cautions(Bootstrap(arrays, ["teacher", "student", "trivial"]), "accuracy", 0.95, None, training)
+
+
+def test_a_training_loss_far_below_the_test_loss_is_overfitting(images):
+    arrays = images(300, {"teacher": 0.9, "student": 0.9})
+    arrays["student.nll"] = np.full(300, 3.1)
+    bootstrap = Bootstrap(arrays, ["teacher", "student", "trivial"])
+    found = cautions(bootstrap, "accuracy", 0.95, None, {"student": 0.002})
+    assert found == ["The student is overfitted: its loss is 0.002 in training and 3.1 on the test split."]
+
+
+@pytest.mark.parametrize("training", [{}, {"student": 2.0}, {"student": float("nan")}, {"control": 0.001}])
+def test_nothing_is_said_of_what_is_not_far_below_or_not_known(images, training):
+    assert said(images, training) == []
+
+
+def test_the_last_tenth_of_the_curve_counts_and_the_students_is_a_bound():
+    history = [{"loss": 5.0}] * 18 + [{"loss": 0.1}, {"loss": 0.3}]
+    found = training_losses({"teacher": history, "student": history, "control": []}, 0.1)
+    assert found == pytest.approx({"teacher": 0.2, "student": 2.0})
+    assert "student" not in training_losses({"student": history}, 0.0)
+
+
+def test_better_and_worse_need_an_interval_without_zero():
+    for low, high, accuracy, nll in (
+        (0.1, 0.2, "better", "worse"),
+        (-0.2, -0.1, "worse", "better"),
+        (-0.1, 0.1, "no clear difference", "no clear difference"),
+    ):
+        seen = Difference((low + high) / 2, low, high, 0.1)
+        assert meaning(seen, METRICS["accuracy"]) == accuracy
+        assert meaning(seen, METRICS["nll"]) == nll
+    assert meaning(Difference(0.1, 0.1, 0.2, 0.1, few="few"), METRICS["nll"]) == "too few to tell"
+    assert meaning(Difference(0.1, 0.1, 0.2, 0.1), METRICS["calibration_error"]) == "not to be relied on"
