@@ -1,4 +1,4 @@
-# make run | test | test-kills | test-cluster | test-cluster-faults | images | manifests | ui | lint | lock | clean
+# make run | check | test | test-kills | test-cluster | test-cluster-faults | images | manifests | ui | lint | lock | clean
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
@@ -9,7 +9,7 @@ COMPILE := $(UV) pip compile --quiet --python 3.11 --generate-hashes --no-emit-i
 FIND_PYTHON := for name in python3.11 python3 python; do \
 	$$name -c 'import ensurepip, sys, venv; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && break; name=; done
 
-.PHONY: run test test-kills test-cluster test-cluster-faults images manifests ui lint lock clean
+.PHONY: run check test test-kills test-cluster test-cluster-faults images manifests ui lint lock clean
 
 $(UV): requirements-uv.lock
 	@$(FIND_PYTHON); test "$$name" || { echo "make: this needs Python 3.11 with its venv module" >&2; exit 1; }; \
@@ -32,6 +32,11 @@ run: $(VENV)/run.stamp
 
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest
+
+# Lint, and the tests of what was changed since BASE.
+BASE_BRANCH ?= main
+check: lint
+	$(BIN)/python -m pytest -q $$($(BIN)/python .ci/changed_tests.py $(BASE_BRANCH))
 
 # Five times as many kills as `make test` has, an hour on two cores.
 test-kills: $(VENV)/test.stamp
