@@ -72,6 +72,7 @@ lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 # Resolves anew; the locks hold hashes and no index's address.
 lock: $(VENV)/test.stamp
@@ -83,4 +84,4 @@ lock: $(VENV)/test.stamp
 
 # Takes the store and the local registry along.
 clean:
-	rm -rf $(VENV) .understudy build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .understudy build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis

@@ -100,7 +100,7 @@ def by_hand(size: dict[str, int], folder: Path) -> float:
 
 def ours(size: dict[str, int], folder: Path) -> float:
     """Understudy's loop, as a job runs it."""
-    from understudy.recipe import FactoryModel, Train
+    from understudy.recipe import LABELS, FactoryModel, Train
     from understudy.train.job import Callbacks, Report, TrainingJob, run
 
     images, labels = examples()
@@ -118,7 +118,7 @@ def ours(size: dict[str, int], folder: Path) -> float:
         train=Train(
             steps=size["steps"], batch_size=BATCH, precision="fp32", checkpoint_every=size["steps"] // CHECKPOINTS
         ),
-        distill=None,
+        objectives=LABELS,
         seed=0,
         examples=folder,
         initial=None,

@@ -16,7 +16,7 @@ from components.register.component import register
 from components.start.component import start
 from components.teacher.component import teacher
 from understudy.recipe import Recipe
-from understudy.steps import graph
+from understudy.steps import step_names
 
 
 def build(recipe: Recipe, settle: Callable[[Any], None] = lambda task: None) -> Any:
@@ -27,10 +27,10 @@ def build(recipe: Recipe, settle: Callable[[Any], None] = lambda task: None) -> 
         settle: gives every task what its pod needs; on one machine there are none.
     """
     values = json.dumps(recipe.model_dump(mode="json", by_alias=True))
-    steps = graph(recipe)
+    steps = step_names(recipe)
 
     def task(made: Any) -> Any:
-        """KFP's own cache is off: its keys do not see the data behind an address. The store's memo decides."""
+        """KFP's own cache is off: its keys do not see the data behind an address. The step cache decides."""
         settle(made)
         return made.set_caching_options(enable_caching=False)
 

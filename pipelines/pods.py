@@ -8,10 +8,16 @@ from typing import Any
 from kfp import kubernetes
 
 from understudy.launch.kubernetes.settings import CONFIG, ENVIRONMENT, LAUNCHER, SECRETS, SETTINGS
+from understudy.launch.platform import CLUSTER
 from understudy.runs.submission import SETTINGS_FOLDER
+from understudy.store.remote_cache import ADDRESS, OLD_ADDRESS
 
 CLAIM, MOUNT = "understudy-store", "/var/lib/understudy"
-OF_RECORD = ("UNDERSTUDY_RECORD", "AWS_ENDPOINT_URL")
+REMOTE_CACHE = (
+    ADDRESS,
+    OLD_ADDRESS,
+    "AWS_ENDPOINT_URL",
+)  # of the old name a pod says so, instead of missing the bucket
 RETRIES = 3
 
 
@@ -25,7 +31,7 @@ def settle(task: Any) -> None:
         task, config_map_name=ENVIRONMENT, config_map_key_to_env={"MLFLOW_TRACKING_URI": "MLFLOW_TRACKING_URI"}
     )
     kubernetes.use_config_map_as_env(
-        task, config_map_name=ENVIRONMENT, config_map_key_to_env={name: name for name in OF_RECORD}, optional=True
+        task, config_map_name=ENVIRONMENT, config_map_key_to_env={name: name for name in REMOTE_CACHE}, optional=True
     )
     for secret, names in SECRETS.items():
         kubernetes.use_secret_as_env(
@@ -33,7 +39,7 @@ def settle(task: Any) -> None:
         )
     for name, value in (
         ("UNDERSTUDY_HOME", f"{MOUNT}/home"),
-        (LAUNCHER, "pytorchjob"),
+        (LAUNCHER, CLUSTER),
         (SETTINGS, f"{SETTINGS_FOLDER}/cluster.yaml"),
     ):
         task.set_env_variable(name, value)

@@ -133,7 +133,7 @@ def test_the_versions_of_the_libraries_that_are_imported_count(monkeypatch: pyte
 
 
 def test_a_launcher_without_torch_gives_the_key_that_its_trainer_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    enters = ("understudy.agent.worker", "understudy.launch.local.torchrun")
+    enters = ("understudy.agent.worker", "understudy.agent.node")
     here = revision(enters)
     assert {"torch", "transformers"} <= here["libraries"].keys()
     without = {name: found for name, found in module.distributions().items() if name not in ("torch", "transformers")}

@@ -6,6 +6,7 @@ Comments, docstrings and layout do not count; a template (.j2) counts for the mo
 
 import ast
 import sys
+from collections.abc import Callable
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -29,21 +30,24 @@ CARRIERS = ("understudy.errors", "understudy.recipe", "understudy.revision", "un
 
 
 def revision(
-    modules: tuple[str, ...], root: Path = Path(__file__).parent, function: tuple[str, str] | None = None
+    modules: tuple[str, ...],
+    root: Path = Path(__file__).parent,
+    functions: tuple[Callable[..., Any], ...] = (),
 ) -> dict[str, Any]:
     """What decides a step's numbers besides its recipe section and inputs.
 
     Args:
         modules: the modules that the step enters.
         root: the package's folder.
-        function: the module and the name of a function that enters them; it counts with what it uses of its module.
+        functions: what enters them; each counts with what it uses of its own module, and without what that imports.
 
     Returns:
         {"source": digest, "libraries": {distribution: version}}
     """
     sources, libraries = _closure(modules, root)
-    if function and function[0].startswith(f"{PACKAGE}."):
-        sources[":".join(function)] = _used(*function, root)
+    for function in functions:
+        if function.__module__.startswith(f"{PACKAGE}."):
+            sources[f"{function.__module__}:{function.__name__}"] = _used(function.__module__, function.__name__, root)
     text = "".join(f"{name}\n{sources[name]}\n" for name in sorted(sources))
     return {
         "source": sha256(text.encode()),
@@ -94,8 +98,9 @@ def _used(module: str, function: str, root: Path) -> str:
     for node in tree.body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             defined[node.name] = node
-        elif isinstance(node, ast.Assign):
-            defined |= {target.id: node for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            defined |= {target.id: node for target in targets if isinstance(target, ast.Name)}
     todo, used = [function], dict[str, str]()
     while todo:
         name = todo.pop()

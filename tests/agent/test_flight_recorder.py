@@ -10,7 +10,7 @@ import torch
 from torch import distributed
 from torch._C import _distributed_c10d
 
-from understudy.agent.flight_recorder import Collectives, recorded
+from understudy.agent.flight_recorder import FlightRecorder, recorded
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def written(path: Path) -> list[str]:
 
 
 def test_the_last_collectives_of_a_rank_that_hangs_are_written(world: None, tmp_path: Path) -> None:
-    watch = Collectives(tmp_path / "c.json", 0.05)
+    watch = FlightRecorder(tmp_path / "c.json", 0.05)
     watch.start()
     assert "gloo:all_reduce" in written(tmp_path / "c.json")
     watch.stop()
@@ -41,7 +41,7 @@ def test_the_last_collectives_of_a_rank_that_hangs_are_written(world: None, tmp_
 
 
 def test_of_a_rank_that_moves_nothing_is_written(world: None, tmp_path: Path) -> None:
-    watch = Collectives(tmp_path / "c.json", 1000.0)
+    watch = FlightRecorder(tmp_path / "c.json", 1000.0)
     watch.start()
     watch.moved()
     watch.stop()
@@ -55,7 +55,7 @@ def test_before_ranks_have_met_there_is_nothing_to_say() -> None:
 
 def test_what_an_earlier_hang_left_is_not_taken_for_this_one_s(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text("{}")
-    watch = Collectives(tmp_path / "c.json", 0.01)
+    watch = FlightRecorder(tmp_path / "c.json", 0.01)
     watch.start()
     end = time.monotonic() + 20
     while (tmp_path / "c.json").exists() and time.monotonic() < end:
@@ -65,7 +65,7 @@ def test_what_an_earlier_hang_left_is_not_taken_for_this_one_s(tmp_path: Path) -
 
 
 def test_a_full_volume_is_told(world: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    watch = Collectives(tmp_path / "not there" / "c.json", 0.01)
+    watch = FlightRecorder(tmp_path / "not there" / "c.json", 0.01)
     watch.start()
     end = time.monotonic() + 20
     said = ""

@@ -19,9 +19,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from understudy.agent import node, node_cache
+from understudy.agent import node, node_cache, rendezvous, watchdog
 from understudy.agent.node_cache import Cache
-from understudy.jobs.logs import WORDS
+from understudy.jobs.logs import NAME
 from understudy.jobs.specification import JobSpec
 from understudy.store import Store
 
@@ -287,7 +287,7 @@ def ranks_read(monkeypatch: pytest.MonkeyPatch, spec: JobSpec) -> Callable[[], J
         return {}
 
     monkeypatch.setattr(node, "_failures", failures)
-    monkeypatch.setattr(node._Watch, "start", lambda watch: None)
+    monkeypatch.setattr(watchdog.Watchdog, "start", lambda _: None)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
 
     def run() -> JobSpec:
@@ -310,7 +310,7 @@ def test_ranks_read_copies_and_write_where_they_always_do(
         assert content(Path(copy)) == content(Path(source))
     assert replace(found, examples=spec.examples, teacher=spec.teacher) == spec
     assert spec.path.read_bytes() == before
-    assert "examples: 0.3 MB copied" in (Path(spec.logs) / WORDS).read_text()
+    assert "examples: 0.3 MB copied" in (Path(spec.logs) / NAME).read_text()
 
 
 def test_without_a_cache_ranks_read_the_store(spec: JobSpec, ranks_read: Callable[[], JobSpec]) -> None:
@@ -339,7 +339,7 @@ def test_the_limit_is_the_pods(
     found = ranks_read()
     assert found.examples == spec.examples
     assert found.teacher != spec.teacher
-    assert "no copy of examples on this node" in (Path(spec.logs) / WORDS).read_text()
+    assert "no copy of examples on this node" in (Path(spec.logs) / NAME).read_text()
 
 
 # Meeting the others
@@ -350,29 +350,29 @@ def meeting(port: int, host: str = "127.0.0.1") -> dict[str, Any]:
 
 
 def test_nodes_meet_as_ever_where_nothing_is_copied() -> None:
-    assert node_cache.await_others(meeting(1)) == meeting(1)
+    assert rendezvous.await_others(meeting(1)) == meeting(1)
 
 
 def test_a_node_knows_itself() -> None:
-    assert node_cache._is_this_node(socket.gethostname())
-    assert not node_cache._is_this_node("192.0.2.1")
-    assert not node_cache._is_this_node("nowhere.invalid")
+    assert rendezvous._is_this_node(socket.gethostname())
+    assert not rendezvous._is_this_node("192.0.2.1")
+    assert not rendezvous._is_this_node("nowhere.invalid")
 
 
 def test_the_host_waits_longer_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(node_cache.CACHE, "/cache")
-    assert node_cache.await_others(meeting(1)) == {**meeting(1), "rdzv_configs": {"join_timeout": node_cache.PATIENCE}}
+    assert rendezvous.await_others(meeting(1)) == {**meeting(1), "rdzv_configs": {"join_timeout": rendezvous.PATIENCE}}
     static = {"rdzv_backend": "static", "rdzv_endpoint": "x:1", "rdzv_configs": {"rank": 1}}
-    assert node_cache.await_others(static)["rdzv_configs"] == {"rank": 1, "timeout": node_cache.PATIENCE}
+    assert rendezvous.await_others(static)["rdzv_configs"] == {"rank": 1, "timeout": rendezvous.PATIENCE}
 
 
 def test_the_others_wait_for_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(node_cache.CACHE, "/cache")
-    monkeypatch.setattr(node_cache, "_is_this_node", lambda host: False)
+    monkeypatch.setattr(rendezvous, "_is_this_node", lambda host: False)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    monkeypatch.setattr(node_cache, "PATIENCE", 60)
-    waiter = threading.Thread(target=node_cache.await_others, args=(meeting(port),))
+    monkeypatch.setattr(rendezvous, "PATIENCE", 60)
+    waiter = threading.Thread(target=rendezvous.await_others, args=(meeting(port),))
     waiter.start()
     waiter.join(0.7)
     assert waiter.is_alive()

@@ -21,8 +21,8 @@ def shown(*states: StepState) -> list[str]:
 
 def test_a_result_of_another_store_says_so() -> None:
     assert shown(STATE) == ["ingest    reused      2.5 s  0123456789ab"]
-    fetched = replace(STATE, detail="from the store of record")
-    assert shown(fetched) == ["ingest    reused      2.5 s  0123456789ab  from the store of record"]
+    fetched = replace(STATE, detail="from the remote cache")
+    assert shown(fetched) == ["ingest    reused      2.5 s  0123456789ab  from the remote cache"]
 
 
 def test_why_a_step_failed_is_left_for_the_end() -> None:

@@ -97,13 +97,25 @@ def test_the_gpu_is_found_without_importing_torch(
     assert (check.ok, check.found) == (ok, found)
 
 
-def test_a_store_of_record_has_to_take_a_file(understudy, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "store of record" not in checks(understudy("doctor", "--json"))
-    monkeypatch.setenv("UNDERSTUDY_RECORD", f"file://{Path('bucket').absolute()}")
-    assert checks(understudy("doctor", "--json"))["store of record"]["ok"]
-    monkeypatch.setenv("UNDERSTUDY_RECORD", "nowhere://bucket")
+def test_a_remote_cache_has_to_take_a_file(understudy, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "remote cache" not in checks(understudy("doctor", "--json"))
+    monkeypatch.setenv("UNDERSTUDY_REMOTE_CACHE", f"file://{Path('bucket').absolute()}")
+    assert checks(understudy("doctor", "--json"))["remote cache"]["ok"]
+    monkeypatch.setenv("UNDERSTUDY_REMOTE_CACHE", "nowhere://bucket")
     outcome = understudy("doctor", "--json")
-    assert (outcome.code, checks(outcome)["store of record"]["ok"]) == (1, False)
+    assert (outcome.code, checks(outcome)["remote cache"]["ok"]) == (1, False)
+
+
+def test_the_old_name_of_the_remote_caches_variable_is_a_problem(understudy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNDERSTUDY_RECORD", "s3://bucket/prefix")
+    outcome = understudy("doctor", "--json")
+    assert outcome.code == 1
+    assert "it is called UNDERSTUDY_REMOTE_CACHE now" in str(checks(outcome)["remote cache"]["fix"])
+
+
+def test_an_old_store_is_a_problem_with_the_way_out(understudy, store) -> None:
+    (store.folder / "version.json").write_text('{"version": 1}')
+    assert "Run understudy store migrate" in str(checks(understudy("doctor", "--json"))["store"]["fix"])
 
 
 def test_a_home_that_is_a_file_is_no_place_for_a_store(understudy) -> None:
@@ -114,7 +126,7 @@ def test_a_home_that_is_a_file_is_no_place_for_a_store(understudy) -> None:
 
 
 def test_an_endpoint_that_is_no_address_is_told(understudy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNDERSTUDY_RECORD", "s3://bucket/prefix")
+    monkeypatch.setenv("UNDERSTUDY_REMOTE_CACHE", "s3://bucket/prefix")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "minio:9000")
     outcome = understudy("doctor", "--json")
-    assert "Invalid endpoint" in checks(outcome)["store of record"]["fix"]
+    assert "Invalid endpoint" in checks(outcome)["remote cache"]["fix"]

@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 from understudy.cli.check import Check
-from understudy.cli.doctor_cluster import NEEDS, _account, _lacking, _seen, _shut_out
+from understudy.cli.doctor_cluster import NEEDS, _account, _lacking, _operator, _seen, _shut_out
 from understudy.launch.kubernetes.api import Kube, Refused
-from understudy.launch.kubernetes.settings import Pool
+from understudy.launch.kubernetes.kind import PYTORCHJOB, TRAINJOB, JobKind
+from understudy.launch.kubernetes.settings import Cluster, Pool
 
 GPU = "nvidia.com/gpu"
 LABELS: dict[str, dict[str, str] | None] = {"gpu": {"pool": "gpu"}, "cpu": {"pool": "cpu"}, "bare": {}, "gone": None}
@@ -104,6 +105,37 @@ def test_what_the_pipelines_account_may_not_is_named() -> None:
     assert lacking.found == "it may not create pytorchjobs, list events"
     assert "binds the Role understudy-pipeline" in lacking.fix
     assert _account(Rights("create pytorchjobs", reviews=False)).ok, "that it is missing is not known"
+
+
+def test_rights_to_jobs_of_an_operator_that_is_not_installed_are_not_asked_for() -> None:
+    denied = Rights("create trainjobs", "get trainingruntimes")
+    assert not _account(denied).ok
+    assert _account(denied, {TRAINJOB.group}).ok
+
+
+class Operators(Kube):
+    """A cluster with operators, and no TrainingRuntime."""
+
+    def __init__(self, *kinds: JobKind) -> None:
+        self.namespace, self._kinds = "here", kinds
+
+    def has(self, kind: JobKind) -> bool:
+        return kind in self._kinds
+
+    def training_runtime(self, name: str) -> None:
+        del name
+
+
+def test_the_operator_that_the_settings_name_has_to_be_there() -> None:
+    settings = Cluster(image="i", claim="c", launcher="trainjob")
+    [missing] = _operator(Operators(PYTORCHJOB), settings)
+    assert missing.what == "trainjobs.trainer.kubeflow.org/v1alpha1"
+    assert "install Kubeflow Trainer 2.1" in missing.fix
+    there, runtime = _operator(Operators(PYTORCHJOB, TRAINJOB), settings)
+    assert there.ok
+    assert "there is no TrainingRuntime understudy" in runtime.fix
+    [other] = _operator(Operators(PYTORCHJOB), settings.model_copy(update={"launcher": "pytorchjob"}))
+    assert other.ok
 
 
 def test_the_account_needs_what_its_role_gives() -> None:

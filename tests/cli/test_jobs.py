@@ -1,10 +1,14 @@
 """Commands about jobs where there is no namespace; what they find and end is in tests/cluster."""
 
+from dataclasses import replace
+
 import pytest
 
 from understudy.cli import jobs
 from understudy.errors import InputError
 from understudy.launch.kubernetes import api
+from understudy.runs import orphans
+from understudy.runs.orphans import Known
 
 
 class Nowhere:
@@ -22,3 +26,15 @@ def test_a_namespace_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch)
     for command in (jobs.list_, lambda namespace: jobs.stop("run", namespace), jobs.gc):
         with pytest.raises(InputError, match="there is no namespace nowhere; give another one with -n"):
             command("nowhere")
+
+
+def test_what_nobody_waits_for_is_removed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    removed: list[str] = []
+    left = Known("teacher-1", "TrainJob", "run-1", "teacher", "running", 9.0, "Job run-1 has ended")
+    monkeypatch.setattr(Nowhere, "has_namespace", lambda _: True)
+    monkeypatch.setattr(api, "Kube", Nowhere)
+    monkeypatch.setattr(orphans, "known", lambda *_: [left, replace(left, name="teacher-2", left="")])
+    monkeypatch.setattr(orphans, "remove", lambda _, one: removed.append(one.name))
+    jobs.gc("here", yes=True)
+    assert removed == ["teacher-1"]
+    assert capsys.readouterr().out == "teacher-1: Job run-1 has ended\n1 removed\n"

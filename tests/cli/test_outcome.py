@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from understudy.cli import outcome
-from understudy.cli.outcome import _shortest, _way_to
+from understudy.cli.outcome import _shortest
 
 
 def test_a_path_is_as_one_would_type_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,23 +13,3 @@ def test_a_path_is_as_one_would_type_it(tmp_path: Path, monkeypatch: pytest.Monk
     assert _shortest(tmp_path / "report.html") == str(tmp_path / "report.html")
     monkeypatch.chdir("/")  # as in a pod; who reads it is elsewhere
     assert _shortest(Path("/var/lib/report.html")) == "/var/lib/report.html"
-
-
-@pytest.mark.parametrize(
-    ("url", "in_a_pod", "way"),
-    [
-        ("sqlite:///x", False, "understudy ui"),
-        ("http://mlflow:5000/#/models/m", False, "http://mlflow:5000/#/models/m"),
-        ("https://mlflow.example.com/#/models/m", True, "https://mlflow.example.com/#/models/m"),
-        (
-            "http://mlflow:5000/#/models/m",
-            True,
-            "kubectl port-forward service/mlflow 5000:5000 in the run's namespace, then http://localhost:5000/#/models/m",
-        ),
-    ],
-)
-def test_a_page_is_one_that_its_reader_can_reach(
-    monkeypatch: pytest.MonkeyPatch, url: str, in_a_pod: bool, way: str
-) -> None:
-    monkeypatch.setattr(outcome, "in_cluster", lambda: in_a_pod)
-    assert _way_to(url) == way

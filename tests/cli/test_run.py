@@ -19,11 +19,10 @@ from understudy.cli import run as command
 from understudy.cli.run import _close_if_stopped, _leave
 from understudy.cli.settings import Settings
 from understudy.errors import REJECTED, STOPPED
-from understudy.launch.kubernetes import api, owner, settings
+from understudy.launch.kubernetes import api, owner, owner_state, settings
 from understudy.launch.kubernetes.api import Away
 from understudy.recipe.file import load
 from understudy.registry import recorder
-from understudy.runs import orphans
 from understudy.store import Run, Store
 
 OWNER = {"kind": "Job", "name": "run-1", "uid": "uid"}
@@ -53,7 +52,7 @@ def test_a_run_ends_with_its_job_and_not_with_its_pod(
     told: list[Run] = []
     monkeypatch.setattr(api, "Kube", lambda: None)
     monkeypatch.setattr(owner, "owner_now", own)
-    monkeypatch.setattr(orphans, "why_over", over)
+    monkeypatch.setattr(owner_state, "why_over", over)
     monkeypatch.setattr(recorder, "close_ended", lambda run, uri: told.append(run))
     run = Run(tmp_path)
     _close_if_stopped(run, "http://mlflow")
@@ -71,6 +70,17 @@ def test_options_that_another_place_would_take_are_refused(
     outcome = understudy("run", str(Path("recipes/digits.yaml").absolute()), *options)
     assert outcome.code == 2
     assert words in outcome.err
+
+
+def test_the_old_name_of_the_remote_caches_variable_is_refused_before_anything_is_made(
+    understudy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = Path(__file__).parents[2] / "recipes" / "digits.yaml"
+    monkeypatch.setenv("UNDERSTUDY_RECORD", "s3://bucket/prefix")
+    outcome = understudy("--home", "home", "run", str(recipe))
+    assert outcome.code == 2
+    assert "UNDERSTUDY_RECORD: it is called UNDERSTUDY_REMOTE_CACHE now" in outcome.err
+    assert not Path("home").exists()
 
 
 def run_here(folder: Path) -> int:
@@ -98,7 +108,7 @@ def test_only_a_pod_that_has_to_go_asks_the_cluster(
 @pytest.fixture
 def in_a_pod(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """This process is a pod's, and hears SIGTERM as before once the test is over."""
-    monkeypatch.setattr(settings, "in_cluster", lambda: True)
+    monkeypatch.setenv(settings.LAUNCHER, "cluster")
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)

@@ -21,7 +21,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 def orphan(store, digest: str) -> None:
     """Make an object one that nothing reaches, old enough to go."""
-    for path in (store.folder / "memo").iterdir():
+    for path in (store.folder / "step-cache").iterdir():
         if digest in path.read_text():
             path.unlink()
     os.utime(store.objects.path(digest), (0, 0))
@@ -123,7 +123,7 @@ def test_gc_shows_what_would_go_and_asks_for_yes(understudy, store, make) -> Non
     outcome = understudy("store", "gc")
     assert outcome.code == 0
     assert f"objects/{digest[:2]}/{digest}" in outcome.out
-    assert "no remembered step, model or live run reaches it" in outcome.out
+    assert "no cached step, model or live run reaches it" in outcome.out
     assert outcome.out.endswith("nothing was removed; --yes does it\n")
     assert list(store.objects) == [digest]
     outcome = understudy("store", "gc", "--yes")
@@ -167,10 +167,10 @@ def test_gc_refuses_while_the_registry_cannot_be_asked(understudy, store, make, 
 
 def test_gc_forgets_what_was_not_used_for_days(understudy, store, make) -> None:
     digest = make()
-    (memo,) = (store.folder / "memo").glob("*.json")
+    (entry,) = (store.folder / "step-cache").glob("*.json")
     os.utime(store.objects.path(digest), (0, 0))
     assert understudy("store", "gc", "--yes", "--forget-after", "2").out.startswith("nothing to remove")
-    os.utime(memo, (0, 0))
+    os.utime(entry, (0, 0))
     assert understudy("store", "gc", "--yes").out.startswith("nothing to remove")
     assert "finished step, not used lately" in understudy("store", "gc", "--yes", "--forget-after", "2").out
     assert list(store.objects) == []
@@ -180,3 +180,21 @@ def test_what_is_pulled_is_named_by_its_whole_digest(understudy) -> None:
     outcome = understudy("store", "pull", "abcdef", "--from", "file:///nowhere")
     assert outcome.code == 2
     assert "abcdef: is no whole digest; understudy store show prints it" in outcome.err
+
+
+def test_an_old_store_is_refused_until_it_is_migrated(understudy, store, make) -> None:
+    digest = make()
+    (store.folder / "step-cache").rename(store.folder / "memo")
+    (store.folder / "version.json").write_text('{"version": 1}')
+    outcome = understudy("store", "ls")
+    assert outcome.code == 2
+    assert "has version 1, this understudy writes version 2. Run understudy store migrate" in outcome.err
+    assert understudy("store", "migrate").out == ".understudy/store: now version 2\n"
+    assert understudy("store", "migrate").out == ".understudy/store: already version 2\n"
+    assert json.loads(understudy("store", "ls", "--json").out)[0]["digest"] == digest
+
+
+def test_where_there_is_no_store_none_is_migrated(understudy) -> None:
+    outcome = understudy("store", "migrate")
+    assert (outcome.code, Path(".understudy").exists()) == (2, False)
+    assert "no store here" in outcome.err

@@ -8,9 +8,8 @@ import pytest
 
 from pipelines import submission
 from tests.kfp_server import TOKEN, Kfp, serving
-from understudy.registry.recorder import PARENT, RUN, STEP
-from understudy.registry.register import VERDICT
-from understudy.registry.server import connect
+from tests.registry.submitted import connect
+from understudy.registry.names import PARENT, RUN, STEP, VERDICT
 
 DIGITS = str(Path(__file__).parents[2] / "recipes" / "digits.yaml")
 

@@ -1,6 +1,7 @@
 """The tests' namespace, a look into its volume, and launchers that end with their test."""
 
 import json
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 import yaml
 
 from tests.cluster.launched import (
+    GRACE,
     IMAGE,
     NAMESPACE,
     ROOT,
@@ -23,6 +25,7 @@ from tests.cluster.launched import (
     wait,
 )
 from understudy.launch.kubernetes.api import Kube
+from understudy.launch.kubernetes.kind import KINDS, TRAINJOB, JobKind
 from understudy.launch.kubernetes.settings import parsed
 from understudy.runs import submission
 
@@ -46,10 +49,29 @@ def kube() -> Iterator[Kube]:
         kept.append(thing)
     text = yaml.safe_dump_all(kept).replace("image: understudy-trainer", f"image: {IMAGE}")
     kubectl("apply", "--server-side", "-f", "-", text=text)
+    if Kube(NAMESPACE).has(TRAINJOB):
+        kubectl("apply", "--server-side", "-f", "-", text=runtime())
     kubectl("wait", "--for=condition=complete", "job/understudy-prepare-store", "--timeout=120s")
     yield Kube(NAMESPACE)
     kubectl("delete", "clusterrolebinding", NAMESPACE)
     kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+
+
+def runtime() -> str:
+    """The TrainingRuntime of the manifests, with the grace period of the tests."""
+    text = (ROOT / "manifests/components/trainer/runtime.yaml").read_text()
+    made = re.sub(r"terminationGracePeriodSeconds: \d+", f"terminationGracePeriodSeconds: {GRACE}", text)
+    assert made != text
+    return made
+
+
+@pytest.fixture
+def kind(request: pytest.FixtureRequest, kube: Kube) -> JobKind:
+    """What jobs are in the cluster: PyTorchJobs, unless a test says that it is for both kinds."""
+    found = KINDS[getattr(request, "param", "pytorchjob")]
+    if not kube.has(found):
+        pytest.skip(f"the cluster has no {found.operator}")
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -68,8 +90,9 @@ def volume(kube: Kube) -> Volume:
 
 
 @pytest.fixture
-def launch(kube: Kube, volume: Volume) -> Iterator[Callable[..., Launcher]]:
+def launch(kube: Kube, volume: Volume, kind: JobKind) -> Iterator[Callable[..., Launcher]]:
     """Starts launchers; what is left of them goes with the test."""
+    name_of_launcher = next(name for name, known in KINDS.items() if known is kind)
     made: list[str] = []
 
     def launch(
@@ -78,16 +101,16 @@ def launch(kube: Kube, volume: Volume) -> Iterator[Callable[..., Launcher]]:
         change: Callable[[dict[str, Any]], None] = lambda pod: None,
     ) -> Launcher:
         name = f"run-{secrets.token_hex(4)}"
-        cluster = parsed({**SETTINGS, **(settings or {})}, "test")
+        cluster = parsed({**SETTINGS, "launcher": name_of_launcher, **(settings or {})}, "test")
         made.append(name)
         start(name, values or recipe(), cluster, change)
-        return Launcher(kube, name, volume)
+        return Launcher(kube, name, volume, kind)
 
     yield launch
     chosen = f"understudy.run in ({', '.join(made)})"
-    kubectl("delete", "jobs,pytorchjobs", "-l", chosen, "--wait=false")
+    kubectl("delete", f"jobs,{kind.plural}", "-l", chosen, "--wait=false")
     wait(lambda: not kube.pods(chosen))
-    volume.sh(f"rm -rf {SIGN} /var/lib/understudy/home/store/work/* /var/lib/understudy/home/store/memo/*")
+    volume.sh(f"rm -rf {SIGN} /var/lib/understudy/home/store/work/* /var/lib/understudy/home/store/step-cache/*")
 
 
 @pytest.fixture(scope="session")
@@ -98,7 +121,7 @@ def undisturbed(kube: Kube, volume: Volume) -> str:
     launcher = Launcher(kube, name, volume)
     assert launcher.ends() == 0, launcher.said()
     digest = launcher.digest()
-    volume.sh("rm -rf /var/lib/understudy/home/store/work/* /var/lib/understudy/home/store/memo/*")
+    volume.sh("rm -rf /var/lib/understudy/home/store/work/* /var/lib/understudy/home/store/step-cache/*")
     return digest
 
 

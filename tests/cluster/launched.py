@@ -16,11 +16,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from understudy.launch.kubernetes.api import Away, Kube, Object
-from understudy.launch.kubernetes.kind import PYTORCHJOB
+from understudy.launch.kubernetes.kind import KINDS, PYTORCHJOB, TRAINJOB, JobKind
 from understudy.launch.kubernetes.settings import Cluster
+from understudy.launch.kubernetes.standing import holding
 from understudy.recipe import Recipe
 from understudy.runs import submission
 from understudy.runs.following import exit_code
@@ -36,6 +38,14 @@ NOWHERE = "http://127.0.0.1:9"
 SERVER = "mlflow-of-tests"
 GAP = 3.0  # seconds without a report; there are two a second
 SIGN = "/var/lib/understudy/home/go"
+GRACE = 20  # seconds; of the recipe, and of the runtime of TrainJobs
+NUMBER = {
+    PYTORCHJOB.name: "training.kubeflow.org/replica-index",
+    TRAINJOB.name: "batch.kubernetes.io/job-completion-index",
+}
+"""The label with a pod's number among its job's, by the job's kind."""
+BOTH = pytest.mark.parametrize("kind", KINDS, indirect=True)
+"""With a PyTorchJob, and with a TrainJob."""
 
 SETTINGS = {
     "image": IMAGE,
@@ -57,7 +67,14 @@ def recipe(
 ) -> dict[str, Any]:
     """Digits for a teacher on two nodes that takes its time; `kwargs` are the factory's, the rest are its resources."""
     kwargs = changes.pop("kwargs", {"pause": PAUSE})
-    resources = {"nodes": 2, "processes": 1, "pool": "gpu", "device": "cpu", "termination_grace_period": 20, **changes}
+    resources = {
+        "nodes": 2,
+        "processes": 1,
+        "pool": "gpu",
+        "device": "cpu",
+        "termination_grace_period": GRACE,
+        **changes,
+    }
     teacher = {"factory": f"slow_model:{factory}", "kwargs": kwargs}
     student = {"factory": "slow_model:build", "kwargs": {"width": 16}}
     settings = {"steps": STEPS, "batch_size": 16, "checkpoint_every": EVERY, "precision": "fp32", "strategy": "ddp"}
@@ -113,20 +130,30 @@ def overlay(namespace: str, folder: Path) -> str:
 class Launcher:
     """A run in the cluster: its Job, its jobs, its words, its files."""
 
-    def __init__(self, kube: Kube, name: str, volume: "Volume") -> None:
-        self.kube, self.name, self._volume = kube, name, volume
+    def __init__(self, kube: Kube, name: str, volume: "Volume", kind: JobKind = PYTORCHJOB) -> None:
+        self.kube, self.name, self._volume, self.kind = kube, name, volume, kind
         self._points: list[dict[str, Any]] = []
         self._key = ""  # of its teacher, once there is a job
 
     @property
     def job(self) -> str | None:
-        """The PyTorchJob's name, once there is one."""
-        found = self.kube.jobs(PYTORCHJOB, f"understudy.run={self.name}")
+        """The training job's name, once there is one."""
+        found = self.kube.jobs(self.kind, f"understudy.run={self.name}")
         return str(found[-1]["metadata"]["name"]) if found else None
 
     def workers(self) -> list[Object]:
-        """The job's pods."""
-        return self.kube.pods(f"understudy.run={self.name},app.kubernetes.io/component=training")
+        """The job's pods that have not ended; those of a TrainJob stay for as long as it does."""
+        pods = self.kube.pods(f"understudy.run={self.name},app.kubernetes.io/component=training")
+        return [pod for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed")]
+
+    def worker(self, number: int) -> Object:
+        """The pod of one of the job's nodes; the first one hosts the rendezvous."""
+        label = NUMBER[self.kind.name]
+        return next(pod for pod in self.workers() if pod["metadata"]["labels"].get(label) == str(number))
+
+    def holds(self, condition: str) -> bool:
+        """Whether the job has a condition."""
+        return condition in holding(self.kube.job(self.kind, self.job or "") or {})
 
     def pods(self) -> list[Object]:
         """The launcher's own pods."""
@@ -143,7 +170,7 @@ class Launcher:
 
     def points(self) -> list[dict[str, Any]]:
         """The curve's points, as ranks have reported them, those after a restart once more; kept when the work goes."""
-        found = self.kube.jobs(PYTORCHJOB, f"understudy.run={self.name}")
+        found = self.kube.jobs(self.kind, f"understudy.run={self.name}")
         self._key = self._key or next((job["metadata"]["labels"]["understudy.key"] for job in found), "")
         text = self._volume.cat(f"store/work/{self._key}*/job/metrics.jsonl") if self._key else ""
         self._points = [json.loads(line) for line in text.splitlines() if line.endswith("}")] or self._points

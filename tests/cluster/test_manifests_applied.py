@@ -68,6 +68,10 @@ def test_applying_twice_changes_nothing(tmp_path: Path) -> None:
     [
         (PIPELINE, HERE, "create", "pytorchjobs.kubeflow.org", True),
         (PIPELINE, HERE, "delete", "pytorchjobs.kubeflow.org", True),
+        (PIPELINE, HERE, "create", "trainjobs.trainer.kubeflow.org", True),
+        (PIPELINE, HERE, "delete", "trainjobs.trainer.kubeflow.org", True),
+        (PIPELINE, HERE, "get", "trainingruntimes.trainer.kubeflow.org", True),
+        (PIPELINE, HERE, "create", "trainingruntimes.trainer.kubeflow.org", False),
         (PIPELINE, HERE, "list", "pods", True),
         (PIPELINE, HERE, "get", "pods/log", True),
         (PIPELINE, HERE, "list", "events", True),

@@ -58,7 +58,7 @@ def test_what_a_claim_for_one_node_cannot_do_is_said_before_anything_is_submitte
 
     check(on_one_node(), one_node=True)
     with pytest.raises(
-        InputError, match=r"for-one-node-\w+: is ReadWriteOnce; .* set one_node .*UNDERSTUDY_RECORD=s3:"
+        InputError, match=r"for-one-node-\w+: is ReadWriteOnce; .* set one_node .*UNDERSTUDY_REMOTE_CACHE=s3:"
     ):
         check(on_one_node())
     with pytest.raises(InputError, match=r"resources\.teacher\.nodes: 2; .* set it to 1"):

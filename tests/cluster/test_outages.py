@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.launched import (
+    BOTH,
     EVERY,
     NAMESPACE,
     SIGN,
@@ -78,6 +79,7 @@ def test_an_api_server_that_is_away(
     assert launcher.digest() == undisturbed
 
 
+@BOTH
 @pytest.mark.parametrize("number", [0, 1], ids=["of-the-rendezvous", "of-another-pod"])
 def test_a_node_that_dies_and_comes_back(
     launch: Launch, recovered: Recovered, stopped: Callable[[str], Callable[[], None]], number: int
@@ -85,9 +87,9 @@ def test_a_node_that_dies_and_comes_back(
     wait(lambda: "node.kubernetes.io/" not in kubectl("get", "nodes", "-o", "jsonpath={..taints}"))
     launcher = launch(recipe(train={"steps": 1800}))
     launcher.reaches(25)
-    nodes = {pod["metadata"]["name"][-1]: pod["spec"]["nodeName"] for pod in launcher.workers()}
-    assert len(set(nodes.values())) == 2, "ranks that are all on the dead node train on until they are fenced"
-    node = nodes[str(number)]
+    nodes = [launcher.worker(which)["spec"]["nodeName"] for which in range(2)]
+    assert len(set(nodes)) == 2, "ranks that are all on the dead node train on until they are fenced"
+    node = nodes[number]
     bring_back = stopped(f"kubelet-{node}")
     began = time.time()
     launcher.says(f"node {node} does not answer; its pods are given up", 150)

@@ -9,10 +9,23 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.launched import EVERY, NAMESPACE, SETTINGS, Launcher, Volume, kubectl, recipe, restart, wait
+from tests.cluster.launched import (
+    BOTH,
+    EVERY,
+    GRACE,
+    NAMESPACE,
+    SETTINGS,
+    Launcher,
+    Volume,
+    kubectl,
+    recipe,
+    restart,
+    wait,
+)
 from understudy import __version__
-from understudy.errors import UnderstudyError
+from understudy.errors import InputError, UnderstudyError
 from understudy.launch.kubernetes.api import Kube
+from understudy.launch.kubernetes.kind import JobKind
 from understudy.launch.kubernetes.settings import CONFIG, parsed
 from understudy.recipe import Recipe
 from understudy.runs import submission
@@ -40,9 +53,11 @@ def recovers(launcher: Launcher, disturb: Callable[[], Any], recovered: Recovere
     assert launcher.ends() == 0, launcher.said()
 
 
-def test_an_undisturbed_job_ends_well_and_every_rank_is_heard(launch: Launch) -> None:
+@BOTH
+def test_an_undisturbed_job_ends_well_and_every_rank_is_heard(launch: Launch, undisturbed: str) -> None:
     launcher = launch()
     assert launcher.ends() == 0, launcher.said()
+    assert launcher.digest() == undisturbed, "whoever runs it"
     for words in (
         "running: on gpu-",
         r"rank 0\] ",
@@ -52,13 +67,15 @@ def test_an_undisturbed_job_ends_well_and_every_rank_is_heard(launch: Launch) ->
         launcher.says(words, 20)
 
 
+@BOTH
 @pytest.mark.parametrize("which", [0, 1], ids=["rendezvous", "other"])
 def test_a_deleted_worker_pod(launch: Launch, undisturbed: str, recovered: Recovered, which: int) -> None:
     launcher = launch()
-    recovers(launcher, lambda: kubectl("delete", "pod", f"{launcher.job}-worker-{which}", "--wait=false"), recovered)
+    recovers(launcher, lambda: delete(launcher.worker(which)["metadata"]["name"]), recovered)
     assert launcher.digest() == undisturbed
 
 
+@BOTH
 def test_a_killed_rank(launch: Launch, undisturbed: str, recovered: Recovered) -> None:
     launcher = launch()
     kill = [
@@ -66,11 +83,16 @@ def test_a_killed_rank(launch: Launch, undisturbed: str, recovered: Recovered) -
         "-c",
         "kill -9 $(pgrep -f understudy.agent.worker | head -n 1)",
     ]  # its pod may end before it has answered
-    recovers(launcher, lambda: kubectl("exec", f"{launcher.job}-worker-1", "--", *kill, check=False), recovered)
+
+    def disturb() -> None:
+        kubectl("exec", launcher.worker(1)["metadata"]["name"], "--", *kill, check=False)
+
+    recovers(launcher, disturb, recovered)
     assert launcher.digest() == undisturbed
     launcher.says("ended with signal SIGKILL", 20)
 
 
+@BOTH
 def test_a_deleted_launcher_leaves_its_job_to_its_successor(launch: Launch, undisturbed: str) -> None:
     launcher = launch()
     launcher.reaches(15)
@@ -83,6 +105,7 @@ def test_a_deleted_launcher_leaves_its_job_to_its_successor(launch: Launch, undi
     assert len(steps) == len(set(steps))
 
 
+@BOTH
 def test_a_cancelled_run_takes_its_job_along(launch: Launch) -> None:
     launcher = launch()
     launcher.reaches(15)
@@ -90,14 +113,14 @@ def test_a_cancelled_run_takes_its_job_along(launch: Launch) -> None:
     wait(lambda: not launcher.workers() and launcher.job is None, 90)
 
 
+@BOTH
 def test_a_job_that_nobody_watches_takes_a_checkpoint_and_ends(launch: Launch, volume: Volume) -> None:
     launcher = launch(recipe(train={"steps": 2000}), {"launcher_timeout": 12})
     launcher.reaches(15)
     kubectl("delete", "job", launcher.name, "--cascade=orphan")
     kubectl("delete", "pods", "-l", f"batch.kubernetes.io/job-name={launcher.name}", "--grace-period=0", "--force")
     wait(lambda: not launcher.workers(), 90)
-    job = json.loads(kubectl("get", "pytorchjob", launcher.job or "", "-o", "json"))
-    assert "Failed" in {c["type"] for c in job["status"]["conditions"] if c["status"] == "True"}
+    wait(lambda: launcher.holds("Failed"), 30)
     last = max(point["step"] for point in launcher.points())
     assert f"step-{last}" in volume.sh("ls /var/lib/understudy/home/store/work/*/job/attempt.*/checkpoints")
 
@@ -110,10 +133,10 @@ def test_ranks_that_wait_for_a_node_end_too_when_nobody_watches(launch: Launch) 
     kubectl("delete", "job", launcher.name, "--cascade=orphan")
     kubectl("delete", "pods", "-l", f"batch.kubernetes.io/job-name={launcher.name}", "--grace-period=0", "--force")
     wait(lambda: not launcher.workers(), 90)
-    job = json.loads(kubectl("get", "pytorchjob", launcher.job or "", "-o", "json"))
-    assert "Failed" in {c["type"] for c in job["status"]["conditions"] if c["status"] == "True"}
+    wait(lambda: launcher.holds("Failed"), 30)
 
 
+@BOTH
 def test_a_users_mistake_is_told_with_rank_and_last_lines(launch: Launch) -> None:
     launcher = launch(recipe("raises", kwargs={}))
     assert launcher.ends() == 1
@@ -122,10 +145,32 @@ def test_a_users_mistake_is_told_with_rank_and_last_lines(launch: Launch) -> Non
     wait(lambda: not launcher.workers(), 60)
 
 
+@pytest.mark.parametrize("kind", ["trainjob"], indirect=True)
+def test_what_train_jobs_lack_is_said_before_anything_is_submitted(kube: Kube, kind: JobKind) -> None:
+    del kind
+    settings = parsed({**SETTINGS, "launcher": "trainjob"}, "test")
+
+    def check(namespace: Kube, **resources: Any) -> None:
+        values = recipe(**resources)
+        values["resources"]["distill"] = {"termination_grace_period": GRACE}
+        submission.check(namespace, settings, Recipe.model_validate(values))
+
+    check(kube)
+    for namespace, resources, words in (
+        (Kube("kube-system"), {}, "namespace kube-system: there is no TrainingRuntime understudy"),
+        (kube, {"min_nodes": 1}, r"resources\.teacher\.min_nodes: 1; a TrainJob keeps its number of nodes"),
+        (kube, {"priority": "high"}, r"resources\.teacher\.priority: high; "),
+        (kube, {"termination_grace_period": 600}, rf"termination_grace_period: 600; .* gives a pod {GRACE} s"),
+    ):
+        with pytest.raises(InputError, match=words):
+            check(namespace, **resources)
+
+
 def of_another_version(pod: dict[str, Any]) -> None:
     pod["containers"][0]["env"].append({"name": "VERSION", "value": "9.9.9"})
 
 
+@BOTH
 @pytest.mark.second_tier
 def test_an_image_of_another_version_refuses_the_job(launch: Launch) -> None:
     launcher = launch(change=of_another_version)
@@ -133,6 +178,7 @@ def test_an_image_of_another_version_refuses_the_job(launch: Launch) -> None:
     assert f"the job was written by understudy 9.9.9, this image has {__version__}" in launcher.said()
 
 
+@BOTH
 @pytest.mark.second_tier
 def test_an_image_that_cannot_be_pulled(launch: Launch) -> None:
     launcher = launch(settings={"image": "registry.invalid/none:1"})
@@ -171,6 +217,7 @@ def test_a_volume_that_does_not_come_is_told(launch: Launch) -> None:
     launcher.says("pulling: .*-worker-. does not start yet: MountVolume.*no-such-driver.example.com not found")
 
 
+@BOTH
 @pytest.mark.second_tier
 def test_more_gpus_than_any_node_has(launch: Launch) -> None:
     launcher = launch(recipe(processes=8, device="cuda", train={"batch_size": 16}))
@@ -187,6 +234,7 @@ def test_pods_that_the_cluster_refuses(launch: Launch) -> None:
     assert "no-such-class" in launcher.said()
 
 
+@BOTH
 @pytest.mark.second_tier
 def test_a_rank_that_hangs(launch: Launch, volume: Volume) -> None:
     launcher = launch(
@@ -200,6 +248,7 @@ def test_a_rank_that_hangs(launch: Launch, volume: Volume) -> None:
     assert launcher.ends() == 0, launcher.said()
 
 
+@BOTH
 @pytest.mark.second_tier
 def test_a_rank_that_takes_more_memory_than_its_pod_may(launch: Launch) -> None:
     sign = "/tmp/greedy"  # of the pod: it would do the same again
@@ -215,6 +264,7 @@ def understudy(*arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+@BOTH
 @pytest.mark.second_tier
 def test_a_run_that_is_stopped_takes_a_checkpoint_first(launch: Launch, volume: Volume) -> None:
     launcher = launch(recipe(train={"steps": 2000}))
@@ -226,6 +276,7 @@ def test_a_run_that_is_stopped_takes_a_checkpoint_first(launch: Launch, volume: 
     assert f"step-{last}\n" in volume.sh("ls /var/lib/understudy/home/store/work/*/job/attempt.*/checkpoints")
 
 
+@BOTH
 @pytest.mark.second_tier
 def test_what_a_terminated_run_leaves_behind_is_found_and_ended(launch: Launch) -> None:
     launcher = launch(recipe(train={"steps": 2000}))
@@ -259,7 +310,7 @@ def running(launcher: Launcher) -> int:
 def test_an_elastic_job_goes_on_without_a_lost_node(launch: Launch, cordoned: Callable[[str], None]) -> None:
     launcher = launch(recipe(min_nodes=1, cpu="1200m", train={"steps": 300}))
     launcher.reaches(25)
-    pod = next(pod for pod in launcher.workers() if pod["metadata"]["name"].endswith("-worker-1"))
+    pod = launcher.worker(1)
     began = time.time()
     cordoned(pod["spec"]["nodeName"])
     delete(pod["metadata"]["name"])

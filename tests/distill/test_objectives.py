@@ -8,10 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_softmax, rel_entr
-from torch import Tensor, nn
+from torch import Tensor
 
 from understudy.data.loader import IGNORED
-from understudy.distill.objectives import LogitDistillation, cross_entropy, soft_cross_entropy
+from understudy.distill.objectives import Batch, Objective, cross_entropy, objective, soft_cross_entropy
+from understudy.models.outputs import Outputs
+from understudy.recipe import LABELS, LabelsObjective, LogitsObjective
 
 unhurried = settings(deadline=None)
 INPUTS = torch.zeros(0)
@@ -46,24 +48,21 @@ def cases(draw: st.DrawFn) -> Case:
     return student, teacher, labels
 
 
-class Fixed(nn.Module):
-    """A teacher that says the same whatever it is shown."""
+def distillation(temperature: float, alpha: float) -> Objective:
+    hard = LabelsObjective(type="labels", weight=1 - alpha)
+    return objective([hard, LogitsObjective(type="logits", weight=alpha, temperature=temperature)])
 
-    def __init__(self, logits: Tensor) -> None:
-        super().__init__()
-        self.logits = nn.Parameter(logits.clone())
-        self.modes: list[bool] = []
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        self.modes.append(self.training)
-        return self.logits * 1.0
+def loss_of(learns: Objective, student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
+    found: Tensor = learns(Outputs(student), Outputs(teacher), Batch(INPUTS, labels))
+    return found
 
 
 @unhurried
 @given(cases())
 def test_cross_entropy_is_the_sum_over_targets(case: Case) -> None:
     logits, _, labels = case
-    assert cross_entropy(logits, INPUTS, labels).item() == pytest.approx(hard(logits, labels), rel=1e-4, abs=1e-5)
+    assert cross_entropy(logits, labels).item() == pytest.approx(hard(logits, labels), rel=1e-4, abs=1e-5)
 
 
 @unhurried
@@ -79,7 +78,7 @@ def test_the_soft_part_is_the_divergence_of_the_softened_distributions(case: Cas
 def test_the_loss_weighs_the_hard_and_the_soft_part(case: Case, temperature: float, alpha: float) -> None:
     student, teacher, labels = case
     expected = (1 - alpha) * hard(student, labels) + alpha * soft(student, teacher, labels, temperature)
-    found = LogitDistillation(Fixed(teacher), temperature, alpha)(student, INPUTS, labels).item()
+    found = loss_of(distillation(temperature, alpha), student, teacher, labels).item()
     assert found == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 
@@ -88,9 +87,9 @@ def test_the_loss_weighs_the_hard_and_the_soft_part(case: Case, temperature: flo
 def test_without_the_soft_part_it_is_cross_entropy_and_its_gradient(case: Case) -> None:
     student, teacher, labels = case
     gradients = []
-    for objective in (LogitDistillation(Fixed(teacher), 4.0, 0.0), cross_entropy):
+    for learns in (distillation(4.0, 0.0), objective(LABELS)):
         logits = student.clone().requires_grad_()
-        objective(logits, INPUTS, labels).backward()
+        loss_of(learns, logits, teacher, labels).backward()
         gradients.append(logits.grad)
     torch.testing.assert_close(*gradients)
 
@@ -100,7 +99,7 @@ def test_without_the_soft_part_it_is_cross_entropy_and_its_gradient(case: Case) 
 def test_a_student_that_equals_its_teacher_loses_nothing_to_it(case: Case, temperature: float) -> None:
     _, teacher, labels = case
     logits = teacher.clone().requires_grad_()
-    loss = LogitDistillation(Fixed(teacher), temperature, 1.0)(logits, INPUTS, labels)
+    loss = loss_of(distillation(temperature, 1.0), logits, teacher, labels)
     loss.backward()
     assert loss.item() == pytest.approx(0, abs=1e-5)
     torch.testing.assert_close(logits.grad, torch.zeros_like(logits), atol=1e-5, rtol=0)
@@ -111,7 +110,7 @@ def test_a_student_that_equals_its_teacher_loses_nothing_to_it(case: Case, tempe
 def test_positions_without_a_target_pull_at_nothing(case: Case) -> None:
     student, teacher, labels = case
     logits = student.clone().requires_grad_()
-    LogitDistillation(Fixed(teacher), 2.0, 0.5)(logits, INPUTS, labels).backward()
+    loss_of(distillation(2.0, 0.5), logits, teacher, labels).backward()
     assert logits.grad is not None
     assert (logits.grad[labels == IGNORED] == 0).all()
 
@@ -120,9 +119,10 @@ def test_positions_without_a_target_pull_at_nothing(case: Case) -> None:
 @given(cases())
 def test_the_parts_of_a_batch_add_up_to_its_loss(case: Case) -> None:
     student, teacher, labels = case
-    parts = [LogitDistillation(Fixed(teacher[at : at + 1]), 2.0, 0.5) for at in range(len(labels))]
-    split = sum(part(student[at : at + 1], INPUTS, labels[at : at + 1]).item() for at, part in enumerate(parts))
-    assert split == pytest.approx(LogitDistillation(Fixed(teacher), 2.0, 0.5)(student, INPUTS, labels).item(), abs=1e-3)
+    learns = distillation(2.0, 0.5)
+    parts = [slice(at, at + 1) for at in range(len(labels))]
+    split = sum(loss_of(learns, student[part], teacher[part], labels[part]).item() for part in parts)
+    assert split == pytest.approx(loss_of(learns, student, teacher, labels).item(), abs=1e-3)
 
 
 def soft_gradient(temperature: float) -> Tensor:
@@ -143,41 +143,11 @@ def test_the_factor_keeps_the_gradient_from_shrinking_with_the_temperature() -> 
     assert ratio == pytest.approx(1, abs=0.02)
 
 
-def test_the_teacher_is_frozen_and_does_not_learn() -> None:
-    teacher = Fixed(torch.randn(4, 3)).train()
-    objective = LogitDistillation(teacher, 2.0, 0.5)
-    logits = torch.randn(4, 3, requires_grad=True)
-    objective(logits, INPUTS, torch.tensor([0, 1, 2, 0])).backward()
-    assert teacher.modes == [False]
-    assert not any(parameter.requires_grad for parameter in teacher.parameters())
-    assert teacher.logits.grad is None
-    assert logits.grad is not None
-
-
-def test_the_teacher_stays_in_evaluation_mode_while_the_student_trains() -> None:
-    class Noisy(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layers = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))
-
-        def forward(self, inputs: Tensor) -> Tensor:
-            return self.layers(inputs)
-
-    student, objective = Noisy().train(), LogitDistillation(Noisy().train(), 2.0, 1.0)
-    inputs, labels = torch.randn(4, 6), torch.zeros(4, dtype=torch.long)
-    logits = student(inputs)
-    losses = set()
-    for _ in range(5):
-        student.train()
-        losses.add(objective(logits, inputs, labels).item())
-    assert len(losses) == 1
-
-
 def test_logits_of_half_precision_are_compared_in_full() -> None:
     random = torch.Generator().manual_seed(0)
     student, teacher = (torch.randn(64, 50, generator=random).bfloat16() for _ in "ab")
     labels = torch.randint(0, 50, (64,), generator=random)
-    found = LogitDistillation(Fixed(teacher), 2.0, 0.5)(student, INPUTS, labels)
+    found = loss_of(distillation(2.0, 0.5), student, teacher, labels)
     assert found.dtype is torch.float32
     expected = 0.5 * hard(student.float(), labels) + 0.5 * soft(student.float(), teacher.float(), labels, 2.0)
     assert found.item() == pytest.approx(expected, rel=1e-4)

@@ -101,7 +101,7 @@ def test_images_are_measured_as_by_hand(tmp_path, image_examples):
     }
     measures, arrays = run(tmp_path, folders, image_examples, recipe_for("image-classification"))
     images, labels = (torch.from_numpy(np.load(image_examples / f"test.{part}.npy")) for part in ("images", "labels"))
-    logits = load_model(folders["student"], torch.device("cpu"))(images).detach()
+    logits = load_model(folders["student"], torch.device("cpu"))(images).logits.detach()
     student = measures["models"]["student"]
     assert student["metrics"]["nll"] == pytest.approx(nn.functional.cross_entropy(logits, labels).item(), rel=1e-5)
     assert student["metrics"]["accuracy"] == pytest.approx((logits.argmax(dim=1) == labels).double().mean().item())
@@ -122,7 +122,7 @@ def test_text_is_measured_as_by_hand(tmp_path, text_examples):
     folders = {role: saved(tmp_path / role, spec, TEXT, seed) for seed, role in enumerate(("teacher", "student"))}
     measures, arrays = run(tmp_path, folders, text_examples, recipe_for("causal-lm"))
     tokens = torch.from_numpy(np.load(text_examples / "test.tokens.npy").astype(np.int64))
-    logits = load_model(folders["student"], torch.device("cpu"))(torch.cat([torch.zeros(1).long(), tokens[:-1]]))
+    logits = load_model(folders["student"], torch.device("cpu"))(torch.cat([torch.zeros(1).long(), tokens[:-1]])).logits
     total = nn.functional.cross_entropy(logits, tokens, reduction="sum").item()
     metrics = measures["models"]["student"]["metrics"]
     assert list(metrics) == ["bits_per_byte", "perplexity", "nll", "accuracy", "calibration_error"]

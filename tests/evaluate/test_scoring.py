@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from understudy.evaluate.scoring import Documents, Images, Scores, predictions, score
+from understudy.models.outputs import Outputs
 
 CPU, EOS, VOCABULARY = torch.device("cpu"), 0, 7
 documents = st.lists(st.lists(st.integers(1, VOCABULARY - 1), max_size=20), min_size=1, max_size=8)
@@ -27,7 +28,19 @@ class Sighted(nn.Module):
         return torch.sin(seen @ torch.arange(VOCABULARY**2).reshape(VOCABULARY, VOCABULARY).double())
 
 
-def scored(module, split, size):
+class Says(nn.Module):
+    """A network whose outputs are logits."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, inputs):
+        return Outputs(self.net(inputs))
+
+
+def scored(net, split, size):
+    module = Says(net)
     scores = Scores(len(split.tokens))
     for batch in split.batches(size):
         score(module, batch, CPU, scores)

@@ -8,11 +8,11 @@ import os
 import sys
 from pathlib import Path
 
-from understudy import steps
 from understudy.launch.kubernetes import pod_security
 from understudy.launch.kubernetes.settings import RUN_ID
 from understudy.recipe.file import load
-from understudy.steps import training
+from understudy.steps import component, job_spec, start, start_component, step_names, tasks
+from understudy.steps.environment import HOME
 from understudy.store import Store
 
 INPUTS = {"ingest": {}, "prepare": {"records": "ingest"}, "teacher": {"examples": "prepare"}}
@@ -21,15 +21,16 @@ INPUTS = {"ingest": {}, "prepare": {"records": "ingest"}, "teacher": {"examples"
 def main(path: Path, last: str, lease_seconds: float) -> None:
     """Print each step's name and digest."""
     if version := os.environ.get("VERSION"):
-        training.build = lambda: version
+        job_spec.build = lambda: version
     pod_security.SECURITY |= json.loads(os.environ.get("SECURITY", "{}"))
-    steps.open_store = lambda: Store(Path(os.environ[steps.HOME]) / "store", lease_seconds)
+    for module in (start, tasks):
+        module.open_store = lambda: Store(Path(os.environ[HOME]) / "store", lease_seconds)
     recipe = load(path)
     values = recipe.model_dump(mode="json", by_alias=True)
-    run = steps.start_component(values, "", recipe.seed, os.environ.get(RUN_ID, ""), steps.graph(recipe))
+    run = start_component(values, "", recipe.seed, os.environ.get(RUN_ID, ""), step_names(recipe))
     digests: dict[str, str] = {}
     for name, roles in INPUTS.items():
-        digests[name] = steps.component(name, run, **{role: digests[step] for role, step in roles.items()}).digest
+        digests[name] = component(name, run, **{role: digests[step] for role, step in roles.items()}).digest
         print(name, digests[name], flush=True)
         if name == last:
             return

@@ -132,8 +132,8 @@ class Stage:
 
     def remembered(self, step: str) -> list[str]:
         """The digests that finished steps of this name gave."""
-        memos = [json.loads(path.read_text()) for path in (self.store / "memo").glob("[!.]*.json")]
-        return [memo["digest"] for memo in memos if memo["step"] == step]
+        cached = [json.loads(path.read_text()) for path in (self.store / "step-cache").glob("[!.]*.json")]
+        return [entry["digest"] for entry in cached if entry["step"] == step]
 
     def states(self, step: str) -> dict[str, str]:
         """By run, the state of a step."""

@@ -20,7 +20,7 @@ def job_spec(folder: Path | str, **changes: Any) -> JobSpec:
         "teacher": None,
         "model": {"type": "vit", "config": {"hidden_size": 8}},
         "train": {"steps": 1},
-        "distill": None,
+        "objectives": [{"type": "labels"}],
         "seed": 0,
         "resources": {},
         "threads": 1,

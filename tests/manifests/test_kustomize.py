@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from understudy.launch.kubernetes import pytorchjob
+from understudy.launch.kubernetes import pod_security, trainjob
+from understudy.launch.kubernetes.identity import PARTS
 from understudy.launch.kubernetes.settings import CONFIG, SECRETS, parsed
 from understudy.runs import submission
 
@@ -170,7 +171,7 @@ class Peer:
 
 DRIVER = Peer({"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "driver"})
 CLEANUP = Peer({"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "cleanup"})
-RANK = Peer(dict(pytorchjob.PARTS))
+RANK = Peer(dict(PARTS))
 MLFLOW = Peer({"app.kubernetes.io/name": "mlflow"})
 OTHER = Peer({"app.kubernetes.io/name": "somebody"})
 DNS = Peer({"k8s-app": "kube-dns"}, {"kubernetes.io/metadata.name": "kube-system"})
@@ -277,12 +278,29 @@ def test_jobs_are_kept_from_what_is_the_servers_alone(overlay: list[dict[str, An
     assert matches(selector["namespaceSelector"], namespace["metadata"]["labels"])
 
 
-def test_on_openshift_the_namespace_gives_users_and_groups(tmp_path_factory: pytest.TempPathFactory) -> None:
-    overlay = tmp_path_factory.mktemp("tree")
-    shutil.copytree(MANIFESTS, overlay / "manifests")
-    kustomization = overlay / "manifests" / "overlays" / "dev" / "kustomization.yaml"
-    kustomization.write_text(kustomization.read_text() + "components: [../../components/openshift]\n")
-    resources = built(str(kustomization.parent))
+def dev_with(component: str, tmp_path: Path) -> list[dict[str, Any]]:
+    """The overlay dev with one component more."""
+    shutil.copytree(MANIFESTS, tmp_path / "manifests")
+    kustomization = tmp_path / "manifests" / "overlays" / "dev" / "kustomization.yaml"
+    kustomization.write_text(kustomization.read_text() + f"components: [../../components/{component}]\n")
+    return built(str(kustomization.parent))
+
+
+def test_the_pods_of_train_jobs_are_fit_for_restricted(tmp_path: Path) -> None:
+    made = dev_with("trainer", tmp_path)
+    runtime = named(made, "TrainingRuntime")[trainjob.RUNTIME]
+    assert runtime["metadata"]["namespace"] in named(made, "Namespace")
+    [job] = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    pod = job["template"]["spec"]["template"]["spec"]
+    assert pod["securityContext"] == pod_security.SECURITY
+    assert pod["automountServiceAccountToken"] is False
+    [ranks] = pod["containers"]
+    ours = pod_security.container("x", parsed(settings(made), "cluster.yaml"), [], {})
+    assert ranks["securityContext"] == ours["securityContext"]
+
+
+def test_on_openshift_the_namespace_gives_users_and_groups(tmp_path: Path) -> None:
+    resources = dev_with("openshift", tmp_path)
     resolver = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "openshift-dns"}}}
     (rule,) = [one for one in named(resources, "NetworkPolicy")["names"]["spec"]["egress"] if resolver in one["to"]]
     assert {(one["protocol"], one["port"]) for one in rule["ports"]} == {("UDP", 5353), ("TCP", 5353)}

@@ -136,7 +136,7 @@ def different(config: dict[str, Any], **changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(("spec", "examples"), KINDS, ids=NAMES)
 def test_inputs_as_they_are_stored_become_logits(spec: dict[str, Any], examples: dict[str, Any]) -> None:
     model, _ = built(spec, examples)
-    logits = model.eval()(inputs(examples))
+    logits = model.eval()(inputs(examples)).logits
     assert logits.shape == ((4, 3) if examples is IMAGES else (4, 16, 50))
     assert logits.dtype is torch.float32
 
@@ -145,7 +145,7 @@ def test_images_are_normalised_inside() -> None:
     model, _ = built(VIT, IMAGES)
     images = inputs(IMAGES)
     expected = model.eval().net((images.float() / 255 - 0.4) / 0.2).logits
-    torch.testing.assert_close(model(images), expected)
+    torch.testing.assert_close(model(images).logits, expected)
 
 
 @pytest.mark.parametrize(("spec", "examples"), KINDS, ids=NAMES)
@@ -161,7 +161,7 @@ def test_a_language_model_does_not_see_what_it_is_to_predict(spec: dict[str, Any
     tokens = inputs(TEXTS, 1)
     changed = tokens.clone()
     changed[0, 9:] = 7
-    before, after = model(tokens), model(changed)
+    before, after = model(tokens).logits, model(changed).logits
     torch.testing.assert_close(before[0, :9], after[0, :9])
     assert not torch.allclose(before[0, 9:], after[0, 9:])
 
@@ -183,7 +183,7 @@ def test_a_saved_model_is_the_same_bit_for_bit(spec: dict[str, Any], examples: d
     assert state.keys() == model.state_dict().keys()
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
     with torch.no_grad():
-        assert torch.equal(loaded(inputs(examples)), model.eval()(inputs(examples)))
+        assert torch.equal(loaded(inputs(examples)).logits, model.eval()(inputs(examples)).logits)
 
 
 @pytest.mark.parametrize(("spec", "examples"), KINDS, ids=NAMES)
@@ -196,7 +196,7 @@ def test_a_saved_model_is_one_of_the_hub(spec: dict[str, Any], examples: dict[st
     x = inputs(examples)
     shown = (x / 255 - 0.4) / 0.2 if examples is IMAGES else x
     with torch.no_grad():
-        torch.testing.assert_close(plain.eval()(shown).logits, model.eval()(x))
+        torch.testing.assert_close(plain.eval()(shown).logits, model.eval()(x).logits)
     assert json.loads((folder / "config.json").read_text())["architectures"] == [type(model.net).__name__]
     if examples is IMAGES:
         assert plain.config.id2label == {0: "a", 1: "b", 2: "c"}
@@ -309,7 +309,7 @@ def test_a_factory_model_is_saved_without_a_config_and_loaded_again(tmp_path: Pa
     folder = saved(model, description, tmp_path / "model")
     assert sorted(path.name for path in folder.iterdir()) == [WEIGHTS, DESCRIPTION]
     with torch.no_grad():
-        assert torch.equal(load_model(folder, CPU)(inputs(IMAGES)), model.eval()(inputs(IMAGES)))
+        assert torch.equal(load_model(folder, CPU)(inputs(IMAGES)).logits, model.eval()(inputs(IMAGES)).logits)
     assert parameter_count(folder) == (64 * 7 + 7) + 2 * 7 + (7 * 3 + 3)
 
 
@@ -318,7 +318,7 @@ def test_a_factory_model_may_tie_weights(tmp_path: Path) -> None:
     folder = saved(model, description, tmp_path / "model")
     loaded = load_model(folder, CPU)
     assert loaded.net.head.weight is loaded.net.table.weight
-    assert torch.equal(loaded(inputs(TEXTS)), model(inputs(TEXTS)))
+    assert torch.equal(loaded(inputs(TEXTS)).logits, model(inputs(TEXTS)).logits)
     assert parameter_count(folder) == 50 * 4
 
 
@@ -394,13 +394,13 @@ def test_size_is_that_of_the_weights_on_disk(tmp_path: Path) -> None:
 def test_a_pretrained_vocabulary_that_is_wider_than_the_tokenizers_is_cut() -> None:
     wide, _ = built(LLAMA, {**TEXTS, "vocab_size": 64})
     model = task_model(wide.net, {"task": "causal-lm", "vocab_size": 50})
-    assert torch.equal(model(inputs(TEXTS)), wide(inputs(TEXTS))[..., :50])
+    assert torch.equal(model(inputs(TEXTS)).logits, wide(inputs(TEXTS)).logits[..., :50])
 
 
 def test_the_normalisation_is_no_part_of_the_weights() -> None:
     model, _ = built(VIT, IMAGES)
     assert not any(name in ("mean", "std") for name in model.state_dict())
-    assert functional_call(model.eval(), model.state_dict(), inputs(IMAGES)).shape == (4, 3)
+    assert functional_call(model.eval(), model.state_dict(), inputs(IMAGES)).logits.shape == (4, 3)
 
 
 @pytest.mark.parametrize(

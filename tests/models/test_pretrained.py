@@ -124,7 +124,7 @@ def test_a_model_is_taken_as_it_is(images: Path, tmp_path: Path) -> None:
     own = ViTForImageClassification.from_pretrained(source).eval()
     with torch.no_grad():
         expected = own((pixels / 255 - 0.4) / 0.2).logits
-        torch.testing.assert_close(load_model(folder, CPU)(pixels), expected)
+        torch.testing.assert_close(load_model(folder, CPU)(pixels).logits, expected)
 
 
 def test_a_language_model_is_taken_with_the_datas_tokenizer(texts: Path, tmp_path: Path) -> None:
@@ -132,12 +132,12 @@ def test_a_language_model_is_taken_with_the_datas_tokenizer(texts: Path, tmp_pat
     folder = fetched(source, texts)
     assert same_weights(folder, source)
     assert (folder / "tokenizer.json").read_text() == "the tokenizer"
-    assert load_model(folder, CPU)(torch.zeros(2, 16, dtype=torch.long)).shape == (2, 16, 50)
+    assert load_model(folder, CPU)(torch.zeros(2, 16, dtype=torch.long)).logits.shape == (2, 16, 50)
 
 
 def test_a_vocabulary_that_was_padded_is_cut(texts: Path, tmp_path: Path) -> None:
     folder = fetched(gpt2(tmp_path / "source", vocab_size=64), texts)
-    assert load_model(folder, CPU)(torch.zeros(2, 16, dtype=torch.long)).shape == (2, 16, 50)
+    assert load_model(folder, CPU)(torch.zeros(2, 16, dtype=torch.long)).logits.shape == (2, 16, 50)
 
 
 def test_half_precision_weights_become_full(images: Path, tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_a_models_own_code_runs_only_where_the_recipe_says_so(images: Path, tmp_
     pixels = torch.randint(0, 256, (4, 1, 8, 8), dtype=torch.uint8)
     expected = ((pixels / 255 - 0.4) / 0.2).flatten(1) @ weights["layer.weight"].T
     with torch.no_grad():
-        torch.testing.assert_close(load_model(folder, CPU)(pixels), expected)
+        torch.testing.assert_close(load_model(folder, CPU)(pixels).logits, expected)
     assert parameter_count(folder) == 3 * 64 + 3
     assert (folder / "layers.py").read_text() == CODE["layers.py"]
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from understudy.parallel.apply import blocks, gradient_sync, parallelize, unwrapped
-from understudy.parallel.mesh import ParallelDegrees, device_mesh
+from understudy.parallel.mesh import ParallelDegrees, meshes
 
 
 class Net(nn.Module):
@@ -40,7 +40,7 @@ def alone() -> tuple[bool, bool]:
     dist.init_process_group("gloo")
     try:
         net = Net()
-        mesh = device_mesh(ParallelDegrees(1, 1), "cpu")
+        mesh = meshes(ParallelDegrees(1, 1), "cpu")
         same = parallelize(net, ParallelDegrees(1, 1), mesh, torch.float32)
         return same is net, isinstance(gradient_sync(same, enabled=False), nullcontext)
     finally:
@@ -57,7 +57,7 @@ def gradients(replicate: int, shard: int) -> tuple[list[Any], bool]:
         torch.manual_seed(0)
         net, found = Net(), ParallelDegrees(replicate, shard)
         inputs = torch.randn(8, 4)
-        model = parallelize(net, found, device_mesh(found, "cpu"), torch.float32)
+        model = parallelize(net, found, meshes(found, "cpu"), torch.float32)
         mine = inputs.chunk(dist.get_world_size())[dist.get_rank()].chunk(2)
         for part, rows in enumerate(mine):
             with gradient_sync(model, enabled=part == 1):
@@ -89,7 +89,7 @@ def parts_of_a_batch() -> list[Any]:
     try:
         torch.manual_seed(0)
         found, seen = ParallelDegrees(2, 1), []
-        model = parallelize(Net(), found, device_mesh(found, "cpu"), torch.float32)
+        model = parallelize(Net(), found, meshes(found, "cpu"), torch.float32)
         torch.manual_seed(dist.get_rank())
         for part in range(2):
             with gradient_sync(model, enabled=part == 1):

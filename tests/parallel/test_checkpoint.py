@@ -10,7 +10,7 @@ from torch import nn
 from understudy.errors import Fenced
 from understudy.parallel.apply import parallelize
 from understudy.parallel.checkpoint import Checkpoints, whole_state
-from understudy.parallel.mesh import ParallelDegrees, device_mesh
+from understudy.parallel.mesh import ParallelDegrees, meshes
 from understudy.recipe import Optimizer
 from understudy.train.optimizers import optimizer
 
@@ -27,8 +27,8 @@ def within(replicate: int, shard: int, act: Callable[..., Any], *given: Any) -> 
         torch.manual_seed(0)
         found = ParallelDegrees(replicate, shard)
         net = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 8), nn.Linear(8, 3))
-        model = parallelize(net, found, device_mesh(found, "cpu"), torch.float32)
-        return act(model, optimizer(model, Optimizer(**ADAMW)), *given)
+        model = parallelize(net, found, meshes(found, "cpu"), torch.float32)
+        return act(model, optimizer(list(model.parameters()), Optimizer(**ADAMW)), *given)
     finally:
         dist.destroy_process_group()
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.errors import InputError
-from understudy.parallel.mesh import ParallelDegrees, degrees, device_mesh
+from understudy.parallel.mesh import ParallelDegrees, degrees, meshes
 from understudy.recipe import Degrees
 
 STRATEGIES = ["single", "ddp", "fsdp", "hsdp"]
@@ -62,18 +62,26 @@ def test_only_a_sharded_model_shards() -> None:
     assert [degrees(name, 1, 4).shards for name in STRATEGIES[1:]] == [False, True, True]
 
 
-def placed(replicate: int, shard: int) -> tuple[list[int], list[int]]:
-    """The ranks that hold the same part as this one, and those that share a copy with it."""
+def placed(replicate: int, shard: int) -> tuple[list[int], ...]:
+    """The ranks that hold the same part as this one, that share a copy with it, and that read other data."""
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
     try:
-        mesh = device_mesh(ParallelDegrees(replicate, shard), "cpu")
-        return tuple(dist.get_process_group_ranks(mesh.get_group(name)) for name in ("dp_replicate", "dp_shard"))
+        over = meshes(ParallelDegrees(replicate, shard), "cpu")
+        shards = over.fsdp["dp_shard"] if over.fsdp.ndim > 1 else over.fsdp
+        named = (over.replicate, shards, over.batch, over.loss)
+        return tuple(dist.get_process_group_ranks(mesh.get_group()) for mesh in named)
     finally:
         dist.destroy_process_group()
 
 
 def test_neighbours_share_a_copy_of_the_model(ranks: Any) -> None:
     """Ranks of one node are neighbours: the traffic of sharding stays between them."""
-    assert ranks.run(4, placed, 2, 2) == [([0, 2], [0, 1]), ([1, 3], [0, 1]), ([0, 2], [2, 3]), ([1, 3], [2, 3])]
+    everyone = [0, 1, 2, 3]
+    assert ranks.run(4, placed, 2, 2) == [
+        ([0, 2], [0, 1], everyone, everyone),
+        ([1, 3], [0, 1], everyone, everyone),
+        ([0, 2], [2, 3], everyone, everyone),
+        ([1, 3], [2, 3], everyone, everyone),
+    ]

@@ -66,7 +66,7 @@ def test_a_versions_name_changes_with_its_spec_and_only_with_it(recipe: Recipe, 
     name = version(recipe, tmp_path)
     assert version(changed(recipe), tmp_path / "again") == name
     others = [
-        version(changed(recipe, "student.distill.temperature=5"), tmp_path),
+        version(changed(recipe, "student.distill.logits.temperature=5"), tmp_path),
         version(changed(recipe, "student.control=false"), tmp_path),
         version(changed(recipe, "seed=1"), tmp_path),
         version(recipe, tmp_path, "registry.example:5000/ml/understudy:1.3"),
@@ -117,7 +117,7 @@ def test_every_task_has_the_store_and_knows_how_to_launch(compiled: Path, spec: 
     assert pods.keys() == spec["deploymentSpec"]["executors"].keys()
     for name, found in spec["deploymentSpec"]["executors"].items():
         environment = {variable["name"]: variable["value"] for variable in found["container"]["env"]}
-        assert environment["UNDERSTUDY_LAUNCHER"] == "pytorchjob"
+        assert environment["UNDERSTUDY_LAUNCHER"] == "cluster", "its settings say which"
         (mounted,) = pods[name]["pvcMount"]
         assert environment["UNDERSTUDY_HOME"].startswith(mounted["mountPath"])
 

@@ -11,7 +11,7 @@ import yaml
 from kfp import dsl
 
 from understudy import steps
-from understudy.steps.execution import Result
+from understudy.steps.step import Result
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = sorted(path.name for path in (ROOT / "components").iterdir() if (path / "component.py").exists())
@@ -55,6 +55,12 @@ def test_a_components_metadata_says_what_it_is(name: str) -> None:
     assert f"understudy/{about['image']}" == found.component_spec.implementation.container.image
     assert about["description"].endswith(".")
     assert about["output"]
+
+
+@pytest.mark.parametrize("name", [name for name in FOLDERS if name != "start"])
+def test_a_component_takes_what_its_step_declares(name: str) -> None:
+    roles = set(component(name).component_spec.inputs) - {"run", "task"}
+    assert roles == set(steps.STEPS[name].inputs)
 
 
 @pytest.mark.parametrize("name", FOLDERS)

@@ -5,7 +5,7 @@ import pytest
 from pipelines.distillation import build
 from understudy.recipe import Recipe
 from understudy.recipe.file import from_values
-from understudy.steps import STEPS, graph
+from understudy.steps import STEPS, step_names
 
 CHAIN = ["ingest", "prepare", "teacher", "distill", "evaluate", "gate", "register"]
 
@@ -35,8 +35,8 @@ def wanted(recipe: Recipe, control: bool) -> Recipe:
 
 
 def test_the_tasks_are_the_recipes_steps(wanted: Recipe, control: bool) -> None:
-    assert set(tasks(wanted)) == {"start", *graph(wanted)} == {"start", *CHAIN, *(["control"] if control else [])}
-    assert set(graph(wanted)) <= set(STEPS)
+    assert set(tasks(wanted)) == {"start", *step_names(wanted)} == {"start", *CHAIN, *(["control"] if control else [])}
+    assert set(step_names(wanted)) <= set(STEPS)
 
 
 def test_each_task_gets_what_the_others_give(wanted: Recipe, control: bool) -> None:
@@ -57,11 +57,11 @@ def test_each_task_gets_what_the_others_give(wanted: Recipe, control: bool) -> N
 
 
 def test_the_steps_of_a_pipeline_lie_in_the_order_in_which_they_run(wanted: Recipe) -> None:
-    order = ["start", *graph(wanted)]
+    order = ["start", *step_names(wanted)]
     for name, task in tasks(wanted).items():
         assert all(order.index(before) < order.index(name) for before in task.dependent_tasks)
 
 
-def test_the_graph_that_the_first_task_checks_is_the_pipelines(wanted: Recipe) -> None:
+def test_the_step_names_that_the_first_task_checks_is_the_pipelines(wanted: Recipe) -> None:
     given = tasks(wanted)["start"].inputs.parameters["steps"].runtime_value.constant.string_value
-    assert given.split(",") == graph(wanted)
+    assert given.split(",") == step_names(wanted)

@@ -7,8 +7,7 @@ import pytest
 
 from understudy.recipe import Recipe
 from understudy.recipe.file import load
-from understudy.steps import HOME
-from understudy.steps.execution import RUN
+from understudy.steps.environment import HOME, RUN
 from understudy.store import Run, Store
 
 ROOT = Path(__file__).parents[2]

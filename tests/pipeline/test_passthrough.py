@@ -13,13 +13,13 @@ from kfp.dsl.executor import Executor
 from pipelines.distillation import build
 from pipelines.pods import settle
 from tests.jobs.specs import job_spec
-from understudy import steps
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes import pytorchjob, task_config
-from understudy.launch.kubernetes.pytorchjob import Identity
+from understudy.launch.kubernetes.identity import Identity
 from understudy.launch.kubernetes.settings import Cluster
 from understudy.launch.kubernetes.task_config import TaskConfig
 from understudy.recipe import Recipe, Resources
+from understudy.steps import Result, tasks
 
 TRAINING = ["teacher", "distill", "control"]
 CLUSTER = Cluster(image="trainer:1", claim="understudy-store")
@@ -96,12 +96,12 @@ def carried(
     """What the step finds when kfp's executor runs the source that the task carries."""
     found: list[TaskConfig] = []
 
-    def run_step(*_: Any) -> steps.Result:
+    def run_step(*_: Any) -> Result:
         found.append(task_config.of_this_step())
-        return steps.Result("digest", folder, {})
+        return Result("digest", folder, {})
 
     monkeypatch.setenv(task_config.VARIABLE, "{}")
-    monkeypatch.setattr(steps, "run_step", run_step)
+    monkeypatch.setattr(tasks, "run_step", run_step)
     source = ir["deploymentSpec"]["executors"][f"exec-{name}"]["container"]["command"][-1]
     namespace: dict[str, Any] = {}
     exec(source, namespace)

@@ -280,9 +280,14 @@ def test_hsdp_on_one_node_needs_two_replicas_of_two_shards(processes: int, fits:
 def test_an_override_changes_one_value_and_makes_the_sections_it_needs(tmp_path: Path) -> None:
     recipe = load(
         write(tmp_path, DIGITS),
-        ["seed=7", "student.distill.temperature = 2", "gate.max_size_ratio=null", "evaluate.metrics=[nll, accuracy]"],
+        [
+            "seed=7",
+            "student.distill.logits.temperature = 2",
+            "gate.max_size_ratio=null",
+            "evaluate.metrics=[nll, accuracy]",
+        ],
     )
-    assert (recipe.seed, recipe.student.distill.temperature, recipe.gate.max_size_ratio) == (7, 2.0, None)
+    assert (recipe.seed, recipe.student.distill[1].temperature, recipe.gate.max_size_ratio) == (7, 2.0, None)
     assert recipe.evaluate.metrics == ("nll", "accuracy")
     assert recipe.student.train.epochs == 20
 
@@ -398,9 +403,9 @@ def test_an_anchor_may_be_used_twice(tmp_path: Path) -> None:
 
 
 def test_a_whole_number_is_a_number_and_text_is_not(tmp_path: Path) -> None:
-    assert load(write(tmp_path, DIGITS), ["student.distill.temperature=3"]).student.distill.temperature == 3.0
-    assert said(tmp_path, DIGITS, ["student.distill.temperature='3'"]) == [
-        "--set student.distill.temperature='3': student.distill.temperature: expected a number, got \"3\""
+    assert load(write(tmp_path, DIGITS), ["student.distill.logits.temperature=3"]).student.distill[1].temperature == 3.0
+    assert said(tmp_path, DIGITS, ["student.distill.logits.temperature='3'"]) == [
+        "--set student.distill.logits.temperature='3': student.distill[1].temperature: expected a number, got \"3\""
     ]
 
 
@@ -474,3 +479,33 @@ def test_the_schema_knows_every_key_and_refuses_others() -> None:
 def test_an_old_key_is_refused_with_the_new_ones_name(place: str, old: str, new: str) -> None:
     with pytest.raises(InputError, match=rf"{place}\.{old}: unknown key; it is called {new} now"):
         load(Path("recipes/digits.yaml"), [f"{place}.{old}=2"])
+
+
+OLD = "is a list of weighted objectives now: [{type: labels, weight: 0.3}, {type: logits, weight: 0.7, temperature: 2}]"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("student.distill={temperature: 2, alpha: 0.7}", f"student.distill: {OLD}"),
+        ("student.distill=[{type: labels}]", "student.distill: nothing in it is learned from the teacher; add"),
+        ("student.distill=[{type: logit}]", 'student.distill[0].type: expected labels, logits, got "logit"'),
+        ("student.distill=[{type: logits, tempreature: 2}]", "did you mean temperature?"),
+        ("student.distill.hidden.weight=1", "student.distill is [{"),
+        (
+            "student.distill.2.weight=1",
+            "and has no 2.weight; name an entry: student.distill.labels, student.distill.logits",
+        ),
+    ],
+)
+def test_a_list_of_objectives_that_is_wrong_is_told(override: str, message: str) -> None:
+    with pytest.raises(InputError) as raised:
+        load(Path("recipes/digits.yaml"), [override])
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["logits", "1"])
+def test_an_objective_is_named_by_its_type_or_its_place(tmp_path: Path, name: str) -> None:
+    for recipe in (Path("recipes/digits.yaml"), write(tmp_path, DIGITS)):
+        labels, logits = load(recipe, [f"student.distill.{name}.temperature=2"]).student.distill
+        assert (labels.weight, logits.weight, logits.temperature) == (0.1, 0.9, 2.0)

@@ -18,7 +18,8 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from understudy.recipe import Recipe
-from understudy.registry.register import Registration, register
+from understudy.registry.client import mlflow_at
+from understudy.registry.register import Registration, Submission, register
 from understudy.store import Run, Store
 
 FACTS = {"task": "image-classification", "kind": "transformers", "labels": ["0", "1"], "mean": [0.5], "std": [0.5]}
@@ -71,6 +72,11 @@ def start_server(folder: Path, command: tuple[str, ...] = ("mlflow", "server"), 
             time.sleep(0.2)
         else:
             return server
+
+
+def connect(uri: str) -> Any:
+    """MLflow's own client of a server."""
+    return mlflow_at(uri).client
 
 
 def measures(digests: dict[str, str]) -> dict[str, Any]:
@@ -142,14 +148,13 @@ class Pipeline:
         (evidence / "verdict.json").write_text(json.dumps(verdict(approved)))
         (evidence / "report.html").write_text("<html>the report</html>")
         (evidence / "plots" / "curves.png").write_bytes(b"a picture")
-        return register(
-            run,
+        submission = Submission(
             self.recipe,
-            self.uri,
             model=self.store.objects.path(digests["student"]),
-            model_digest=digests["student"],
+            digest=digests["student"],
             measures=evidence,
             verdict=evidence,
             models={role: self.store.objects.path(digest) for role, digest in digests.items()},
             lineage={"teacher": digests["teacher"], "examples": "e" * 64, "recipe": "r" * 64, "revision": "abc"},
         )
+        return register(run, self.uri, submission)

@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from tests.registry.submitted import HISTORY, RECIPE, Pipeline, Server
+from tests.registry.submitted import HISTORY, RECIPE, Pipeline, Server, connect
 from understudy.errors import Stopped, UnderstudyError
 from understudy.registry import recorder as recording
-from understudy.registry.curves import Tail
+from understudy.registry.client import server_at
 from understudy.registry.recorder import Recorder, close_dead, close_ended, flat
-from understudy.registry.server import connect
-from understudy.registry.tracking import Value, tracking
+from understudy.registry.tracking import Value
 from understudy.store.files import read_json
 
 
@@ -52,7 +51,7 @@ def recorder(pipeline: Pipeline) -> Recorder:
 
 
 def opened(pipeline: Pipeline, *step: str) -> str:
-    return recorder(pipeline).open(tracking(pipeline.uri), *step)
+    return recorder(pipeline).open(server_at(pipeline.uri), *step)
 
 
 def append(path: Path, points: list[dict[str, Any]]) -> None:
@@ -145,7 +144,7 @@ def test_points_that_failed_are_sent_when_the_server_is_back(
     with found.follow("teacher", metrics):
         wait_until((pipeline.run.folder / "mlflow" / "teacher.json").exists)
         with monkeypatch.context() as patch:
-            patch.setattr(type(tracking(pipeline.uri)), "log", away)
+            patch.setattr(type(server_at(pipeline.uri)), "log", away)
             append(metrics, HISTORY)
             wait_until(lambda: found.problem is not None)
     assert found.problem is None
@@ -221,18 +220,6 @@ def test_long_parameters_are_cut(make_pipeline: Callable[..., Pipeline], uri: st
     assert len(params["teacher.model.config.note"]) == 6000
 
 
-def test_half_a_line_waits_and_a_torn_one_is_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    tail = Tail(path)
-    assert tail.read() == []
-    path.write_text('{"step": 1}\n{"st')
-    assert tail.read() == [{"step": 1}]
-    path.write_text('{"step": 1}\n{"step": 2}\n{"step": 3, "lo{"step": 3}\n{"step": 4}\n')
-    assert tail.read() == [{"step": 2}, {"step": 4}]
-    path.write_text('{"step": 9}\n')
-    assert tail.read() == [{"step": 9}]
-
-
 def test_a_server_is_told_without_importing_mlflow(server: Server, tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path\n"
@@ -248,15 +235,15 @@ def test_a_server_is_told_without_importing_mlflow(server: Server, tmp_path: Pat
 
 def test_an_experiment_that_was_deleted_is_named(uri: str, client: MlflowClient, tmp_path: Path) -> None:
     name = f"gone-{tmp_path.name}"
-    made = tracking(uri).experiment(name)
-    assert tracking(uri).experiment(name) == made
+    made = server_at(uri).experiment(name)
+    assert server_at(uri).experiment(name) == made
     client.delete_experiment(made)
     with pytest.raises(UnderstudyError, match=f"the experiment {name} was deleted; restore it there"):
-        tracking(uri).experiment(name)
+        server_at(uri).experiment(name)
 
 
 def test_a_long_curve_is_known_whole(pipeline: Pipeline) -> None:
-    server, made = tracking(pipeline.uri), opened(pipeline, "teacher")
+    server, made = server_at(pipeline.uri), opened(pipeline, "teacher")
     for start in range(0, 30_000, 1000):
         server.log(made, [Value("loss", 1.0, 10**12 + step, step) for step in range(start, start + 1000)])
     assert server.steps(made) == set(range(30_000)), "MLflow answers in pages of 25,000"

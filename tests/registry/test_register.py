@@ -4,18 +4,16 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 
-from tests.registry.submitted import HISTORY, Pipeline
+from tests.registry.submitted import HISTORY, Pipeline, connect
 from understudy.errors import UnderstudyError
 from understudy.registry import register as registering
-from understudy.registry.champion import champion, fetch, needed_digests, registered_digests
-from understudy.registry.lookup import aliases
+from understudy.registry.champion import champion
+from understudy.registry.client import server_at
 from understudy.registry.register import is_registered
-from understudy.registry.server import connect
 from understudy.store.files import read_json
 
 
@@ -57,7 +55,7 @@ def test_the_parent_run_holds_recipe_evidence_and_verdict(pipeline: Pipeline, cl
     made = pipeline.register()
     parent = client.get_run(made.parent_run_id)
     assert parent.info.status == "FINISHED"
-    assert parent.data.params["student.distill.temperature"] == "4.0"
+    assert parent.data.params["student.distill.logits.temperature"] == "4.0"
     assert parent.data.metrics["teacher.accuracy"] == 0.975
     assert parent.data.tags["verdict"] == "approved"
     artifacts = {artifact.path for artifact in client.list_artifacts(made.parent_run_id)}
@@ -82,7 +80,7 @@ def test_a_rejected_student_leaves_its_evidence_and_no_alias_moves(pipeline: Pip
     run = client.get_run(second.parent_run_id)
     assert run.data.tags["verdict"] == "rejected"
     assert "report.html" in {artifact.path for artifact in client.list_artifacts(run.info.run_id)}
-    assert aliases(pipeline.uri, first.name) == {"challenger": "1", "champion": "1"}
+    assert server_at(pipeline.uri).aliases(first.name) == {"challenger": "1", "champion": "1"}
     assert len(client.search_model_versions(f"name = '{first.name}'")) == 1
     assert is_registered(pipeline.uri, second, "whatever")
 
@@ -112,7 +110,7 @@ def test_registering_again_after_a_crash_makes_nothing_twice(
 def test_the_challenger_moves_to_the_next_approved_student(pipeline: Pipeline, client: MlflowClient) -> None:
     pipeline.register()
     made = pipeline.register(run=pipeline.new_run(), weights=b"better student")
-    assert aliases(pipeline.uri, made.name) == {"challenger": made.version}
+    assert server_at(pipeline.uri).aliases(made.name) == {"challenger": made.version}
     assert made.version == "2"
 
 
@@ -134,86 +132,6 @@ def test_registering_does_not_import_torch(pipeline: Pipeline) -> None:
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"})
-
-
-def test_the_champions_bytes_come_back_as_the_same_object(pipeline: Pipeline, client: MlflowClient) -> None:
-    made = pipeline.register()
-    client.set_registered_model_alias(made.name, "champion", made.version)
-    found = champion(pipeline.uri, made.name)
-    assert found is not None
-    assert found.digest == pipeline.model(b"student", HISTORY)
-    pipeline.store.objects.set_aside(found.digest)
-    folder = pipeline.store.folder / "work" / "fetched"
-    folder.mkdir()
-    manifest = fetch(pipeline.uri, found, folder)
-    assert pipeline.store.objects.publish(folder, manifest.kind, manifest.inputs, manifest.facts) == found.digest
-
-
-def test_a_changed_champion_is_refused(pipeline: Pipeline, client: MlflowClient) -> None:
-    made = pipeline.register()
-    client.set_registered_model_alias(made.name, "champion", made.version)
-    found = champion(pipeline.uri, made.name)
-    assert found is not None
-    source = client.get_model_version(made.name, made.version).source
-    logged = client.get_logged_model(source.removeprefix("models:/"))
-    path = logged.artifact_location.removeprefix("file://") + f"/artifacts/{found.digest}/model.safetensors"
-    with open(path, "r+b") as stream:
-        stream.write(b"X")
-    folder = pipeline.store.folder / "work" / "fetched"
-    folder.mkdir()
-    with pytest.raises(UnderstudyError, match=r"not those of its tag understudy\.digest"):
-        fetch(pipeline.uri, found, folder)
-
-
-def test_a_champion_of_somebody_elses_cannot_be_measured(pipeline: Pipeline, client: MlflowClient) -> None:
-    made = pipeline.register()
-    client.create_registered_model("theirs")
-    source = client.get_model_version(made.name, made.version).source
-    client.create_model_version("theirs", source)
-    client.set_registered_model_alias("theirs", "champion", "1")
-    with pytest.raises(UnderstudyError, match=r"understudy did not make it and cannot measure it"):
-        champion(pipeline.uri, "theirs")
-
-
-def test_the_answer_changes_when_the_champion_does(pipeline: Pipeline, client: MlflowClient) -> None:
-    made = pipeline.register()
-    assert champion(pipeline.uri, made.name) is None
-    client.set_registered_model_alias(made.name, "champion", made.version)
-    assert champion(pipeline.uri, made.name) is not None
-    client.delete_registered_model_alias(made.name, "champion")
-    assert champion(pipeline.uri, made.name) is None
-
-
-def test_an_untouched_database_is_not_asked_twice(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = pipeline.register()
-    champion(pipeline.uri, made.name)
-    with monkeypatch.context() as patch:
-        patch.setattr("understudy.registry.lookup.connect", lambda uri: pytest.fail("asked again"))
-        assert champion(pipeline.uri, made.name) is None
-
-
-def test_gc_learns_the_digests_of_students_and_teachers(pipeline: Pipeline) -> None:
-    pipeline.register()
-    wanted = {pipeline.model(b"student", HISTORY), pipeline.model(b"teacher", HISTORY)}
-    assert wanted <= registered_digests(pipeline.uri)
-
-
-def test_gc_asks_every_registry_that_models_went_to(pipeline: Pipeline, tmp_path: Path) -> None:
-    pipeline.register()
-    student = pipeline.model(b"student", HISTORY)
-    elsewhere = f"sqlite:///{tmp_path}/elsewhere.db"
-    assert needed_digests(elsewhere, {}) == set()
-    assert student in needed_digests(elsewhere, {pipeline.uri: tmp_path / "server.json"})
-    gone = {f"sqlite:///{tmp_path}/gone.db": tmp_path / "gone.json"}
-    for uri in (pipeline.uri, *gone):
-        with pytest.raises(UnderstudyError, match=r"the file is gone\n.* for good, remove .*gone\.json"):
-            needed_digests(uri, gone)
-
-
-def test_without_a_database_nothing_is_registered(tmp_path: object) -> None:
-    assert registered_digests(f"sqlite:///{tmp_path}/mlflow.db") == set()
-    assert champion(f"sqlite:///{tmp_path}/mlflow.db", "digits") is None
-    assert not os.path.exists(f"{tmp_path}/mlflow.db")
 
 
 def test_a_model_that_cannot_be_served_alone_is_refused(pipeline: Pipeline) -> None:

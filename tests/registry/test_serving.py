@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.registry.submitted import RECIPE, Pipeline
+from tests.registry.submitted import RECIPE, Pipeline, connect
 from understudy.models.build import build_model, tied_weights
 from understudy.models.describe import describe
 from understudy.models.files import load_model, save_model
-from understudy.registry.server import connect
 
 NET = """
 import json
@@ -146,7 +145,7 @@ def probabilities(model: Path, images: Any) -> Any:
     import torch
 
     with torch.inference_mode():
-        logits = load_model(model, torch.device("cpu"))(torch.from_numpy(images))
+        logits = load_model(model, torch.device("cpu"))(torch.from_numpy(images)).logits
     return logits.double().softmax(dim=-1).numpy()
 
 
@@ -163,11 +162,13 @@ def text_answers(model: Path) -> dict[str, list[Any]]:
         for place in range(1, len(tokens)):
             window = tokens[(place - 1) // 8 * 8 : place]
             with torch.inference_mode():
-                bits -= float(net(torch.tensor([window]))[0, -1].double().log_softmax(-1)[tokens[place]]) / np.log(2)
+                bits -= float(
+                    net(torch.tensor([window])).logits[0, -1].double().log_softmax(-1)[tokens[place]]
+                ) / np.log(2)
         sequence = tokens[:-1]
         for _ in range(5):
             with torch.inference_mode():
-                following = int(net(torch.tensor([sequence[-8:]]))[0, -1].argmax())
+                following = int(net(torch.tensor([sequence[-8:]])).logits[0, -1].argmax())
             if following == 0:
                 break
             sequence.append(following)

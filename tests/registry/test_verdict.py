@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.registry.submitted import Pipeline, Server
+from tests.registry.submitted import Pipeline, Server, connect
 from understudy.errors import UnderstudyError
+from understudy.registry.names import REGISTERED_BY
 from understudy.registry.register import Registration
-from understudy.registry.server import connect
-from understudy.registry.verdict import OF, keep_verdict, verdict_of
+from understudy.registry.verdict import keep_verdict, verdict_of
 
 
 @pytest.mark.parametrize(("version", "verdict"), [("3", "approved"), (None, "rejected")])
@@ -25,4 +25,4 @@ def test_a_run_whose_registration_was_there_before_has_a_verdict_too(
     found = client.get_experiment_by_name(experiment)
     assert found is not None
     [made] = client.search_runs([found.experiment_id], f"tags.`understudy.run` = '{pipeline.run.id}'")
-    assert (made.info.status, made.data.tags[OF]) == ("FINISHED", "earlier")
+    assert (made.info.status, made.data.tags[REGISTERED_BY]) == ("FINISHED", "earlier")

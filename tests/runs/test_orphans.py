@@ -3,9 +3,9 @@ from typing import Any, cast
 import pytest
 
 from understudy.launch.kubernetes.api import Kube
-from understudy.launch.kubernetes.kind import JobKind
-from understudy.launch.kubernetes.pytorchjob import PARTS, RUN
-from understudy.runs.orphans import known, stop
+from understudy.launch.kubernetes.identity import PARTS, RUN
+from understudy.launch.kubernetes.kind import KINDS, PYTORCHJOB, JobKind
+from understudy.runs.orphans import known, remove, stop
 
 CREATED = "2026-01-01T00:00:00Z"
 
@@ -16,8 +16,13 @@ class Cluster:
     namespace = "here"
     batch = type("Batch", (), {"list_namespaced_job": None, "read_namespaced_job": None})
 
-    def __init__(self, driver: str, rank: str) -> None:
-        self._pods = [pod("uid-driver", driver), pod("uid-job", rank), pod("uid-other", "Running")]
+    def __init__(self, driver: str, rank: str, kind: JobKind = PYTORCHJOB) -> None:
+        self._kind = kind
+        theirs = {kind.pod_label: "teacher-1"}
+        self._pods = [pod("uid-driver", driver), pod("uid-job", rank, theirs), pod("uid-other", "Running")]
+
+    def has(self, kind: JobKind) -> bool:
+        return kind is self._kind
 
     def ask(self, question: object, *arguments: object, **options: object) -> dict[str, Any]:
         del question, arguments, options
@@ -25,6 +30,7 @@ class Cluster:
 
     def jobs(self, kind: JobKind, selector: str) -> list[dict[str, Any]]:
         del selector
+        assert self.has(kind), "a kind that the cluster does not have is not asked for"
         return [{"metadata": {**meta("teacher-1"), "uid": "uid-job"}, "spec": {}, "status": {}}]
 
     def pods(self, selector: str) -> list[dict[str, Any]]:
@@ -36,13 +42,14 @@ def meta(name: str) -> dict[str, Any]:
     return {"name": name, "labels": {RUN: "run-1"}, "creationTimestamp": CREATED}
 
 
-def pod(owner: str, phase: str) -> dict[str, Any]:
-    bare: dict[str, Any] = {"name": "p", "ownerReferences": [{"uid": owner}]}
+def pod(owner: str, phase: str, labels: dict[str, str] | None = None) -> dict[str, Any]:
+    bare: dict[str, Any] = {"name": "p", "labels": labels or {}, "ownerReferences": [{"uid": owner}]}
     if phase == "Dead":  # its node does not answer
         phase, bare["deletionTimestamp"] = "Running", CREATED
     return {"metadata": bare, "spec": {"nodeName": "n" if phase == "Running" else ""}, "status": {"phase": phase}}
 
 
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize(
     ("driver", "rank", "stages"),
     [
@@ -53,9 +60,10 @@ def pod(owner: str, phase: str) -> dict[str, Any]:
         ("Running", "Dead", {"run-1": "running", "teacher-1": "restarting"}),
     ],
 )
-def test_a_job_is_where_its_own_pods_are(driver: str, rank: str, stages: dict[str, str]) -> None:
-    found = known(cast(Kube, Cluster(driver, rank)), 1_800_000_000.0)
+def test_a_job_is_where_its_own_pods_are(driver: str, rank: str, stages: dict[str, str], kind: JobKind) -> None:
+    found = known(cast(Kube, Cluster(driver, rank, kind)), 1_800_000_000.0)
     assert {one.name: one.stage for one in found} == stages
+    assert {one.name: one.kind for one in found} == {"run-1": "Job", "teacher-1": kind.name}
 
 
 def condition(kind: str, status: str = "True") -> dict[str, Any]:
@@ -65,8 +73,8 @@ def condition(kind: str, status: str = "True") -> dict[str, Any]:
 class Runs(Cluster):
     """A run's Job and its training, each with the conditions that hold."""
 
-    def __init__(self, driver: str | None, training: str | None, code: int = 1) -> None:
-        super().__init__("Failed", "Failed")
+    def __init__(self, driver: str | None, training: str | None, code: int = 1, kind: JobKind = PYTORCHJOB) -> None:
+        super().__init__("Failed", "Failed", kind)
         beside = {"name": "a-proxy", "state": {"terminated": {"exitCode": 3 if code != 3 else 1}}}
         state = {"name": "driver", "state": {"terminated": {"exitCode": code}}}
         self._pods[0]["status"] = {"phase": "Failed", "containerStatuses": [beside, state]}
@@ -83,23 +91,25 @@ class Runs(Cluster):
         return [{**super().jobs(kind, selector)[0], "status": self._conditions[1]}]
 
     def delete_job(self, kind: JobKind, name: str) -> None:
+        assert self.has(kind)
         self.deleted.append(name)
 
 
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize(
-    ("driver", "training", "ended"),
+    ("driver", "ended_well", "ended"),
     [
-        (None, None, ["run-1", "teacher-1"]),
-        (None, "Succeeded", ["run-1"]),
-        ("Failed", None, ["teacher-1"]),
-        ("Complete", "Succeeded", []),
+        (None, False, ["run-1", "teacher-1"]),
+        (None, True, ["run-1"]),
+        ("Failed", False, ["teacher-1"]),
+        ("Complete", True, []),
     ],
 )
 def test_only_what_goes_on_is_stopped(
-    monkeypatch: pytest.MonkeyPatch, driver: str | None, training: str | None, ended: list[str]
+    monkeypatch: pytest.MonkeyPatch, driver: str | None, ended_well: bool, ended: list[str], kind: JobKind
 ) -> None:
     monkeypatch.setattr(Cluster.batch, "delete_namespaced_job", "delete", raising=False)
-    cluster = Runs(driver, training)
+    cluster = Runs(driver, kind.succeeded if ended_well else None, kind=kind)
     assert stop(cast(Kube, cluster), "run-1") == len(ended)
     assert cluster.deleted == ended
 
@@ -108,3 +118,11 @@ def test_only_what_goes_on_is_stopped(
 def test_a_run_that_the_gate_rejected_did_not_fail(code: int, stage: str) -> None:
     found = known(cast(Kube, Runs("Failed", "Succeeded", code)), 1_800_000_000.0)
     assert {one.name: one.stage for one in found} == {"run-1": stage, "teacher-1": "succeeded"}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_what_is_left_behind_is_removed_as_the_kind_that_it_is(kind: JobKind) -> None:
+    cluster = Runs("Failed", None, kind=kind)
+    _, training = known(cast(Kube, cluster), 1_800_000_000.0)
+    remove(cast(Kube, cluster), training)
+    assert cluster.deleted == [training.name]

@@ -6,6 +6,7 @@ import pytest
 
 from understudy.errors import InputError, UnderstudyError
 from understudy.launch.kubernetes.api import Away, Kube, Refused
+from understudy.launch.kubernetes.kind import JobKind
 from understudy.launch.kubernetes.settings import REQUIRED, Cluster, Pool
 from understudy.recipe import JobResources, Recipe, Resources
 from understudy.recipe.file import load
@@ -98,6 +99,14 @@ def test_a_run_that_could_neither_be_submitted_nor_taken_back_is_named(digits: R
         submit(cast(Kube, kube), CLUSTER, digits)
 
 
+def test_an_elastic_job_is_refused_where_jobs_are_train_jobs(digits: Recipe) -> None:
+    elastic = JobResources(distill=Resources(nodes=4, min_nodes=2))
+    recipe = digits.model_copy(update={"resources": elastic})
+    check(cast(Kube, Namespace()), CLUSTER, recipe)
+    with pytest.raises(InputError, match=r"resources\.distill\.min_nodes: 2; a TrainJob keeps its number of nodes"):
+        check(cast(Kube, Namespace()), CLUSTER.model_copy(update={"launcher": "trainjob"}), recipe)
+
+
 def test_settings_that_are_not_yaml_are_named() -> None:
     with pytest.raises(InputError, match=r"(?s)ConfigMap .* namespace here: cluster\.yaml: is not YAML: .*line 1"):
         settings(cast(Kube, Answers()))
@@ -113,23 +122,36 @@ class Namespace:
     def __init__(self, *lacks: str) -> None:
         self._lacks = lacks
 
-    def knows(self, *kind: str) -> bool:
-        return kind[-1] not in self._lacks
+    def has(self, kind: JobKind) -> bool:
+        return kind.plural not in self._lacks
+
+    def training_runtime(self, name: str) -> Any:
+        pod = {"terminationGracePeriodSeconds": 60}
+        jobs = [{"name": "node", "template": {"spec": {"template": {"spec": pod}}}}]
+        return None if name in self._lacks else {"spec": {"template": {"spec": {"replicatedJobs": jobs}}}}
 
     def ask(self, question: str, *arguments: object) -> Any:
         return None if question in self._lacks else {"spec": {"accessModes": ["ReadWriteMany"]}}
 
 
 @pytest.mark.parametrize(
-    ("lacks", "words"),
+    ("launcher", "lacks", "words"),
     [
-        ("pytorchjobs", "does not know PyTorchJobs of kubeflow.org/v1: install the Kubeflow Training Operator 1.9"),
-        ("queue", r"resources\.teacher\.queue: namespace here has no LocalQueue team"),
-        ("claim", "namespace here: there is no claim c for the store"),
+        ("pytorchjob", "pytorchjobs", "does not know PyTorchJobs of kubeflow.org/v1: install the Kubeflow Training Op"),
+        ("pytorchjob", "queue", r"resources\.teacher\.queue: namespace here has no LocalQueue team"),
+        ("pytorchjob", "claim", "namespace here: there is no claim c for the store"),
+        (
+            "trainjob",
+            "trainjobs",
+            "TrainJobs of .*: install Kubeflow Trainer 2.1 .*, or set `launcher` in the",
+        ),
+        ("trainjob", "understudy", "namespace here: there is no TrainingRuntime understudy"),
     ],
 )
-def test_what_a_namespace_lacks_is_said_before_anything_is_submitted(digits: Recipe, lacks: str, words: str) -> None:
-    cluster = CLUSTER.model_copy(update={"queue": "team"})
+def test_what_a_namespace_lacks_is_said_before_anything_is_submitted(
+    digits: Recipe, launcher: str, lacks: str, words: str
+) -> None:
+    cluster = CLUSTER.model_copy(update={"queue": "team", "launcher": launcher})
     check(cast(Kube, Namespace()), cluster, digits)
     with pytest.raises(InputError, match=words):
         check(cast(Kube, Namespace(lacks)), cluster, digits)

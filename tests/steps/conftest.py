@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 from pipelines.distillation import build
+from tests.steps.champions import FACTS, described
 from understudy.recipe import Recipe
 from understudy.recipe.file import from_values, load
-from understudy.steps import STEPS, execution, graph
-from understudy.store import Store
+from understudy.steps import STEPS, step_names
+from understudy.steps.step import parts
+from understudy.store import Run, Store
 from understudy.store.files import canonical, sha256
 
 Keys = Callable[..., dict[str, str]]
@@ -43,7 +45,9 @@ def wiring(recipe: Recipe) -> dict[str, dict[str, str]]:
         name: {role: given.task_output_parameter.producer_task for role, given in task.inputs.parameters.items()}
         for name, task in tasks.items()
     }
-    return {name: {role: at for role, at in found[name].items() if at not in ("", "start")} for name in graph(recipe)}
+    return {
+        name: {role: at for role, at in found[name].items() if at not in ("", "start")} for name in step_names(recipe)
+    }
 
 
 @pytest.fixture
@@ -61,10 +65,20 @@ def keys(store: Store) -> Keys:
         found: dict[str, str] = {}
         for name, wires in wiring(recipe).items():
             given = {role: sha256(f"the object of {found[producer]}".encode()) for role, producer in wires.items()}
-            parts: dict[str, Any] = execution.parts(
+            decided_by: dict[str, Any] = parts(
                 STEPS[name], recipe, store, {**given, **inputs.get(name, {})}, world.get(name, {})
             )
-            found[name] = sha256(canonical(parts))
+            found[name] = sha256(canonical(decided_by))
         return found
 
     return compute
+
+
+@pytest.fixture
+def run(store: Store, digits: Recipe) -> Run:
+    return store.create_run(digits.name, digits.model_dump(mode="json", by_alias=True), "")
+
+
+@pytest.fixture
+def examples(store: Store, tmp_path: Path) -> str:
+    return described(store, tmp_path / "examples", FACTS)

@@ -12,9 +12,12 @@ from typing import Any, cast
 import pytest
 
 from understudy.errors import Fenced, InputError, Stopped, UnderstudyError
+from understudy.launch.kubernetes import settings
 from understudy.recipe import Recipe
-from understudy.steps import execution
-from understudy.steps.execution import Left, Pace, Result, Step, Work, execute
+from understudy.steps import step as step_module
+from understudy.steps.execution import execute
+from understudy.steps.signals import Left, watch_over
+from understudy.steps.step import Result, Step, Work
 from understudy.store import Run, StepState, Store
 from understudy.store import store as store_module
 from understudy.store.lease import is_held
@@ -32,7 +35,10 @@ class Recorded:
         self.go_on.set()
         self.fails: BaseException | None = None
         self._content = content
-        self.step = replace(Step(name, "toys", (), lambda recipe, store: {"seed": recipe.seed}, self._work), **changes)
+        step = Step(
+            name=name, kind="toys", work=self._work, modules=(), section=lambda recipe, store: {"seed": recipe.seed}
+        )
+        self.step = replace(step, **changes)
 
     def _work(self, work: Work) -> None:
         self.times += 1
@@ -119,15 +125,15 @@ def test_what_was_done_is_reused_by_every_later_run(store: Store, run: Run, digi
     assert first.digest in second_run.uses
 
 
-def test_the_memo_says_what_decided_the_result(store: Store, run: Run) -> None:
+def test_the_cached_step_says_what_decided_the_result(store: Store, run: Run) -> None:
     do(Recorded("toy"), store, run, {"other": "a" * 64}, {"server": "here"})
-    (memo,) = store.memos()
-    assert memo.key == state_of(run).key
-    assert memo.parts["step"] == "toy"
-    assert memo.parts["recipe"] == {"seed": 0}
-    assert memo.parts["inputs"] == {"other": "a" * 64}
-    assert memo.parts["world"] == {"server": "here"}
-    assert set(memo.parts["code"]) == {"source", "libraries", "python"}
+    (cached,) = store.step_cache
+    assert cached.key == state_of(run).key
+    assert cached.parts["step"] == "toy"
+    assert cached.parts["recipe"] == {"seed": 0}
+    assert cached.parts["inputs"] == {"other": "a" * 64}
+    assert cached.parts["world"] == {"server": "here"}
+    assert set(cached.parts["code"]) == {"source", "libraries", "python"}
 
 
 def test_another_input_or_world_is_done_anew(store: Store, run: Run) -> None:
@@ -189,30 +195,16 @@ def test_an_error_is_the_steps_state_and_nothing_is_remembered(
     assert (found.state, found.detail, found.exit_code, found.digest) == (state, str(error), exit_code, "")
     assert found.ended
     assert found.key
-    assert store.memos() == []
+    assert list(store.step_cache) == []
     toy.fails = None
     do(toy, store, run)
     assert state_of(run).state == "done"
 
 
-def test_a_step_that_waits_shows_that_its_run_lives(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution, "LIFE", 0.01)
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    run.facts.pop("driver", None)
-    os.utime(run.folder / "run.json", (0, 0))
-    execution.watch_over(run)
-    for number, handler in before.items():
-        signal.signal(number, handler)
-    deadline = time.monotonic() + 60
-    while (run.folder / "run.json").stat().st_mtime == 0 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert (run.folder / "run.json").stat().st_mtime > 0
-
-
 def test_a_step_whose_process_has_to_go_did_not_fail(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution, "in_cluster", lambda: True)
+    monkeypatch.setenv(settings.LAUNCHER, "cluster")
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    execution.watch_over(cast(Run, SimpleNamespace(facts={})))
+    watch_over(cast(Run, SimpleNamespace(facts={})))
     leave = signal.getsignal(signal.SIGTERM)
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -350,7 +342,7 @@ def test_a_result_whose_lease_was_lost_is_refused(store: Store, run: Run) -> Non
 
     with pytest.raises(Fenced, match="another run has taken this step over"):
         execute(Recorded("toy", work=work).step, store, run, {}, {})
-    assert store.memos() == []
+    assert list(store.step_cache) == []
     assert list(store.objects) == []
     assert state_of(run).state == "failed"
     (left,) = (store.folder / "work").iterdir()
@@ -428,7 +420,7 @@ def test_paths_of_inputs_are_the_objects(store: Store, run: Run) -> None:
     assert isinstance(store.objects.path(digest), Path)
 
 
-def test_what_another_store_has_finished_is_not_done_again_where_both_have_a_store_of_record(
+def test_what_another_store_has_finished_is_not_done_again_where_both_have_a_remote_cache(
     tmp_path: Path, digits: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(ADDRESS, f"file://{tmp_path / 'bucket'}")
@@ -437,12 +429,12 @@ def test_what_another_store_has_finished_is_not_done_again_where_both_have_a_sto
     results = [do(toy, store, run) for store, run in zip(stores, runs, strict=True)]
     assert toy.times == 1
     states = [state_of(run) for run in runs]
-    assert [(state.state, state.detail) for state in states] == [("done", ""), ("reused", "from the store of record")]
+    assert [(state.state, state.detail) for state in states] == [("done", ""), ("reused", "from the remote cache")]
     assert results[0].digest == results[1].digest
     assert (results[1].path / "toy").read_bytes() == b"content"
 
 
-def test_what_was_finished_before_there_was_a_store_of_record_is_sent_to_it(
+def test_what_was_finished_before_there_was_a_remote_cache_is_sent_to_it(
     tmp_path: Path, store: Store, run: Run, digits: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toy, there = Recorded("toy"), Store(tmp_path / "there")
@@ -453,7 +445,7 @@ def test_what_was_finished_before_there_was_a_store_of_record_is_sent_to_it(
     assert toy.times == 1
 
 
-def test_a_result_of_the_store_of_record_that_no_longer_holds_is_made_anew_and_replaced(
+def test_a_result_of_the_remote_cache_that_no_longer_holds_is_made_anew_and_replaced(
     tmp_path: Path, digits: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(ADDRESS, f"file://{tmp_path / 'bucket'}")
@@ -469,7 +461,7 @@ def test_a_result_of_the_store_of_record_that_no_longer_holds_is_made_anew_and_r
     assert (old.times, new.times) == (1, 1)
 
 
-def test_a_store_of_record_that_cannot_be_reached_fails_the_step_and_gives_its_lease_back(
+def test_a_remote_cache_that_cannot_be_reached_fails_the_step_and_gives_its_lease_back(
     store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toy = Recorded("toy")
@@ -498,19 +490,10 @@ def test_a_server_that_is_away_when_a_fetched_result_is_checked_costs_no_lease(
     assert not is_held(work.parent, work.name, 30.0)
 
 
-def test_the_time_left_is_what_the_rest_takes_at_the_pace_since_the_last_setback() -> None:
-    pace = Pace()
-    assert pace.left(10, 100, 5.0) == 0, "one look says nothing of a pace"
-    assert pace.left(20, 100, 10.0) == pytest.approx(40.0)
-    assert pace.left(15, 100, 60.0) == 0, "it was thrown back"
-    assert pace.left(35, 100, 70.0) == pytest.approx(32.5)
-    assert pace.left(100, 100, 90.0) == 0
-
-
 def test_waiting_is_no_part_of_the_pace(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, left = [0.0], list[float]()
     monkeypatch.setattr(
-        execution, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time, sleep=time.sleep)
+        step_module, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time, sleep=time.sleep)
     )
 
     def trains(work: Work) -> None:
@@ -529,11 +512,3 @@ def test_waiting_is_no_part_of_the_pace(store: Store, run: Run, monkeypatch: pyt
 
     execute(replace(Recorded("toy").step, work=trains), store, run, {}, {})
     assert left == [0, 80, 0, 70]
-
-
-def test_a_line_is_worth_it_when_something_moved_and_the_last_one_is_a_while_ago() -> None:
-    pace, said = Pace(), []
-    for now in range(100, 140):
-        pace.left(min(now, 125), 200, float(now))
-        said += [now] if pace.is_worth_a_line(float(now)) else []
-    assert said == [100, 110, 120, 130]

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -20,7 +21,9 @@ from understudy.models import pretrained
 from understudy.recipe import Recipe
 from understudy.revision import TRAINING as TRAINING_MODULES
 from understudy.revision import modules_reached, revision
-from understudy.steps import STEPS, execution, training
+from understudy.steps import STEPS, identity, ingest
+from understudy.steps import step as step_module
+from understudy.steps.step import parts
 from understudy.store import Store
 from understudy.store.files import Fingerprints
 
@@ -43,7 +46,7 @@ def copied(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
     """A copy of the package's source, which the keys are made of from now on."""
     root = folder / "understudy"
     shutil.copytree(Path(understudy.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__"))
-    for user in (execution, training):
+    for user in (step_module, identity, ingest):
         monkeypatch.setattr(user, "revision", partial(revision, root=root))
     return root
 
@@ -89,8 +92,8 @@ def rewrite_unseen(path: Path, content: bytes) -> None:
         ("student.train.epochs=41", STUDENT),
         ("student.train.gradient_accumulation_steps=2", STUDENT),
         ("student.train.schedule.warmup=41", STUDENT),
-        ("student.distill.temperature=5", DISTILL),
-        ("student.distill.alpha=0.8", DISTILL),
+        ("student.distill.logits.temperature=5", DISTILL),
+        ("student.distill.logits.weight=0.8", DISTILL),
         ("evaluate.batch_size=32", EVALUATE),
         ("evaluate.latency.repeats=51", EVALUATE),
         ("evaluate.metrics=[accuracy]", EVALUATE),
@@ -119,7 +122,7 @@ def test_a_changed_value_repeats_what_depends_on_it(
     [
         ("data.text.sequence_length=64", PREPARE),
         ("data.text.tokenizer.vocab_size=1024", PREPARE),
-        ("student.distill.temperature=5", DISTILL),
+        ("student.distill.logits.temperature=5", DISTILL),
         ("gate.metric=accuracy", EVALUATE),
     ],
 )
@@ -158,7 +161,9 @@ def test_what_is_set_on_a_task_has_no_say_but_for_its_gpus(
 ) -> None:
     """Where a job runs decides nothing; that GPUs compute does, and auto finds them on the task too."""
     monkeypatch.setenv(settings.LAUNCHER, "pytorchjob")
-    monkeypatch.setattr("understudy.steps.training.cluster_settings", lambda: settings.Cluster(image="i", claim="c"))
+    monkeypatch.setattr(
+        "understudy.launch.kubernetes.platform.cluster_settings", lambda: settings.Cluster(image="i", claim="c")
+    )
     monkeypatch.setenv(task_config.VARIABLE, "{}")
     before = keys(digits)
     named = keys(change(digits, "resources.teacher.device=cuda", "resources.distill.device=cuda"))
@@ -228,8 +233,9 @@ def test_built_in_sources_count_by_content(
     monkeypatch: pytest.MonkeyPatch, keys: Keys, digits: Recipe, pydoc: Recipe
 ) -> None:
     before = keys(digits), keys(pydoc)
-    monkeypatch.setattr(digits_data, "digest", lambda: "another sklearn's")
-    monkeypatch.setattr(python_docs, "digest", lambda: "another Python's")
+    for module in (digits_data, python_docs):
+        changed = replace(module.SOURCE, digest=lambda section, fingerprints: "another content")
+        monkeypatch.setattr(module, "SOURCE", changed)
     assert repeated(before[0], keys(digits)) == ALL
     assert repeated(before[1], keys(pydoc)) == ALL
 
@@ -262,6 +268,8 @@ def test_a_librarys_version_repeats_the_steps_whose_numbers_it_decides(
     ("module", "expected"),
     [
         ("data/ingest.py", ALL),
+        ("data/split.py", ALL),
+        ("data/records.py", ALL),
         ("data/sources/digits.py", ALL),
         ("data/prepare.py", PREPARE),
         ("data/tokenizer.py", PREPARE),
@@ -279,6 +287,7 @@ def test_a_librarys_version_repeats_the_steps_whose_numbers_it_decides(
         ("cli/run.py", set()),
         ("store/objects.py", set()),
         ("steps/execution.py", set()),
+        ("steps/job_spec.py", set()),
         ("recipe/schema.py", set()),
     ],
 )
@@ -291,14 +300,48 @@ def test_a_changed_line_repeats_the_steps_that_run_it(
     assert repeated(before, keys(digits)) == expected
 
 
+SOURCE_USERS = {
+    "digits": {"digits"},
+    "image_folder": {"image-folder"},
+    "parquet": {"parquet"},
+    "text_files": {"text-files"},
+    "python_docs": {"python-docs"},
+    "files": {"image-folder", "parquet", "text-files"},
+    "registry": {"digits", "image-folder", "parquet", "text-files", "python-docs"},
+}
+
+
+@pytest.mark.parametrize("module", SOURCE_USERS)
+def test_a_changed_line_of_a_source_repeats_only_the_recipes_that_use_it(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    keys: Keys,
+    digits: Recipe,
+    pydoc: Recipe,
+    change: Change,
+    module: str,
+) -> None:
+    (tmp_path / "source").mkdir()
+    for name in ("1.png", "1.parquet", "1.txt"):
+        (tmp_path / "source" / "a").mkdir(exist_ok=True)
+        (tmp_path / "source" / "a" / name).write_bytes(b"content")
+    recipes = {"digits": digits, "python-docs": pydoc}
+    for recipe, kind in ((digits, "image-folder"), (digits, "parquet"), (pydoc, "text-files")):
+        recipes[kind] = change(recipe, f"data.source={{type: {kind}, path: {tmp_path / 'source'}}}")
+    root = copied(monkeypatch, tmp_path)
+    before = {kind: keys(recipe) for kind, recipe in recipes.items()}
+    path = root / "data" / "sources" / f"{module}.py"
+    path.write_text(f"{path.read_text()}\n_CHANGED = 1\n")
+    found = {kind: repeated(before[kind], keys(recipe)) for kind, recipe in recipes.items()}
+    assert found == {kind: ALL if kind in SOURCE_USERS[module] else set() for kind in recipes}
+
+
 @pytest.mark.parametrize(
     ("module", "before", "after", "expected"),
     [
-        ("steps/training.py", "seed=work.recipe.seed", "seed=work.recipe.seed + 1", TEACHER | STUDENT | CONTROL),
-        ("steps/training.py", '_student(work, "control", None)', '_student(work, "control", {})', CONTROL),
-        ("steps/evaluation.py", '"control", "champion")', '"champion", "control")', EVALUATE),
-        ("steps/evaluation.py", "LINEAGE if role", "LINEAGE[1:] if role", GATE | REGISTER),
-        ("steps/training.py", '"""Train the student with the teacher."""', '"""."""', set()),
+        ("steps/evaluate.py", '"control", "champion")', '"champion", "control")', EVALUATE),
+        ("steps/evidence.py", "LINEAGE if role", "LINEAGE[1:] if role", GATE | REGISTER),
+        ("steps/job_spec.py", "seed=work.recipe.seed", "seed=work.recipe.seed + 1", set()),
     ],
 )
 def test_a_changed_line_of_a_steps_own_function_repeats_it(
@@ -324,10 +367,38 @@ def test_no_message_outside_of_training_repeats_a_training_or_the_data(
 ) -> None:
     root = copied(monkeypatch, tmp_path)
     before = keys(digits)
-    for package in ("jobs", "agent", "launch", "runs", "registry", "cli"):
+    for package in ("jobs", "agent", "launch", "runs", "registry", "cli", "steps"):
         for module in (root / package).rglob("*.py"):
             module.write_text(f"{module.read_text()}\n_CHANGED = 1\n")
     assert repeated(before, keys(digits)) == REGISTER
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("execution", "not begun, the run was asked to stop"),
+        ("training", "run again to go on"),
+        ("watch", "going on from step"),
+        ("fetching", "fetching {"),
+        ("signals", "LIFE = 3600"),
+        ("pace", "SAY = 10"),
+        ("step", ": running: "),
+        ("identity", "is PYTHONPATH set?"),
+        ("champion", "the champion was trained for other labels"),
+        ("tasks", "error: {error}"),
+        ("start", "compile the recipe with them instead"),
+        ("summary", "left out: "),
+    ],
+)
+def test_a_changed_message_of_a_step_repeats_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keys: Keys, digits: Recipe, module: str, message: str
+) -> None:
+    root = copied(monkeypatch, tmp_path)
+    before = keys(digits)
+    path = root / "steps" / f"{module}.py"
+    assert message in path.read_text()
+    path.write_text(path.read_text().replace(message, f"{message}9"))
+    assert repeated(before, keys(digits)) == set()
 
 
 def test_a_training_reaches_nothing_that_launches_or_watches_it() -> None:
@@ -343,7 +414,7 @@ def test_a_changed_line_of_what_fetches_models_repeats_only_those_that_are_fetch
     model = f"model={{pretrained: {saved_model(tmp_path / 'model')}}}"
     teacher, student = change(digits, f"teacher.{model}"), change(digits, f"student.{model}")
     before = keys(teacher), keys(student)
-    monkeypatch.setattr(training, "revision", lambda modules: {"source": "changed", "modules": modules})
+    monkeypatch.setattr(identity, "revision", lambda modules: {"source": "changed", "modules": modules})
     assert repeated(before[0], keys(teacher)) == TEACHER
     assert repeated(before[1], keys(student)) == STUDENT
 
@@ -451,13 +522,10 @@ def test_a_teacher_that_is_used_as_it_is_does_not_depend_on_the_seed_or_the_mach
 def test_a_keys_parts_are_plain_data_and_hold_no_path_of_a_source(
     tmp_path: Path, digits: Recipe, change: Change, store: Store
 ) -> None:
-    from understudy.steps import STEPS
-
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "1.png").write_bytes(b"x")
     recipe = change(digits, f"data.source={{type: image-folder, path: {tmp_path}}}")
-    parts = execution.parts(STEPS["ingest"], recipe, store, {}, {})
-    assert str(tmp_path) not in json.dumps(parts)
+    assert str(tmp_path) not in json.dumps(parts(STEPS["ingest"], recipe, store, {}, {}))
 
 
 def test_where_a_pretrained_folder_lies_has_no_say(tmp_path: Path, keys: Keys, digits: Recipe, change: Change) -> None:
@@ -477,9 +545,3 @@ def test_the_code_of_a_factory_has_a_say_in_what_is_measured(
     before = STEPS["evaluate"].section(recipe, store)
     (tmp_path / "measured_net.py").write_text("import torch  # another forward")
     assert STEPS["evaluate"].section(recipe, store) != before
-
-
-def test_a_job_tries_the_models_that_are_trained_after_it(digits: Recipe) -> None:
-    assert list(training._others(digits, "teacher")) == ["student.model"]
-    assert list(training._others(digits, "control")) == ["teacher.model"]
-    assert training._others(digits, "distill") == {}

@@ -1,14 +1,13 @@
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from understudy import steps
 from understudy.errors import InputError
 from understudy.recipe import Recipe
-from understudy.steps import HOME, graph, open_store, start, start_component
-from understudy.steps.execution import RUN
+from understudy.steps import step_names
+from understudy.steps.environment import HOME, RUN, open_store
+from understudy.steps.start import start
 from understudy.store import Run
 
 
@@ -25,15 +24,15 @@ def values(digits: Recipe) -> dict[str, Any]:
 
 
 def begin(values: dict[str, Any], overrides: str = "", seed: int = 0, job_id: str = "job-1") -> Run:
-    return open_store().run(start(values, overrides, seed, job_id, graph(Recipe.model_validate(values))))
+    return open_store().run(start(values, overrides, seed, job_id, step_names(Recipe.model_validate(values))))
 
 
 def test_the_run_has_the_recipe_with_the_runs_own_values(values: dict[str, Any], digits: Recipe) -> None:
-    run = begin(values, "student.distill.temperature=5\nteacher.train.epochs=2; gate.margin=0.1", seed=7)
+    run = begin(values, "student.distill.logits.temperature=5\nteacher.train.epochs=2; gate.margin=0.1", seed=7)
     recipe = Recipe.model_validate(run.recipe)
     assert run.id == "job-1"
     assert recipe.seed == 7
-    assert recipe.student.distill.temperature == 5
+    assert recipe.student.distill[1].temperature == 5
     assert (recipe.teacher.train and recipe.teacher.train.epochs, recipe.gate.margin) == (2, 0.1)
     assert recipe.student.model == digits.student.model
 
@@ -60,8 +59,11 @@ def test_here_the_run_is_the_one_that_the_command_made(monkeypatch: pytest.Monke
     [
         ("student.control=false", r"overrides: they change the pipeline's steps from .*control.* to .*; compile"),
         ("student.tempo=5", r"student\.tempo"),
-        ("student.distill.temperature=-1", r"overrides student\.distill\.temperature=-1: .*greater than 0"),
-        ("student.distill.temperature", r"write it as a\.b\.c=value"),
+        (
+            "student.distill.logits.temperature=-1",
+            r"overrides student\.distill\.logits\.temperature=-1: .*greater than 0",
+        ),
+        ("student.distill.logits.temperature", r"write it as a\.b\.c=value"),
         ("seed=x", r"overrides seed=x"),
     ],
 )
@@ -75,9 +77,9 @@ def test_overrides_that_cannot_be_are_refused_and_leave_no_run(
 
 def test_two_wrong_overrides_are_one_message_with_a_line_for_each(values: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
-        begin(values, "student.distill.temperature=-1; gate.margin=7")
+        begin(values, "student.distill.logits.temperature=-1; gate.margin=7")
     assert {line.split(":")[0] for line in str(caught.value).splitlines()} == {
-        "overrides student.distill.temperature=-1",
+        "overrides student.distill.logits.temperature=-1",
         "overrides gate.margin=7",
     }
 
@@ -85,38 +87,6 @@ def test_two_wrong_overrides_are_one_message_with_a_line_for_each(values: dict[s
 def test_a_seed_that_cannot_be_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"overrides seed=-1"):
         begin(values, seed=-1)
-
-
-def test_a_task_says_its_error_in_one_message_and_an_exit_code(
-    values: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        start_component(values, "student.control=false", 0, "job-1", graph(Recipe.model_validate(values)))
-    assert caught.value.code == 2
-    output = capsys.readouterr()
-    assert output.err.startswith("error: overrides: they change the pipeline's steps")
-    assert len(output.err.splitlines()) == 1
-    assert output.out == ""
-
-
-def test_a_steps_task_says_its_error_in_one_message_and_an_exit_code(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def run_step(name: str, run_id: str, inputs: dict[str, str]) -> None:
-        raise InputError(f"{name} of {run_id} with {inputs}: mend it")
-
-    monkeypatch.setattr(steps, "run_step", run_step)
-    with pytest.raises(SystemExit) as caught:
-        steps.component("gate", "run-1", measures="a")
-    assert caught.value.code == 2
-    assert capsys.readouterr().err == "error: gate of run-1 with {'measures': 'a'}: mend it\n"
-
-
-def test_the_store_is_where_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert open_store().folder == tmp_path / "home" / "store"
-    monkeypatch.delenv(HOME)
-    monkeypatch.chdir(tmp_path)
-    assert open_store().folder == Path(os.getcwd()) / ".understudy" / "store"
 
 
 @pytest.mark.parametrize("uri", ["https://ann:hunter2@mlflow.example/x"])

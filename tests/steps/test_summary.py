@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from understudy.launch.local.platform import LocalPlatform
 from understudy.recipe import Recipe
-from understudy.steps import STEPS, execute, summary, training
+from understudy.steps import STEPS, summary_of
+from understudy.steps.execution import execute
 from understudy.store import Run, Store
 
 
@@ -21,7 +23,7 @@ def texts(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(store: Store, pydoc: Recipe, texts: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setattr(training, "expect_jobs", lambda recipe, run: None)
+    monkeypatch.setattr(LocalPlatform, "prepare", lambda *_: None)
     values = pydoc.model_dump(mode="json", by_alias=True)
     values["data"] |= {"source": {"type": "text-files", "path": str(texts)}, "on_error": "skip"}
     return store.create_run("texts", values, "")
@@ -31,7 +33,7 @@ def test_records_that_were_left_out_are_counted_and_the_first_named(store: Store
     for number in range(4):
         (texts / f"{number:02}.txt").write_bytes(b"\xff")
     execute(STEPS["ingest"], store, run, {}, {})
-    (note,) = summary(store, run).notes
+    (note,) = summary_of(store, run).notes
     assert note.startswith("4 records left out: 00.txt is not UTF-8 text (byte 0); 01.txt")
     assert note.endswith("; ...")
     assert "03.txt" not in note
@@ -45,6 +47,6 @@ def test_a_damaged_object_is_named_and_made_again(store: Store, run: Run) -> Non
     again = store.create_run("texts", run.recipe, "")
     assert execute(STEPS["ingest"], store, again, {}, {}).digest == made.digest
     assert damaged.read_bytes() == content
-    (note,) = summary(store, again).notes
+    (note,) = summary_of(store, again).notes
     assert note == f"damaged, so ingest was done again: {os.fspath(damaged)}: was changed"
-    assert summary(store, run).notes == []
+    assert summary_of(store, run).notes == []

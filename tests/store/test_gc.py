@@ -37,8 +37,8 @@ def publish(store: Store, content: str, inputs: dict[str, str] | None = None) ->
 
 
 def remember(store: Store, key: str, digest: str, used: float = 0.0) -> Path:
-    """Write a memo, last used so many seconds ago."""
-    path = store.folder / "memo" / f"{key}.json"
+    """Write a step into the step cache, last used so many seconds ago."""
+    path = store.folder / "step-cache" / f"{key}.json"
     write_json(path, {"key": key, "step": "s", "parts": {}, "digest": digest, "seconds": 1.0, "at": 0.0})
     os.utime(path, (time.time() - used,) * 2)
     return path
@@ -106,10 +106,10 @@ def test_exactly_what_nothing_reaches_is_removed(graph: Graph) -> None:
         collect(store, planned, registered)
         assert set(store.objects) == kept
         assert not [problem for digest in kept for problem in store.objects.damage(digest, thorough=True)]
-        assert {memo.digest for memo in store.memos()} == {digests[at] for at in graph.remembered}
+        assert {cached.digest for cached in store.step_cache} == {digests[at] for at in graph.remembered}
 
 
-def test_without_forgetting_every_memo_counts() -> None:
+def test_without_forgetting_every_cached_step_counts() -> None:
     with patient() as store:
         remember(store, "ab" * 32, publish(store, "x"), used=400 * DAY)
         assert plan(store, ()) == []
@@ -125,7 +125,7 @@ def test_a_young_object_is_left_alone(store: Store) -> None:
     (removal,) = plan(store, ())
     assert removal.path == store.objects.path(digest)
     manifest = (removal.path / "manifest.json").stat().st_size
-    assert (removal.size, removal.why) == (1 + manifest, "no remembered step, model or live run reaches it")
+    assert (removal.size, removal.why) == (1 + manifest, "no cached step, model or live run reaches it")
 
 
 def test_what_was_published_again_since_the_plan_is_left_alone(store: Store) -> None:
@@ -171,7 +171,7 @@ def test_an_object_made_again_during_the_collection_stays(monkeypatch: pytest.Mo
 # Forgetting
 
 
-def test_forgetting_takes_old_memos_with_what_only_they_reach(store: Store) -> None:
+def test_forgetting_takes_old_steps_with_what_only_they_reach(store: Store) -> None:
     digests = {name: publish(store, name) for name in ("old", "new")}
     for digest in digests.values():
         os.utime(store.objects.path(digest), (0, 0))
@@ -179,7 +179,7 @@ def test_forgetting_takes_old_memos_with_what_only_they_reach(store: Store) -> N
     remember(store, "bb" * 32, digests["new"], used=1 * DAY)
     planned = plan(store, (), forget_after=2 * DAY)
     old = str(store.objects.path(digests["old"]).relative_to(store.folder))
-    assert what(store, planned) == {f"memo/{'aa' * 32}.json", old}
+    assert what(store, planned) == {f"step-cache/{'aa' * 32}.json", old}
     assert collect(store, planned, ()) == sum(removal.size for removal in planned)
     assert list(store.objects) == [digests["new"]]
 
@@ -230,7 +230,7 @@ def test_work_of_a_holder_that_cannot_be_looked_for_is_abandoned_too(store: Stor
     assert what(store, plan(store, (), forget_after=DAY)) == {f"work/{'bb' * 32}"}
 
 
-def test_abandoned_work_does_not_make_its_memo_forgotten(store: Store) -> None:
+def test_abandoned_work_does_not_make_its_finished_step_forgotten(store: Store) -> None:
     digest = publish(store, "x")
     os.utime(store.objects.path(digest), (0, 0))
     remember(store, "bb" * 32, digest)
@@ -257,7 +257,9 @@ def test_ended_runs_are_forgotten_and_live_ones_are_not(store: Store) -> None:
 
 
 def test_what_was_left_half_written_goes_once_it_is_old(store: Store) -> None:
-    left = [store.folder / part / ".half" for part in ("memo", "fingerprints")] + [store.folder / "work" / ".half"]
+    left = [store.folder / part / ".half" for part in ("step-cache", "fingerprints")] + [
+        store.folder / "work" / ".half"
+    ]
     for path in left:
         path.mkdir() if path.parent.name == "work" else path.touch()
     assert plan(store, ()) == []

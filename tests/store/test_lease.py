@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from understudy.errors import Fenced
-from understudy.store import Lease, Store, lease, objects
-from understudy.store import store as store_module
+from understudy.store import Lease, Store, lease, objects, step_cache
 from understudy.store.lease import Process, holder, is_held
 
 KEY = "ab" * 32
@@ -254,8 +253,8 @@ def freeze_in(pipe: Connection, folder: Path, where: str) -> None:
         objects.hash_file = frozen(objects.hash_file)
     elif where == "publishing":
         store.objects._move = frozen(store.objects._move)  # type: ignore[method-assign]
-    elif where == "remembering":
-        store_module.write_json = frozen(store_module.write_json)  # type: ignore[attr-defined]
+    elif where == "caching":
+        step_cache.write_json = frozen(step_cache.write_json)  # type: ignore[attr-defined]
     else:
         pipe.send("frozen")
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -266,7 +265,7 @@ def freeze_in(pipe: Connection, folder: Path, where: str) -> None:
 
 
 @pytest.mark.parametrize("ends_first", [True, False])
-@pytest.mark.parametrize("where", ["working", "hashing", "publishing", "remembering"])
+@pytest.mark.parametrize("where", ["working", "hashing", "publishing", "caching"])
 def test_a_frozen_holder_that_comes_back_can_no_longer_write(
     store: Store, start: Callable[..., Child], where: str, ends_first: bool
 ) -> None:
@@ -281,12 +280,12 @@ def test_a_frozen_holder_that_comes_back_can_no_longer_write(
     assert told(pipe) == "step: another run has taken this step over; its result counts"
     process.join()
     if digest is None:
-        assert store.recall(KEY) is None
+        assert store.cached_step(KEY) is None
         digest = conclude(store, taken, "in time")
-    memo = store.recall(KEY)
-    assert memo is not None
-    assert memo.digest == digest
-    if where != "remembering":  # an object that nobody remembers does no harm; gc takes it
+    cached = store.cached_step(KEY)
+    assert cached is not None
+    assert cached.digest == digest
+    if where != "caching":  # an object that nobody remembers does no harm; gc takes it
         assert list(store.objects) == [digest]
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from understudy.errors import UnderstudyError
+from understudy.errors import InputError, UnderstudyError
 from understudy.store import Store
-from understudy.store.remote_cache import ADDRESS, Record, of_environment
+from understudy.store.remote_cache import ADDRESS, OLD_ADDRESS, RemoteCache, of_environment
 
 KEYS = ("a" * 64, "b" * 64)
 
@@ -26,40 +26,40 @@ def finished(store: Store, key: str, content: bytes) -> str:
     return store.conclude(lease, "toy", {"step": "toy"}, staged, "toys", {}, {"size": len(content)}, 0.5)
 
 
-def made(folder: Path) -> tuple[Store, Store, Record]:
-    return Store(folder / "here"), Store(folder / "there"), Record(f"file://{folder / 'bucket'}", silent)
+def made(folder: Path) -> tuple[Store, Store, RemoteCache]:
+    return Store(folder / "here"), Store(folder / "there"), RemoteCache(f"file://{folder / 'bucket'}", silent)
 
 
 def test_what_one_store_has_finished_another_one_finds(tmp_path: Path) -> None:
-    here, there, record = made(tmp_path)
+    here, there, remote = made(tmp_path)
     digest = finished(here, KEYS[0], b"content")
-    record.keep(here, KEYS[0])
-    assert there.recall(KEYS[0]) is None
-    record.fetch(there, KEYS[0])
-    assert there.recall(KEYS[0]) == here.recall(KEYS[0])
+    remote.send(here, KEYS[0])
+    assert there.cached_step(KEYS[0]) is None
+    remote.fetch(there, KEYS[0])
+    assert there.cached_step(KEYS[0]) == here.cached_step(KEYS[0])
     assert there.objects.damage(digest, thorough=True) == []
 
 
 def test_of_what_it_does_not_know_nothing_is_fetched(tmp_path: Path) -> None:
-    here, there, record = made(tmp_path)
+    here, there, remote = made(tmp_path)
     finished(here, KEYS[0], b"content")
-    record.keep(here, KEYS[0])
-    record.fetch(there, KEYS[1])
-    assert there.recall(KEYS[1]) is None
+    remote.send(here, KEYS[0])
+    remote.fetch(there, KEYS[1])
+    assert there.cached_step(KEYS[1]) is None
     assert list(there.objects) == []
 
 
 def test_what_is_there_is_not_sent_again(tmp_path: Path) -> None:
-    here, _, record = made(tmp_path)
+    here, _, remote = made(tmp_path)
     finished(here, KEYS[0], b"content")
-    record.keep(here, KEYS[0])
+    remote.send(here, KEYS[0])
     said: list[str] = []
-    Record(f"file://{tmp_path / 'bucket'}", said.append).keep(here, KEYS[0])
+    RemoteCache(f"file://{tmp_path / 'bucket'}", said.append).send(here, KEYS[0])
     assert said == []
 
 
-def test_a_memo_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here, _, record = made(tmp_path)
+def test_a_steps_entry_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, _, remote = made(tmp_path)
     finished(here, KEYS[0], b"content")
 
     def breaks_off(*arguments: object) -> int:
@@ -69,55 +69,55 @@ def test_a_memo_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     with monkeypatch.context() as patch:
         patch.setattr("understudy.store.transfer.push", breaks_off)
         with pytest.raises(KeyboardInterrupt):
-            record.keep(here, KEYS[0])
-    assert not (tmp_path / "bucket" / "memo").exists()
+            remote.send(here, KEYS[0])
+    assert not (tmp_path / "bucket" / "step-cache").exists()
 
 
 @pytest.mark.parametrize("content", ["{", "[]", json.dumps({"key": "?"})])
-def test_a_damaged_memo_is_none_and_is_replaced(tmp_path: Path, content: str) -> None:
-    here, there, record = made(tmp_path)
+def test_a_damaged_entry_is_none_and_is_replaced(tmp_path: Path, content: str) -> None:
+    here, there, remote = made(tmp_path)
     finished(here, KEYS[0], b"content")
-    record.keep(here, KEYS[0])
-    (tmp_path / "bucket" / "memo" / f"{KEYS[0]}.json").write_text(content)
-    record.fetch(there, KEYS[0])
-    assert there.memo(KEYS[0]) is None
-    record.keep(here, KEYS[0])
-    record.fetch(there, KEYS[0])
-    assert there.memo(KEYS[0]) == here.memo(KEYS[0])
+    remote.send(here, KEYS[0])
+    (tmp_path / "bucket" / "step-cache" / f"{KEYS[0]}.json").write_text(content)
+    remote.fetch(there, KEYS[0])
+    assert there.step_cache.get(KEYS[0]) is None
+    remote.send(here, KEYS[0])
+    remote.fetch(there, KEYS[0])
+    assert there.step_cache.get(KEYS[0]) == here.step_cache.get(KEYS[0])
 
 
 @pytest.mark.parametrize("gone", ["manifest.json", "toy"])
 def test_a_step_of_which_a_file_is_gone_there_is_not_known_and_is_sent_again(tmp_path: Path, gone: str) -> None:
-    here, there, record = made(tmp_path)
+    here, there, remote = made(tmp_path)
     digest = finished(here, KEYS[0], b"content")
-    record.keep(here, KEYS[0])
+    remote.send(here, KEYS[0])
     next((tmp_path / "bucket").rglob(gone)).unlink()
-    record.fetch(there, KEYS[0])
-    assert there.memo(KEYS[0]) is None
-    record.keep(here, KEYS[0])
-    record.fetch(there, KEYS[0])
-    assert [memo.digest for memo in there.memos()] == [digest]
+    remote.fetch(there, KEYS[0])
+    assert there.step_cache.get(KEYS[0]) is None
+    remote.send(here, KEYS[0])
+    remote.fetch(there, KEYS[0])
+    assert [cached.digest for cached in there.step_cache] == [digest]
 
 
 def test_an_earlier_result_does_not_take_the_place_of_a_later_one(tmp_path: Path) -> None:
-    here, there, record = made(tmp_path)
+    here, there, remote = made(tmp_path)
     for store, content in ((here, b"earlier"), (there, b"later")):
         finished(store, KEYS[0], content)
-        record.keep(store, KEYS[0])
-    record.keep(here, KEYS[0])
+        remote.send(store, KEYS[0])
+    remote.send(here, KEYS[0])
     fresh = Store(tmp_path / "fresh")
-    record.fetch(fresh, KEYS[0])
-    assert fresh.memo(KEYS[0]) == there.memo(KEYS[0])
+    remote.fetch(fresh, KEYS[0])
+    assert fresh.step_cache.get(KEYS[0]) == there.step_cache.get(KEYS[0])
 
 
 def test_a_damaged_object_does_not_become_one_here(tmp_path: Path) -> None:
-    here, there, record = made(tmp_path)
+    here, there, remote = made(tmp_path)
     finished(here, KEYS[0], b"content")
-    record.keep(here, KEYS[0])
+    remote.send(here, KEYS[0])
     next((tmp_path / "bucket").rglob("toy")).write_bytes(b"CONTENT")
     with pytest.raises(UnderstudyError, match="damaged there"):
-        record.fetch(there, KEYS[0])
-    assert there.recall(KEYS[0]) is None
+        remote.fetch(there, KEYS[0])
+    assert there.cached_step(KEYS[0]) is None
 
 
 @given(
@@ -129,32 +129,32 @@ def test_a_damaged_object_does_not_become_one_here(tmp_path: Path) -> None:
 def test_a_new_store_finds_the_latest_result_of_every_step(
     tmp_path_factory: pytest.TempPathFactory, done: list[tuple[int, str, bytes]]
 ) -> None:
-    tmp_path = tmp_path_factory.mktemp("record")
-    *stores, record = made(tmp_path)
+    tmp_path = tmp_path_factory.mktemp("remote")
+    *stores, remote = made(tmp_path)
     latest: dict[str, str] = {}
     for which, key, content in done:
         store = stores[which]
         assert isinstance(store, Store)
         latest[key] = finished(store, key, content)
-        record.keep(store, key)
+        remote.send(store, key)
     fresh = Store(tmp_path / "fresh")
     for key in KEYS:
-        record.fetch(fresh, key)
-    assert {memo.key: memo.digest for memo in fresh.memos()} == latest
-    assert all(fresh.recall(key) for key in latest)
+        remote.fetch(fresh, key)
+    assert {cached.key: cached.digest for cached in fresh.step_cache} == latest
+    assert all(fresh.cached_step(key) for key in latest)
 
 
 def test_two_who_fetch_at_once_both_have_it(tmp_path: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    here, there, record = made(tmp_path)
+    here, there, remote = made(tmp_path)
     digest = finished(here, KEYS[0], b"content" * 100_000)
     for key in KEYS:  # two steps with one result
-        here.remember(replace(here.memos()[0], key=key))
-        record.keep(here, key)
+        here.step_cache.put(replace(next(iter(here.step_cache)), key=key))
+        remote.send(here, key)
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda key: record.fetch(there, key), KEYS))
-    assert {memo.digest for memo in there.memos()} == {digest}
+        list(pool.map(lambda key: remote.fetch(there, key), KEYS))
+    assert {cached.digest for cached in there.step_cache} == {digest}
     assert there.objects.damage(digest, thorough=True) == []
     assert list((there.folder / "work").iterdir()) == []
 
@@ -162,18 +162,27 @@ def test_two_who_fetch_at_once_both_have_it(tmp_path: Path) -> None:
 def test_it_is_the_environment_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ADDRESS, raising=False)
     assert of_environment(silent) is None
+    monkeypatch.setenv(OLD_ADDRESS, "")
     monkeypatch.setenv(ADDRESS, "s3://bucket/prefix")
-    assert isinstance(of_environment(silent), Record)
+    assert isinstance(of_environment(silent), RemoteCache)
 
 
-def test_a_memo_under_another_key_is_none(tmp_path: Path) -> None:
-    here, there, record = made(tmp_path)
+@pytest.mark.parametrize("new", ["", "s3://bucket/prefix"])
+def test_the_variables_old_name_is_refused_with_the_new_one(monkeypatch: pytest.MonkeyPatch, new: str) -> None:
+    monkeypatch.setenv("UNDERSTUDY_RECORD", "s3://bucket/prefix")
+    monkeypatch.setenv(ADDRESS, new)
+    with pytest.raises(InputError, match=r"UNDERSTUDY_RECORD: it is called UNDERSTUDY_REMOTE_CACHE now; rename it"):
+        of_environment(silent)
+
+
+def test_an_entry_under_another_key_is_none(tmp_path: Path) -> None:
+    here, there, remote = made(tmp_path)
     finished(here, KEYS[0], b"content")
-    record.keep(here, KEYS[0])
-    memos, planted = tmp_path / "bucket" / "memo", "c" * 64
-    text = (memos / f"{KEYS[0]}.json").read_text()
-    (memos / f"{KEYS[1]}.json").write_text(text)
-    (memos / f"{planted}.json").write_text(text.replace(KEYS[0], "../../planted"))
-    assert not record.fetch(there, KEYS[1])
-    assert not record.fetch(there, planted)
+    remote.send(here, KEYS[0])
+    entries, planted = tmp_path / "bucket" / "step-cache", "c" * 64
+    text = (entries / f"{KEYS[0]}.json").read_text()
+    (entries / f"{KEYS[1]}.json").write_text(text)
+    (entries / f"{planted}.json").write_text(text.replace(KEYS[0], "../../planted"))
+    assert not remote.fetch(there, KEYS[1])
+    assert not remote.fetch(there, planted)
     assert not list(tmp_path.rglob("planted*"))

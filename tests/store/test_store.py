@@ -1,4 +1,3 @@
-import json
 import os
 import shutil
 import subprocess
@@ -24,19 +23,20 @@ def make(store: Store, content: bytes, key: str = KEY) -> str:
         raise
 
 
-def test_a_finished_step_is_remembered(store: Store) -> None:
+def test_a_finished_step_is_found_by_its_key(store: Store) -> None:
     digest = make(store, b"x")
-    memo = Store(store.folder).recall(KEY)
-    assert memo is not None
-    assert (memo.key, memo.step, memo.parts, memo.digest, memo.seconds) == (KEY, "step", {"seed": 1}, digest, 2.0)
-    assert store.memos() == [memo]
-    assert store.recall("ef" * 32) is None
+    cached = Store(store.folder).cached_step(KEY)
+    assert cached is not None
+    assert (cached.key, cached.step, cached.parts) == (KEY, "step", {"seed": 1})
+    assert (cached.digest, cached.seconds) == (digest, 2.0)
+    assert list(store.step_cache) == [cached]
+    assert store.cached_step("ef" * 32) is None
 
 
-def test_a_run_uses_what_it_recalls(store: Store) -> None:
+def test_a_run_uses_the_cached_step_that_it_asked_for(store: Store) -> None:
     digest = make(store, b"x")
     run = store.create_run("digits", {}, "")
-    assert store.recall(KEY, run) is not None
+    assert store.cached_step(KEY, run) is not None
     assert run.uses == {digest}
 
 
@@ -50,32 +50,12 @@ def test_a_damaged_object_is_set_aside_and_made_again(store: Store, name: str, d
     else:
         path.unlink()
     run = store.create_run("digits", {}, "")
-    assert store.recall(KEY, run) is None
+    assert store.cached_step(KEY, run) is None
     assert len(run.notes) == 1
     assert str(path) in run.notes[0]
     assert make(store, b"x") == digest
-    assert store.recall(KEY) is not None
+    assert store.cached_step(KEY) is not None
     assert store.objects.damage(digest, thorough=True) == []
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b'{"key": "x"}'])
-def test_a_damaged_memo_is_no_memo(store: Store, content: bytes) -> None:
-    make(store, b"x")
-    (store.folder / "memo" / f"{KEY}.json").write_bytes(content)
-    assert store.recall(KEY) is None
-    assert store.memos() == []
-    make(store, b"x")
-    assert store.recall(KEY) is not None
-
-
-def test_another_version_is_refused_with_the_way_out(store: Store) -> None:
-    path = store.folder / "version.json"
-    path.write_text(json.dumps({"version": 99}))
-    with pytest.raises(InputError, match=r"has version 99, this understudy writes version 1\. Use .* --home at a new"):
-        Store(store.folder)
-    path.write_text("{")
-    with pytest.raises(InputError, match=r"version\.json: damaged"):
-        Store(store.folder)
 
 
 def test_a_store_on_a_read_only_disk_can_be_looked_at_and_not_written(small_disk: Path) -> None:
@@ -88,7 +68,7 @@ def test_a_store_on_a_read_only_disk_can_be_looked_at_and_not_written(small_disk
     for write in (
         lambda: store.create_run("digits", {}, ""),
         lambda: store.acquire("ef" * 32),
-        lambda: store.recall(KEY),
+        lambda: store.cached_step(KEY),
         lambda: Store(small_disk / "other"),
     ):
         with pytest.raises(InputError, match=r"cannot write here \(Read-only file system\)\. Point UNDERSTUDY_HOME"):
@@ -100,10 +80,10 @@ def test_what_was_complete_stays_complete_when_the_disk_fills(small_disk: Path) 
     first = make(store, b"x" * 100_000)
     with pytest.raises(UnderstudyError, match=r"the disk is full\. What was complete is kept; make room"):
         fill(store)
-    assert [memo.digest for memo in store.memos()] == [first]
+    assert [cached.digest for cached in store.step_cache] == [first]
     assert list(store.objects) == [first]
     assert store.objects.damage(first, thorough=True) == []
-    assert store.recall(KEY) is not None
+    assert store.cached_step(KEY) is not None
     shutil.rmtree(store.folder / "work")
     second = make(store, b"y" * 100_000, "ef" * 32)
     assert store.objects.damage(second, thorough=True) == []

@@ -99,7 +99,7 @@ class Net(nn.Module):
 @pytest.mark.parametrize("settings", [ADAMW, SGD], ids=["adamw", "sgd"])
 def test_matrices_decay_and_vectors_do_not(settings: dict[str, Any]) -> None:
     net = Net()
-    matrices, vectors = optimizer(net, Optimizer(**settings)).param_groups
+    matrices, vectors = optimizer(list((net).parameters()), Optimizer(**settings)).param_groups
     assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.5, 0.0)
     assert [id(parameter) for parameter in matrices["params"]] == [id(net.table.weight)]
     assert {id(p) for p in vectors["params"]} == {id(net.norm.weight), id(net.norm.bias), id(net.head.bias)}
@@ -107,14 +107,14 @@ def test_matrices_decay_and_vectors_do_not(settings: dict[str, Any]) -> None:
 
 
 def test_a_model_without_vectors_has_one_group() -> None:
-    assert len(optimizer(nn.Linear(3, 5, bias=False), Optimizer(**ADAMW)).param_groups) == 1
+    assert len(optimizer(list((nn.Linear(3, 5, bias=False)).parameters()), Optimizer(**ADAMW)).param_groups) == 1
 
 
 def steps_of(settings: dict[str, Any], start: Any, gradients: Any) -> list[Any]:
     """The weights of a matrix after each step."""
     net = nn.Linear(3, 2, bias=False)
     net.weight.data = torch.from_numpy(start.copy()).float()
-    chosen, found = optimizer(net, Optimizer(**settings)), []
+    chosen, found = optimizer(list((net).parameters()), Optimizer(**settings)), []
     for step, gradient in enumerate(gradients):
         set_learning_rate(chosen, 0.1 / (step + 1))
         net.weight.grad = torch.from_numpy(gradient.copy()).float()
@@ -162,14 +162,14 @@ def with_gradients(*values: float) -> nn.Module:
 @pytest.mark.parametrize(("limit", "expected"), [(10.0, [3, 4]), (5.0, [3, 4]), (1.0, [0.6, 0.8]), (None, [3, 4])])
 def test_gradients_are_scaled_to_the_limit_and_their_norm_is_told(limit: float | None, expected: list[float]) -> None:
     net = with_gradients(3, 4)
-    assert clip(net, limit).item() == pytest.approx(5)
+    assert clip(list(net.parameters()), limit).item() == pytest.approx(5)
     assert net.weight.grad is not None
     np.testing.assert_allclose(net.weight.grad[0], expected, rtol=1e-4)
 
 
 def test_a_gradient_that_is_no_number_is_told_as_such() -> None:
-    assert not clip(with_gradients(3, float("nan")), 1.0).isfinite()
-    assert not clip(with_gradients(3, float("inf")), None).isfinite()
+    assert not clip(list(with_gradients(3, float("nan")).parameters()), 1.0).isfinite()
+    assert not clip(list(with_gradients(3, float("inf")).parameters()), None).isfinite()
 
 
 @pytest.mark.parametrize("chosen", [ADAMW, SGD])
@@ -182,7 +182,7 @@ def test_the_first_steps_are_those_of_an_optimiser_that_makes_its_state_late(cho
     ours = nn.Linear(3, 2, bias=False)
     theirs = nn.Linear(3, 2, bias=False)
     theirs.load_state_dict(ours.state_dict())
-    optimizers = optimizer(ours, Optimizer(**chosen)), late(theirs.parameters())
+    optimizers = optimizer(list((ours).parameters()), Optimizer(**chosen)), late(theirs.parameters())
     torch.testing.assert_close(ours.weight, theirs.weight, rtol=0, atol=0)
     for step in range(4):
         for model, each in zip((ours, theirs), optimizers, strict=True):
@@ -194,7 +194,7 @@ def test_the_first_steps_are_those_of_an_optimiser_that_makes_its_state_late(cho
 def test_a_parameter_without_a_gradient_has_state_and_does_not_move() -> None:
     model = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
     before = model[1].weight.clone()
-    chosen = optimizer(model, Optimizer(**ADAMW))
+    chosen = optimizer(list((model).parameters()), Optimizer(**ADAMW))
     model[0](torch.ones(1, 2)).sum().backward()
     chosen.step()
     assert set(chosen.state) == set(model.parameters())

@@ -65,13 +65,16 @@ def test_curve_equals_the_single_process(
         )
 
 
+DISTILL = [{"type": "labels", "weight": 0.3}, {"type": "logits", "weight": 0.7, "temperature": 2.0}]
+
+
 @pytest.mark.parametrize(("strategy", "processes"), STRATEGIES)
 def test_distillation_equals_the_single_process(
     ranks: Any, tmp_path: Path, image_examples: Path, strategy: Any, processes: int
 ) -> None:
     teacher = jobs.spec(tmp_path / "teacher", image_examples, jobs.VIT)
     ranks.run(1, train_ranks, teacher)
-    changes: dict[str, Any] = {"teacher": str(teacher.output), "distill": {"temperature": 2.0, "alpha": 0.7}, "seed": 2}
+    changes: dict[str, Any] = {"teacher": str(teacher.output), "objectives": DISTILL, "seed": 2}
     alone = jobs.spec(tmp_path / "alone", image_examples, jobs.VIT, **changes)
     spread = jobs.spec(
         tmp_path / "spread", image_examples, jobs.VIT, processes, train={"strategy": strategy}, **changes
@@ -107,7 +110,7 @@ def by_hand(examples: str, model: dict[str, Any], train: dict[str, Any], seed: i
         order = np.random.default_rng([seed, epoch]).permutation(45)[16 * place : 16 * (place + 1)]
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, train["steps"], settings["learning_rate"], Schedule(**train["schedule"]))
-        loss = torch.nn.functional.cross_entropy(module(images[order]), labels[order])
+        loss = torch.nn.functional.cross_entropy(module(images[order]).logits, labels[order])
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(module.parameters(), train["max_grad_norm"])

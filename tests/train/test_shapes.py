@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from understudy.errors import InputError
+from understudy.models.outputs import Extra, Outputs
 from understudy.train.shapes import check_shapes
 
 IMAGES = {"labels": ["a", "b", "c"]}
@@ -30,8 +31,19 @@ PICTURES = Split(torch.zeros(2, 1, 4, 4), torch.zeros(2, dtype=torch.int64))
 TOKENS = Split(torch.zeros(2, 7, dtype=torch.int64), torch.zeros(2, 7, dtype=torch.int64))
 
 
+class Says(nn.Module):
+    """A network whose outputs are logits."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, inputs: Tensor, extras: frozenset[Extra]) -> Outputs:
+        return Outputs(self.net(inputs))
+
+
 def check(model: nn.Module, split: Split = PICTURES, description: dict[str, Any] = IMAGES) -> None:
-    check_shapes(model, split, description, torch.device("cpu"), "student.model")
+    check_shapes(Says(model).train(model.training), split, description, torch.device("cpu"), "student.model")
 
 
 @pytest.mark.parametrize("training", [True, False])

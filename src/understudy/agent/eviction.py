@@ -8,6 +8,8 @@ from pathlib import Path
 
 EVICTION = "UNDERSTUDY_EVICTION"
 """Names a file. When it exists, this node's ranks take a checkpoint and leave; it holds the reason."""
+ABANDONED = "abandoned"
+"""The reason when no launcher watches the job any more."""
 ATTEMPT = "attempt"
 """Beside it: the attempt that the node's ranks are part of."""
 

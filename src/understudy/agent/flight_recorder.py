@@ -16,7 +16,7 @@ from typing import Any
 BACKENDS = ("gloo", "nccl", "nccl2")  # the last is what torch 2.15 makes of "nccl"
 
 
-class Collectives(threading.Thread):
+class FlightRecorder(threading.Thread):
     """Writes them down when a rank has not moved for some seconds.
 
     Args:

@@ -8,9 +8,9 @@ import time
 from dataclasses import asdict
 from typing import IO
 
-from understudy.agent.flight_recorder import Collectives
+from understudy.agent.flight_recorder import FlightRecorder
 from understudy.errors import disk_errors
-from understudy.jobs.heartbeat import Beat
+from understudy.jobs.heartbeat import Heartbeat
 from understudy.jobs.specification import JobSpec
 
 
@@ -23,7 +23,7 @@ class HeartbeatWriter:
     def __init__(self, spec: JobSpec, rank: int) -> None:
         self._spec, self._rank = spec, rank
         self._stacks: IO[str] | None = None
-        self._collectives: Collectives | None = None
+        self._collectives: FlightRecorder | None = None
         self._phase = ""
 
     def __call__(self, phase: str, step: int = -1) -> None:
@@ -35,16 +35,16 @@ class HeartbeatWriter:
             return
         if self.attempt and not self._spec.work.is_dir():
             return  # another attempt goes on: this rank was only cut off, and its word does not count any more
-        self._write(Beat(self._rank, self._spec.attempt, phase, step, node_name(), time.time()))
+        self._write(Heartbeat(self._rank, self._spec.attempt, phase, step, node_name(), time.time()))
         self._stacks = self._stacks or self._spec.stacks(self._rank).open("a")  # after an earlier attempt's
         faulthandler.dump_traceback_later(self._spec.hang_timeout, file=self._stacks)
         if self._collectives is None:
-            self._collectives = Collectives(self._spec.collectives(self._rank), self._spec.hang_timeout)
+            self._collectives = FlightRecorder(self._spec.collectives(self._rank), self._spec.hang_timeout)
             self._collectives.start()
         self._collectives.moved()
 
-    def _write(self, beat: Beat) -> None:
-        path = self._spec.beat(self._rank)
+    def _write(self, beat: Heartbeat) -> None:
+        path = self._spec.heartbeat(self._rank)
         aside = path.with_name(f".{path.name}.{os.getpid()}")
         with disk_errors(path):
             aside.write_text(json.dumps(asdict(beat)))

@@ -10,18 +10,16 @@ import fcntl
 import os
 import secrets
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from understudy.agent.heartbeat import node_name
 from understudy.errors import UnderstudyError
-from understudy.jobs.logs import Words
+from understudy.jobs.logs import RunLog
 from understudy.jobs.specification import JobSpec
 from understudy.store.files import Fingerprints, sha256
 from understudy.store.objects import Manifest, Objects, described
@@ -33,7 +31,6 @@ LIMIT = "UNDERSTUDY_CACHE_LIMIT"
 READ_ONLY = "UNDERSTUDY_READ_ONLY"
 """FROM:TO, the shared volume's path and the one at which it can only be read."""
 READ = ("examples", "teacher", "initial")
-PATIENCE = 1800  # seconds that nodes wait for one that copies for longer
 BLOCK = 4096  # a file takes whole blocks
 
 
@@ -48,7 +45,7 @@ def local(spec: JobSpec, path: Path) -> Path:
         return path
     sources = {role: _read_only(Path(source)) for role in READ if (source := getattr(spec, role))}
     if CACHE in os.environ:
-        cache = _cache(Words(Path(spec.logs)))
+        cache = _cache(RunLog(Path(spec.logs)))
         sources = {role: cache.copy(source, role) for role, source in sources.items()}
     own = Path(tempfile.mkdtemp()) / "job.json"
     places = {role: str(source) for role, source in sources.items()}
@@ -62,51 +59,13 @@ def _read_only(source: Path) -> Path:
     return Path(view) / source.relative_to(volume) if volume and source.is_relative_to(volume) else source
 
 
-def _cache(words: Words) -> "Cache":
+def _cache(words: RunLog) -> "Cache":
     def say(text: str) -> None:
         with suppress(OSError):  # it was printed; a full volume for logs is no reason to fail
             words.say(f"{node_name()}: {text}")
 
     limit = os.environ.get(LIMIT)
     return Cache(Path(os.environ[CACHE]), say, int(limit) if limit else None)
-
-
-def await_others(meeting: dict[str, Any]) -> dict[str, Any]:
-    """How the nodes meet, when one may copy for longer than another: whoever is done first waits.
-
-    torch gives a node 600 s to come, and the one that hosts the meeting 60 s; pods that gave up would copy anew.
-
-    Args:
-        meeting: as node.world() has it.
-    """
-    if CACHE not in os.environ:
-        return meeting
-    if meeting["rdzv_backend"] == "c10d":
-        deadline = time.monotonic() + PATIENCE
-        while not _is_up(meeting["rdzv_endpoint"]) and time.monotonic() < deadline:
-            time.sleep(0.5)
-    patience = "join_timeout" if meeting["rdzv_backend"] == "c10d" else "timeout"
-    return {**meeting, "rdzv_configs": {**meeting.get("rdzv_configs", {}), patience: PATIENCE}}
-
-
-def _is_up(endpoint: str) -> bool:
-    """Whether the host of the meeting is there: this node itself, or one that accepts connections."""
-    host, _, port = endpoint.rpartition(":")
-    if _is_this_node(host):
-        return True
-    with suppress(OSError), socket.create_connection((host, int(port)), timeout=5):
-        return True
-    return False
-
-
-def _is_this_node(host: str) -> bool:
-    """Only an address of one's own can be bound."""
-    with suppress(OSError):
-        family, kind, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.bind(address)
-            return True
-    return False
 
 
 class Cache:

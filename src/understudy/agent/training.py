@@ -18,7 +18,7 @@ def training_job(spec: JobSpec) -> TrainingJob:
         model=spec.model,
         section="teacher.model" if spec.role == "teacher" else "student.model",
         train=spec.train,
-        distill=spec.distill,
+        objectives=spec.objectives,
         seed=spec.seed,
         examples=Path(spec.examples),
         initial=Path(spec.initial) if spec.initial else None,

@@ -13,7 +13,7 @@ import typer
 from understudy.cli.check import Check
 from understudy.cli.output import print_json, print_table, size
 from understudy.cli.settings import Settings
-from understudy.errors import FAILED, UnderstudyError, disk_errors
+from understudy.errors import FAILED, InputError, UnderstudyError, disk_errors
 
 PYTHON = (3, 11)
 MEMORY, DISK = 4e9, 2e9  # bytes that the example recipes need
@@ -32,7 +32,14 @@ def doctor(
 
         checks = list(doctor_cluster.checks(namespace))
     else:
-        checks = [*_machine(settings.home), *_libraries(), _gpu(), *_store(settings), *_record(), _server(settings)]
+        checks = [
+            *_machine(settings.home),
+            *_libraries(),
+            _gpu(),
+            *_store(settings),
+            *_remote_cache(),
+            _server(settings),
+        ]
     problems = [check for check in checks if not check.ok]
     if as_json:
         print_json({"ok": not problems, "checks": [{**asdict(check), "ok": check.ok} for check in checks]})
@@ -120,22 +127,26 @@ def _store(settings: Settings) -> Iterator[Check]:
     yield Check("store", f"{store.folder}: {sum(1 for _ in store.objects)} objects")
 
 
-def _record() -> Iterator[Check]:
+def _remote_cache() -> Iterator[Check]:
     """The bucket, if there is one: it has to take a file, and to say of one that it is not there."""
     from understudy.store.bucket import Bucket
-    from understudy.store.remote_cache import ADDRESS
+    from understudy.store.remote_cache import OLD_ADDRESS, address, entry
 
-    url = os.environ.get(ADDRESS)
+    try:
+        url = address()
+    except InputError as error:
+        yield Check("remote cache", f"{OLD_ADDRESS} is set, which is not read any more", str(error))
+        return
     if not url:
         return
     try:
         bucket = Bucket(url)
         bucket.write("doctor", b"")
-        bucket.read("memo/none.json")  # S3 tells what is not there only to those who may list
+        bucket.read(entry("none"))  # S3 tells what is not there only to those who may list
     except (UnderstudyError, OSError) as error:
-        yield Check("store of record", f"{url}: cannot be used", str(error))
+        yield Check("remote cache", f"{url}: cannot be used", str(error))
         return
-    yield Check("store of record", url)
+    yield Check("remote cache", url)
 
 
 def _existing(path: Path) -> Path:
@@ -162,14 +173,15 @@ def _exercise(folder: Path) -> None:
 
 
 def _server(settings: Settings) -> Check:
-    from understudy.registry.server import database, public_uri, reachable
+    from understudy.registry.client import server_at
+    from understudy.registry.server import database, public_uri
 
     uri = settings.tracking_uri
     path = database(uri)
     if path and not path.exists():
         return Check("tracking server", f"{path}: none yet; the first run makes it")
     try:
-        reachable(uri)
+        server_at(uri).check()
     except UnderstudyError as error:
         return Check("tracking server", f"{public_uri(uri)}: does not answer", str(error))
     return Check("tracking server", public_uri(uri))

@@ -1,11 +1,14 @@
 """understudy doctor --cluster: does the cluster have what runs need, and how to get what is missing."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
 from understudy.cli.check import Check
-from understudy.errors import UnderstudyError
+from understudy.errors import InputError, UnderstudyError
+from understudy.launch.kubernetes import trainjob
 from understudy.launch.kubernetes.api import Kube, Object, Refused
+from understudy.launch.kubernetes.kind import KINDS, PYTORCHJOB, TRAINJOB
 from understudy.launch.kubernetes.settings import CONFIG, Cluster, Pool
+from understudy.recipe import Resources
 from understudy.runs import submission
 
 RIGHTS = (
@@ -15,12 +18,14 @@ RIGHTS = (
     ("get", "", "pods/log"),
     ("list", "", "events"),
     ("create", "", "pods/portforward"),
-    ("list", "kubeflow.org", "pytorchjobs"),
-    ("delete", "kubeflow.org", "pytorchjobs"),
+    *((verb, kind.group, kind.plural) for kind in KINDS.values() for verb in ("list", "delete")),
+    ("get", TRAINJOB.group, "trainingruntimes"),
 )
 KUEUE = "kueue.x-k8s.io"
 NEEDS = (
-    *((verb, "kubeflow.org", "pytorchjobs") for verb in ("get", "list", "create", "patch", "delete")),
+    *((verb, kind.group, kind.plural) for kind in KINDS.values() for verb in ("get", "list", "create", "delete")),
+    ("patch", PYTORCHJOB.group, PYTORCHJOB.plural),
+    ("get", TRAINJOB.group, "trainingruntimes"),
     *((verb, "", "pods") for verb in ("get", "list", "delete")),
     ("get", "", "pods/log"),
     ("list", "", "events"),
@@ -48,18 +53,19 @@ def checks(namespace: str | None) -> Iterator[Check]:
             "kubectl apply -k one of manifests/overlays makes it, or give -n another",
         )
         return
-    for verb, group, resource in RIGHTS:
+    absent = {kind.group for kind in KINDS.values() if not kube.has(kind)}
+    for verb, group, resource in (right for right in RIGHTS if right[1] not in absent):
         allowed = kube.allows(verb, group, resource)
         name = f"{resource}.{group}" if group else resource
         yield Check(f"right to {verb} {name}", "yes" if allowed else "no", "" if allowed else ROLE)
-    yield _account(kube)
-    yield _api(kube, "kubeflow.org", "v1", "pytorchjobs", "install the Kubeflow Training Operator 1.9")
+    yield _account(kube, absent)
     try:
         cluster = submission.settings(kube)
     except UnderstudyError as error:
         yield Check("settings", "cannot be used", str(error))
         return
-    yield Check("settings", f"ConfigMap {CONFIG}, image {cluster.image}")
+    yield Check("settings", f"ConfigMap {CONFIG}, image {cluster.image}, launcher {cluster.launcher}")
+    yield from _operator(kube, cluster)
     yield from _seen("claim", lambda: [_claim(kube, cluster)])
     yield from _seen("queue", lambda: _queue(kube, cluster))
     yield from _seen("pools", lambda: _pools(kube, cluster))
@@ -74,13 +80,38 @@ def _seen(what: str, checks: Callable[[], Iterable[Check]]) -> Iterator[Check]:
         yield Check(what, "cannot be seen from this account", str(error))
 
 
-def _account(kube: Kube) -> Check:
-    """The account that runs work with, which is another one than that of whoever asks."""
+def _operator(kube: Kube, cluster: Cluster) -> Iterator[Check]:
+    """What runs the cluster's jobs."""
+    kind = cluster.kind
+    if not kube.has(kind):
+        yield Check(f"{kind.plural}.{kind.api_version}", "not there", kind.missing)
+        return
+    yield Check(f"{kind.plural}.{kind.api_version}", "there")
+    if kind is TRAINJOB:
+        yield from _seen("runtime", lambda: [_runtime(kube, cluster)])
+
+
+def _runtime(kube: Kube, cluster: Cluster) -> Check:
+    try:
+        trainjob.check(kube, cluster, Resources(), "resources.<job>")
+    except InputError as error:
+        return Check("runtime", f"TrainingRuntime {trainjob.RUNTIME} cannot be used", str(error))
+    return Check("runtime", f"TrainingRuntime {trainjob.RUNTIME}")
+
+
+def _account(kube: Kube, absent: Container[str] = ()) -> Check:
+    """The account that runs work with, which is another one than that of whoever asks.
+
+    Args:
+        kube: the namespace.
+        absent: API groups of operators that the cluster does not have.
+    """
     what = f"rights of {submission.ACCOUNT}"
     if not kube.allows("create", "authorization.k8s.io", "subjectaccessreviews", namespaced=False):
         return Check(what, "cannot be seen from this account")
+    needs = [right for right in NEEDS if right[1] not in absent]
     denied = [
-        (verb, kind) for verb, group, kind in NEEDS if not kube.allows(verb, group, kind, account=submission.ACCOUNT)
+        (verb, kind) for verb, group, kind in needs if not kube.allows(verb, group, kind, account=submission.ACCOUNT)
     ]
     if not denied:
         return Check(what, "what runs need")

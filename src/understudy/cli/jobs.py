@@ -11,7 +11,6 @@ from understudy.store.runs import duration
 
 if TYPE_CHECKING:
     from understudy.launch.kubernetes.api import Kube
-    from understudy.launch.kubernetes.kind import PYTORCHJOB
     from understudy.runs.orphans import Known
 
 app = typer.Typer(no_args_is_help=True, help="Look after the runs and trainings in a cluster.")
@@ -47,7 +46,7 @@ def gc(
     namespace: Namespace = None, yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False
 ) -> None:
     """Remove trainings that nobody waits for: their run has ended, was terminated, or is gone."""
-    from understudy.launch.kubernetes.api import Kube
+    from understudy.runs.orphans import remove
 
     left = [one for one in _known(namespace) if one.left]
     for one in left:
@@ -55,9 +54,9 @@ def gc(
     if not left:
         print("nothing was left behind")
     elif yes or typer.confirm("Remove all this?"):
-        kube = Kube(namespace)
+        kube = _namespace(namespace)
         for one in left:
-            kube.delete_job(PYTORCHJOB, one.name)
+            remove(kube, one)
         print(f"{len(left)} removed")
 
 

@@ -6,14 +6,13 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.table import Table
 
 from understudy.errors import DONE, REJECTED, STOPPED
-from understudy.launch.kubernetes.settings import in_cluster
-from understudy.steps import summary
+from understudy.launch.platform import platform
+from understudy.steps import summary_of
 from understudy.store import Run, StepState, Store
 
 
@@ -27,7 +26,7 @@ def conclude(run: Run, store: Store, code: int, console: Console, as_json: bool)
         console: where results go; problems go to stderr.
         as_json: print the last line of the machine's output too.
     """
-    came_to = summary(store, run)
+    came_to = summary_of(store, run)
     problems = _problems(run, code)
     if as_json:
         print(json.dumps({"event": "end", "exit_code": code, "errors": problems, **asdict(came_to)}), flush=True)
@@ -39,12 +38,12 @@ def conclude(run: Run, store: Store, code: int, console: Console, as_json: bool)
         show_verdict(console, came_to.verdict)
         gate = run.state("gate")
         assert gate is not None
-        sent = in_cluster() and came_to.registration
+        sent = platform().remote and came_to.registration
         report = _shortest(store.objects.path(gate.digest) / "report.html")
         console.print(f"report: {'report.html of the run, in MLflow' if sent else report}")
     if came_to.registration:
         console.print(_registered(run, came_to.registration))
-        console.print(f"look at it: {_way_to(str(came_to.registration['url']))}", markup=False)
+        console.print(f"look at it: {platform().reachable(str(came_to.registration['url']))}", markup=False)
     if code == REJECTED and console.quiet and came_to.verdict:
         problems = [
             f"rejected: {rule['rule']}: {rule['detail']}" for rule in came_to.verdict["rules"] if not rule["passed"]
@@ -52,18 +51,6 @@ def conclude(run: Run, store: Store, code: int, console: Console, as_json: bool)
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     for text in [*(f"note: {note}" for note in came_to.notes), *problems]:
         errors.print(text, markup=False)
-
-
-def _way_to(url: str) -> str:
-    """How to look at a page of MLflow. The name of a Service is known in its namespace alone."""
-    if not url.startswith("http"):
-        return "understudy ui"
-    server = urlsplit(url)
-    if not in_cluster() or "." in str(server.hostname):
-        return url
-    port = server.port or (443 if server.scheme == "https" else 80)
-    forward = f"kubectl port-forward service/{server.hostname} 5000:{port} in the run's namespace"
-    return f"{forward}, then {server._replace(netloc='localhost:5000').geturl()}"
 
 
 def _shortest(path: Path) -> str:

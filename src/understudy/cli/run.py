@@ -51,7 +51,7 @@ def run(
     checkpoint. Exit codes: 0 registered, 1 failed, 2 wrong input, 3 rejected by the gate, 130 stopped.
     """
     from understudy.recipe.file import load
-    from understudy.store import Store
+    from understudy.store import Store, remote_cache
 
     settings: Settings = ctx.obj
     if namespace and on is Place.HERE:
@@ -63,6 +63,7 @@ def run(
 
         raise typer.Exit(run_there(load(recipe, overrides or []), namespace, settings.quiet))
     try:
+        remote_cache.address()  # an old name of its variable is refused before anything is made
         wanted, store, uri = load(recipe, overrides or []), Store(settings.store_folder), settings.tracking_uri
     except UnderstudyError as error:
         if as_json:
@@ -77,25 +78,26 @@ def _run_here(wanted: "Recipe", name: str, store: "Store", uri: str, settings: S
 
     from understudy.cli.display import display
     from understudy.cli.outcome import conclude
-    from understudy.launch.kubernetes.settings import in_cluster
+    from understudy.launch.platform import platform
     from understudy.registry.recorder import close_dead
     from understudy.registry.server import public_uri
-    from understudy.steps import graph
+    from understudy.steps import step_names
 
-    if in_cluster():  # the first process of a pod, which does not hear what it has no handler for
+    detached = platform().detached
+    if detached:  # the first process of a pod, which does not hear what it has no handler for
         signal.signal(signal.SIGTERM, _gone)
     begun = _begun(store, wanted, public_uri(uri))
     console = Console(stderr=as_json, quiet=settings.quiet, highlight=False, soft_wrap=True)
     console.print(f"run {begun.id} of {name}")
     try:
         with _pipeline(begun, uri) as pipeline, display(console, as_json, settings) as shown:
-            _follow(begun, graph(wanted), pipeline, shown, partial(console.print, markup=False))
+            _follow(begun, step_names(wanted), pipeline, shown, partial(console.print, markup=False))
     except _Gone:
         _close_if_stopped(begun, uri)
         raise
-    if in_cluster():
+    if detached:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the run has its answer, and this pod gives it
-    code = _exit_code(begun, graph(wanted), store)
+    code = _exit_code(begun, step_names(wanted), store)
     begun.end(code)
     conclude(begun, store, code, console, as_json)
     with suppress(UnderstudyError, KeyboardInterrupt):  # a server that does not answer now is told by the next run
@@ -106,11 +108,9 @@ def _run_here(wanted: "Recipe", name: str, store: "Store", uri: str, settings: S
 def _begun(store: "Store", recipe: "Recipe", uri: str) -> "Run":
     """A new run; in a cluster the one that this pod's Job stands for, which an earlier pod may have begun."""
     from understudy.launch.kubernetes import settings
-    from understudy.launch.kubernetes.settings import in_cluster
-    from understudy.launch.local.launcher import refuse_nodes
+    from understudy.launch.platform import platform
 
-    if not in_cluster():
-        refuse_nodes(recipe.resources)
+    platform().check(recipe.resources)
     run = store.create_run(
         recipe.name, recipe.model_dump(mode="json", by_alias=True), uri, os.environ.get(settings.RUN_ID)
     )
@@ -122,8 +122,7 @@ def _begun(store: "Store", recipe: "Recipe", uri: str) -> "Run":
 def _pipeline(run: "Run", uri: str) -> Iterator[subprocess.Popen[bytes]]:
     """The pipeline in a session of its own, so that a Ctrl-C reaches only this process; none of it outlives us."""
     from understudy.agent import parent
-    from understudy.steps import HOME
-    from understudy.steps.execution import RUN
+    from understudy.steps.environment import HOME, RUN
 
     environment = {**parent.environment(), RUN: run.id, HOME: str(run.folder.parents[2]), "MLFLOW_TRACKING_URI": uri}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(checkout()), os.environ.get("PYTHONPATH")]))
@@ -150,13 +149,13 @@ def _follow(
     run: "Run", steps: list[str], pipeline: subprocess.Popen[bytes], shown: "Display", say: Callable[[str], None]
 ) -> None:
     """Show the run until its pipeline ends; a signal asks it to stop, a second one ends it."""
-    from understudy.jobs.logs import Words
-    from understudy.launch.kubernetes.settings import in_cluster
+    from understudy.jobs.logs import RunLog
+    from understudy.launch.platform import platform
 
-    words = Words(run.folder / "logs")
+    words, detached = RunLog(run.folder / "logs"), platform().detached
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if in_cluster():
+        if detached:
             _gone(number, frame)
         training = any(state.state == "running" for state in _states(run, RESUMABLE))
         if training and not run.stop_requested:
@@ -231,7 +230,7 @@ def _states(run: "Run", steps: list[str]) -> list["StepState"]:
 
 
 def _exit_code(run: "Run", steps: list[str], store: "Store") -> int:
-    from understudy.steps import summary
+    from understudy.steps import summary_of
 
     states = _states(run, steps)
     ended = [state for state in states if state.state in ("failed", "stopped")]
@@ -241,5 +240,5 @@ def _exit_code(run: "Run", steps: list[str], store: "Store") -> int:
         return STOPPED
     if sum(state.state in ("done", "reused") for state in states) < len(steps):
         return FAILED
-    verdict = summary(store, run).verdict
+    verdict = summary_of(store, run).verdict
     return DONE if verdict and verdict["approved"] else REJECTED

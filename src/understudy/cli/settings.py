@@ -39,6 +39,14 @@ class Settings:
         """
         from understudy.store import Store
 
+        self.require_store()
+        return Store(self.store_folder)
+
+    def require_store(self) -> None:
+        """Refuse a folder without a store.
+
+        Raises:
+            InputError: there is none.
+        """
         if not (self.store_folder / "version.json").exists():
             raise InputError(f"{self.store_folder}: no store here; understudy run makes one, --home points at another")
-        return Store(self.store_folder)

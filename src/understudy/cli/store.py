@@ -48,8 +48,8 @@ def list_(
 
 def _objects(store: "Store") -> list[dict[str, Any]]:
     steps: dict[str, set[str]] = {}
-    for memo in store.memos():
-        steps.setdefault(memo.digest, set()).add(memo.step)
+    for cached in store.step_cache:
+        steps.setdefault(cached.digest, set()).add(cached.step)
     rows = []
     for digest in store.objects:
         manifest = store.objects.manifest(digest)
@@ -97,16 +97,16 @@ def show(
     manifest = store.objects.manifest(digest)
     if manifest is None:
         raise UnderstudyError(f"{store.objects.path(digest)}: damaged; understudy store verify {digest[:12]} says how")
-    steps = [memo for memo in store.memos() if memo.digest == digest]
+    steps = [cached for cached in store.step_cache if cached.digest == digest]
     if as_json:
         files = [{"path": path, "size": count, "sha256": value} for path, count, value in manifest.files]
-        made = [{"step": memo.step, "key": memo.key, "seconds": memo.seconds, "at": memo.at} for memo in steps]
+        made = [{"step": step.step, "key": step.key, "seconds": step.seconds, "at": step.at} for step in steps]
         about = {"digest": digest, "kind": manifest.kind, "path": str(store.objects.path(digest)), "files": files}
         print_json({**about, "inputs": dict(manifest.inputs), "facts": dict(manifest.facts), "made_by": made})
         return
-    made_by = [f"{memo.step} in {duration(memo.seconds)}, {_date(memo.at)}" for memo in steps]
+    made_by = [f"{step.step} in {duration(step.seconds)}, {_date(step.at)}" for step in steps]
     print(f"digest   {digest}\nkind     {manifest.kind}\npath     {store.objects.path(digest)}")
-    print(f"made by  {'; '.join(made_by) or 'no remembered step'}")
+    print(f"made by  {'; '.join(made_by) or 'no cached step'}")
     for name, value in manifest.inputs.items():
         print(f"input    {name} {value}")
     for name, value in manifest.facts.items():
@@ -140,6 +140,18 @@ def _watched(digests: list[str]) -> Any:
     from rich.progress import track
 
     return track(digests, "reading", console=Console(stderr=True), transient=True)
+
+
+@app.command()
+def migrate(ctx: typer.Context) -> None:
+    """Bring a store that an older understudy made to this version, in place. Everything in it is kept."""
+    from understudy.store import version
+
+    settings: Settings = ctx.obj
+    settings.require_store()
+    done = version.migrate(settings.store_folder.absolute())
+    if not settings.quiet:
+        print(f"{settings.store_folder}: {'now' if done else 'already'} version {version.VERSION}")
 
 
 Digests = Annotated[list[str], typer.Argument(help="Objects, or how their digests begin.")]
@@ -181,7 +193,7 @@ def gc(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
 ) -> None:
-    """Remove what no remembered step, registered model or live run can reach; shows it first."""
+    """Remove what no cached step, registered model or live run can reach; shows it first."""
     from understudy.registry.champion import needed_digests
     from understudy.store.gc import collect, plan
 
@@ -193,7 +205,7 @@ def gc(
         raise UnderstudyError(f"nothing was removed: what the registry still needs is not known. {error}") from error
     removals = plan(store, registered, None if forget_after is None else forget_after * DAY)
     if not removals:
-        print("nothing to remove: all of it is remembered, registered, in use, or younger than an hour")
+        print("nothing to remove: all of it is in the step cache, registered, in use, or younger than an hour")
         return
     _print_plan(store.folder, removals)
     if yes or (sys.stdin.isatty() and typer.confirm("Remove all this?")):

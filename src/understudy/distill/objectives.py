@@ -1,20 +1,109 @@
-"""Objectives: from logits and labels to a loss, summed over the targets so that ranks and micro-batches add up."""
+"""Objectives: from what student and teacher say about a batch to a loss, summed over the targets.
 
-from collections.abc import Callable
+Summed, so that the losses of ranks and micro-batches add up; the loop divides by the number of targets.
+"""
 
-import torch
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from torch import Tensor, nn
 from torch.nn import functional
 
 from understudy.data.loader import IGNORED
+from understudy.models.outputs import Extra, Outputs
+from understudy.recipe import LabelsObjective, LogitsObjective, ObjectiveSection
 
-Objective = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(logits (..., K), inputs, labels (...)) -> the loss summed over targets, a scalar in nats."""
+
+class Batch(NamedTuple):
+    """What a rank reads at a time."""
+
+    inputs: Tensor
+    labels: Tensor
+    """Positions with IGNORED have no target."""
 
 
-def cross_entropy(logits: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
-    """Negative log-likelihood of the labels, summed over the targets."""
-    del inputs
+class Objective(nn.Module, ABC):
+    """One term of the loss.
+
+    Its parameters (a projection between hidden states of two widths, say) are trained, checkpointed and sharded with
+    the student's, and left out of the result.
+    """
+
+    extras: frozenset[Extra] = frozenset()
+    """What it needs of both models besides their logits."""
+
+    @abstractmethod
+    def forward(self, student: Outputs, teacher: Outputs | None, batch: Batch) -> Tensor:
+        """The loss in nats, summed over the batch's targets: a scalar.
+
+        Args:
+            student: what the student says, with gradients.
+            teacher: what the teacher says, without; None where a model is trained without one.
+            batch: what both were shown.
+        """
+
+
+class Labels(Objective):
+    """Negative log-likelihood of the labels."""
+
+    def forward(self, student: Outputs, teacher: Outputs | None, batch: Batch) -> Tensor:
+        """The sum over targets."""
+        del teacher
+        return cross_entropy(student.logits, batch.labels)
+
+
+class Logits(Objective):
+    """T^2 * KL(teacher || student) at a temperature T (Hinton et al. 2015)."""
+
+    def __init__(self, temperature: float) -> None:
+        super().__init__()
+        self._temperature = temperature
+
+    def forward(self, student: Outputs, teacher: Outputs | None, batch: Batch) -> Tensor:
+        """The sum over targets."""
+        assert teacher is not None
+        return soft_cross_entropy(student.logits, teacher.logits, batch.labels, self._temperature)
+
+
+class WeightedSum(Objective):
+    """Several objectives, each with its weight."""
+
+    def __init__(self, parts: Sequence[tuple[float, Objective]]) -> None:
+        super().__init__()
+        self._weights = [weight for weight, _ in parts]
+        self.parts = nn.ModuleList(objective for _, objective in parts)
+        self.extras = frozenset().union(*(objective.extras for _, objective in parts))
+
+    def forward(self, student: Outputs, teacher: Outputs | None, batch: Batch) -> Tensor:
+        """The weighted sum of the parts' sums over targets, in the recipe's order."""
+        losses = [
+            weight * part(student, teacher, batch) for weight, part in zip(self._weights, self.parts, strict=True)
+        ]
+        total: Tensor = sum(losses[1:], start=losses[0])
+        return total
+
+
+def objective(sections: Sequence[ObjectiveSection]) -> Objective:
+    """What a recipe's student.distill says."""
+    return WeightedSum([(section.weight, _objective(section)) for section in sections])
+
+
+def _objective(section: ObjectiveSection) -> Objective:
+    match section:
+        case LabelsObjective():
+            return Labels()
+        case LogitsObjective():
+            return Logits(section.temperature)
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Negative log-likelihood of the labels, summed over the targets.
+
+    Args:
+        logits: (..., K).
+        labels: (...); positions without a target do not count.
+    """
     return functional.cross_entropy(
         logits.float().flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="sum"
     )
@@ -37,21 +126,3 @@ def soft_cross_entropy(student: Tensor, teacher: Tensor, labels: Tensor, tempera
     log_teacher = functional.log_softmax(teacher / temperature, dim=-1)
     divergence = functional.kl_div(log_student, log_teacher, reduction="none", log_target=True).sum(-1)
     return temperature**2 * (divergence * (labels.flatten() != IGNORED)).sum()
-
-
-class LogitDistillation:
-    """(1 - alpha) * cross-entropy + alpha * T^2 * KL(teacher || student)  (Hinton et al. 2015).
-
-    The teacher is frozen and runs in inference mode.
-    """
-
-    def __init__(self, teacher: nn.Module, temperature: float, alpha: float) -> None:
-        self._teacher = teacher.requires_grad_(requires_grad=False).eval()
-        self._temperature, self._alpha = temperature, alpha
-
-    def __call__(self, logits: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
-        """The loss, summed over the targets."""
-        with torch.inference_mode():
-            guidance = self._teacher(inputs)
-        soft = soft_cross_entropy(logits, guidance.clone(), labels, self._temperature)
-        return (1 - self._alpha) * cross_entropy(logits, inputs, labels) + self._alpha * soft

@@ -113,7 +113,7 @@ class Scores:
 
 def score(module: nn.Module, batch: Batch, device: torch.device, scores: Scores) -> None:
     """Let a model predict a batch, and add what came out."""
-    logits = module(torch.from_numpy(batch.inputs).to(device))
+    logits = module(torch.from_numpy(batch.inputs).to(device)).logits
     real = torch.from_numpy(batch.examples >= 0).to(device)
     nll, correct, confidence = predictions(logits, torch.from_numpy(batch.targets).to(device))
     scores.add(

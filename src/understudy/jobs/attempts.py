@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from understudy.errors import FAILED, Fenced, disk_errors
-from understudy.jobs.heartbeat import see_anew
+from understudy.jobs.heartbeat import refresh
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
 
@@ -37,7 +37,7 @@ def ranks(spec: JobSpec) -> range:
 
 def outcomes(spec: JobSpec) -> list[Outcome]:
     """How the ranks of the newest attempt have ended that have."""
-    see_anew(Path(spec.folder))
+    refresh(Path(spec.folder))
     attempt = latest(Path(spec.folder))
     known = ("", attempt.name) if attempt else ("",)
     said = [Outcome.read(spec.outcome(rank)) for rank in ranks(spec)]
@@ -119,7 +119,7 @@ def keep_failures(spec: JobSpec) -> None:
             _append(Path(spec.folder), Outcome.cause(failed))
         for path in [*paths, spec.abandoned_file]:
             path.unlink(missing_ok=True)
-    for path in [*Path(spec.folder).glob("beat-*.json"), *Path(spec.folder).glob(f"{PREFIX}*/hung")]:
+    for path in [*Path(spec.folder).glob("heartbeat-*.json"), *Path(spec.folder).glob(f"{PREFIX}*/hung")]:
         path.unlink(missing_ok=True)
 
 

@@ -10,7 +10,7 @@ from understudy.store.files import read_json
 
 
 @dataclass(frozen=True)
-class Beat:
+class Heartbeat:
     """Where a rank stood when it was last heard of."""
 
     rank: int
@@ -21,13 +21,13 @@ class Beat:
     at: float
 
 
-def beats(folder: Path, ranks: Iterable[int]) -> dict[int, Beat]:
+def heartbeats(folder: Path, ranks: Iterable[int]) -> dict[int, Heartbeat]:
     """The last sign of life of each rank that gave one."""
-    found = ((rank, read_json(folder / f"beat-{rank}.json")) for rank in ranks)
-    return {rank: Beat(**value) for rank, value in found if value}
+    found = ((rank, read_json(folder / f"heartbeat-{rank}.json")) for rank in ranks)
+    return {rank: Heartbeat(**value) for rank, value in found if value}
 
 
-def silence(folder: Path, ranks: Iterable[int], since: float) -> float | None:
+def seconds_since_heartbeat(folder: Path, ranks: Iterable[int], since: float) -> float | None:
     """Seconds since any rank was heard of, by the file system's clock; None before all of them were after `since`.
 
     What ranks of an earlier attempt have said does not count: new ones may wait long for each other.
@@ -35,13 +35,13 @@ def silence(folder: Path, ranks: Iterable[int], since: float) -> float | None:
     times = []
     for rank in ranks:
         try:
-            times.append((folder / f"beat-{rank}.json").stat().st_mtime)
+            times.append((folder / f"heartbeat-{rank}.json").stat().st_mtime)
         except FileNotFoundError:
             return None
-    return now(folder) - max(times) if min(times) >= since else None
+    return volume_time(folder) - max(times) if min(times) >= since else None
 
 
-def launcher_silence(folder: Path) -> float:
+def seconds_since_launcher(folder: Path) -> float:
     """Seconds since the launcher last renewed the lease on the step that this job's folder belongs to."""
     times = []
     for path in folder.parent.glob("[0-9]*/holder.*"):
@@ -49,17 +49,17 @@ def launcher_silence(folder: Path) -> float:
             times.append(path.stat().st_mtime)
         except FileNotFoundError:
             continue
-    return now(folder) - max(times, default=folder.stat().st_mtime)
+    return volume_time(folder) - max(times, default=folder.stat().st_mtime)
 
 
-def see_anew(folder: Path) -> None:
+def refresh(folder: Path) -> None:
     """Have the file system ask again what is in a folder: NFS remembers for a minute which files were not there."""
     probe = folder / f".see-{socket.gethostname()}-{os.getpid()}"
     probe.touch()
     probe.unlink()
 
 
-def now(folder: Path) -> float:
+def volume_time(folder: Path) -> float:
     """The file system's own clock, which all nodes share."""
     probe = folder / f".now-{socket.gethostname()}-{os.getpid()}"
     probe.touch()

@@ -10,14 +10,14 @@ from understudy.store.files import read_json, write_json
 
 TAIL = 30
 MOST = 2**20  # bytes of a rank's log at one look
-WORDS = "jobs.log"
+NAME = "jobs.log"
 
 
-class Words:
+class RunLog:
     """What the jobs of a run have said, for whoever follows the run from its folder."""
 
     def __init__(self, logs: Path) -> None:
-        self._path = logs / WORDS
+        self._path = logs / NAME
         self._offset = self._path.stat().st_size if self._path.exists() else 0
 
     def say(self, line: str) -> None:
@@ -38,7 +38,7 @@ class Words:
             self._offset += len(line)
 
 
-class Logs:
+class RankLogs:
     """All ranks' logs of a job, from where the follower before this one was."""
 
     def __init__(self, spec: JobSpec, say: Callable[[str], None]) -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import TypeAdapter, ValidationError
 
 from understudy.errors import UnderstudyError
-from understudy.recipe import Distill, Model, Resources, Train
+from understudy.recipe import Model, ObjectiveSection, Resources, Train
 from understudy.store.files import write_json
 
 Role = Literal["teacher", "distill", "control"]
@@ -32,7 +32,8 @@ class JobSpec:
     teacher: str | None
     model: Model
     train: Train
-    distill: Distill | None
+    objectives: tuple[ObjectiveSection, ...]
+    """What the model learns from."""
     seed: int
     resources: Resources
     """What the recipe gives to the job; `threads` and `device` say what that means where it runs."""
@@ -132,9 +133,9 @@ class JobSpec:
         """The finished model's files."""
         return self.work / "output"
 
-    def beat(self, rank: int) -> Path:
+    def heartbeat(self, rank: int) -> Path:
         """Where a rank says how far it is: step, phase, node, time."""
-        return Path(self.folder) / f"beat-{rank}.json"
+        return Path(self.folder) / f"heartbeat-{rank}.json"
 
     def log(self, rank: int) -> Path:
         """What a supervised job's rank says, all attempts one after the other."""

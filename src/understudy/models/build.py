@@ -1,7 +1,7 @@
 """Models built from their description.
 
-Every model here maps a batch of the task's inputs to logits: images as uint8 (B, C, S, S) to (B, classes), tokens as
-int64 (B, L) to (B, L, vocabulary).
+Every model here maps a batch of the task's inputs to Outputs: images as uint8 (B, C, S, S) to logits (B, classes),
+tokens as int64 (B, L) to logits (B, L, vocabulary).
 """
 
 import importlib
@@ -12,6 +12,9 @@ from torch import Tensor, nn
 
 from understudy.errors import InputError
 from understudy.models import remote_code
+from understudy.models.outputs import Extra, Outputs
+
+NOTHING: frozenset[Extra] = frozenset()
 
 
 class ImageModel(nn.Module):
@@ -26,9 +29,9 @@ class ImageModel(nn.Module):
         self.register_buffer("mean", 255 * torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("std", 255 * torch.tensor(std).view(1, -1, 1, 1), persistent=False)
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Images, uint8 (B, C, S, S), to logits (B, classes)."""
-        return _logits(self.net((inputs - self.mean) / self.std))
+    def forward(self, inputs: Tensor, extras: frozenset[Extra] = NOTHING) -> Outputs:
+        """Images, uint8 (B, C, S, S), to logits (B, classes), and what else is asked for."""
+        return _outputs(self.net((inputs - self.mean) / self.std, **_asked(extras)), extras)
 
 
 class TextModel(nn.Module):
@@ -39,15 +42,25 @@ class TextModel(nn.Module):
         self.net = net
         self._vocab_size = vocab_size
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Tokens, int64 (B, L), to logits (B, L, vocabulary)."""
-        return _logits(self.net(inputs))[..., : self._vocab_size]
+    def forward(self, inputs: Tensor, extras: frozenset[Extra] = NOTHING) -> Outputs:
+        """Tokens, int64 (B, L), to logits (B, L, vocabulary), and what else is asked for."""
+        said = _outputs(self.net(inputs, **_asked(extras)), extras)
+        return said._replace(logits=said.logits[..., : self._vocab_size])
 
 
-def _logits(output: Any) -> Tensor:
+def _asked(extras: frozenset[Extra]) -> dict[str, bool]:
+    """What transformers calls these outputs when they are asked for."""
+    return {f"output_{extra}": True for extra in sorted(extras)}
+
+
+def _outputs(output: Any, extras: frozenset[Extra]) -> Outputs:
     logits = output if isinstance(output, Tensor) else output.logits
     assert isinstance(logits, Tensor)
-    return logits
+    found: dict[str, tuple[Tensor, ...]] = {extra: getattr(output, extra, None) or () for extra in extras}
+    for extra, value in found.items():
+        if not value:
+            raise ValueError(f"the model was asked for {extra} and gives none")
+    return Outputs(logits, found.get("hidden_states", ()), found.get("attentions", ()))
 
 
 def build_model(description: dict[str, Any], where: str = "model") -> nn.Module:
@@ -56,7 +69,7 @@ def build_model(description: dict[str, Any], where: str = "model") -> nn.Module:
         net = factory_function(description["factory"], where)(**description["kwargs"])
         _check_module(net, description["factory"], where)
     elif "code" in description:
-        net = remote_code.build(description)
+        net = remote_code.build(description, auto_class(description["task"]))
     else:
         from transformers import AutoConfig
 

@@ -13,11 +13,9 @@ def read(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py"))}
 
 
-def build(description: dict[str, Any]) -> Any:
-    """A new network with random weights, of the class that the description's code defines."""
+def build(description: dict[str, Any], auto: Any) -> Any:
+    """A new network with random weights, of the class that the description's code defines for an auto class."""
     from transformers import AutoConfig
-
-    from understudy.models.build import auto_class
 
     with tempfile.TemporaryDirectory() as parent:
         # transformers imports the code from a folder, and knows it again by the folder's name.
@@ -27,4 +25,4 @@ def build(description: dict[str, Any]) -> Any:
         for name, text in description["code"].items():
             (folder / name).write_text(text, encoding="utf-8")
         config = AutoConfig.from_pretrained(folder, trust_remote_code=True)
-        return auto_class(description["task"]).from_config(config, trust_remote_code=True)
+        return auto.from_config(config, trust_remote_code=True)

@@ -8,21 +8,21 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from understudy.parallel.mesh import ParallelDegrees
+from understudy.parallel.mesh import Meshes, ParallelDegrees
 
 
-def parallelize(model: nn.Module, found: ParallelDegrees, mesh: DeviceMesh, precision: torch.dtype) -> nn.Module:
+def parallelize(model: nn.Module, found: ParallelDegrees, over: Meshes, precision: torch.dtype) -> nn.Module:
     """The model, spread over the mesh: fully_shard on dp_shard (replicated over dp_replicate), or DDP.
 
     Gradients come out averaged over all processes.
     """
     if found.shards:
-        shard(model, mesh if found.dp_replicate > 1 else mesh["dp_shard"], precision)
+        shard(model, over.fsdp, precision)
         return model
     if found.dp_replicate > 1:
         # Without find_unused_parameters DDP sorts its buckets anew after the first step, and with them the order in
         # which more than two ranks' gradients are summed: a run that resumes would part from one that went on.
-        return DistributedDataParallel(model, process_group=mesh.get_group("dp_replicate"), find_unused_parameters=True)
+        return DistributedDataParallel(model, process_group=over.replicate.get_group(), find_unused_parameters=True)
     return model
 
 

@@ -1,4 +1,8 @@
-"""A strategy is a set of degrees on one device mesh; the names people use are shorthand for degrees."""
+"""A strategy is a set of degrees on one device mesh; the names people use are shorthand for degrees.
+
+Parts of the code ask named meshes, never the world: `batch` (who reads different data), `loss` (over whom the loss is
+summed) and `fsdp` (over whom parameters are sharded). Ranks that share a batch will come with other degrees.
+"""
 
 from dataclasses import dataclass
 
@@ -24,6 +28,20 @@ class ParallelDegrees:
     def shards(self) -> bool:
         """Whether parameters are split over processes."""
         return self.dp_shard > 1
+
+
+@dataclass(frozen=True)
+class Meshes:
+    """The named parts of one device mesh."""
+
+    batch: DeviceMesh
+    """One-dimensional: each of its ranks reads other examples."""
+    loss: DeviceMesh
+    """One-dimensional: the loss of a step is summed over it."""
+    fsdp: DeviceMesh
+    """Shards of the parameters, or (replicas, shards)."""
+    replicate: DeviceMesh
+    """One-dimensional: whole copies of the model."""
 
 
 def degrees(strategy: StrategyName | Degrees, nodes: int, processes: int) -> ParallelDegrees:
@@ -57,6 +75,10 @@ def _words(strategy: StrategyName | Degrees) -> str:
     return strategy if isinstance(strategy, str) else str(strategy.model_dump())
 
 
-def device_mesh(found: ParallelDegrees, device: str) -> DeviceMesh:
-    """The mesh (dp_replicate, dp_shard) over all processes of the job."""
-    return init_device_mesh(device, (found.dp_replicate, found.dp_shard), mesh_dim_names=("dp_replicate", "dp_shard"))
+def meshes(found: ParallelDegrees, device: str) -> Meshes:
+    """The meshes over all processes of the job. To be called on every rank."""
+    names = ("dp_replicate", "dp_shard")
+    world = init_device_mesh(device, (found.dp_replicate, found.dp_shard), mesh_dim_names=names)
+    data = world._flatten("batch")
+    sharded = world if found.dp_replicate > 1 else world["dp_shard"]
+    return Meshes(batch=data, loss=data, fsdp=sharded, replicate=world["dp_replicate"])

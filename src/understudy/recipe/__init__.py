@@ -1,12 +1,11 @@
 """What a run is: one recipe, its sections, its rules, and how it is read from YAML."""
 
-from understudy.recipe.data import Data, Image, Section, Text
+from understudy.recipe.data import Data, Image, Text
+from understudy.recipe.objectives import LABELS, LabelsObjective, LogitsObjective, ObjectiveSection
 from understudy.recipe.schema import (
     METRICS,
-    SOURCES,
     ArchitectureModel,
     Degrees,
-    Distill,
     Evaluate,
     FactoryModel,
     Gate,
@@ -24,21 +23,24 @@ from understudy.recipe.schema import (
     Teacher,
     Train,
 )
+from understudy.recipe.section import Section
 
 __all__ = [
+    "LABELS",
     "METRICS",
-    "SOURCES",
     "ArchitectureModel",
     "Data",
     "Degrees",
-    "Distill",
     "Evaluate",
     "FactoryModel",
     "Gate",
     "Image",
     "JobResources",
+    "LabelsObjective",
+    "LogitsObjective",
     "MetricName",
     "Model",
+    "ObjectiveSection",
     "Optimizer",
     "PretrainedModel",
     "Recipe",

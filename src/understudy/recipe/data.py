@@ -2,59 +2,10 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
-Fraction = Annotated[float, Field(ge=0, lt=1)]
-Positive = Annotated[int, Field(gt=0)]
-
-
-class Section(BaseModel):
-    """A part of the recipe: unknown keys are errors, and nothing changes after loading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class DigitsSource(Section):
-    """scikit-learn's 1797 handwritten digits of 8 x 8 pixels; built in, no download."""
-
-    type: Literal["digits"]
-
-
-class ImageFolderSource(Section):
-    """A folder of images, one sub-folder per label, or train/ and test/ (and validation/) above those."""
-
-    type: Literal["image-folder"]
-    path: str
-
-
-class ParquetSource(Section):
-    """A Parquet file, or a folder of them, with a column of encoded images and one of labels."""
-
-    type: Literal["parquet"]
-    path: str
-    image: str = "image"
-    label: str = "label"
-    split: str | None = None
-    """Column that names each row's split: train, validation or test."""
-
-
-class TextFilesSource(Section):
-    """A folder of UTF-8 text files, one document a file; train/ and test/ sub-folders are respected."""
-
-    type: Literal["text-files"]
-    path: str
-    glob: str = "**/*.txt"
-
-
-class PythonDocsSource(Section):
-    """The documentation that ships with the Python interpreter: pydoc's topics and the docstrings."""
-
-    type: Literal["python-docs"]
-
-
-Source = Annotated[
-    DigitsSource | ImageFolderSource | ParquetSource | TextFilesSource | PythonDocsSource, Field(discriminator="type")
-]
+from understudy.recipe.section import Fraction, Positive, Section
+from understudy.recipe.sources import Source
 
 
 def _no_truth(value: Any) -> Any:

@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from understudy.errors import InputError
 from understudy.recipe import yaml
 from understudy.recipe.errors import explain, shown
+from understudy.recipe.objectives import DISTILL
 from understudy.recipe.rules import conflicts
 from understudy.recipe.schema import Recipe
 from understudy.recipe.yaml import Place
@@ -25,6 +26,7 @@ PRETRAINED = (
     ("student", "model", "pretrained"),
     ("data", "text", "tokenizer", "pretrained"),
 )
+DISTILL_PLACE = ("student", "distill")
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Override:
     """One a.b.c=value: how to call it in a message, and what it sets."""
 
     label: str
-    place: tuple[str, ...]
+    place: Place
     value: Any
 
 
@@ -51,8 +53,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         raise InputError("\n".join(f"{path}:{p.line}: {_words(p.place, p.text)}" for p in document.problems))
     if not isinstance(document.data, dict):
         raise InputError(f"{path}: a recipe is a section with the keys {', '.join(_required())}, ...; see recipes/")
-    changes = [_override(text, "--set ") for text in overrides]
-    _apply(document.data, changes)
+    changes = _apply(document.data, [_override(text, "--set ") for text in overrides])
     _anchor(document.data, path.parent, changes)
     return _checked(document.data, changes, str(path), document.lines)
 
@@ -69,8 +70,7 @@ def from_values(values: dict[str, Any], overrides: Sequence[str], where: str) ->
         InputError: with one line per problem.
     """
     data = json.loads(json.dumps(values))
-    changes = [_override(text, "overrides ") for text in overrides]
-    _apply(data, changes)
+    changes = _apply(data, [_override(text, "overrides ") for text in overrides])
     return _checked(data, changes, where, {})
 
 
@@ -129,20 +129,58 @@ def _override(text: str, prefix: str) -> Override:
     return Override(label, place, document.data)
 
 
-def _apply(data: dict[str, Any], changes: Sequence[Override]) -> None:
-    for change in changes:
-        section = data
-        for depth, key in enumerate(change.place[:-1], start=1):
-            inner = section.get(key)
-            if inner is None:
-                inner = section[key] = {}
-            if not isinstance(inner, dict):
-                outer, rest = ".".join(change.place[:depth]), ".".join(change.place[depth:])
-                raise InputError(
-                    f"{change.label}: {outer} is {shown(inner)} and has no {rest}; set all of it: {outer}={{...}}"
-                )
-            section = inner
-        section[change.place[-1]] = change.value
+def _apply(data: dict[str, Any], changes: Sequence[Override]) -> list[Override]:
+    """Change the data; the overrides come back with the numbers of list entries that they name by type."""
+    return [replace(change, place=_set(data, change)) for change in changes]
+
+
+def _set(data: dict[str, Any], change: Override) -> Place:
+    section: Any = data
+    place: list[str | int] = []
+    for depth, name in enumerate(change.place[:-1], start=1):
+        key = _key(section, name)
+        place.append(key)
+        inner = section[int(key)] if isinstance(section, list) else section.get(key)
+        if inner is None:
+            inner = section[key] = _default(tuple(place))
+        if not _has(inner, change.place[depth]):
+            outer, rest = (".".join(map(str, part)) for part in (change.place[:depth], change.place[depth:]))
+            named = _named(inner, outer) or f"set all of it: {outer}={{...}}"
+            raise InputError(f"{change.label}: {outer} is {shown(inner)} and has no {rest}; {named}")
+        section = inner
+    key = _key(section, change.place[-1])
+    section[key] = change.value
+    return (*place, key)
+
+
+def _default(place: Place) -> Any:
+    """What an override finds in a section that the recipe leaves out."""
+    left_out: dict[Place, Any] = {DISTILL_PLACE: [objective.model_dump(mode="json") for objective in DISTILL]}
+    return left_out.get(place, {})
+
+
+def _has(section: Any, name: str | int) -> bool:
+    """Whether a value can stand there."""
+    return isinstance(section, dict) or (isinstance(section, list) and _entry(section, str(name)) is not None)
+
+
+def _named(section: Any, outer: str) -> str:
+    """How the entries of a list of sections are named."""
+    types = [entry["type"] for entry in section if "type" in entry] if isinstance(section, list) else []
+    return f"name an entry: {', '.join(f'{outer}.{kind}' for kind in types)}" if types else ""
+
+
+def _key(section: Any, name: str | int) -> str | int:
+    entry = _entry(section, str(name)) if isinstance(section, list) else None
+    return name if entry is None else entry
+
+
+def _entry(found: list[Any], name: str) -> int | None:
+    """Where a list has the entry of this number, or the only one of this type."""
+    if name.isdigit():
+        return int(name) if int(name) < len(found) else None
+    types = [entry.get("type") if isinstance(entry, dict) else None for entry in found]
+    return types.index(name) if types.count(name) == 1 else None
 
 
 def _anchor(data: dict[str, Any], folder: Path, changes: Sequence[Override]) -> None:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from understudy.recipe.schema import METRICS, SOURCES, Degrees, Recipe, Resources, Train
+from understudy.recipe.schema import METRICS, Degrees, Recipe, Resources, Train
+from understudy.recipe.sources import serving
 
 Place = tuple[str | int, ...]
 Conflict = tuple[Place, str]
@@ -19,9 +20,10 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
 
 def _data(recipe: Recipe) -> Iterator[Conflict]:
     data, task = recipe.data, recipe.task
-    if data.source.type not in SOURCES[task]:
-        fitting = ", ".join(SOURCES[task])
-        yield ("data", "source", "type"), f"{data.source.type} holds no records for the task {task}; use {fitting}"
+    fitting = serving(task)
+    if data.source.type not in fitting:
+        why = f"{data.source.type} holds no records for the task {task}; use {', '.join(fitting)}"
+        yield ("data", "source", "type"), why
     if data.image and task != "image-classification":
         yield ("data", "image"), f"means nothing to the task {task}; remove it"
     if data.text and task != "causal-lm":

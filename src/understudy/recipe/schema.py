@@ -4,7 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from understudy.recipe.data import Data, Fraction, Image, Positive, Section, Text
+from understudy.recipe.data import Data, Image, Text
+from understudy.recipe.objectives import DISTILL, Distill
+from understudy.recipe.section import Fraction, Positive, Section
 
 Task = Literal["image-classification", "causal-lm"]
 MetricName = Literal["accuracy", "nll", "calibration_error", "perplexity", "bits_per_byte"]
@@ -14,10 +16,11 @@ METRICS: dict[Task, tuple[MetricName, ...]] = {
     "image-classification": ("accuracy", "nll", "calibration_error"),
     "causal-lm": ("bits_per_byte", "perplexity", "nll", "accuracy", "calibration_error"),
 }
-SOURCES: dict[Task, tuple[str, ...]] = {
-    "image-classification": ("digits", "image-folder", "parquet"),
-    "causal-lm": ("text-files", "python-docs"),
-}
+
+
+NAME = r"^[a-z][a-z0-9-]{0,38}[a-z0-9]$"
+FACTORY = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
+QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 
 
 def _as_text(value: Any) -> Any:
@@ -46,7 +49,7 @@ class PretrainedModel(Section):
 class FactoryModel(Section):
     """A function that returns a torch module, as "package.module:function"."""
 
-    factory: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+    factory: Annotated[str, Field(pattern=FACTORY)]
     kwargs: dict[str, Any] = Field(default={})
 
 
@@ -68,7 +71,7 @@ Model = Annotated[
 ]
 
 
-Quantity = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"), BeforeValidator(_as_text)]
+Quantity = Annotated[str, Field(pattern=QUANTITY), BeforeValidator(_as_text)]
 
 
 class Degrees(Section):
@@ -146,22 +149,13 @@ class Teacher(Section):
         return self
 
 
-class Distill(Section):
-    """Logit distillation (Hinton et al. 2015): (1 - alpha) * hard + alpha * temperature^2 * KL(teacher || student)."""
-
-    objective: Literal["logits"] = "logits"
-    temperature: Annotated[float, Field(gt=0)] = 4.0
-    alpha: Annotated[float, Field(ge=0, le=1)] = 0.9
-    """Weight of the soft part. The T^2 keeps its gradients as large as the hard part's: an alpha from a paper
-    that leaves T^2 out corresponds to alpha / (alpha + (1 - alpha) * T^2) here."""
-
-
 class Student(Section):
     """The small model, how it is trained, and whether a control is trained beside it."""
 
     model: Model
     train: Train
-    distill: Distill = Distill()
+    distill: Distill = DISTILL
+    """Weighted objectives; the loss is their sum."""
     control: bool = True
     """Train the same student without the teacher too: same budget, same seed."""
 
@@ -247,7 +241,7 @@ class JobResources(Section):
 class Recipe(Section):
     """One run, completely."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,38}[a-z0-9]$")]
+    name: Annotated[str, Field(pattern=NAME)]
     task: Task
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     data: Data

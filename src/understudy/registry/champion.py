@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from understudy.errors import UnderstudyError, disk_errors
-from understudy.registry import lookup
-from understudy.registry.server import connect, database, identity, public_uri, translated
+from understudy.registry.client import mlflow_at, server_at
+from understudy.registry.names import CHAMPION, DIGEST, TEACHER
+from understudy.registry.server import database, identity, public_uri
 from understudy.store import Manifest
 from understudy.store.files import hash_file, sha256
 
-ALIAS = "champion"
-DIGEST, TEACHER = "understudy.digest", "understudy.teacher"
 MANIFEST = "manifest.json"
-PAGE = 1000
 
 
 @dataclass(frozen=True)
@@ -34,10 +32,11 @@ def champion(uri: str, name: str) -> Champion | None:
     Raises:
         UnderstudyError: the registry cannot be asked, or the champion is not a model of understudy's.
     """
-    version = lookup.aliases(uri, name).get(ALIAS)
+    server = server_at(uri)
+    version = server.aliases(name).get(CHAMPION)
     if version is None:
         return None
-    digest = (lookup.version_tags(uri, name, version) or {}).get(DIGEST)
+    digest = (server.version_tags(name, version) or {}).get(DIGEST)
     if digest is None:
         raise UnderstudyError(
             f"{public_uri(uri)}: the champion of {name}, version {version}, has no tag {DIGEST}: understudy did not "
@@ -57,11 +56,8 @@ def fetch(uri: str, champion: Champion, folder: Path) -> Manifest:
     Raises:
         UnderstudyError: it cannot be had, or is not what its tag says.
     """
-    connect(uri)
-    with translated(uri), disk_errors(folder):
-        from mlflow.artifacts import download_artifacts
-
-        fetched = Path(download_artifacts(champion.source, dst_path=str(folder)))
+    with disk_errors(folder):
+        fetched = mlflow_at(uri).download(champion.source, folder)
     try:
         encoded = (fetched / MANIFEST).read_bytes()
         manifest = Manifest.decode(json.loads(encoded))
@@ -120,11 +116,5 @@ def registered_digests(uri: str) -> set[str]:
     path = database(uri)
     if path and not path.exists():
         return set()
-    client, digests, token = connect(uri), set[str](), None
-    with translated(uri):
-        while True:
-            versions = client.search_model_versions(max_results=PAGE, page_token=token)
-            digests |= {version.tags[tag] for version in versions for tag in (DIGEST, TEACHER) if tag in version.tags}
-            token = versions.token
-            if not token:
-                return digests
+    versions = server_at(uri).versions()
+    return {version.tags[tag] for version in versions for tag in (DIGEST, TEACHER) if tag in version.tags}

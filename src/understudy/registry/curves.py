@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from understudy.registry.tracking import Tracking, Value
+from understudy.registry.tracking import TrackingServer, Value
 
 Point = dict[str, Any]
 
@@ -46,7 +46,7 @@ def _parsed(lines: Iterable[bytes]) -> Iterator[Point]:
             yield point
 
 
-def send(server: Tracking, run_id: str, task: str, points: Iterable[Point]) -> None:
+def send(server: TrackingServer, run_id: str, task: str, points: Iterable[Point]) -> None:
     """Log points in batches that never part the values of one step."""
     batch: list[Value] = []
     for point in points:

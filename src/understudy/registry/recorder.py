@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from understudy.errors import DONE, REJECTED, STOPPED, Fenced, Stopped, UnderstudyError
+from understudy.registry.client import server_at
 from understudy.registry.curves import Point, Tail, send
+from understudy.registry.names import PARENT, RUN, STEP
 from understudy.registry.server import identity, public_uri
-from understudy.registry.tracking import Tracking, tracking
+from understudy.registry.tracking import TrackingServer
 from understudy.store import Run, Store
 from understudy.store import lease as leases
 from understudy.store.files import read_json, write_json
@@ -26,8 +28,6 @@ PATIENCE = 30.0  # seconds that the end of a training waits for its last points 
 HURRY = 1.0  # seconds that the last points get when this process has to go and the training goes on
 LEASE = 30.0  # seconds
 LONGEST_KEY, LONGEST_VALUE = 250, 6000  # MLflow's limits
-RUN, STEP = "understudy.run", "understudy.step"
-PARENT = "run"
 STATUS = {DONE: "FINISHED", REJECTED: "FINISHED", STOPPED: "KILLED"}
 """MLflow's word for a run that ended with an exit code; of any other it is FAILED."""
 
@@ -67,7 +67,7 @@ class Recorder:
             if follower.is_alive():
                 self.problem = f"{public_uri(self.uri)}: MLflow took more than {patience:.0f} s for the last points"
 
-    def open(self, server: Tracking, step: str = PARENT) -> str:
+    def open(self, server: TrackingServer, step: str = PARENT) -> str:
         """The id of a step's nested run, or of the parent run; it is made when it is not there, and is running now."""
         path = self.run.folder / ("mlflow.json" if step == PARENT else f"mlflow/{step}.json")
         parent = None if step == PARENT else self.open(server)
@@ -83,12 +83,12 @@ class Recorder:
         finally:
             lease.finish()
 
-    def _made(self, server: Tracking, step: str, parent: str | None, path: Path) -> str:
+    def _made(self, server: TrackingServer, step: str, parent: str | None, path: Path) -> str:
         """Make a run, or take the one that another process made meanwhile, or died over before it wrote it down."""
         if found := read_json(path):
             return str(found["run_id"])
         place = server.experiment(self._experiment)
-        same = server.runs(place, f"tags.`{RUN}` = '{self.run.id}' and tags.`{STEP}` = '{step}'")
+        same = server.runs([place], f"tags.`{RUN}` = '{self.run.id}' and tags.`{STEP}` = '{step}'")
         if same:
             run_id = same[0]
         else:
@@ -118,7 +118,7 @@ class _Follower(threading.Thread):
         self.status: str | None = "FAILED"
         self._recorder, self._step, self._tail = recorder, step, tail
         self._pending: list[Point] = []
-        self._server: Tracking | None = None
+        self._server: TrackingServer | None = None
         self._run_id = ""
         self._last = -1
 
@@ -129,7 +129,7 @@ class _Follower(threading.Thread):
             over = self.ended.wait(wait)
             wait = EVERY
             try:
-                self._server = self._server or tracking(self._recorder.uri)
+                self._server = self._server or server_at(self._recorder.uri)
                 self._advance(self._server)
                 if over:
                     self._finish(self._server)
@@ -137,7 +137,7 @@ class _Follower(threading.Thread):
             except UnderstudyError as error:
                 self._recorder.problem, wait = str(error), RETRY
 
-    def _advance(self, server: Tracking) -> None:
+    def _advance(self, server: TrackingServer) -> None:
         if not self._run_id:
             run_id = self._recorder.open(server, self._step)
             self._last = max(server.steps(run_id), default=-1)
@@ -150,7 +150,7 @@ class _Follower(threading.Thread):
         self._last = self._pending[-1]["step"] if self._pending else self._last
         self._pending = []
 
-    def _finish(self, server: Tracking) -> None:
+    def _finish(self, server: TrackingServer) -> None:
         if self.status is None:
             return
         server.end(self._run_id, self.status)
@@ -170,7 +170,7 @@ def close_dead(store: Store, uri: str) -> int:
     dead = [(run, ids) for run in store.runs() if not run.is_live and (ids := _open_on(run, uri))]
     if not dead:
         return 0
-    server = tracking(uri)
+    server = server_at(uri)
     for run, ids in dead:
         _end_open(server, run, ids)
     return len(dead)
@@ -183,13 +183,13 @@ def close_ended(run: Run, uri: str) -> None:
         UnderstudyError: the server does not answer.
     """
     if ids := _open_on(run, uri):
-        _end_open(tracking(uri), run, ids)
+        _end_open(server_at(uri), run, ids)
 
 
-def _end_open(server: Tracking, run: Run, ids: Mapping[str, Any]) -> None:
+def _end_open(server: TrackingServer, run: Run, ids: Mapping[str, Any]) -> None:
     status = STATUS.get(STOPPED if run.exit_code is None else run.exit_code, "FAILED")
     query = f"tags.`{RUN}` = '{run.id}' and attributes.status = 'RUNNING'"
-    for found in server.runs(ids["experiment_id"], query):
+    for found in server.runs([ids["experiment_id"]], query):
         server.end(found, status)
     close(run)
 
@@ -204,7 +204,7 @@ def close(run: Run) -> None:
     write_json(run.folder / "mlflow.json", {**read_json(run.folder / "mlflow.json"), "closed": True})
 
 
-def log_params(server: Tracking, run_id: str, values: Mapping[str, Any]) -> None:
+def log_params(server: TrackingServer, run_id: str, values: Mapping[str, Any]) -> None:
     """Log nested values as parameters a.b.c; what is too long for MLflow is cut."""
     server.set_params(run_id, {key[:LONGEST_KEY]: _cut(value) for key, value in flat(values).items()})
 
@@ -214,12 +214,24 @@ def _cut(value: str) -> str:
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested values by their path; lists stay whole, as JSON; addresses lose their credentials."""
+    """Nested values by their path, as an override writes it; addresses lose their credentials.
+
+    Sections in a list are named by their type; other lists stay whole, as JSON.
+    """
     found: dict[str, str] = {}
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
             found |= flat(value, f"{prefix}{key}.")
+        elif by_type := _by_type(value):
+            found |= flat(by_type, f"{prefix}{key}.")
         else:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             found[f"{prefix}{key}"] = public_uri(text) if "://" in text else text
     return found
+
+
+def _by_type(value: Any) -> dict[str, Any]:
+    """A list of sections by their types; empty for any other value, and where two have one type."""
+    sections = [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
+    found = {entry["type"]: entry for entry in sections if "type" in entry}
+    return found if sections and len(found) == len(value) else {}

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from understudy.errors import disk_errors
 from understudy.recipe import Recipe
-from understudy.registry import evidence, lookup, pyfunc
-from understudy.registry.champion import DIGEST
+from understudy.registry import evidence, pyfunc
+from understudy.registry.client import mlflow_at, server_at
 from understudy.registry.curves import send
-from understudy.registry.recorder import RUN, Recorder, close, log_params
-from understudy.registry.server import connect, page, translated
-from understudy.registry.tracking import OfClient
+from understudy.registry.names import CHALLENGER, DIGEST, RUN, VERDICT
+from understudy.registry.over_mlflow import OverMlflow
+from understudy.registry.recorder import Recorder, close, log_params
+from understudy.registry.server import page, translated
+from understudy.registry.tracking import Value
 from understudy.store import Run
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-ALIAS = "challenger"
-VERDICT = "verdict"
 STEPS = {"teacher": "teacher", "student": "distill", "control": "control"}
 
 
@@ -41,15 +41,21 @@ class Registration:
 
 @dataclass(frozen=True)
 class Submission:
-    """All that is registered of a run: parsed measures and verdict, their folders, the models by role, the lineage."""
+    """All that is registered of a run."""
 
     recipe: Recipe
     model: Path
+    """The student's object."""
     digest: str
+    """The student's digest."""
     measures: Path
+    """The folder of the measures object."""
     verdict: Path
+    """The folder of the verdict object."""
     models: Mapping[str, Path]
+    """The folders of teacher, student, and perhaps control, with their history.json."""
     lineage: Mapping[str, str]
+    """Tags without their prefix: teacher, examples, records, recipe, revision, version."""
 
     @property
     def measured(self) -> dict[str, Any]:
@@ -67,49 +73,31 @@ class Submission:
         return "approved" if self.judged["approved"] else "rejected"
 
 
-def register(
-    run: Run,
-    recipe: Recipe,
-    uri: str,
-    *,
-    model: Path,
-    model_digest: str,
-    measures: Path,
-    verdict: Path,
-    models: Mapping[str, Path],
-    lineage: Mapping[str, str],
-) -> Registration:
+def register(run: Run, uri: str, submission: Submission) -> Registration:
     """Send a run's evidence to MLflow, and make the student a version with the alias challenger if it was approved.
 
     Args:
         run: the pipeline run.
-        recipe: its recipe.
         uri: the tracking server.
-        model: the student's object.
-        model_digest: its digest.
-        measures: the folder of the measures object.
-        verdict: the folder of the verdict object.
-        models: the folders of teacher, student, and perhaps control, with their history.json.
-        lineage: tags without their prefix: teacher, examples, records, recipe, revision, version.
+        submission: what is sent.
 
     Raises:
         UnderstudyError: the server cannot be used; what it lacks is sent when the step runs again.
         InputError: a factory model's code cannot go along with it.
     """
-    submission = Submission(recipe, model, model_digest, measures, verdict, models, lineage)
-    client = connect(uri)
+    server = mlflow_at(uri)
+    client, name = server.client, submission.recipe.model_name
     with translated(uri), disk_errors(run.folder):
-        tags = {f"understudy.{key}": value for key, value in lineage.items()}
-        recorder = Recorder(run, uri, recipe.experiment, tags)
-        server = OfClient(uri, client)
+        tags = {f"understudy.{key}": value for key, value in submission.lineage.items()}
+        recorder = Recorder(run, uri, submission.recipe.experiment, tags)
         parent = recorder.open(server)
-        _log_steps(client, server, recorder, submission)
-        _log_parent(client, parent, submission)
+        _log_steps(server, recorder, submission)
+        _log_parent(server, parent, submission)
         version = _version(client, run, parent, submission, uri) if submission.judged["approved"] else None
-        client.set_terminated(parent)
+        server.end(parent, "FINISHED")
         close(run)
-        url = _version_page(uri, recipe.model_name, version) if version else _run_page(uri, client, parent)
-    return Registration(parent, version, recipe.model_name, url)
+        url = _version_page(uri, name, version) if version else _run_page(uri, client, parent)
+    return Registration(parent, version, name, url)
 
 
 def _version_page(uri: str, name: str, version: str) -> str:
@@ -128,12 +116,12 @@ def is_registered(uri: str, registration: Registration, digest: str) -> bool:
         UnderstudyError: the server cannot be asked.
     """
     if registration.version is None:
-        return (lookup.run_tags(uri, registration.parent_run_id) or {}).get(VERDICT) == "rejected"
-    tags = lookup.version_tags(uri, registration.name, registration.version)
+        return (server_at(uri).run_tags(registration.parent_run_id) or {}).get(VERDICT) == "rejected"
+    tags = server_at(uri).version_tags(registration.name, registration.version)
     return tags is not None and tags.get(DIGEST) == digest
 
 
-def _log_steps(client: "MlflowClient", server: OfClient, recorder: Recorder, submission: Submission) -> None:
+def _log_steps(server: OverMlflow, recorder: Recorder, submission: Submission) -> None:
     """The nested runs: parameters, complete curves, and what was measured in the end."""
     measured, recipe = submission.measured, submission.recipe
     student = recipe.student.model_dump(mode="json")
@@ -150,18 +138,19 @@ def _log_steps(client: "MlflowClient", server: OfClient, recorder: Recorder, sub
         known = server.steps(run_id)
         send(server, run_id, recipe.task, [point for point in points if point["step"] not in known])
         figures = evidence.metrics(measured["models"][role])
-        _log_figures(client, run_id, figures, submission, {DIGEST: measured["models"][role]["digest"]})
-        client.set_terminated(run_id)
+        _log_figures(server, run_id, figures, submission, {DIGEST: measured["models"][role]["digest"]})
+        server.end(run_id, "FINISHED")
     run_id = recorder.open(server, "evaluate")
     log_params(server, run_id, {**recipe.evaluate.model_dump(mode="json"), "hardware": measured["hardware"]})
-    _log_figures(client, run_id, evidence.all_metrics(measured), submission, {})
-    client.set_terminated(run_id)
+    _log_figures(server, run_id, evidence.all_metrics(measured), submission, {})
+    server.end(run_id, "FINISHED")
 
 
-def _log_parent(client: "MlflowClient", parent: str, submission: Submission) -> None:
+def _log_parent(server: OverMlflow, parent: str, submission: Submission) -> None:
     tags = {VERDICT: submission.verdict_tag, DIGEST: submission.digest}
     tags |= {f"understudy.{key}": value for key, value in submission.lineage.items()}
-    _log_figures(client, parent, evidence.all_metrics(submission.measured), submission, tags)
+    _log_figures(server, parent, evidence.all_metrics(submission.measured), submission, tags)
+    client = server.client
     client.log_artifact(parent, str(submission.measures / "measures.json"))
     for name in ("verdict.json", "report.html"):
         client.log_artifact(parent, str(submission.verdict / name))
@@ -170,14 +159,12 @@ def _log_parent(client: "MlflowClient", parent: str, submission: Submission) -> 
 
 
 def _log_figures(
-    client: "MlflowClient", run_id: str, figures: dict[str, float], submission: Submission, tags: dict[str, str]
+    server: OverMlflow, run_id: str, figures: dict[str, float], submission: Submission, tags: dict[str, str]
 ) -> None:
-    from mlflow.entities import Metric, RunTag
-
     # The time at which they were measured: MLflow takes the same value at the same time only once.
     at = int(1000 * (submission.measures / "measures.json").stat().st_mtime)
-    values = [Metric(name, value, at, 0) for name, value in figures.items()]
-    client.log_batch(run_id, metrics=values, tags=[RunTag(key, value) for key, value in tags.items()])
+    server.log(run_id, [Value(name, value, at, 0) for name, value in figures.items()])
+    server.set_tags(run_id, tags)
 
 
 def _version(client: "MlflowClient", run: Run, parent: str, submission: Submission, uri: str) -> str:
@@ -186,7 +173,7 @@ def _version(client: "MlflowClient", run: Run, parent: str, submission: Submissi
     query = f"name = '{name}' and tags.`{DIGEST}` = '{submission.digest}'"
     made = [version.version for version in client.search_model_versions(query)]
     version = max(made, key=int) if made else _made_version(client, run, parent, submission, uri)
-    client.set_registered_model_alias(name, ALIAS, version)
+    client.set_registered_model_alias(name, CHALLENGER, version)
     return str(version)
 
 

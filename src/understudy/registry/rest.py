@@ -17,13 +17,6 @@ SECONDS = 5.0
 WRITING = 60.0  # seconds that a busy database may take
 
 
-def is_spoken_by(uri: str) -> bool:
-    """Whether a server is asked over http with a way of signing in that is known here."""
-    return uri.startswith(("http://", "https://")) and not (
-        os.environ.get("MLFLOW_TRACKING_AUTH") or os.environ.get("MLFLOW_TRACKING_AWS_SIGV4")
-    )
-
-
 def get(uri: str, endpoint: str, **query: str) -> Any:
     """The parsed answer of a GET below /api/2.0/mlflow; None when what is asked for does not exist.
 

@@ -1,14 +1,12 @@
 """What became of a pipeline run that ran elsewhere: MLflow keeps its verdict."""
 
 from understudy.errors import UnderstudyError
-from understudy.registry.recorder import PARENT, RUN, STEP, Recorder, close
-from understudy.registry.register import VERDICT, Registration
-from understudy.registry.server import connect, public_uri, translated
-from understudy.registry.tracking import tracking
+from understudy.registry.client import server_at
+from understudy.registry.names import PARENT, REGISTERED_BY, RUN, STEP, VERDICT
+from understudy.registry.recorder import Recorder, close
+from understudy.registry.register import Registration
+from understudy.registry.server import public_uri
 from understudy.store import Run
-
-OF = "understudy.registered_by"
-"""The MLflow run that has the evidence, on one whose registration was there before."""
 
 
 def keep_verdict(run: Run, uri: str, experiment: str, registration: Registration) -> None:
@@ -17,10 +15,10 @@ def keep_verdict(run: Run, uri: str, experiment: str, registration: Registration
     Raises:
         UnderstudyError: the server cannot be used.
     """
-    server = tracking(uri)
+    server = server_at(uri)
     parent = Recorder(run, uri, experiment, {}).open(server)
-    server.set_tag(parent, VERDICT, "approved" if registration.version else "rejected")
-    server.set_tag(parent, OF, registration.parent_run_id)
+    word = "approved" if registration.version else "rejected"
+    server.set_tags(parent, {VERDICT: word, REGISTERED_BY: registration.parent_run_id})
     server.end(parent, "FINISHED")
     close(run)
 
@@ -35,11 +33,9 @@ def verdict_of(uri: str, run: str) -> str:
     Raises:
         UnderstudyError: the server does not answer, or knows no verdict of this run.
     """
-    client = connect(uri)
-    with translated(uri):
-        everywhere = [experiment.experiment_id for experiment in client.search_experiments()]
-        found = client.search_runs(everywhere, f"tags.`{RUN}` = '{run}' and tags.`{STEP}` = '{PARENT}'")
-    verdict = found[0].data.tags.get(VERDICT) if found else None
-    if verdict is None:
+    server = server_at(uri)
+    found = server.runs(server.experiments(), f"tags.`{RUN}` = '{run}' and tags.`{STEP}` = '{PARENT}'")
+    tags = server.run_tags(found[0]) if found else None
+    if not tags or VERDICT not in tags:
         raise UnderstudyError(f"{public_uri(uri)}: MLflow knows no verdict of the run {run}")
-    return str(verdict)
+    return tags[VERDICT]

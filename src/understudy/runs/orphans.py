@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from understudy.errors import REJECTED
 from understudy.launch.kubernetes.api import Kube, Object
-from understudy.launch.kubernetes.kind import PYTORCHJOB
-from understudy.launch.kubernetes.owner_state import ENDED, OVER, why_over
+from understudy.launch.kubernetes.identity import PARTS, RUN, STEP
+from understudy.launch.kubernetes.kind import KINDS, JobKind
+from understudy.launch.kubernetes.owner_state import ENDED, why_over
 from understudy.launch.kubernetes.pods import is_dead, overdue
-from understudy.launch.kubernetes.pytorchjob import PARTS, RUN, STEP
 from understudy.launch.kubernetes.quantities import seconds
 from understudy.launch.kubernetes.standing import holding, standing_of
 from understudy.runs.submission import CONTAINER
@@ -39,12 +39,24 @@ def known(kube: Kube, now: float) -> list[Known]:
     drivers = kube.ask(kube.batch.list_namespaced_job, kube.namespace, label_selector=f"{OURS},{RUN}")["items"]
     pods = kube.pods(f"{OURS},{RUN}")
     found = [_driver(job, _of(job, pods), now) for job in drivers]
-    for job in kube.jobs(PYTORCHJOB, OURS):
-        own = _of(job, pods)
-        stage = standing_of(job, own, dead=overdue(own, now)).stage
+    for kind, job in trainings(kube, OURS):
+        own = _pods_of(kind, job, pods)
+        stage = standing_of(job, own, dead=overdue(own, now), kind=kind).stage
         over = stage in ("succeeded", "failed")
-        found.append(_known(job, "PyTorchJob", stage, "" if over else _why_left(kube, job, now), now))
+        found.append(_known(job, kind.name, stage, "" if over else _why_left(kube, job, now), now))
     return sorted(found, key=lambda one: -one.age)
+
+
+def trainings(kube: Kube, selector: str) -> list[tuple[JobKind, Object]]:
+    """Training jobs with these labels, of every kind that the cluster has: its settings may name another since."""
+    kinds = [kind for kind in KINDS.values() if kube.has(kind)]
+    return [(kind, job) for kind in kinds for job in kube.jobs(kind, selector)]
+
+
+def remove(kube: Kube, one: Known) -> None:
+    """End a training that nobody waits for."""
+    kind = next(kind for kind in KINDS.values() if kind.name == one.kind)
+    kube.delete_job(kind, one.name)
 
 
 def stop(kube: Kube, run: str) -> int:
@@ -56,19 +68,30 @@ def stop(kube: Kube, run: str) -> int:
     chosen = f"{OURS},{RUN}={run[:63]}"
     drivers = kube.ask(kube.batch.list_namespaced_job, kube.namespace, label_selector=chosen)["items"]
     drivers = [job for job in drivers if not holding(job).keys() & ENDED]
-    jobs = [job for job in kube.jobs(PYTORCHJOB, chosen) if not holding(job).keys() & set(OVER)]
+    going = [(kind, job) for kind, job in trainings(kube, chosen) if not _has_ended(kind, job)]
     for job in drivers:
         name = job["metadata"]["name"]
         kube.ask(kube.batch.delete_namespaced_job, name, kube.namespace, propagation_policy="Background")
-    for job in jobs:
-        kube.delete_job(PYTORCHJOB, job["metadata"]["name"])
-    return len(drivers) + len(jobs)
+    for kind, job in going:
+        kube.delete_job(kind, job["metadata"]["name"])
+    return len(drivers) + len(going)
+
+
+def _has_ended(kind: JobKind, job: Object) -> bool:
+    """Whether a training is over."""
+    return bool(holding(job).keys() & {kind.succeeded, "Failed"})
 
 
 def _of(job: Object, pods: list[Object]) -> list[Object]:
-    """The pods of a job."""
+    """The pods of a run's Job."""
     uid = job["metadata"]["uid"]
     return [pod for pod in pods if any(owner["uid"] == uid for owner in pod["metadata"].get("ownerReferences", ()))]
+
+
+def _pods_of(kind: JobKind, job: Object, pods: list[Object]) -> list[Object]:
+    """The pods of a training; between a TrainJob and its pods there are a JobSet and a Job."""
+    name = job["metadata"]["name"]
+    return [pod for pod in pods if pod["metadata"].get("labels", {}).get(kind.pod_label) == name]
 
 
 def _driver(job: Object, pods: list[Object], now: float) -> Known:

@@ -1,7 +1,7 @@
 """A run in a cluster without KFP: a Job whose pod runs the recipe's pipeline and launches its trainings.
 
-The pod may go at any time: the next one takes the same run up and finds its jobs. The PyTorchJobs belong to the Job,
-so deleting the Job ends all of the run.
+The pod may go at any time: the next one takes the same run up and finds its jobs. They belong to the Job, so deleting
+the Job ends all of the run.
 """
 
 import secrets
@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from understudy.errors import InputError, UnderstudyError
+from understudy.launch.kubernetes import preflight
 from understudy.launch.kubernetes.api import Kube, Object
-from understudy.launch.kubernetes.kind import PYTORCHJOB
 from understudy.launch.kubernetes.pod_security import SECURITY, container, volumes
 from understudy.launch.kubernetes.settings import (
     ANYWHERE,
@@ -27,6 +27,7 @@ from understudy.launch.kubernetes.settings import (
     affinity,
     read,
 )
+from understudy.launch.platform import CLUSTER
 from understudy.recipe import Recipe
 from understudy.store.remote_cache import ADDRESS
 
@@ -56,18 +57,17 @@ def check(kube: Kube, cluster: Cluster, recipe: Recipe) -> None:
     """Whether the recipe's jobs can run there, before anything is submitted.
 
     Raises:
-        InputError: PyTorchJobs, a pool, a queue or the claim are not there or not what is needed.
+        InputError: the operator, a pool, a queue or the claim is not there or not what is needed.
     """
-    if not kube.knows(PYTORCHJOB.group, PYTORCHJOB.version, PYTORCHJOB.plural):
-        raise InputError(PYTORCHJOB.missing)
     for section, resources in (("teacher", recipe.resources.teacher), ("distill", recipe.resources.distill)):
         cluster.pool(resources, f"resources.{section}")
+        preflight.check(kube, cluster.kind, cluster, resources, f"resources.{section}")
         if cluster.one_node and resources.nodes > 1:
             raise InputError(
                 f"resources.{section}.nodes: {resources.nodes}; this cluster's store is on one node (one_node in its "
                 "settings): set it to 1, or use a claim that is ReadWriteMany"
             )
-        name = resources.queue or cluster.queue
+        name = cluster.queue_of(resources)
         if name and queue(kube, name) is None:
             raise InputError(f"resources.{section}.queue: namespace {kube.namespace} has no LocalQueue {name}")
     claim = kube.ask(kube.core.read_namespaced_persistent_volume_claim, cluster.claim, kube.namespace)
@@ -175,7 +175,7 @@ def render(name: str, cluster: Cluster, pool: Pool = ANYWHERE) -> Object:
 def _container(run: str, cluster: Cluster) -> dict[str, Any]:
     environment = {
         "UNDERSTUDY_HOME": f"{cluster.mount}/home",
-        LAUNCHER: "pytorchjob",
+        LAUNCHER: CLUSTER,
         SETTINGS: f"{SETTINGS_FOLDER}/cluster.yaml",
         RUN_ID: run,
         "HOME": "/tmp",

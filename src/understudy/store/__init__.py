@@ -1,4 +1,4 @@
-"""The shared volume: immutable objects by digest, the memo of finished steps, leases, run folders, and their gc."""
+"""The shared volume: immutable objects by digest, the step cache, leases, run folders, and their gc."""
 
 from understudy.store.lease import Lease
 from understudy.store.objects import Manifest

@@ -1,4 +1,4 @@
-"""What may go: objects that no remembered step, registered model or live run can reach, and what was left half done."""
+"""What may go: objects that no cached step, registered model or live run can reach, and what was left half done."""
 
 import math
 import os
@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from understudy.store import step_cache
 from understudy.store.lease import is_held
 from understudy.store.store import Store
 
-YOUNG = 3600.0  # seconds in which an object may still be on its way into a memo
+YOUNG = 3600.0  # seconds in which an object may still be on its way into the step cache
 SETTLED = 60.0  # seconds in which another gc may still be looking at what it put into the trash
 
 
@@ -25,10 +26,10 @@ class Removal:
     size: int
 
 
-def reachable(store: Store, registered: Iterable[str], memos: Iterable[str]) -> set[str]:
+def reachable(store: Store, registered: Iterable[str], cached: Iterable[str]) -> set[str]:
     """Every digest that the roots reach over the inputs in the manifests."""
     live = (digest for run in store.runs() if run.is_live for digest in run.uses)
-    todo, found = [*registered, *memos, *live], set[str]()
+    todo, found = [*registered, *cached, *live], set[str]()
     while todo:
         digest = todo.pop()
         manifest = None if digest in found else store.objects.manifest(digest)
@@ -48,25 +49,27 @@ def plan(store: Store, registered: Iterable[str], forget_after: float | None = N
     """
     now = time.time()
     old = [] if forget_after is None else _unused(store, now - forget_after)
-    forgotten = {removal.path.stem for removal in old if removal.path.parent.name == "memo"}
-    kept = reachable(store, registered, (memo.digest for memo in store.memos() if memo.key not in forgotten))
-    orphans = (store.objects.path(digest) for digest in store.objects if digest not in kept)
+    forgotten = {removal.path.stem for removal in old if removal.path.parent.name == step_cache.FOLDER}
+    cached = [step.digest for step in store.step_cache if step.key not in forgotten]
+    kept = reachable(store, registered, cached)
+    unreached = (store.objects.path(digest) for digest in store.objects if digest not in kept)
     trash = (path for path in (store.folder / "trash").glob("*") if now - path.stat().st_ctime > SETTLED)
-    aside = (path for part in ("work", "memo", "runs", "fingerprints") for path in (store.folder / part).glob(".*"))
+    parts = [store.folder / name for name in ("work", step_cache.FOLDER, "runs", "fingerprints")]
+    aside = (path for part in parts for path in part.glob(".*"))
     return [
         *old,
-        *(_removal(path, "no remembered step, model or live run reaches it") for path in orphans if _is_old(path, now)),
+        *(_removal(path, "no cached step, model or live run reaches it") for path in unreached if _is_old(path, now)),
         *(_removal(path, "set aside, damaged or unused") for path in trash),
         *(_removal(path, "left half written") for path in aside if _is_old(path, now)),
     ]
 
 
 def _unused(store: Store, before: float) -> list[Removal]:
-    memos = (store.folder / "memo").glob("[0-9a-f]*.json")
+    steps = store.step_cache.files()
     work = (path for path in (store.folder / "work").glob("[0-9a-f]*") if not _is_worked_on(store, path))
     runs = (run.folder for run in store.runs() if not run.is_live)
     return [
-        *(_removal(path, "finished step, not used lately") for path in memos if _touched(path) < before),
+        *(_removal(path, "finished step, not used lately") for path in steps if _touched(path) < before),
         *(_removal(path, "unfinished, abandoned") for path in work if _last_written(path) < before),
         *(_removal(path, "ended run") for path in runs if _touched(path) < before),
     ]
@@ -115,7 +118,7 @@ def collect(store: Store, removals: Iterable[Removal], registered: Iterable[str]
         elif path.parent.name != "work" or not _is_worked_on(store, path):
             _remove(path)
             freed += removal.size
-    kept = reachable(store, registered, (memo.digest for memo in store.memos()))
+    kept = reachable(store, registered, (step.digest for step in store.step_cache))
     for removal, trash in aside:
         if removal.path.name in kept and not removal.path.exists():
             os.rename(trash, removal.path)

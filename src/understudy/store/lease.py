@@ -2,8 +2,8 @@
 
 A step's work lies in `work/KEY/EPOCH.HOLDER/`. To take it over is to rename that folder to the next epoch and one's
 own name: rename is atomic on local and NFS-like file systems, so one contender wins. And since everything that a
-holder still wants to write (a checkpoint, the result, the memo) is renamed out of, or into, a path below that
-folder, a holder that was frozen and comes back finds its path gone: the fence is the file system itself.
+holder still wants to write (a checkpoint, the result, its entry in the step cache) is renamed out of, or into, a path
+below that folder, a holder that was frozen and comes back finds its path gone: the fence is the file system itself.
 """
 
 import json

@@ -108,7 +108,7 @@ class Objects:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                     raise
             if not self.damage(digest, thorough=True):
-                os.utime(target)  # young again: gc leaves it alone until its memo is written
+                os.utime(target)  # young again: gc leaves it alone until its step is in the step cache
                 shutil.rmtree(staged)
                 return
             self.set_aside(digest)

@@ -1,25 +1,28 @@
-"""The store of record: a bucket that holds every finished step, for stores that come and go.
+"""The remote cache: a bucket with a copy of the step cache and its objects, for stores that come and go.
 
-A finished step is its object and the memo that names it under the step's key. Whoever is about to do a step looks there
-first, and whoever has done one sends it there: a cluster without a volume for all of its nodes, a second cluster, and a
-laptop do nothing twice. The memo goes last, so a step that the record remembers is whole.
+Whoever is about to do a step looks there first, and whoever has done one sends it there: a cluster without a volume for
+all of its nodes, a second cluster, and a laptop do nothing twice. The step's entry goes last, so a step that is in the
+remote cache is whole.
 """
 
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict
 
+from understudy.errors import InputError
 from understudy.store import transfer
 from understudy.store.bucket import Bucket
 from understudy.store.files import canonical
-from understudy.store.store import Memo, Store
+from understudy.store.step_cache import FOLDER, CachedStep
+from understudy.store.store import Store
 
-ADDRESS = "UNDERSTUDY_RECORD"
+ADDRESS = "UNDERSTUDY_REMOTE_CACHE"
 """s3://BUCKET/PREFIX; not set where the store stands for itself."""
+OLD_ADDRESS = "UNDERSTUDY_RECORD"
+"""Its name in version 0.1."""
 
 
-class Record:
+class RemoteCache:
     """A bucket of finished steps.
 
     Args:
@@ -32,7 +35,7 @@ class Record:
         self._tell = tell
 
     def fetch(self, store: Store, key: str) -> bool:
-        """Bring a finished step into a store, unless the record has none of that key, or not all of it.
+        """Bring a finished step into a store, unless the bucket has none of that key, or not all of it.
 
         Returns:
             Whether it is in the store now.
@@ -41,45 +44,61 @@ class Record:
             UnderstudyError: a file of it is damaged, or the bucket cannot be read.
         """
         bucket = Bucket(self._url)
-        memo = _memo(bucket, key)
-        if memo is None or not transfer.holds(bucket, memo.digest):
+        cached = _cached_step(bucket, key)
+        if cached is None or not transfer.holds(bucket, cached.digest):
             return False
-        transfer.pull(store, memo.digest, self._url, lambda name: self._tell(f"fetching {name} from {self._url}"))
-        store.remember(memo)
+        transfer.pull(store, cached.digest, self._url, lambda name: self._tell(f"fetching {name} from {self._url}"))
+        store.step_cache.put(cached)
         return True
 
-    def keep(self, store: Store, key: str) -> None:
-        """Send a finished step, unless the record has it already, or a later result of the same step.
+    def send(self, store: Store, key: str) -> None:
+        """Send a finished step, unless the bucket has it already, or a later result of the same step.
 
         Raises:
             UnderstudyError: the bucket cannot be written; the step is finished all the same, and sent by the next run.
         """
-        memo = store.memo(key)
-        if memo is None:
+        cached = store.step_cache.get(key)
+        if cached is None:
             return  # somebody told gc to forget it meanwhile
         bucket = Bucket(self._url)
-        known = _memo(bucket, key)
-        if known and known.at >= memo.at and transfer.holds(bucket, known.digest):
+        known = _cached_step(bucket, key)
+        if known and known.at >= cached.at and transfer.holds(bucket, known.digest):
             return
-        transfer.push(store, memo.digest, self._url, lambda name: self._tell(f"sending {name} to {self._url}"))
-        bucket.write(_path(key), canonical(asdict(memo)))
+        transfer.push(store, cached.digest, self._url, lambda name: self._tell(f"sending {name} to {self._url}"))
+        bucket.write(entry(key), canonical(cached.encode()))
 
 
-def of_environment(tell: Callable[[str], None]) -> Record | None:
-    """The store of record that the environment names; None where there is none."""
-    url = os.environ.get(ADDRESS)
-    return Record(url, tell) if url else None
+def address() -> str | None:
+    """The remote cache that the environment names; None where there is none.
+
+    Raises:
+        InputError: the environment has the variable's old name, which would be left out of account.
+    """
+    if os.environ.get(OLD_ADDRESS):
+        raise InputError(f"environment variable {OLD_ADDRESS}: it is called {ADDRESS} now; rename it where it is set")
+    return os.environ.get(ADDRESS)
 
 
-def _path(key: str) -> str:
-    return f"memo/{key}.json"
+def of_environment(tell: Callable[[str], None]) -> RemoteCache | None:
+    """The remote cache that the environment names; None where there is none.
+
+    Raises:
+        InputError: as of address().
+    """
+    url = address()
+    return RemoteCache(url, tell) if url else None
 
 
-def _memo(bucket: Bucket, key: str) -> Memo | None:
-    """What the record remembers under a key; None when that is nothing, or damaged: the step is then done again."""
-    encoded = bucket.read(_path(key))
+def entry(key: str) -> str:
+    """Where a step's entry lies in the bucket."""
+    return f"{FOLDER}/{key}.json"
+
+
+def _cached_step(bucket: Bucket, key: str) -> CachedStep | None:
+    """The step that the bucket has of a key; None when it has none, or a damaged one: the step is then done again."""
+    encoded = bucket.read(entry(key))
     try:
-        memo = Memo(**json.loads(encoded)) if encoded else None
-    except (ValueError, TypeError):
+        cached = CachedStep.decode(json.loads(encoded)) if encoded else None
+    except ValueError:
         return None
-    return memo if memo and memo.key == key else None
+    return cached if cached and cached.key == key else None

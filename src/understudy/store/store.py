@@ -1,33 +1,18 @@
-"""One store: a folder with a version, its objects, its memo of finished steps, its leases and runs."""
+"""One store: a folder with a version, its objects, its step cache, its leases and runs."""
 
-import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from understudy.errors import Fenced, InputError, disk_errors
 from understudy.store import lease as leases
-from understudy.store import runs
+from understudy.store import runs, version
 from understudy.store.files import Fingerprints, read_json, sha256, share, write_json
 from understudy.store.lease import Lease
 from understudy.store.objects import Objects
 from understudy.store.runs import Run
-
-VERSION = 1
-
-
-@dataclass(frozen=True)
-class Memo:
-    """A finished step: what its key was made of, the object that it gave, and how long it took, in seconds."""
-
-    key: str
-    step: str
-    parts: Mapping[str, Any]
-    digest: str
-    seconds: float
-    at: float
+from understudy.store.step_cache import FOLDER, CachedStep, StepCache
 
 
 class Store:
@@ -47,65 +32,34 @@ class Store:
             except FileNotFoundError as error:
                 raise InputError(f"{self.folder}: cannot be made; point UNDERSTUDY_HOME or --home elsewhere") from error
             share(self.folder.parent)
-            for part in ("objects", "memo", "work", "runs", "fingerprints"):
+            version.check(self.folder)  # first, so that a store of another version stays as it is
+            for part in ("objects", FOLDER, "work", "runs", "fingerprints"):
                 (self.folder / part).mkdir(parents=True, exist_ok=True)
-        self._check_version()
+            version.write(self.folder)
         self.fingerprints = Fingerprints(self.folder / "fingerprints")
         self.objects = Objects(self.folder / "objects", self.fingerprints)
+        self.step_cache = StepCache(self.folder / FOLDER)
 
-    def _check_version(self) -> None:
-        path = self.folder / "version.json"
-        found = read_json(path)
-        if found is None and path.exists():
-            raise InputError(
-                f'{path}: damaged; the store\'s objects may be whole: write {{"version": {VERSION}}} into it'
-            )
-        if found is None:
-            write_json(path, {"version": VERSION})
-        elif found["version"] != VERSION:
-            raise InputError(
-                f"{self.folder}: this store has version {found['version']}, this understudy writes version {VERSION}. "
-                "Use the understudy that made it, or point UNDERSTUDY_HOME or --home at a new folder."
-            )
-
-    def recall(self, key: str, run: Run | None = None) -> Memo | None:
-        """The memo of a finished step whose object is there and whole; None when the work is to be done.
+    def cached_step(self, key: str, run: Run | None = None) -> CachedStep | None:
+        """The finished step of a key, if its object is there and whole; None when the work is to be done.
 
         A damaged object is set aside here, so that it is made again. The run, if given, uses the object from now on,
         and is told of the damage.
         """
-        path = self._memo_file(key)
-        memo = _memo(path)
-        if memo is None:
+        cached = self.step_cache.get(key)
+        if cached is None:
             return None
         if run:
-            run.use(memo.digest)
-        if not self.objects.path(memo.digest).exists():
+            run.use(cached.digest)
+        if not self.objects.path(cached.digest).exists():
             return None
-        if damage := self.objects.damage(memo.digest):
-            self.objects.set_aside(memo.digest)
+        if damage := self.objects.damage(cached.digest):
+            self.objects.set_aside(cached.digest)
             if run:
-                run.note(f"damaged, so {memo.step} was done again: {damage[0]}")
+                run.note(f"damaged, so {cached.step} was done again: {damage[0]}")
             return None
-        with disk_errors(path):
-            os.utime(path)
-        return memo
-
-    def memos(self) -> list[Memo]:
-        """All finished steps."""
-        found = (_memo(path) for path in sorted((self.folder / "memo").glob("[0-9a-f]*.json")))
-        return [memo for memo in found if memo]
-
-    def memo(self, key: str) -> Memo | None:
-        """What is remembered under a key, whether or not its object is there."""
-        return _memo(self._memo_file(key))
-
-    def remember(self, memo: Memo) -> None:
-        """Take over what another store remembers, whose object is here already."""
-        write_json(self._memo_file(memo.key), asdict(memo))
-
-    def _memo_file(self, key: str) -> Path:
-        return self.folder / "memo" / f"{key}.json"
+        self.step_cache.touch(key)
+        return cached
 
     def acquire(self, key: str) -> Lease | None:
         """The lease on a step's work, or None while another run holds it."""
@@ -126,18 +80,16 @@ class Store:
         facts: Mapping[str, Any],
         seconds: float,
     ) -> str:
-        """Publish a step's result, remember it, and end its lease.
+        """Publish a step's result, put it into the step cache, and end its lease.
 
         Raises:
-            Fenced: the lease was lost; nothing was remembered.
+            Fenced: the lease was lost; nothing went into the step cache.
         """
         key = lease.folder.parent.name
         try:
             digest = self.objects.publish(staged, kind, inputs, facts)
-            memo = Memo(key, step, parts, digest, seconds, time.time())
-            aside = lease.folder / "memo.json"
-            write_json(aside, asdict(memo))
-            os.rename(aside, self._memo_file(key))
+            cached = CachedStep(key, step, dict(parts), digest, seconds, time.time())
+            self.step_cache.put_fenced(cached, lease.folder)
         except FileNotFoundError as error:
             raise Fenced(f"{step}: another run has taken this step over; its result counts") from error
         lease.finish()
@@ -166,12 +118,3 @@ class Store:
     def runs(self) -> list[Run]:
         """All runs, the oldest first."""
         return list(runs.every(self.folder / "runs"))
-
-
-def _memo(path: Path) -> Memo | None:
-    """A memo; None when there is none, or when it is damaged: the step is then done again."""
-    value = read_json(path)
-    try:
-        return Memo(**value) if value else None
-    except TypeError:
-        return None

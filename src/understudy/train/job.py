@@ -16,18 +16,19 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
 
 from understudy.data.loader import Examples, Order, facts, open_split
-from understudy.distill.objectives import LogitDistillation, Objective, cross_entropy
+from understudy.distill.objectives import objective
+from understudy.distill.teacher import Teacher
 from understudy.errors import InputError, disk_errors
 from understudy.models.build import build_model, tied_weights
 from understudy.models.describe import describe
 from understudy.models.files import DESCRIPTION, load_model, save_model
+from understudy.models.outputs import Extra
 from understudy.parallel.apply import parallelize, shard, unwrapped
 from understudy.parallel.checkpoint import Checkpoints, whole_state
-from understudy.parallel.mesh import ParallelDegrees, degrees, device_mesh
-from understudy.recipe import Distill, Model, Train
+from understudy.parallel.mesh import Meshes, ParallelDegrees, degrees, meshes
+from understudy.recipe import Model, ObjectiveSection, Train
 from understudy.train.loop import Point, Training, train
 from understudy.train.memory import keep_freed_memory
 from understudy.train.optimizers import optimizer
@@ -43,15 +44,15 @@ class TrainingJob:
     section: Literal["teacher.model", "student.model"]
     """Where the recipe describes the model."""
     train: Train
-    distill: Distill | None
-    """What it learns from besides the labels; None without a teacher."""
+    objectives: tuple[ObjectiveSection, ...]
+    """What it learns from."""
     seed: int
     examples: Path
     """The object with the examples."""
     initial: Path | None
     """A fetched pretrained model to start from."""
     teacher: Path | None
-    """The object with the teacher."""
+    """The object with the teacher, if an objective needs one."""
     others: Mapping[str, Model]
     """Models that later jobs of the run will train, by their place in the recipe: tried on an example beforehand."""
     processes: int
@@ -148,10 +149,13 @@ def _training(
     """The model spread over the processes, and all that goes with it."""
     dtype = precision(job.train.precision, device)
     found = degrees(job.train.strategy, dist.get_world_size() // job.processes, job.processes)
-    mesh = device_mesh(found, device.type)
-    objective = _objective(job, split, device, found, mesh, dtype)
-    model = parallelize(model, found, mesh, dtype)
-    chosen = optimizer(model, job.train.optimizer)
+    over = meshes(found, device.type)
+    learns = objective(job.objectives).to(device)
+    teacher = _teacher(job, split, learns.extras, device, found, over, dtype)
+    extras = learns.extras
+    model = parallelize(model, found, over, dtype)
+    spread = parallelize(learns, found, over, dtype) if list(learns.parameters()) else learns
+    chosen = optimizer([*model.parameters(), *spread.parameters()], job.train.optimizer)
     order = Order(len(split), job.train.batch_size, job.seed)
     with disk_errors(folder):
         (folder / "checkpoints").mkdir(exist_ok=True)
@@ -159,7 +163,9 @@ def _training(
     steps = job.train.steps or (job.train.epochs or 0) * order.steps_per_epoch
     return Training(
         model=model,
-        objective=objective,
+        objective=spread,
+        extras=extras,
+        teacher=teacher,
         optimizer=chosen,
         examples=split,
         order=order,
@@ -168,7 +174,8 @@ def _training(
         seed=job.seed,
         device=device,
         precision=dtype,
-        checkpoints=Checkpoints(folder / "checkpoints", model, chosen),
+        meshes=over,
+        checkpoints=Checkpoints(folder / "checkpoints", _trained(model, spread), chosen),
         must_stop=callbacks.must_stop,
         heartbeat=lambda step: callbacks.heartbeat("training", step),
         report=_Reporter(split, order, steps, device, callbacks.report),
@@ -210,24 +217,29 @@ def _initial_model(job: TrainingJob, description: dict[str, Any], device: torch.
     return model, tied_weights(model)
 
 
-def _objective(
+def _teacher(
     job: TrainingJob,
     examples: Examples,
+    extras: frozenset[Extra],
     device: torch.device,
     found: ParallelDegrees,
-    mesh: DeviceMesh,
+    over: Meshes,
     dtype: torch.dtype,
-) -> Objective:
-    """What the model learns from; the teacher is sharded as the student is."""
-    if job.distill is None:
-        return cross_entropy
-    assert job.teacher is not None
-    teacher = load_model(job.teacher, device)
+) -> Teacher | None:
+    """The teacher, sharded as the student is; None where no objective needs one."""
+    if job.teacher is None:
+        return None
+    model = load_model(job.teacher, device)
     description = json.loads((job.teacher / DESCRIPTION).read_text())
-    check_shapes(teacher, examples, description, device, "teacher.model")
+    check_shapes(model, examples, description, device, "teacher.model", extras)
     if found.shards:
-        shard(teacher, mesh if found.dp_replicate > 1 else mesh["dp_shard"], dtype)
-    return LogitDistillation(teacher, job.distill.temperature, job.distill.alpha)
+        shard(model, over.fsdp, dtype)
+    return Teacher(model, extras)
+
+
+def _trained(model: nn.Module, learns: nn.Module) -> nn.Module:
+    """All that has parameters to be kept in a checkpoint."""
+    return nn.ModuleDict({"model": model, "objective": learns}) if list(learns.parameters()) else model
 
 
 def _save(

@@ -18,10 +18,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from understudy.data.loader import Examples, Order
-from understudy.distill.objectives import Objective
+from understudy.distill.objectives import Batch
+from understudy.distill.teacher import Teacher
 from understudy.errors import Stopped, UnderstudyError
+from understudy.models.outputs import Extra
 from understudy.parallel.apply import gradient_sync
 from understudy.parallel.checkpoint import Checkpoints
+from understudy.parallel.mesh import Meshes
 from understudy.recipe import Train
 from understudy.train.optimizers import clip, learning_rate, set_learning_rate
 from understudy.train.precision import autocast
@@ -44,7 +47,11 @@ class Training:
     """Everything that a training run consists of."""
 
     model: nn.Module
-    objective: Objective
+    objective: nn.Module
+    """An Objective, or one that is spread over ranks because it has parameters."""
+    extras: frozenset[Extra]
+    """What the objective needs of the model besides its logits."""
+    teacher: Teacher | None
     optimizer: Optimizer
     examples: Examples
     order: Order
@@ -53,6 +60,7 @@ class Training:
     seed: int
     device: torch.device
     precision: torch.dtype
+    meshes: Meshes
     checkpoints: Checkpoints
     must_stop: Callable[[], bool]
     """Asked on every rank after each report; one that says yes stops all of them, at a checkpoint."""
@@ -105,26 +113,35 @@ def _resume(job: Training) -> int:
 
 def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
     """One optimiser step: this rank's part of the loss, and the gradients' norm."""
-    rank, world_size = dist.get_rank(), dist.get_world_size()
+    batch = job.meshes.batch
+    rank, readers = batch.get_local_rank(), batch.size()
     seed_generators(step_seed(job.seed, step, rank), job.device)
     targets = job.examples.targets(job.order.batch(step))
-    shares = job.order.shares(step, rank, world_size, job.settings.gradient_accumulation_steps)
+    shares = job.order.shares(step, rank, readers, job.settings.gradient_accumulation_steps)
     total = torch.zeros((), device=job.device)
     for part, indices in enumerate(shares):
         inputs, labels = job.examples.batch(indices if len(indices) else job.order.batch(step)[:1])
         inputs, labels = inputs.to(job.device, non_blocking=True), labels.to(job.device, non_blocking=True)
-        with gradient_sync(job.model, enabled=part + 1 == len(shares)):
+        synced = part + 1 == len(shares)
+        with gradient_sync(job.model, enabled=synced), gradient_sync(job.objective, enabled=synced):
             with autocast(job.precision, job.device):
-                logits = job.model(inputs)
-                loss = job.objective(logits, inputs, labels) / targets
+                loss = _loss(job, Batch(inputs, labels)) / targets
             if not len(indices):  # a rank without examples takes part in the communication all the same
                 loss = loss * 0.0
-            torch.autograd.backward(loss * world_size)  # gradients are averaged over ranks, the loss is their sum
+            torch.autograd.backward(loss * readers)  # gradients are averaged over ranks, the loss is their sum
         total += loss.detach()
-    norm = clip(job.model, job.settings.max_grad_norm)
+    norm = clip([*job.model.parameters(), *job.objective.parameters()], job.settings.max_grad_norm)
     job.optimizer.step()
     job.optimizer.zero_grad(set_to_none=True)
     return total, norm
+
+
+def _loss(job: Training, batch: Batch) -> Tensor:
+    """Summed over the batch's targets."""
+    student = job.model(batch.inputs, job.extras)
+    teacher = job.teacher(batch.inputs) if job.teacher else None
+    loss: Tensor = job.objective(student, teacher, batch)
+    return loss
 
 
 def seed_generators(seed: int, device: torch.device) -> None:
@@ -170,7 +187,7 @@ class _Recent:
         self._refuse_nan(losses, norms)
         elapsed = time.perf_counter() - self._since
         shared = torch.cat([losses.double(), torch.tensor([elapsed, float(self._job.must_stop())])])
-        dist.all_reduce(shared)
+        dist.all_reduce(shared, group=self._job.meshes.loss.get_group())
         points = [
             Point(step=self._first + place + 1, loss=loss, learning_rate=rate, grad_norm=norm)
             for place, (loss, rate, norm) in enumerate(
@@ -181,7 +198,7 @@ class _Recent:
         if dist.get_rank() == 0:
             self._job.report(points, elapsed)
         self._job.heartbeat(steps)
-        pace = shared[-2].item() / dist.get_world_size() / len(points)
+        pace = shared[-2].item() / self._job.meshes.loss.size() / len(points)
         self._interval = max(1, int(REPORT_SECONDS / max(pace, 1e-6)))
         self._first, self._since = steps, time.perf_counter()
         self._losses, self._norms, self._rates = [], [], []

@@ -1,6 +1,7 @@
 """Optimisers and the learning rate as a function of the step."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -10,10 +11,10 @@ from understudy.recipe import Optimizer as OptimizerSettings
 from understudy.recipe import Schedule
 
 
-def optimizer(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
+def optimizer(parameters: Sequence[nn.Parameter], settings: OptimizerSettings) -> Optimizer:
     """The recipe's optimiser. Vectors (biases, norms) get no weight decay."""
-    decayed = [parameter for parameter in model.parameters() if parameter.requires_grad and parameter.ndim > 1]
-    plain = [parameter for parameter in model.parameters() if parameter.requires_grad and parameter.ndim <= 1]
+    decayed = [parameter for parameter in parameters if parameter.requires_grad and parameter.ndim > 1]
+    plain = [parameter for parameter in parameters if parameter.requires_grad and parameter.ndim <= 1]
     groups = [
         {"params": decayed, "weight_decay": settings.weight_decay},
         {"params": plain, "weight_decay": 0.0},
@@ -64,11 +65,11 @@ def set_learning_rate(chosen: Optimizer, value: float) -> None:
         group["lr"] = value
 
 
-def clip(model: nn.Module, limit: float | None) -> torch.Tensor:
+def clip(parameters: Sequence[nn.Parameter], limit: float | None) -> torch.Tensor:
     """Scale the gradients down to a global norm of at most `limit`.
 
     Returns:
         The norm before that, whole on every rank.
     """
-    norm = nn.utils.clip_grad_norm_(model.parameters(), math.inf if limit is None else limit)
+    norm = nn.utils.clip_grad_norm_(parameters, math.inf if limit is None else limit)
     return norm.full_tensor() if isinstance(norm, torch.distributed.tensor.DTensor) else norm

@@ -8,19 +8,27 @@ from torch import nn
 
 from understudy.data.loader import Examples
 from understudy.errors import InputError
+from understudy.models.build import NOTHING
+from understudy.models.outputs import Extra
 
 
 def check_shapes(
-    model: nn.Module, examples: Examples, description: dict[str, Any], device: torch.device, where: str
+    model: nn.Module,
+    examples: Examples,
+    description: dict[str, Any],
+    device: torch.device,
+    where: str,
+    extras: frozenset[Extra] = NOTHING,
 ) -> None:
     """Send the first example through a model that is already on its device; its mode is as before afterwards.
 
     Args:
-        model: maps a batch of inputs to logits, (B, classes) or (B, L, vocabulary).
+        model: maps a batch of inputs to Outputs, with logits (B, classes) or (B, L, vocabulary).
         examples: the training split.
         description: the model's, as returned by description.describe().
         device: cpu or cuda.
         where: the recipe's path of the model, for errors.
+        extras: what the objectives need of it besides its logits.
 
     Raises:
         InputError: the model fails on the example, or its output has another shape.
@@ -30,7 +38,7 @@ def check_shapes(
     expected, training = (*labels.shape, outputs), model.training
     try:
         with torch.no_grad():
-            found = tuple(model.eval()(inputs.to(device)).shape)
+            found = tuple(model.eval()(inputs.to(device), extras).logits.shape)
     except torch.OutOfMemoryError:
         raise
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:

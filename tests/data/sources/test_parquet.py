@@ -3,9 +3,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from understudy.data.raw import Broken, Raw
-from understudy.data.sources.registry import read
+from understudy.data.sources.parquet import ParquetSource, read
 from understudy.errors import InputError
-from understudy.recipe.data import ParquetSource
 
 
 def records(path, **columns):

@@ -8,10 +8,12 @@ from understudy.data.raw import Broken
 from understudy.data.sources import python_docs
 from understudy.errors import InputError
 
+DOCS = python_docs.PythonDocsSource(type="python-docs")
+
 
 @pytest.fixture(scope="module")
 def records():
-    return list(python_docs.read().records)
+    return list(python_docs.read(DOCS).records)
 
 
 @pytest.fixture(scope="module")
@@ -71,13 +73,13 @@ def test_docstrings_are_found_wherever_a_statement_can_stand(tmp_path, monkeypat
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "bad.py").write_text("not python")
     monkeypatch.setattr(python_docs.sysconfig, "get_path", lambda name: str(tmp_path))
-    (document,) = python_docs.read().records
+    (document,) = python_docs.read(DOCS).records
     assert document.content == b"one\n\ntwo\n\nthree\n\nfour\n\nfive\n\nsix\n\nseven"
 
 
 def test_nothing_is_imported(documents):
     before = set(sys.modules)
-    assert len(list(python_docs.read().records)) == len(documents)
+    assert len(list(python_docs.read(DOCS).records)) == len(documents)
     assert set(sys.modules) == before
 
 
@@ -85,7 +87,7 @@ def test_what_is_no_python_is_reported_not_swallowed(tmp_path, monkeypatch):
     (tmp_path / "a.py").write_text("def :")
     (tmp_path / "b.py").write_bytes(b"x = 1\0")
     monkeypatch.setattr(python_docs.sysconfig, "get_path", lambda name: str(tmp_path))
-    found = list(python_docs.read().records)
+    found = list(python_docs.read(DOCS).records)
     assert [record.name for record in found] == ["a.py", "b.py"]
     assert all(isinstance(record, Broken) and "cannot be parsed" in record.reason for record in found)
 
@@ -93,12 +95,12 @@ def test_what_is_no_python_is_reported_not_swallowed(tmp_path, monkeypatch):
 def test_an_interpreter_without_sources_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(python_docs.sysconfig, "get_path", lambda name: str(tmp_path))
     with pytest.raises(InputError, match="python-docs finds no sources"):
-        python_docs.read()
+        python_docs.read(DOCS)
 
 
-def test_the_digest_notices_any_change(tmp_path, monkeypatch):
+def test_the_digest_notices_any_change(tmp_path, monkeypatch, fingerprints):
     (tmp_path / "a.py").write_text('"""a"""')
     monkeypatch.setattr(python_docs.sysconfig, "get_path", lambda name: str(tmp_path))
-    before = python_docs.digest()
+    before = python_docs.digest(DOCS, fingerprints)
     (tmp_path / "a.py").write_text('"""b"""')
-    assert python_docs.digest() != before
+    assert python_docs.digest(DOCS, fingerprints) != before

@@ -8,8 +8,8 @@ from typing import Any
 from tests.launch.kubernetes.fake_ranks import Ranks, uid
 from tests.launch.kubernetes.fake_workings import GPU, Workings
 from understudy.launch.kubernetes.api import Away, Kube, Object, Refused
+from understudy.launch.kubernetes.identity import KEY
 from understudy.launch.kubernetes.kind import PYTORCHJOB, JobKind
-from understudy.launch.kubernetes.pytorchjob import KEY
 
 
 class FakeCluster(Workings, Kube):
@@ -85,6 +85,8 @@ class FakeCluster(Workings, Kube):
             self.submitted.append(name)
             if len(self.live_jobs(job["metadata"]["labels"][KEY])) > 1:
                 self.slips.append("two jobs do the same work")
+            if not kind.replaces_pods and any(pod.startswith(f"{name}-") for pod in self.pods_made):
+                self._conclude(self.made[name], "Failed", "a JobSet of this name is still there, and has failed")
         self._lose_answer()
 
     def change_job(self, kind: JobKind, name: str, patch: Object) -> None:
@@ -113,8 +115,8 @@ class FakeCluster(Workings, Kube):
         self._change("pods")
         if name in self.pods_made:
             self._terminate(self.pods_made[name])
-            if grace == 0:
-                del self.pods_made[name]
+            if grace == 0 and (self.kind.replaces_pods or not self._owned(self.pods_made[name])):
+                del self.pods_made[name]  # a pod that a Job counts on has its finalizer
         self._lose_answer()
 
     def log(self, pod: str, lines: int) -> list[str]:

@@ -10,13 +10,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from understudy.agent.exit_codes import EVICTED, HUNG, KILLED, PEERS_LOST, STOPPED_AT_CHECKPOINT
 from understudy.errors import FAILED, STOPPED
 from understudy.jobs import attempts
-from understudy.jobs.heartbeat import Beat
+from understudy.jobs.heartbeat import Heartbeat
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
 
-LEFT, KILLED, LOST, HUNG, PREEMPTED = 75, 137, 140, 142, 143  # exit codes of a pod, as of understudy.agent.node
 CHECKPOINT = "checkpoint"
 ENDS = count()  # their order is all that matters of their times
 IMPORTS = 2.0  # seconds until the first step
@@ -79,7 +79,7 @@ class Ranks:
         elif attempt is None or not set(attempt.ranks) & {uid(pod) for pod in pods}:
             self._meet(job, pods, wanted, now)
         elif not (self._folder / attempt.name).is_dir():
-            end_all(pods, LOST)  # another attempt goes on: these were only cut off
+            end_all(pods, PEERS_LOST)  # another attempt goes on: these were only cut off
         elif any("deletionTimestamp" in pod["metadata"] for pod in pods) or self.spec.stop_file.exists():
             self._leave(attempt, pods)
         elif attempt.hangs:
@@ -95,7 +95,7 @@ class Ranks:
         """Begin an attempt at the last checkpoint, once all pods are there."""
         for pod in pods:
             if "deletionTimestamp" in pod["metadata"]:
-                end(pod, PREEMPTED)
+                end(pod, EVICTED)
         here = [pod for pod in pods if is_running(pod)]
         if len(here) < wanted:
             return
@@ -131,8 +131,8 @@ class Ranks:
         rank = attempt.ranks.get(uid(pod))
         if rank is None:
             return
-        beat = Beat(rank, attempt.name, "training", attempt.step, pod["spec"]["nodeName"], now)
-        self.spec.beat(rank).write_text(json.dumps(asdict(beat)))
+        beat = Heartbeat(rank, attempt.name, "training", attempt.step, pod["spec"]["nodeName"], now)
+        self.spec.heartbeat(rank).write_text(json.dumps(asdict(beat)))
 
     def _keep(self, attempt: Attempt) -> None:
         (self._folder / attempt.name / CHECKPOINT).write_text(str(attempt.step))
@@ -146,7 +146,7 @@ class Ranks:
     def fail(self, attempt: Attempt, pod: Pod, outcome: Outcome) -> None:
         """A rank fails; the others lose it in the next second, unless they are done."""
         self._say(attempt, pod, outcome)
-        passing = {"killed": KILLED, "lost": LOST}
+        passing = {"killed": KILLED, "lost": PEERS_LOST}
         end(pod, passing.get(outcome.kind, outcome.exit_code))
         attempt.is_broken = True
 
@@ -154,12 +154,12 @@ class Ranks:
         for pod in pods:
             if uid(pod) in attempt.ranks and is_running(pod):
                 self._say(attempt, pod, Outcome(FAILED, "the connection to another rank was lost", "lost"))
-                end(pod, LOST)
+                end(pod, PEERS_LOST)
 
     def _leave(self, attempt: Attempt, pods: list[Pod]) -> None:
         """All ranks take a checkpoint and leave, since one pod has to, or the run was stopped."""
         self._keep(attempt)
-        code = LEFT if self.spec.stop_file.exists() else PREEMPTED
+        code = STOPPED_AT_CHECKPOINT if self.spec.stop_file.exists() else EVICTED
         for pod in pods:
             self._say(attempt, pod, Outcome(STOPPED, f"stopped at step {attempt.step}, at a checkpoint"))
             end(pod, code)
@@ -169,7 +169,7 @@ class Ranks:
             self.spec.abandoned_file.touch()
         if attempt:
             self._keep(attempt)
-        end_all(pods, LEFT)
+        end_all(pods, STOPPED_AT_CHECKPOINT)
 
     def _look_for_a_hang(self, attempt: Attempt, pods: list[Pod], now: float) -> None:
         quiet = now - attempt.moved

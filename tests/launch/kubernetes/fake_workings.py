@@ -6,7 +6,7 @@ have their grace period and keep their names, deleted pods on a dead node stay f
 
 from datetime import UTC, datetime
 
-from tests.launch.kubernetes.fake_ranks import PREEMPTED, Ranks, end, is_running, uid
+from tests.launch.kubernetes.fake_ranks import EVICTED, Ranks, end, is_running, uid
 from understudy.launch.kubernetes.api import Object
 from understudy.launch.kubernetes.kind import PYTORCHJOB, JobKind
 
@@ -70,7 +70,7 @@ class Workings:
             self.ranks.tick(uid(job), self._reachable(job), self._wanted(job), self.now)
         for pod in self.pods_made.values():
             if not self._owned(pod) and is_running(pod) and self._is_up(pod):
-                end(pod, PREEMPTED)
+                end(pod, EVICTED)
 
     def _owned(self, pod: Object) -> bool:
         return any(uid(job) == pod["metadata"]["ownerReferences"][0]["uid"] for job in self.made.values())
@@ -128,7 +128,7 @@ class Workings:
 
     def _make_pods(self, job: Object, pods: list[Object]) -> None:
         if self.pods_refused:
-            self.report(uid(job), "FailedCreatePod", self.pods_refused)
+            self.report(uid(job), self.kind.refusals[0], self.pods_refused)
             return
         name = job["metadata"]["name"]
         middle = "worker" if self.kind is PYTORCHJOB else "node-0"

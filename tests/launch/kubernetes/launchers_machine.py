@@ -16,9 +16,9 @@ from tests.launch.kubernetes.fake_ranks import Ranks
 from tests.launch.kubernetes.statuses import job_of
 from understudy.errors import DONE, FAILED, Fenced, UnderstudyError
 from understudy.jobs.outcome import Outcome
+from understudy.launch.kubernetes.identity import Identity
 from understudy.launch.kubernetes.kind import KINDS
 from understudy.launch.kubernetes.patience import STARTS
-from understudy.launch.kubernetes.pytorchjob import Identity
 
 KEY = "0" * 64
 FAILURES = (

@@ -6,9 +6,9 @@ from typing import Any
 
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes.history import History
+from understudy.launch.kubernetes.identity import Identity
 from understudy.launch.kubernetes.job import Job
 from understudy.launch.kubernetes.patience import RECOVERY
-from understudy.launch.kubernetes.pytorchjob import Identity
 from understudy.launch.kubernetes.settings import Cluster
 from understudy.launch.kubernetes.standing import Standing
 from understudy.launch.kubernetes.status import JobStatus

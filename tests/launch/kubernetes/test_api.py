@@ -7,6 +7,7 @@ from kubernetes.client.exceptions import ApiException
 
 from understudy.errors import UnderstudyError
 from understudy.launch.kubernetes.api import Away, Kube, Object, Refused, _in_words
+from understudy.launch.kubernetes.kind import PYTORCHJOB, TRAINJOB, JobKind
 
 
 def said(status: int, message: str | None) -> UnderstudyError:
@@ -70,6 +71,27 @@ def test_a_type_is_there_when_its_group_names_it(answer: list[str] | None, there
             return None if answer is None else {"resources": [{"name": name} for name in answer]}
 
     assert Answers().knows("kubeflow.org", "v1", "pytorchjobs") == there
+
+
+@pytest.mark.parametrize(
+    ("kind", "messages"), [(PYTORCHJOB, ["of the job"]), (TRAINJOB, ["of the Job that makes its pods"])]
+)
+def test_why_a_job_has_no_pods_is_told_of_what_makes_them(kind: JobKind, messages: list[str]) -> None:
+    class Answers(Kube):
+        def __init__(self) -> None:
+            self.namespace, self.batch = "here", SimpleNamespace(read_namespaced_job="job")
+
+        def ask(self, question: object, *arguments: object, **options: object) -> Any:
+            assert (question, arguments) == ("job", ("teacher-1-node-0", "here"))
+            return {"metadata": {"name": "teacher-1-node-0"}}
+
+        def events(self, thing: Object) -> list[Object]:
+            if thing["metadata"]["name"] == "teacher-1":
+                return [{"reason": "FailedCreatePod", "message": "of the job"}, {"reason": "Started", "message": "-"}]
+            return [{"reason": "FailedCreate", "message": "of the Job that makes its pods"}]
+
+    found = Answers().refusals(kind, {"metadata": {"name": "teacher-1"}})
+    assert [event["message"] for event in found] == messages
 
 
 RESERVED = {"type": "QuotaReserved", "status": "False", "message": "of the condition"}

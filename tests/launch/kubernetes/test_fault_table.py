@@ -17,9 +17,9 @@ from tests.launch.kubernetes.statuses import job_of
 from understudy.errors import FAILED, STOPPED
 from understudy.jobs.outcome import Outcome
 from understudy.launch.kubernetes.diagnosis import RULES
+from understudy.launch.kubernetes.identity import Identity
 from understudy.launch.kubernetes.kind import PYTORCHJOB, JobKind
 from understudy.launch.kubernetes.patience import STARTS
-from understudy.launch.kubernetes.pytorchjob import Identity
 
 TABLE = Path(__file__).parents[3] / "docs" / "cluster.md"
 

@@ -5,7 +5,7 @@ import pytest
 from tests.launch.kubernetes.fake_ranks import uid
 from tests.launch.kubernetes.fault_world import BOTH, Make, rules
 from understudy.jobs.outcome import Outcome
-from understudy.launch.kubernetes.kind import JobKind
+from understudy.launch.kubernetes.kind import TRAINJOB, JobKind
 
 
 @BOTH
@@ -15,11 +15,26 @@ def test_a_node_dies_and_comes_back(make: Make, kind: JobKind) -> None:
     world.reaches(7)
     node = world.cluster.running()[1]["spec"]["nodeName"]
     world.cluster.kill_node(node)
-    world.says(f"restarting: node {node} does not answer; its pods are given up")
+    world.says(f": node {node} does not answer; its pods are given up")
     assert world.launcher.watch_for(60) is None
     world.cluster.revive_node(node)
     assert world.ends() == Outcome(0)
-    assert world.cluster.submitted == [world.job.name]
+    assert world.cluster.submitted == [world.job.name] * (1 if kind.replaces_pods else 2)
+
+
+@rules("node_lost", "pods_left_over")
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_dead_node_s_pods_are_forgotten_before_a_train_job_of_the_same_name_is_made(make: Make, nodes: int) -> None:
+    world = make(TRAINJOB, hang_timeout=600, nodes=nodes)
+    world.reaches(7)
+    dead = world.cluster.running()[-1]
+    world.cluster.kill_node(dead["spec"]["nodeName"])
+    world.cluster.nodes_up["spare"] = True
+    name = dead["metadata"]["name"]
+    world.says(f"restarting at the last checkpoint: node {dead['spec']['nodeName']} does not answer")
+    world.says(f"{name} of the job before: its node does not answer; given up")
+    assert world.ends() == Outcome(0)
+    assert world.cluster.submitted == [world.job.name] * 2
 
 
 @BOTH

@@ -8,10 +8,29 @@ from tests.launch.kubernetes.statuses import job_of
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes.api import Kube, Refused
 from understudy.launch.kubernetes.history import History
-from understudy.launch.kubernetes.kind import JobKind
+from understudy.launch.kubernetes.kind import KINDS, JobKind
 from understudy.launch.kubernetes.observation import observe
 from understudy.launch.kubernetes.patience import RECOVERY
 from understudy.launch.kubernetes.settings import HOST, REQUIRED
+
+
+class Left:
+    """A cluster without a job, where a pod of one before is left."""
+
+    def jobs(self, kind: JobKind, selector: str) -> list[dict[str, Any]]:
+        return []
+
+    def pods(self, selector: str) -> list[dict[str, Any]]:
+        return [{"metadata": {"name": "left", "labels": selector}}]
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_pods_of_a_job_before_are_looked_for_where_the_next_one_would_meet_them(job: JobSpec, kind: JobKind) -> None:
+    given = job_of(job, kind=kind)
+    status = observe(given, cast(Kube, Left()), History(), 0.0)
+    selectors = [pod["metadata"]["labels"] for pod in status.pods]
+    assert selectors == ([] if kind.replaces_pods else [kind.pods_of(given.name)])
+
 
 HOMELESS = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.launch.kubernetes.statuses import job_of, status_of
-from understudy.jobs.heartbeat import Beat
+from understudy.jobs.heartbeat import Heartbeat
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes.standing import Stage, Standing
 from understudy.launch.kubernetes.starts import Starts
@@ -21,7 +21,7 @@ def seen(job: JobSpec) -> Any:
         starts: Starts, *uids: str, step: int = -1, stage: Stage = "running", job_uid: str = "0", **pod: Any
     ) -> Starts:
         pods = tuple({"metadata": {"name": uid, "uid": uid}, **pod} for uid in uids)
-        beats = {0: Beat(0, "", "training", step, "node", 0.0)}
+        beats = {0: Heartbeat(0, "", "training", step, "node", 0.0)}
         found = {"metadata": {"name": "job", "uid": job_uid}}
         return starts.after(status_of(job_of(job), Standing(stage), pods=pods, heartbeats=beats, found=found))
 

@@ -12,7 +12,7 @@ from tests.jobs.specs import job_spec, with_resources
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes import pytorchjob, task_config, trainjob
-from understudy.launch.kubernetes.pytorchjob import Identity
+from understudy.launch.kubernetes.identity import Identity
 from understudy.launch.kubernetes.settings import Cluster, Pool
 from understudy.launch.kubernetes.task_config import NOTHING, TaskConfig
 from understudy.recipe import Resources
@@ -303,6 +303,6 @@ def test_mounts_and_volumes_have_to_fit(spec: JobSpec) -> None:
 def test_a_train_job_gets_the_same(spec: JobSpec) -> None:
     task = arrived({"nodeSelector": {"gpu": "h100"}, "env": [{"name": "A", "value": "1"}]})
     made = trainjob.render(spec, RUN, Resources(processes=2), CLUSTER, None, task)["spec"]
-    patched = made["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"][0]["template"]
-    assert patched["spec"]["template"]["spec"]["nodeSelector"] == {"gpu": "h100"}
+    [override] = made["podTemplateOverrides"]
+    assert override["spec"]["nodeSelector"].items() >= {"gpu": "h100"}.items()
     assert {"name": "A", "value": "1"} in made["trainer"]["env"]

@@ -11,6 +11,7 @@ from understudy.errors import FAILED, Fenced, InputError
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
 from understudy.launch.local import launcher
+from understudy.launch.local.launcher import LocalLauncher
 from understudy.launch.local.torchrun import first_to_fail
 from understudy.store import Run
 
@@ -50,7 +51,7 @@ def test_one_process_is_a_worker_and_several_are_torchruns(job: JobSpec, process
 
 def test_more_than_one_node_is_refused_here(job: JobSpec, run: Run) -> None:
     with pytest.raises(InputError, match=r"resources: more than one node needs a cluster.*set nodes=1"):
-        launcher.run(with_resources(job, nodes=2), watch, run)
+        LocalLauncher(run).run(with_resources(job, nodes=2), watch)
 
 
 @pytest.mark.parametrize(("processes", "place"), [(1, ["0", "0", "1"]), (2, [None, None, None])])
@@ -62,7 +63,7 @@ def test_a_lone_worker_is_told_its_place_and_torchrun_tells_several(
         monkeypatch.delenv(name, raising=False)
     script("import json, os, sys; open(sys.argv[1] + '.environment', 'w').write(json.dumps(dict(os.environ)))")
     spec = with_resources(job, processes=processes)
-    assert launcher.run(spec, watch, run) == Outcome(0)
+    assert LocalLauncher(run).run(spec, watch) == Outcome(0)
     environment = json.loads(Path(f"{spec.path}.environment").read_text())
     assert [environment.get(name) for name in names] == place
     assert environment["OMP_NUM_THREADS"] == "3"
@@ -76,15 +77,15 @@ def test_the_job_finds_its_specification_and_nothing_of_an_earlier_attempt(
     Outcome(2, "of yesterday").write(job.outcome(1))
     Outcome(1, "of yesterday").write(job.outcome(-1))
     script("import os, sys; print(sorted(os.listdir(os.path.dirname(sys.argv[1]))))")
-    assert launcher.run(job, watch, run) == Outcome(0)
+    assert LocalLauncher(run).run(job, watch) == Outcome(0)
     assert JobSpec.read(job.path) == job
     assert (Path(job.logs) / "teacher.log").read_text() == "['job.json', 'logs']\n"
 
 
 def test_all_attempts_share_a_log(job: JobSpec, run: Run, script: Script) -> None:
     script("import sys; print('out', flush=True); print('error', file=sys.stderr)")
-    launcher.run(job, watch, run)
-    launcher.run(job, watch, run)
+    LocalLauncher(run).run(job, watch)
+    LocalLauncher(run).run(job, watch)
     assert (Path(job.logs) / "teacher.log").read_text() == 2 * "out\nerror\n"
 
 
@@ -99,7 +100,7 @@ def test_an_exception_of_the_watch_ends_the_job(job: JobSpec, run: Run, script: 
         "time.sleep(60)"
     )
     with pytest.raises(Fenced):
-        launcher.run(job, fenced, run)
+        LocalLauncher(run).run(job, fenced)
     assert not Path("/proc", (Path(job.folder) / "pid").read_text()).exists()
 
 
@@ -115,7 +116,7 @@ def outcome(job: JobSpec, run: Run, script: Script, code: int, said: dict[int, O
         "for path in glob.glob(f'{folder}/said-*'): os.rename(path, path.replace('said', 'outcome'))\n"
         f"os.kill(os.getpid(), {-code}) if {code} < 0 else sys.exit({code})"
     )
-    return launcher.run(job, watch, run)
+    return LocalLauncher(run).run(job, watch)
 
 
 KILLED = Outcome(FAILED, "rank 1 ended with signal SIGKILL", "killed", at=30.0)

@@ -20,9 +20,8 @@ import pytest
 from tests.registry.submitted import Pipeline, Server, start_server
 from understudy.errors import UnderstudyError
 from understudy.registry.champion import champion
-from understudy.registry.lookup import aliases
+from understudy.registry.client import server_at
 from understudy.registry.register import is_registered
-from understudy.registry.server import reachable
 
 COMMAND = ("understudy.registry.server_app.app",)
 ADMIN, TRAINER, REVIEWER, READER = "admin", "pipeline", "rita", "eve"
@@ -98,7 +97,7 @@ def test_the_pipeline_registers_its_student_and_cannot_promote_it(
     assert champion(uri, "digits") is None
     pipeline = make_pipeline(uri)
     made = pipeline.register()
-    assert aliases(uri, "digits") == {"challenger": made.version}
+    assert server_at(uri).aliases("digits") == {"challenger": made.version}
     status, said = ask(guarded, TRAINER, "POST", ALIAS, name="digits", alias="champion", version="1")
     assert status == 403
     assert said.startswith("pipeline may not move the alias champion of digits")
@@ -108,7 +107,7 @@ def test_the_pipeline_registers_its_student_and_cannot_promote_it(
     assert found is not None
     assert is_registered(uri, made, found.digest)
     again = pipeline.register(run=pipeline.new_run(), weights=b"better")
-    assert aliases(uri, "digits") == {"challenger": again.version, "champion": made.version}
+    assert server_at(uri).aliases("digits") == {"challenger": again.version, "champion": made.version}
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -184,7 +183,7 @@ def test_without_an_account_there_is_the_health_check_and_nothing_else(guarded: 
     assert ask(guarded, "nobody", "GET", "experiments/search?max_results=1")[0] == 401
     for uri in (guarded.uri, with_account(guarded, TRAINER, "wrong")):
         with pytest.raises(UnderstudyError, match=r"refuses access .401.; set MLFLOW_TRACKING_USERNAME"):
-            reachable(uri)
+            server_at(uri).check()
     probe = Request(f"{guarded.uri}/health", headers={"Host": "10.0.0.7:5000"})  # the kubelet asks by address
     with urlopen(probe, timeout=30) as response:
         assert response.status == 200
@@ -204,7 +203,7 @@ def test_a_restart_takes_the_pipelines_new_password_and_keeps_the_accounts(tmp_p
     server = start_server(tmp_path, (*COMMAND, "--workers", "2"), **changed)
     try:
         assert ask(server, TRAINER, "GET", "experiments/search?max_results=1")[0] == 401
-        reachable(with_account(server, TRAINER, "another password"))
+        server_at(with_account(server, TRAINER, "another password")).check()
         done(ask(server, ADMIN, "POST", "users/create", username=REVIEWER, password=f"password-of-{REVIEWER}"))
         for _ in range(8):  # whichever worker answers
             status, said = ask(server, REVIEWER, "POST", ALIAS, name="digits", alias="champion", version="1")

@@ -4,21 +4,30 @@ import gzip
 import io
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 from understudy.data.raw import Raw, Reading
+from understudy.data.sources.source import DataSource
 from understudy.errors import InputError
-from understudy.store.files import hash_file
+from understudy.recipe.sources import SourceSection
+from understudy.store.files import Fingerprints, hash_file
 
 SIDE, WHITE = 8, 16
 
 
-def read() -> Reading:
+class DigitsSource(SourceSection):
+    """scikit-learn's 1797 handwritten digits of 8 x 8 pixels; built in, no download."""
+
+    type: Literal["digits"]
+
+
+def read(_section: DigitsSource) -> Reading:
     """1797 grey PNGs of 8 x 8 pixels; the file's 0 to 16 become 0 to 255."""
     lines = gzip.decompress(_file().read_bytes()).decode().splitlines()
     return Reading(len(lines), (_record(row, line) for row, line in enumerate(lines)))
 
 
-def digest() -> str:
+def digest(_section: DigitsSource, _fingerprints: Fingerprints) -> str:
     """The SHA-256 of the file that holds them."""
     return hash_file(_file())
 
@@ -42,3 +51,6 @@ def _file() -> Path:
     if spec is None or spec.origin is None:
         raise InputError("data.source.type: digits needs scikit-learn. Install it: pip install scikit-learn")
     return Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
+
+
+SOURCE = DataSource(DigitsSource, ("image-classification",), read, digest)

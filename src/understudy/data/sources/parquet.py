@@ -1,110 +1,160 @@
 """Images out of Parquet files: a column of encoded bytes (or the {bytes, path} of the datasets library) and a label."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import Any, Literal
 
 from understudy.data.raw import SPLIT_NAMES, Broken, Raw, Reading, Split
+from understudy.data.sources import files
+from understudy.data.sources.source import DataSource
 from understudy.errors import InputError
-from understudy.recipe.data import ParquetSource
+from understudy.recipe.sources import SourceSection
+from understudy.store.files import Fingerprints
 
 BATCH_ROWS = 256
-# What pyarrow raises for damaged files; ValueError is a damaged string.
-_DAMAGE = (pa.ArrowException, ValueError, OSError)
 # The hub's name for a split's file: train-00000-of-00002.parquet, or train.parquet.
 HUB_NAME = re.compile(rf"({'|'.join(SPLIT_NAMES)})(-\d+-of-\d+)?\.parquet")
 
 
-def read(source: ParquetSource, root: Path, files: list[Path]) -> Reading:
+class ParquetSource(SourceSection):
+    """A Parquet file, or a folder of them, with a column of encoded images and one of labels."""
+
+    type: Literal["parquet"]
+    path: str
+    image: str = "image"
+    label: str = "label"
+    split: str | None = None
+    """Column that names each row's split: train, validation or test."""
+
+
+def read(section: ParquetSource) -> Reading:
     """A record per row, named file#row.
 
     Its own split is the column `split` where the recipe names one, otherwise the file's name or first folder.
     """
-    named = {path.relative_to(root).as_posix(): path for path in files}
-    return Reading(sum(map(_count, files)), _records(source, named))
+    root, found = files.find(_wanted(section))
+    named = {path.relative_to(root).as_posix(): path for path in found}
+    return Reading(sum(map(_count, found)), _records(section, named))
+
+
+def digest(section: ParquetSource, fingerprints: Fingerprints) -> str:
+    """One SHA-256 over names and contents of the files."""
+    return files.digest(_wanted(section), fingerprints)
+
+
+def _wanted(section: ParquetSource) -> files.Wanted:
+    return files.Wanted(section.path, "**/*.parquet", "*.parquet files", may_be_one=True)
+
+
+def _damage() -> tuple[type[Exception], ...]:
+    """What pyarrow raises for damaged files; ValueError is a damaged string."""
+    import pyarrow as pa
+
+    return pa.ArrowException, ValueError, OSError
 
 
 def _count(path: Path) -> int:
+    import pyarrow.parquet as pq
+
     try:
         return int(pq.read_metadata(path).num_rows)
-    except _DAMAGE:
+    except _damage():
         return 0  # _records says what is wrong with it
 
 
-def _records(source: ParquetSource, files: dict[str, Path]) -> Iterator[Raw | Broken]:
-    for name, path in files.items():
+def _records(section: ParquetSource, found: dict[str, Path]) -> Iterator[Raw | Broken]:
+    import pyarrow.parquet as pq
+
+    for name, path in found.items():
         try:
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
-                _check_columns(source, name, file.schema_arrow)
-                for number, row in enumerate(_rows(source, file)):
-                    yield _record(source, name, f"{name}#{number}", row)
-        except _DAMAGE as error:
+                _check_columns(section, name, file.schema_arrow)
+                for number, row in enumerate(_rows(section, file)):
+                    yield _record(section, name, f"{name}#{number}", row)
+        except _damage() as error:
             yield Broken(name, f"is damaged or no Parquet file ({_first_line(error)})")
 
 
-def _rows(source: ParquetSource, file: Any) -> Iterator[dict[str, Any]]:
-    columns = [column for column in (source.image, source.label, source.split) if column is not None]
+def _rows(section: ParquetSource, file: Any) -> Iterator[dict[str, Any]]:
+    columns = [column for column in (section.image, section.label, section.split) if column is not None]
     for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=columns):
         yield from batch.to_pylist()
 
 
-def _record(source: ParquetSource, file: str, name: str, row: dict[str, Any]) -> Raw | Broken:
-    image, label = row[source.image], row[source.label]
+def _record(section: ParquetSource, file: str, name: str, row: dict[str, Any]) -> Raw | Broken:
+    image, label = row[section.image], row[section.label]
     content = image["bytes"] if isinstance(image, dict) else image
     if content is None:
-        return Broken(name, f"column {source.image} holds no bytes")
+        return Broken(name, f"column {section.image} holds no bytes")
     if label is None:
-        return Broken(name, f"column {source.label} is null")
-    return Raw(name, content, str(label), _split(source, file, name, row))
+        return Broken(name, f"column {section.label} is null")
+    return Raw(name, content, str(label), _split(section, file, name, row))
 
 
-def _split(source: ParquetSource, file: str, name: str, row: dict[str, Any]) -> Split | None:
-    if source.split is not None:
-        value = row[source.split]
+def _split(section: ParquetSource, file: str, name: str, row: dict[str, Any]) -> Split | None:
+    if section.split is not None:
+        value = row[section.split]
         if value not in SPLIT_NAMES:
-            raise InputError(
-                f"data.source.split: {name}: column {source.split} says {value!r}. It may say {', '.join(SPLIT_NAMES)}."
-            )
+            fix = f"It may say {', '.join(SPLIT_NAMES)}."
+            raise InputError(f"data.source.split: {name}: column {section.split} says {value!r}. {fix}")
         return SPLIT_NAMES[value]
-    first, *_, last = file.split("/") if "/" in file else ("", file)
-    named = HUB_NAME.fullmatch(last)
-    return SPLIT_NAMES.get(named[1] if named else first)
+    *folders, last = file.split("/")
+    if named := HUB_NAME.fullmatch(last):
+        return SPLIT_NAMES[named[1]]
+    return SPLIT_NAMES.get(folders[0]) if folders else None
 
 
-def _check_columns(source: ParquetSource, name: str, schema: Any) -> None:
-    wanted = {"image": (source.image, _holds_images), "label": (source.label, _holds_labels)}
-    if source.split is not None:
-        wanted["split"] = (source.split, lambda kind: kind == pa.string() or pa.types.is_large_string(kind))
-    for key, (column, fits) in wanted.items():
+def _check_columns(section: ParquetSource, name: str, schema: Any) -> None:
+    columns: dict[str, tuple[str, Callable[[Any], bool], str]] = {
+        "image": (
+            section.image,
+            _holds_images,
+            "Name a column of binary (encoded images), or of structs with a binary field bytes.",
+        ),
+        "label": (section.label, _holds_labels, "Name a column of strings or whole numbers."),
+    }
+    if section.split is not None:
+        columns["split"] = (section.split, _holds_text, "Name a column of strings.")
+    for key, (column, fits, fix) in columns.items():
         if column not in schema.names:
             raise InputError(
                 f"data.source.{key}: {name} has no column {column}. It has {', '.join(schema.names)}: name one of them."
             )
         kind = schema.field(column).type
-        if not fits(kind.value_type if pa.types.is_dictionary(kind) else kind):
-            raise InputError(f"data.source.{key}: {name}: column {column} is {kind}. {_FIXES[key]}")
+        if not fits(_decoded(kind)):
+            raise InputError(f"data.source.{key}: {name}: column {column} is {kind}. {fix}")
 
 
-_FIXES = {
-    "image": "Name a column of binary (encoded images), or of structs with a binary field bytes.",
-    "label": "Name a column of strings or whole numbers.",
-    "split": "Name a column of strings.",
-}
+def _decoded(kind: Any) -> Any:
+    """The type of a column's values; a dictionary column holds indices into them."""
+    import pyarrow as pa
+
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _holds_images(kind: Any) -> bool:
+    import pyarrow as pa
+
     if pa.types.is_struct(kind):
         return any(field.name == "bytes" and _holds_images(field.type) for field in kind)
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _holds_labels(kind: Any) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind)) or _holds_text(kind)
+
+
+def _holds_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
+
+
+SOURCE = DataSource(ParquetSource, ("image-classification",), read, digest)

@@ -9,10 +9,13 @@ import os
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 from understudy.data.raw import Broken, Raw, Reading
+from understudy.data.sources.source import DataSource
 from understudy.errors import InputError
-from understudy.store.files import canonical, sha256
+from understudy.recipe.sources import SourceSection
+from understudy.store.files import Fingerprints, canonical, sha256
 
 EXCLUDED = frozenset({"test", "tests", "idlelib", "site-packages", "dist-packages", "__pycache__"})
 TOPICS = "pydoc_data/topics.py"
@@ -20,13 +23,19 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
 
 
-def read() -> Reading:
+class PythonDocsSource(SourceSection):
+    """The documentation that ships with the Python interpreter: pydoc's topics and the docstrings."""
+
+    type: Literal["python-docs"]
+
+
+def read(_section: PythonDocsSource) -> Reading:
     """The documents, sorted by the file they come from."""
     sources = _sources()
     return Reading(len(sources), _documents(sources))
 
 
-def digest() -> str:
+def digest(_section: PythonDocsSource, _fingerprints: Fingerprints) -> str:
     """One SHA-256 over the names and contents of the files that are read."""
     return sha256(canonical([[name, sha256(path.read_bytes())] for name, path in _sources().items()]))
 
@@ -72,3 +81,6 @@ def _docstrings(node: ast.AST) -> Iterator[str]:
     for block in BLOCKS:
         for child in getattr(node, block, ()):
             yield from _docstrings(child)
+
+
+SOURCE = DataSource(PythonDocsSource, ("causal-lm",), read, digest)

@@ -1,22 +1,25 @@
 """Questions to the Kubernetes API: one connection, errors in words, a server that is away told from a refusal."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from understudy.errors import InputError, UnderstudyError
-from understudy.launch.kubernetes.kind import JobKind
+from understudy.launch.kubernetes.kind import TRAINJOB, JobKind
 
 SECONDS = 10  # for one answer
+AGAIN = 1.5  # seconds between two questions to an API server that is away
 NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 WORKLOADS = ("kueue.x-k8s.io", "v1beta1", "workloads")
 
 Object = dict[str, Any]
+Answer = TypeVar("Answer")
 
 
 class Away(UnderstudyError):
@@ -114,6 +117,12 @@ class Kube:
         where = self._jobs(kind)
         self.ask(self.custom.delete_namespaced_custom_object, *where, name, propagation_policy="Background")
 
+    def training_runtime(self, name: str) -> Object | None:
+        """A TrainingRuntime of the namespace."""
+        where = (TRAINJOB.group, TRAINJOB.version, self.namespace, "trainingruntimes")
+        found: Object | None = self.ask(self.custom.get_namespaced_custom_object, *where, name)
+        return found
+
     def pods(self, selector: str) -> list[Object]:
         """Pods with these labels."""
         return list(self.ask(self.core.list_namespaced_pod, self.namespace, label_selector=selector)["items"])
@@ -153,6 +162,15 @@ class Kube:
             conditions += [{"type": "QuotaReserved", "status": "False", "message": e["message"]} for e in said[-1:]]
         return {**workload, "status": {**status, "conditions": conditions}}
 
+    def refusals(self, kind: JobKind, job: Object) -> list[Object]:
+        """What was reported of why a job has no pods: of the job, and of the Job that makes its pods."""
+        events = self.events(job)
+        if kind.pod_maker:
+            name = f"{job['metadata']['name']}{kind.pod_maker}"
+            maker = self.ask(self.batch.read_namespaced_job, name, self.namespace)
+            events += self.events(maker) if maker else []
+        return [event for event in events if event.get("reason") in kind.refusals]
+
     def events(self, thing: Object) -> list[Object]:
         """What was reported of an object, and not of one that had its name before; the newest last."""
         meta = thing["metadata"]
@@ -176,12 +194,26 @@ class Kube:
         found = self.ask(self.custom.get_api_resources, group, version)
         return found is not None and resource in {known["name"] for known in found["resources"]}
 
+    def has(self, kind: JobKind) -> bool:
+        """Whether the cluster has jobs of a kind."""
+        return self.knows(kind.group, kind.version, kind.plural)
+
     def nodes(self) -> list[Object]:
         """All nodes."""
         return list(self.ask(self.core.list_node)["items"])
 
     def _jobs(self, kind: JobKind) -> tuple[str, str, str, str]:
         return kind.group, kind.version, self.namespace, kind.plural
+
+
+def patiently(question: Callable[[], Answer], watch: Callable[[], None]) -> Answer:
+    """The answer; an API server that is away is asked again until it gives one, and watch is called each time."""
+    while True:
+        watch()
+        try:
+            return question()
+        except Away:
+            time.sleep(AGAIN)
 
 
 def _owner(question: Callable[..., Any]) -> str:

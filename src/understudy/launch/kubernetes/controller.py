@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from understudy.errors import Fenced, UnderstudyError
-from understudy.jobs.heartbeat import beats
-from understudy.jobs.logs import Logs, Words
+from understudy.jobs.heartbeat import heartbeats
+from understudy.jobs.logs import RankLogs, RunLog
 from understudy.jobs.outcome import Outcome
 from understudy.launch.kubernetes.actions import Actions
 from understudy.launch.kubernetes.api import Kube
@@ -72,8 +72,8 @@ class Controller:
         job.folder.mkdir(exist_ok=True)
         Path(job.spec.logs).mkdir(parents=True, exist_ok=True)
         job.spec.write()
-        self._words = Words(Path(job.spec.logs))
-        self._logs = Logs(job.spec, self._words.say)
+        self._words = RunLog(Path(job.spec.logs))
+        self._logs = RankLogs(job.spec, self._words.say)
         self._actions = Actions(job, kube, watch, self._say)
         self._patience = Patience(clock, self._say)
         self._history = History()
@@ -126,7 +126,7 @@ class Controller:
 
     def _follow(self, *, end: bool = False) -> None:
         """Repeat what the ranks have written into their logs since the last time."""
-        said = beats(self._job.folder, range(self._job.spec.world_size))
+        said = heartbeats(self._job.folder, range(self._job.spec.world_size))
         self._logs.follow({rank: beat.node for rank, beat in said.items()}, end)
 
     def _say(self, text: str) -> None:

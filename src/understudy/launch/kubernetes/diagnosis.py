@@ -32,7 +32,13 @@ from understudy.launch.kubernetes.rules.ranks import (
     rank_lost,
     run_stopped,
 )
-from understudy.launch.kubernetes.rules.submission import deletion_unanswered, job_left_over, launcher_replaced, no_job
+from understudy.launch.kubernetes.rules.submission import (
+    deletion_unanswered,
+    job_left_over,
+    launcher_replaced,
+    no_job,
+    pods_left_over,
+)
 from understudy.launch.kubernetes.status import JobStatus
 
 Rule = Callable[[JobStatus, History], Decision | None]
@@ -42,6 +48,7 @@ RULES: tuple[Rule, ...] = (
     # No job is watched yet.
     launcher_replaced,
     job_left_over,
+    pods_left_over,
     no_job,
     # It is over. A success comes first: whatever else happened, the result is there.
     rank_failed_before,

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from understudy.errors import InputError
-from understudy.jobs.logs import Logs
+from understudy.jobs.logs import RankLogs
 from understudy.jobs.outcome import Outcome
 from understudy.launch.kubernetes.pods import death
 from understudy.launch.kubernetes.status import JobStatus
 
 
-def explained(outcome: Outcome, status: JobStatus, logs: Logs) -> Outcome:
+def explained(outcome: Outcome, status: JobStatus, logs: RankLogs) -> Outcome:
     """An outcome whose message has what is known beside it.
 
     Args:
@@ -23,7 +23,7 @@ def explained(outcome: Outcome, status: JobStatus, logs: Logs) -> Outcome:
     return replace(outcome, message="\n".join([message, *_rank_lines(outcome, status, logs), *lines]), attempt="")
 
 
-def _rank_lines(outcome: Outcome, status: JobStatus, logs: Logs) -> list[str]:
+def _rank_lines(outcome: Outcome, status: JobStatus, logs: RankLogs) -> list[str]:
     """The last lines of the rank whose outcome it is; a mistake in the recipe is clear without them."""
     if outcome.exit_code == InputError.exit_code:
         return []

@@ -55,8 +55,9 @@ class History:
 
     def after(self, status: JobStatus) -> "History":
         """What is known when a job status has been seen."""
+        terminating = {uid: self.terminating.get(uid, status.at) for uid in _terminating(status.pods)}
         if status.rivals is not None:
-            return self
+            return replace(self, terminating=terminating)
         standing = status.standing
         where = standing.stage, bool(standing.broken), standing.is_never_admitted
         stays = self.where in (where, (*where[:2], True))  # what is only no longer hopeless has waited as long
@@ -64,7 +65,7 @@ class History:
             self,
             where=where,
             since=self.since if stays else status.at,
-            terminating={uid: self.terminating.get(uid, status.at) for uid in _terminating(status.pods)},
+            terminating=terminating,
             starts=self.starts.after(status),
             unwatched=self.unwatched | _unwatched(status),
             ran_at=status.at if elastic.goes_on(status.job.spec, status.pods) else self.ran_at,

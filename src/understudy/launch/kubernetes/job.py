@@ -6,8 +6,8 @@ from pathlib import Path
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes import pytorchjob, trainjob
 from understudy.launch.kubernetes.api import Object
+from understudy.launch.kubernetes.identity import KEY, Identity
 from understudy.launch.kubernetes.kind import PYTORCHJOB, TRAINJOB, JobKind
-from understudy.launch.kubernetes.pytorchjob import KEY, Identity
 from understudy.launch.kubernetes.settings import Cluster
 from understudy.launch.kubernetes.task_config import NOTHING, TaskConfig
 from understudy.recipe import Resources

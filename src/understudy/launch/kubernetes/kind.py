@@ -18,8 +18,17 @@ class JobKind:
     """The label by which a job's pods are found; its value is the job's name."""
     succeeded: str
     """The condition that a job has when it ended well, as far as its operator knows."""
+    container: str
+    """The container that the ranks run in; the operator looks for one of this name."""
     suspend: tuple[str, ...]
     """Where below `spec` it says that the job is to wait."""
+    replaces_pods: bool
+    """Whether the operator makes another pod for one that is gone. Otherwise all pods of a job start together, and a
+    new job may not meet pods of one that had its name."""
+    refusals: tuple[str, ...]
+    """The reasons of events that tell why a job has no pods."""
+    pod_maker: str = ""
+    """What follows the job's name in that of the Job that makes its pods; empty where the operator makes them."""
 
     @property
     def api_version(self) -> str:
@@ -29,7 +38,8 @@ class JobKind:
     @property
     def missing(self) -> str:
         """What to do about a cluster without this type."""
-        return f"this cluster does not know {self.name}s of {self.api_version}: install {self.operator}"
+        fix = f"install {self.operator}, or set `launcher` in the cluster's settings to one that it has"
+        return f"this cluster does not know {self.name}s of {self.api_version}: {fix}"
 
     def pods_of(self, job: str) -> str:
         """The selector of a job's pods."""
@@ -51,17 +61,24 @@ PYTORCHJOB = JobKind(
     operator="the Kubeflow Training Operator 1.9",
     pod_label="training.kubeflow.org/job-name",
     succeeded="Succeeded",
+    container="pytorch",
     suspend=("runPolicy", "suspend"),
+    replaces_pods=True,
+    refusals=("FailedCreatePod",),
 )
 TRAINJOB = JobKind(
     group="trainer.kubeflow.org",
     version="v1alpha1",
     plural="trainjobs",
     name="TrainJob",
-    operator="Kubeflow Trainer 2.1",
+    operator="Kubeflow Trainer 2.1 with JobSet 0.10",
     pod_label="jobset.sigs.k8s.io/jobset-name",
     succeeded="Complete",
+    container="node",
     suspend=("suspend",),
+    replaces_pods=False,
+    refusals=("FailedCreate", "TrainJobResourcesCreationFailed"),
+    pod_maker="-node-0",
 )
 KINDS = {"pytorchjob": PYTORCHJOB, "trainjob": TRAINJOB}
-"""By the names that the cluster's settings use."""
+"""By the names of their launchers, which the cluster's settings use."""

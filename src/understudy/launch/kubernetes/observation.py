@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from understudy.jobs import attempts
-from understudy.jobs.heartbeat import beats
+from understudy.jobs.heartbeat import heartbeats
 from understudy.jobs.logs import TAIL
 from understudy.launch.kubernetes import elastic
 from understudy.launch.kubernetes.api import Kube, Object, Refused
@@ -34,7 +34,9 @@ def observe(job: Job, kube: Kube, history: History, at: float) -> JobStatus:
     """
     if not history.name:
         rivals = tuple(kube.jobs(job.kind, job.selector))
-        return JobStatus(job, at, rivals, is_complete=attempts.is_complete(job.spec))
+        meets_them = not rivals and not job.kind.replaces_pods
+        left = tuple(kube.pods(job.kind.pods_of(job.name))) if meets_them else ()
+        return JobStatus(job, at, rivals, pods=left, is_complete=attempts.is_complete(job.spec))
     found = kube.job(job.kind, history.name)
     pods = elastic.enough(job.spec, kube.pods(job.kind.pods_of(history.name))) if found else []
     workload = kube.workload_of(found) if found and job.kind.is_suspended(found) else None
@@ -45,7 +47,7 @@ def observe(job: Job, kube: Kube, history: History, at: float) -> JobStatus:
         found=found,
         pods=tuple(pods),
         standing=standing_of(found, pods, workload, history.overdue(pods, at), job.kind),
-        heartbeats=beats(job.folder, range(job.spec.world_size)),
+        heartbeats=heartbeats(job.folder, range(job.spec.world_size)),
         outcomes=tuple(attempts.outcomes(job.spec)),
         failures=tuple(outcome for outcome in attempts.failures(job.folder) if outcome.at > job.since),
         is_complete=attempts.is_complete(job.spec),
@@ -83,7 +85,7 @@ def _with_reports(status: JobStatus, history: History, kube: Kube) -> JobStatus:
     if stage != "pending":
         return status
     if not pods:
-        return replace(status, events=tuple(kube.events(status.found)))
+        return replace(status, events=tuple(kube.refusals(status.job.kind, status.found)))
     events = tuple(event for pod in pods for event in kube.events(pod))
     judged = not history.scales and not may_come(events)
     return replace(status, events=events, nodes=_open_nodes(pods[0], kube) if judged else None)

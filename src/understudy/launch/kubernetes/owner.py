@@ -2,23 +2,9 @@
 
 import os
 import socket
-import time
-from collections.abc import Callable
 from typing import Any
 
-from understudy.launch.kubernetes.api import Away, Kube
-
-ASK = 1.5  # seconds between two questions to an API server that is away
-
-
-def owner_reference(kube: Kube, watch: Callable[[], None]) -> dict[str, Any] | None:
-    """What stands behind this pod, as owner_now finds it; an API server that is away is waited for, watch called."""
-    while True:
-        watch()
-        try:
-            return owner_now(kube)
-        except Away:
-            time.sleep(ASK)
+from understudy.launch.kubernetes.api import Kube
 
 
 def owner_now(kube: Kube) -> dict[str, Any] | None:

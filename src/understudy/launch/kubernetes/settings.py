@@ -9,12 +9,13 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from understudy.errors import InputError
+from understudy.launch.kubernetes.kind import KINDS, JobKind
 from understudy.recipe import Resources
 
 CONFIG = "understudy"  # the ConfigMap with cluster.yaml; ENVIRONMENT has the steps' environment
@@ -27,7 +28,7 @@ SECRETS = {
 """Secrets that a namespace may have, and their keys: variables of the steps, which ranks never see."""
 SETTINGS = "UNDERSTUDY_CLUSTER"
 LAUNCHER = "UNDERSTUDY_LAUNCHER"
-"""pytorchjob where jobs run in a cluster; not set on one machine."""
+"""Who runs jobs, as launch/platform.py reads it; not set on one machine."""
 RUN_ID = "UNDERSTUDY_RUN_ID"
 """The run that a driver's pod stands for."""
 CACHES = {"csi", "emptyDir", "ephemeral", "persistentVolumeClaim"}
@@ -71,6 +72,8 @@ class Cluster(Settings):
 
     image: str
     """The trainer's."""
+    launcher: Literal["pytorchjob", "trainjob"] = "pytorchjob"
+    """The operator that runs jobs: the Kubeflow Training Operator, or Kubeflow Trainer."""
     claim: str
     """The ReadWriteMany claim that holds the store; ReadWriteOnce will do for one_node."""
     one_node: bool = False
@@ -110,9 +113,18 @@ class Cluster(Settings):
         return value
 
     @property
+    def kind(self) -> JobKind:
+        """What a job is in this cluster."""
+        return KINDS[self.launcher]
+
+    @property
     def neighbours(self) -> dict[str, str]:
         """The label of all pods that mount the claim."""
         return {STORE: self.claim[:63]}
+
+    def queue_of(self, resources: Resources) -> str | None:
+        """Kueue's LocalQueue of a job; None when jobs start at once."""
+        return resources.queue or self.queue
 
     def pool(self, resources: Resources, where: str) -> Pool:
         """The nodes that a job asks for.
@@ -155,11 +167,6 @@ def affinity(cluster: Cluster, pool: Pool, near: Mapping[str, str]) -> dict[str,
 def _term(labels: Mapping[str, str], topology: str) -> dict[str, Any]:
     """Pods with these labels, and what of a node counts as the same place."""
     return {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": topology}
-
-
-def in_cluster() -> bool:
-    """Whether this process's jobs run as PyTorchJobs."""
-    return os.environ.get(LAUNCHER) == "pytorchjob"
 
 
 def parsed(values: Any, source: str) -> Cluster:

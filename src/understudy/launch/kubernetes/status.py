@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from understudy.jobs.heartbeat import Beat
+from understudy.jobs.heartbeat import Heartbeat
 from understudy.jobs.outcome import Outcome
 from understudy.launch.kubernetes.api import Object
 from understudy.launch.kubernetes.job import Job
@@ -28,7 +28,7 @@ class JobStatus:
     standing: Standing = field(default_factory=lambda: Standing("gone"))
     """What the objects in the cluster say, read together."""
 
-    heartbeats: Mapping[int, Beat] = field(default_factory=dict)
+    heartbeats: Mapping[int, Heartbeat] = field(default_factory=dict)
     """By rank."""
     outcomes: tuple[Outcome, ...] = ()
     """How ranks of the newest attempt have ended that have."""

@@ -1,20 +1,29 @@
-"""A job specification as a TrainJob of Kubeflow Trainer v2.3 (trainer.kubeflow.org/v1alpha1): rendered, not launched.
+"""A job specification as a TrainJob of Kubeflow Trainer 2.1 (trainer.kubeflow.org/v1alpha1), and what it cannot say.
 
-What of a pod a TrainJob does not set itself is a patch of its runtime's pod template, as the API allows since 2.3.
+A TrainJob fills in the pod template of a TrainingRuntime, ours: manifests/components/trainer. The Trainer makes a
+JobSet of both. What of a pod a TrainJob has no field for, the runtime says for all jobs of its namespace; a job that
+needs it otherwise is refused. How a failed pod is dealt with is in the runtime too: for good, or all pods start again.
 """
 
 from typing import Any
 
+from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes.pytorchjob import Identity, metadata, pod
+from understudy.launch.kubernetes.api import Kube, Object
+from understudy.launch.kubernetes.identity import Identity
+from understudy.launch.kubernetes.kind import TRAINJOB
+from understudy.launch.kubernetes.pod import ownership, pod_template
 from understudy.launch.kubernetes.settings import Cluster
 from understudy.launch.kubernetes.task_config import NOTHING, TaskConfig
 from understudy.recipe import Resources
 
-RUNTIME = "torch-distributed"  # the ClusterTrainingRuntime that Trainer brings along
-MANAGER = "understudy.dev/launcher"
-PATCHED = ("nodeSelector", "tolerations", "affinity", "securityContext", "serviceAccountName", "volumes")
-GRACE = "terminationGracePeriodSeconds"
+RUNTIME = "understudy"
+NODE = "node"
+"""The runtime's one replicated job: its pods are the job's nodes."""
+OVERRIDDEN = ("serviceAccountName", "nodeSelector", "tolerations", "affinity", "volumes")
+"""The fields of a pod that a TrainJob can set, beside those of its container."""
+DEFAULT_GRACE = 30  # Kubernetes' own termination grace period, in seconds
+ELSE = "or set launcher: pytorchjob in the cluster's settings"
 
 
 def render(
@@ -25,22 +34,22 @@ def render(
     owner: dict[str, Any] | None,
     task: TaskConfig = NOTHING,
 ) -> dict[str, Any]:
-    """The TrainJob, as the API takes it; arguments and errors as of pytorchjob.render()."""
-    template = task.merged(pod(spec, identity, resources, cluster), spec, cluster)
-    made = template["spec"]
-    container = made["containers"][0]
-    patch = {key: made[key] for key in (*PATCHED, GRACE) if key in made}
-    patch["containers"] = [
-        {"name": "node", "volumeMounts": container["volumeMounts"], "securityContext": container["securityContext"]}
-    ]
-    job = {"spec": {"template": {"metadata": template["metadata"], "spec": patch}}}
+    """The TrainJob, as the API takes it; arguments and errors as of pytorchjob.render().
+
+    Raises:
+        InputError: the job is elastic, too.
+    """
+    _refuse_elastic(resources, spec.section)
+    template = task.merged(pod_template(TRAINJOB, spec, identity, resources, cluster), spec, cluster)
+    pod = template["spec"]
+    container = pod["containers"][0]
     return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": metadata(identity, resources, cluster, owner),
+        "apiVersion": TRAINJOB.api_version,
+        "kind": TRAINJOB.name,
+        "metadata": identity.metadata(cluster.queue_of(resources), owner),
         "spec": {
-            "runtimeRef": {"name": RUNTIME, "kind": "ClusterTrainingRuntime", "apiGroup": "trainer.kubeflow.org"},
-            "suspend": bool(resources.queue or cluster.queue),
+            "runtimeRef": {"name": RUNTIME, "kind": "TrainingRuntime", "apiGroup": TRAINJOB.group},
+            "suspend": cluster.queue_of(resources) is not None,
             "trainer": {
                 "image": container["image"],
                 "command": container["command"],
@@ -49,11 +58,70 @@ def render(
                 "numProcPerNode": spec.processes,
                 "resourcesPerNode": container["resources"],
             },
-            "runtimePatches": [_patch({"name": "node", "template": job})],
+            "podTemplateOverrides": [
+                {
+                    "targetJobs": [{"name": NODE}],
+                    "metadata": template["metadata"],
+                    "spec": {
+                        **{field: pod[field] for field in OVERRIDDEN if field in pod},
+                        "containers": [{"name": container["name"], "volumeMounts": container["volumeMounts"]}],
+                    },
+                }
+            ],
         },
     }
 
 
-def _patch(job: dict[str, Any]) -> dict[str, Any]:
-    runtime = {"template": {"spec": {"replicatedJobs": [job]}}}
-    return {"manager": MANAGER, "trainingRuntimeSpec": runtime}
+def check(kube: Kube, cluster: Cluster, resources: Resources, where: str) -> None:
+    """Whether the namespace's runtime gives a job what the job asks for, before it is submitted.
+
+    Args:
+        kube: the namespace.
+        cluster: its settings.
+        resources: what the recipe gives to the job.
+        where: the recipe's section that says so.
+
+    Raises:
+        InputError: there is no runtime, or it does not; the message names the setting and the fix.
+    """
+    _refuse_elastic(resources, where)
+    pod = _runtime_pod(kube)
+    priority, has = resources.priority, pod.get("priorityClassName")
+    if priority and priority != has:
+        raise InputError(
+            f"{where}.priority: {priority}; a TrainJob has the priority of its TrainingRuntime {RUNTIME} "
+            f"({has or 'none'}). Patch priorityClassName there, leave the setting out, {ELSE}"
+        )
+    period, given = resources.termination_grace_period, int(pod.get("terminationGracePeriodSeconds", DEFAULT_GRACE))
+    if period > given:
+        raise InputError(
+            f"{where}.termination_grace_period: {period}; the TrainingRuntime {RUNTIME} gives a pod {given} s. Patch "
+            f"terminationGracePeriodSeconds there, take {given} or less, {ELSE}"
+        )
+    group = ownership(cluster).get("fsGroup")
+    if group and pod.get("securityContext", {}).get("fsGroup") != group:
+        raise InputError(
+            f"cache: a volume other than emptyDir needs fsGroup {group} in the pods' securityContext, which the "
+            f"TrainingRuntime {RUNTIME} does not set. Patch it there, take an emptyDir, {ELSE}"
+        )
+
+
+def _refuse_elastic(resources: Resources, where: str) -> None:
+    least = resources.min_nodes
+    if least is not None and least < resources.nodes:
+        raise InputError(f"{where}.min_nodes: {least}; a TrainJob keeps its number of nodes. Leave it out, {ELSE}")
+
+
+def _runtime_pod(kube: Kube) -> Object:
+    """The pod that the runtime's template describes."""
+    runtime = kube.training_runtime(RUNTIME)
+    if runtime is None:
+        raise InputError(
+            f"namespace {kube.namespace}: there is no TrainingRuntime {RUNTIME}, which TrainJobs need. Add "
+            f"components/trainer to the overlay and apply it, {ELSE}"
+        )
+    for job in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
+        if job["name"] == NODE:
+            pod: Object = job["template"]["spec"]["template"]["spec"]
+            return pod
+    raise InputError(f"TrainingRuntime {RUNTIME}: has no replicated job {NODE}; apply manifests/components/trainer")

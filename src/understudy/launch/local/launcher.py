@@ -5,61 +5,50 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from understudy.agent.parent import environment
 from understudy.errors import FAILED, InputError
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
+from understudy.launch.launcher import Watch
 from understudy.launch.local import warm
-from understudy.recipe import JobResources
 from understudy.store import Run
 
 WORKER = "understudy.agent.worker"
 
 
-def run(spec: JobSpec, watch: Callable[[], None], of: Run) -> Outcome:
-    """Run a job to its end.
+@dataclass(frozen=True)
+class LocalLauncher:
+    """Runs the jobs of one run; in the run's warm process where it has one."""
 
-    Args:
-        spec: the job; it is written into its folder first.
-        watch: called several times a second while the job runs; an exception from it ends the job.
-        of: the run that the job belongs to.
+    of: Run
 
-    Returns:
-        How the job ended: the first failing rank's word, or what its process's end says.
-    """
-    if spec.nodes > 1:
-        raise InputError("resources: more than one node needs a cluster; on this machine set nodes=1 and processes=N")
-    path = spec.write()
-    for stale in [spec.stop_file, spec.metrics, *Path(spec.folder).glob("outcome-*.json")]:
-        stale.unlink(missing_ok=True)
-    Path(spec.logs).mkdir(parents=True, exist_ok=True)
-    process = _start(spec, path, of)
-    try:
-        while process.poll() is None:
-            watch()
-            time.sleep(0.05)
-    finally:
-        process.kill()
-        returncode = process.wait()
-        if returncode:
-            spec.clear()
-    return _outcome(spec, returncode)
+    def run(self, spec: JobSpec, watch: Watch) -> Outcome:
+        """See a job to its end; arguments, outcome and errors as of Launcher.run().
 
-
-def refuse_nodes(resources: JobResources) -> None:
-    """Refuse a recipe whose jobs need more than this machine, before any work.
-
-    Raises:
-        InputError: a job asks for more than one node.
-    """
-    for job, found in (("teacher", resources.teacher), ("distill", resources.distill)):
-        if found.nodes > 1:
+        The outcome is the first failing rank's word, or what its process's end says.
+        """
+        if spec.nodes > 1:
             raise InputError(
-                f"resources.{job}.nodes: {found.nodes} nodes need a cluster: add --on cluster, or set it to 1"
+                "resources: more than one node needs a cluster; on this machine set nodes=1 and processes=N"
             )
+        path = spec.write()
+        for stale in [spec.stop_file, spec.metrics, *Path(spec.folder).glob("outcome-*.json")]:
+            stale.unlink(missing_ok=True)
+        Path(spec.logs).mkdir(parents=True, exist_ok=True)
+        process = _start(spec, path, self.of)
+        try:
+            while process.poll() is None:
+                watch()
+                time.sleep(0.05)
+        finally:
+            process.kill()
+            returncode = process.wait()
+            if returncode:
+                spec.clear()
+        return _outcome(spec, returncode)
 
 
 def _start(spec: JobSpec, path: Path, of: Run) -> warm.Worker | subprocess.Popen[bytes]:

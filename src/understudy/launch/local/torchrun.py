@@ -1,4 +1,4 @@
-"""torchrun on this machine, tied to its parent's life, saying which rank failed first and how; or on a pod's node.
+"""torchrun on this machine, tied to its parent's life, saying which rank failed first and how.
 
 python -m understudy.launch.local.torchrun JOB.json
 """
@@ -20,7 +20,6 @@ def main() -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    from understudy.agent import node
     from understudy.errors import UnderstudyError
     from understudy.jobs.specification import JobSpec
     from understudy.launch.local.launcher import death
@@ -30,8 +29,6 @@ def main() -> int:
     except UnderstudyError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    if spec.supervised:
-        return node.run(spec.path)
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,

@@ -29,7 +29,7 @@ from mlflow.protos.model_registry_pb2 import (
 from mlflow.server import auth, handlers
 
 from understudy.errors import InputError
-from understudy.registry.champion import ALIAS as CHAMPION
+from understudy.registry.names import CHAMPION
 
 APP = "understudy"  # the name of create_app among pyproject.toml's entry points
 CONFIG = Path(__file__).with_name("accounts.ini")

@@ -33,7 +33,8 @@ def pods_refused(status: JobStatus, history: History) -> Decision | None:
     """A job without pods: the cluster refuses them, or no operator makes them."""
     if status.standing.stage != "pending" or status.pods or history.waited(status) < RECOVERY:
         return None
-    refusals = [event["message"] for event in status.events if event.get("reason") == "FailedCreatePod"]
+    reasons = status.job.kind.refusals
+    refusals = [event["message"] for event in status.events if event.get("reason") in reasons]
     if not refusals:
         return Wait("pending: still no pods; does the training operator run?")
     fix = f"; correct {status.job.spec.section}.priority" if "PriorityClass" in refusals[-1] else ""

@@ -2,7 +2,7 @@
 
 from understudy.errors import FAILED
 from understudy.jobs.outcome import Outcome
-from understudy.launch.kubernetes.decisions import Decision, DeletePods, Finish, Wait
+from understudy.launch.kubernetes.decisions import Decision, DeletePods, Finish, Restart, Wait
 from understudy.launch.kubernetes.history import History
 from understudy.launch.kubernetes.patience import RECOVERY, UNMOUNTED
 from understudy.launch.kubernetes.pods import first_pending, has_ended, memory_limit, mount_error, name, out_of_memory
@@ -10,10 +10,12 @@ from understudy.launch.kubernetes.status import JobStatus
 
 
 def node_lost(status: JobStatus, _history: History) -> Decision | None:
-    """Forget the pods of a dead node, and have the others start again with those that come instead."""
+    """Forget the pods of a dead node, and have the others start again with those that come instead; or all anew."""
     dead = status.standing.dead
     if not dead:
         return None
+    if not status.job.kind.replaces_pods:  # a Job counts on its pods until it is deleted itself
+        return Restart(status.standing.detail)
     others = [pod for pod in status.pods if name(pod) not in dead and "deletionTimestamp" not in pod["metadata"]]
     return DeletePods(dead, tuple(name(pod) for pod in others), f"restarting: {status.standing.detail}")
 

@@ -1,7 +1,7 @@
 """Rules for a launcher that watches no job yet: which job does the work, and what of other jobs has to go."""
 
 from understudy.launch.kubernetes.api import Object
-from understudy.launch.kubernetes.decisions import Adopt, Decision, DeleteJobs, Submit
+from understudy.launch.kubernetes.decisions import Adopt, Decision, DeleteJobs, DeletePods, Submit, Wait
 from understudy.launch.kubernetes.history import History
 from understudy.launch.kubernetes.standing import standing_of
 from understudy.launch.kubernetes.status import JobStatus
@@ -26,6 +26,16 @@ def job_left_over(status: JobStatus, _history: History) -> Decision | None:
     return DeleteJobs(tuple(_name(job) for job in status.rivals)) if status.rivals else None
 
 
+def pods_left_over(status: JobStatus, history: History) -> Decision | None:
+    """Wait until no pod of a deleted job is left, where the next one would meet them; forget those that are dead."""
+    if status.rivals is None or not status.pods:
+        return None
+    names = [_name(pod) for pod in status.pods]
+    if dead := history.overdue(status.pods, status.at):
+        return DeletePods(dead, (), f"{', '.join(dead)} of the job before: its node does not answer; given up")
+    return Wait(f"waiting until {', '.join(names)} of the job before has ended")
+
+
 def no_job(status: JobStatus, _history: History) -> Decision | None:
     """Submit the job when there is none that does its work."""
     return None if status.rivals is None else Submit()
@@ -37,5 +47,5 @@ def _is_worth_watching(job: Object, status: JobStatus) -> bool:
     return stage not in ("gone", "failed") and (stage != "succeeded" or status.is_complete)
 
 
-def _name(job: Object) -> str:
-    return str(job["metadata"]["name"])
+def _name(thing: Object) -> str:
+    return str(thing["metadata"]["name"])

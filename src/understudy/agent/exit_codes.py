@@ -1,0 +1,94 @@
+"""What a pod's exit code means, in the language of whoever may start it again.
+
+torchrun exits with 1 whatever its rank's code was, and the training operator restarts a pod by its code: 1 to 127 is
+for good, 128 to 255 is tried again. So the node agent reads how its ranks ended and says it in that language.
+"""
+
+import re
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from understudy.agent.eviction import ABANDONED, ATTEMPT
+from understudy.errors import FAILED, STOPPED, UnderstudyError
+from understudy.jobs.outcome import Outcome
+from understudy.jobs.specification import JobSpec
+
+# For good:
+STOPPED_AT_CHECKPOINT = 75  # the run was stopped, or no launcher watches any more (EX_TEMPFAIL of sysexits.h)
+# To be started again:
+KILLED = 137  # a rank was killed, and not for memory
+PEERS_LOST = 140  # another pod's ranks went away
+HUNG = 142
+EVICTED = 143  # the pod has to go; its ranks took a checkpoint
+
+
+def exit_code(spec: JobSpec, failures: dict[int, int] | None, eviction: Path) -> int:
+    """What a pod's end means to whoever may start it again.
+
+    Args:
+        spec: the job.
+        failures: this node's failed ranks with their exit codes, negative for a signal; None: no word of any.
+        eviction: holds the reason why this node had to leave, if it had to.
+    """
+    if failures == {}:
+        return 0
+    reason = eviction.read_text() if eviction.exists() else ""
+    if failures is None:
+        return STOPPED_AT_CHECKPOINT if reason == ABANDONED else EVICTED if reason else PEERS_LOST
+    word = eviction.with_name(ATTEMPT)
+    attempt = word.read_text() if word.exists() else ""
+    if attempt and not (Path(spec.folder) / attempt).is_dir():
+        print("another attempt goes on: this node was only cut off, and its word does not count", file=sys.stderr)
+        return PEERS_LOST
+    outcome = Outcome.cause([_outcome(spec, rank, code, attempt) for rank, code in failures.items()])
+    print(f"this node's ranks ended: {outcome.message}", file=sys.stderr)
+    if outcome.exit_code == STOPPED:
+        return STOPPED_AT_CHECKPOINT if reason == ABANDONED or spec.stop_file.exists() else EVICTED
+    if outcome.kind in ("killed", "lost"):
+        return KILLED if outcome.kind == "killed" else PEERS_LOST
+    return outcome.exit_code
+
+
+def _outcome(spec: JobSpec, rank: int, code: int, attempt: str) -> Outcome:
+    """What a rank said at its end, or what its end says; then it is written down for the launcher."""
+    if outcome := Outcome.read(spec.outcome(rank)):
+        return outcome
+    said = replace(_death(rank, code, spec), attempt=attempt)
+    if code != -signal.SIGTERM:  # that was the agent, who ends the others when one has failed
+        with suppress(UnderstudyError):  # on a full disk the pod's own log has it
+            said.write(spec.outcome(rank))
+    return said
+
+
+def _death(rank: int, code: int, spec: JobSpec) -> Outcome:
+    if code == -signal.SIGKILL and (limit := _killed_for_memory()):
+        message = (
+            f"rank {rank} was killed for memory (OOMKilled): its pod may take {limit}. Raise {spec.section}.memory, "
+            "or take a smaller batch_size, larger gradient_accumulation_steps or strategy fsdp."
+        )
+        return Outcome(FAILED, message, "told")
+    if code == -signal.SIGTERM:
+        return Outcome(FAILED, f"rank {rank} was ended because another one of its node failed", "lost")
+    if code == -signal.SIGABRT:
+        return Outcome(FAILED, f"rank {rank} gave up (SIGABRT), as NCCL makes ranks do that lost another", "lost")
+    if code < 0:
+        return Outcome(FAILED, f"rank {rank} ended with signal {signal.Signals(-code).name}", "killed")
+    return Outcome(FAILED, f"rank {rank} ended with exit code {code} and no word", "silent")
+
+
+def _killed_for_memory() -> str | None:
+    """The memory limit of this container, if one of its processes was killed for it (cgroups, version 2 or 1)."""
+    for events, limit in (
+        ("memory.events", "memory.max"),
+        ("memory/memory.oom_control", "memory/memory.limit_in_bytes"),
+    ):
+        path = Path("/sys/fs/cgroup") / events
+        if path.exists():
+            count = re.search(r"^oom_kill (\d+)", path.read_text(), re.MULTILINE)
+            if count and int(count[1]):
+                allowed = (Path("/sys/fs/cgroup") / limit).read_text().strip()
+                return f"{int(allowed) / 2**20:,.0f} MiB" if allowed.isdigit() else allowed
+    return None

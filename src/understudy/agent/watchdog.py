@@ -1,0 +1,112 @@
+"""The node agent's watchdog: it asks this node's ranks to leave when they have to, and ends them when they hang."""
+
+import os
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+from understudy.agent.eviction import ABANDONED
+from understudy.agent.exit_codes import EVICTED, HUNG, PEERS_LOST, STOPPED_AT_CHECKPOINT
+from understudy.errors import UnderstudyError
+from understudy.jobs import attempts
+from understudy.jobs.heartbeat import heartbeats, seconds_since_heartbeat, seconds_since_launcher, volume_time
+from understudy.jobs.specification import JobSpec
+
+CLOSED = "closed"  # in the job's folder: a node that came back found the rendezvous closed
+LOOK = 1.0  # seconds between two looks at the ranks
+CARE = 5.0  # seconds between two looks at the launcher
+
+
+class Watchdog(threading.Thread):
+    """Looks after the ranks while they work: asks them to leave, and ends them when they hang."""
+
+    def __init__(self, spec: JobSpec, eviction: Path) -> None:
+        super().__init__(name="watchdog", daemon=True)
+        self._spec, self._eviction = spec, eviction
+        self._folder = Path(spec.folder)
+        self._began = volume_time(self._folder)
+        self._silent = False
+
+    def evict(self, _signal: int, _frame: FrameType | None) -> None:
+        """The pod has to go: its ranks take a checkpoint if they have anything to keep."""
+        if not self._has_stepped():
+            _end(EVICTED)
+        if not self._eviction.exists():
+            self._eviction.write_text("preempted")
+
+    def _has_stepped(self) -> bool:
+        """Whether ranks of this pod's time have done a step; others wait, and do not look whether they have to go."""
+        ranks = attempts.ranks(self._spec)
+        fresh = seconds_since_heartbeat(self._folder, ranks, self._began) is not None
+        return fresh and any(beat.step >= 0 for beat in heartbeats(self._folder, ranks).values())
+
+    def run(self) -> None:
+        """Look until the ranks are done."""
+        ended, waited = threading.Event(), 0.0
+        while not ended.wait(LOOK):
+            waited += LOOK
+            try:
+                if not self._folder.is_dir():
+                    _end(STOPPED_AT_CHECKPOINT)  # somebody else has finished this job, or gc has
+                self._look_for_a_closed_rendezvous()
+                self._look_for_a_hang()
+                if waited >= CARE:
+                    waited = 0.0
+                    self._look_for_the_launcher()
+            except (OSError, UnderstudyError) as error:  # a volume that is full or away for a moment
+                print(f"cannot look after the ranks now: {error}", file=sys.stderr, flush=True)
+
+    def _look_for_the_launcher(self) -> None:
+        silent_before, self._silent = self._silent, seconds_since_launcher(self._folder) > self._spec.launcher_timeout
+        if not (self._silent and silent_before):  # one look may have hung with the volume for as long
+            return
+        if not self._eviction.exists():
+            print(
+                f"nobody has watched this job for {self._spec.launcher_timeout:.0f} s: leaving",
+                file=sys.stderr,
+                flush=True,
+            )
+            self._eviction.write_text(ABANDONED)
+            with suppress(OSError):  # on a full volume they leave all the same
+                self._spec.abandoned_file.touch()
+        if self._eviction.read_text() == ABANDONED and not self._has_stepped():
+            _end(STOPPED_AT_CHECKPOINT)
+
+    def _look_for_a_closed_rendezvous(self) -> None:
+        """Ranks that wait for one that has failed would wait for long, and whoever comes instead is not let in."""
+        closed = self._folder / CLOSED
+        if not closed.exists() or closed.stat().st_mtime < self._began:
+            return
+        said = heartbeats(self._folder, attempts.ranks(self._spec)).values()
+        if not all(beat.step >= 0 for beat in said):
+            print("a node that came back is not let in here: starting again with it", file=sys.stderr, flush=True)
+            _end(PEERS_LOST)
+
+    def _look_for_a_hang(self) -> None:
+        ranks = attempts.ranks(self._spec)
+        quiet = seconds_since_heartbeat(self._folder, ranks, self._began)
+        if quiet is None or quiet < self._spec.hang_timeout + LOOK:
+            return
+        said = attempts.outcomes(self._spec)
+        if any(outcome.exit_code for outcome in said):
+            return  # the agents end the others
+        if len(said) == len(ranks):
+            print("every rank is done, and a process of theirs does not end: ending it", file=sys.stderr, flush=True)
+            _end(0)
+        places = [
+            f"rank {b.rank} on {b.node}: {b.phase}, step {b.step}" for b in heartbeats(self._folder, ranks).values()
+        ]
+        left = f"stacks and collectives are in {self._spec.logs}"
+        text = f"no rank has moved for {quiet:.0f} s ({'; '.join(places)}); {left}"
+        try:
+            attempts.report_hang(self._spec, text)
+        finally:
+            _end(HUNG)
+
+
+def _end(code: int) -> None:
+    """End the pod: its ranks die with this process."""
+    sys.stdout.flush()
+    os._exit(code)

@@ -1,0 +1,70 @@
+"""The file of a records object: Parquet, written in row groups that fit into memory."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from understudy.data.raw import Split
+
+GROUP_BYTES, GROUP_ROWS = 64 * 2**20, 4096
+
+
+class Record(NamedTuple):
+    """A row of the file; the id is the content's SHA-256."""
+
+    id: str
+    name: str
+    split: Split
+    label: str | None
+    content: bytes
+
+
+def write(path: Path, records: Iterable[Record]) -> None:
+    """Write all records, in their order. The same records are always the same bytes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    text = pa.string()
+    schema = pa.schema([("id", text), ("name", text), ("split", text), ("label", text), ("content", pa.binary())])
+    with pq.ParquetWriter(
+        path, schema, compression="zstd", use_dictionary=["split", "label"], write_statistics=False
+    ) as writer:
+        for group in _groups(records):
+            columns = [
+                _strings([record.id for record in group]),
+                _strings([record.name for record in group]),
+                _strings([record.split for record in group]),
+                _strings([record.label for record in group]),
+                _column([record.content for record in group], pa.binary()),
+            ]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+
+
+def _groups(records: Iterable[Record]) -> Iterator[list[Record]]:
+    group: list[Record] = []
+    size = 0
+    for record in records:
+        group.append(record)
+        size += len(record.content)
+        if size >= GROUP_BYTES or len(group) == GROUP_ROWS:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _strings(values: Sequence[str | None]) -> Any:
+    import pyarrow as pa
+
+    known = [value.encode() for value in values if value is not None]
+    assert len(known) in (0, len(values))  # a task has labels or it has none
+    return _column(known, pa.string()) if known else pa.nulls(len(values), pa.string())
+
+
+def _column(values: list[bytes], kind: Any) -> Any:
+    """An Arrow column made of buffers: pa.array() would import pandas, which takes a second."""
+    import numpy as np
+    import pyarrow as pa
+
+    ends = np.cumsum([0, *map(len, values)], dtype=np.int32)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))])

@@ -1,0 +1,126 @@
+"""The files below a path that a source reads, the splits that their folders are, and what identifies them."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from understudy.data.raw import SPLIT_NAMES, Broken, Raw, Split
+from understudy.errors import InputError
+from understudy.store.files import Fingerprints
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which files a source reads."""
+
+    path: str
+    """The recipe's data.source.path."""
+    pattern: str
+    """Which names below it, as a glob."""
+    words: str
+    """What they are called in a message."""
+    suffixes: frozenset[str] | None = None
+    """In lower case; None takes every file of the pattern."""
+    may_be_one: bool = False
+    """Whether the path may be a single file."""
+
+
+def find(wanted: Wanted) -> tuple[Path, list[Path]]:
+    """The folder that names are relative to, and the files that the source reads, sorted; hidden ones do not count.
+
+    Raises:
+        InputError: there are none, or a name is not UTF-8.
+    """
+    root = Path(wanted.path).expanduser()
+    if not root.exists():
+        raise InputError(
+            f"data.source.path: {wanted.path} does not exist. Give a path that does; "
+            f"a relative one starts at the folder that the command runs in, now {Path.cwd()}."
+        )
+    if root.is_file() and wanted.may_be_one:
+        return root.parent, [root]
+    if not root.is_dir():
+        raise InputError(f"data.source.path: {wanted.path} is not a folder. Give the folder that holds the files.")
+    found = _matching(root, wanted.pattern)
+    _refuse_links(root)
+    for path in found:
+        _check_name(path)
+    if wanted.suffixes is not None:
+        found = [path for path in found if path.suffix.lower() in wanted.suffixes]
+    if not found:
+        raise InputError(
+            f"data.source.path: {wanted.path} holds no {wanted.words}{_instead(root)}. "
+            "Put some there or give another path."
+        )
+    return root, found
+
+
+def digest(wanted: Wanted, fingerprints: Fingerprints) -> str:
+    """One SHA-256 over names and contents of the files.
+
+    Raises:
+        InputError: as of find().
+    """
+    root, _ = find(wanted)
+    return fingerprints.tree(root, wanted.pattern)
+
+
+def own_splits(root: Path) -> dict[str, Split]:
+    """The sub-folders that are splits: train/ with test/, validation/, valid/ or val/ beside it; otherwise none are.
+
+    They may be written in any case.
+    """
+    folders = sorted(path.name for path in root.iterdir() if path.is_dir())
+    present = {name: SPLIT_NAMES[known] for known in SPLIT_NAMES for name in folders if name.lower() == known}
+    return present if "train" in present.values() and len(set(present.values())) > 1 else {}
+
+
+def read_file(root: Path, path: Path, label: str | None, split: Split | None) -> Raw | Broken:
+    """A whole file as one record, named by its path below the root."""
+    name = path.relative_to(root).as_posix()
+    try:
+        return Raw(name, path.read_bytes(), label, split)
+    except OSError as error:
+        return Broken(name, f"cannot be read ({error.strerror})")
+
+
+def _matching(root: Path, pattern: str) -> list[Path]:
+    try:
+        if ".." in Path(pattern).parts:
+            raise ValueError("it leads out of data.source.path")
+        found = sorted(path for path in root.glob(pattern) if path.is_file())
+        return [path for path in found if not _is_hidden(path.relative_to(root).parts)]
+    except (ValueError, NotImplementedError) as error:
+        raise InputError(
+            f"data.source.glob: {pattern!r} does not fit ({error}). Give a pattern below path, such as **/*.txt."
+        ) from error
+
+
+def _is_hidden(parts: Iterable[str]) -> bool:
+    return any(part.startswith(".") for part in parts)
+
+
+def _refuse_links(root: Path) -> None:
+    """A glob does not follow a link to a folder, and what lies behind it would be missing without a word."""
+    for path in (*root.glob("[!.]*"), *root.glob("[!.]*/[!.]*")):
+        if path.is_symlink() and path.is_dir():
+            raise InputError(
+                f"data.source.path: {path} is a link to a folder; links are not followed, put it there itself"
+            )
+
+
+def _check_name(path: Path) -> None:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"data.source.path: {str(path)!a}: the name is not UTF-8. Rename it.") from error
+
+
+def _instead(root: Path) -> str:
+    """What a folder holds that its source does not read; what is hidden does not count."""
+    names = sorted(os.fsencode(path.name).decode(errors="backslashreplace") for path in root.glob("[!.]*"))
+    if not names:
+        return ", nor anything else that is not hidden"
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f", only {', '.join(names[:3])}{more}"

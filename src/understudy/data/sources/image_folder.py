@@ -1,0 +1,65 @@
+"""A folder of images, labelled by its sub-folders."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from understudy.data.raw import Broken, Raw, Reading, Split
+from understudy.data.sources import files
+from understudy.data.sources.source import DataSource
+from understudy.errors import InputError
+from understudy.recipe.sources import SourceSection
+from understudy.store.files import Fingerprints
+
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
+
+Place = tuple[str, Split | None]
+"""An image's label, and the split that its folder is."""
+
+
+class ImageFolderSource(SourceSection):
+    """A folder of images, one sub-folder per label, or train/ and test/ (and validation/) above those."""
+
+    type: Literal["image-folder"]
+    path: str
+
+
+def read(section: ImageFolderSource) -> Reading:
+    """Images below path/<label>/, or path/<split>/<label>/.
+
+    Raises:
+        InputError: an image lies in no label's folder, or a label's folder beside train/ and test/.
+    """
+    root, found = files.find(_wanted(section))
+    splits = files.own_splits(root)
+    places = {path: _place(section, path.relative_to(root), splits) for path in found}
+    return Reading(len(found), _records(root, places))
+
+
+def digest(section: ImageFolderSource, fingerprints: Fingerprints) -> str:
+    """One SHA-256 over names and contents of the files."""
+    return files.digest(_wanted(section), fingerprints)
+
+
+def _wanted(section: ImageFolderSource) -> files.Wanted:
+    return files.Wanted(section.path, "**/*", f"images ({' '.join(sorted(SUFFIXES))})", SUFFIXES)
+
+
+def _records(root: Path, places: dict[Path, Place]) -> Iterator[Raw | Broken]:
+    for path, (label, split) in places.items():
+        yield files.read_file(root, path, label, split)
+
+
+def _place(section: ImageFolderSource, path: Path, splits: dict[str, Split]) -> Place:
+    folders = path.parts[:-1]
+    if not splits and folders:
+        return folders[0], None
+    if len(folders) > 1 and folders[0] in splits:
+        return folders[1], splits[folders[0]]
+    layout = "<label>/"
+    if splits:
+        layout = "/<label>/ below " + " or ".join(f"{name}/" for name in splits)
+    raise InputError(f"data.source.path: {section.path}: {path} lies in no label's folder. Move it to {layout}.")
+
+
+SOURCE = DataSource(ImageFolderSource, ("image-classification",), read, digest)

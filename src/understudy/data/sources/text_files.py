@@ -1,0 +1,43 @@
+"""A folder of text files, one document a file."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from understudy.data.raw import Broken, Raw, Reading, Split
+from understudy.data.sources import files
+from understudy.data.sources.source import DataSource
+from understudy.recipe.sources import SourceSection
+from understudy.store.files import Fingerprints
+
+
+class TextFilesSource(SourceSection):
+    """A folder of UTF-8 text files, one document a file; train/ and test/ sub-folders are respected."""
+
+    type: Literal["text-files"]
+    path: str
+    glob: str = "**/*.txt"
+
+
+def read(section: TextFilesSource) -> Reading:
+    """The documents, sorted by name."""
+    root, found = files.find(_wanted(section))
+    return Reading(len(found), _records(root, found, files.own_splits(root)))
+
+
+def digest(section: TextFilesSource, fingerprints: Fingerprints) -> str:
+    """One SHA-256 over names and contents of the files."""
+    return files.digest(_wanted(section), fingerprints)
+
+
+def _wanted(section: TextFilesSource) -> files.Wanted:
+    return files.Wanted(section.path, section.glob, f"files that match data.source.glob {section.glob}")
+
+
+def _records(root: Path, found: list[Path], splits: dict[str, Split]) -> Iterator[Raw | Broken]:
+    for path in found:
+        folder = path.relative_to(root).parts[0]
+        yield files.read_file(root, path, None, splits.get(folder))
+
+
+SOURCE = DataSource(TextFilesSource, ("causal-lm",), read, digest)

@@ -1,0 +1,29 @@
+"""The teacher beside a student in training: frozen, in evaluation mode, without gradients."""
+
+import torch
+from torch import Tensor, nn
+
+from understudy.models.outputs import Extra, Outputs
+
+
+class Teacher:
+    """A model that is asked and never trained.
+
+    Args:
+        model: already on its device, and sharded if it is to be.
+        extras: what the objectives need of it besides its logits.
+    """
+
+    def __init__(self, model: nn.Module, extras: frozenset[Extra]) -> None:
+        self._model = model.requires_grad_(requires_grad=False).eval()
+        self._extras = extras
+
+    def __call__(self, inputs: Tensor) -> Outputs:
+        """What it says about a batch, as tensors that a loss with gradients may take."""
+        with torch.inference_mode():
+            said: Outputs = self._model(inputs, self._extras)
+        return Outputs(
+            said.logits.clone(),
+            tuple(state.clone() for state in said.hidden_states),
+            tuple(attention.clone() for attention in said.attentions),
+        )

@@ -1,0 +1,38 @@
+"""Which job is which: its name in the cluster, and the labels by which whoever looks for it finds it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from understudy.store.files import sha256
+
+PARTS = {"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "training"}
+RUN, STEP, KEY = "understudy.run", "understudy.step", "understudy.key"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which job this is: a step of a run, and the key of the work that it does."""
+
+    run: str
+    step: str
+    key: str
+
+    @property
+    def name(self) -> str:
+        """The object's name: the same for whoever starts this step of this run, and for nobody else (DNS-1035)."""
+        return f"{self.step}-{self.key[:10]}-{sha256(self.run.encode())[:8]}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """By these it is found."""
+        return {**PARTS, RUN: self.run[:63], STEP: self.step, KEY: self.key[:40]}
+
+    def metadata(self, queue: str | None, owner: dict[str, Any] | None) -> dict[str, Any]:
+        """A job's name, labels and owner.
+
+        Args:
+            queue: Kueue's LocalQueue; Kueue knows by the label which jobs are its own.
+            owner: an owner reference; the job goes when this object goes.
+        """
+        labels = self.labels | ({"kueue.x-k8s.io/queue-name": queue} if queue else {})
+        return {"name": self.name, "labels": labels, "ownerReferences": [owner] if owner else []}

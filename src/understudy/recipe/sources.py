@@ -1,0 +1,64 @@
+"""The data sources that a recipe can name: one line for each, which says where its module is.
+
+The recipe lies below the data and imports none of it. A source's module is loaded by its path, like an entry point, and
+has a value SOURCE: the section that the recipe may hold, and the tasks that the source has records for.
+"""
+
+import importlib
+from typing import Annotated, Any, Protocol, Union
+
+from pydantic import Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
+
+from understudy.recipe.section import Section
+
+SOURCES = {
+    "digits": "understudy.data.sources.digits",
+    "image-folder": "understudy.data.sources.image_folder",
+    "parquet": "understudy.data.sources.parquet",
+    "text-files": "understudy.data.sources.text_files",
+    "python-docs": "understudy.data.sources.python_docs",
+}
+
+
+class SourceSection(Section):
+    """The section data.source. Its type says which source it is; the other keys are that source's own.
+
+    A key `path` is a path: a relative one starts at the recipe's folder.
+    """
+
+    type: str
+
+
+class Known(Protocol):
+    """What the recipe knows of a source."""
+
+    @property
+    def section(self) -> type[SourceSection]:
+        """The model of its section."""
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks that it has records for."""
+
+
+def load(name: str) -> Known:
+    """A source by its name in SOURCES."""
+    source: Known = importlib.import_module(SOURCES[name]).SOURCE
+    return source
+
+
+def serving(task: str) -> list[str]:
+    """The names of the sources that have records for a task."""
+    return [name for name in SOURCES if task in load(name).tasks]
+
+
+class _OneOfSources:
+    """Tells pydantic that a section is one of the sources', told apart by its type."""
+
+    def __get_pydantic_core_schema__(self, _section: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        sections = tuple(load(name).section for name in SOURCES)
+        return handler.generate_schema(Annotated[Union[sections], Field(discriminator="type")])  # noqa: UP007
+
+
+Source = Annotated[SourceSection, _OneOfSources()]

@@ -1,0 +1,93 @@
+"""The local registry: a SQLite database in understudy's home, asked through MLflow, whose answers are remembered.
+
+Importing MLflow takes seconds. What it answered is kept beside the database and counts while that file is the same
+(SQLite counts its changes in the file's header).
+"""
+
+import os
+import secrets
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from understudy.errors import InputError, disk_errors
+from understudy.registry.over_mlflow import OverMlflow, connect, silence
+from understudy.registry.server import SQLITE, artifacts, database, translated
+from understudy.store.files import read_json, write_json
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+HEADER = 100  # bytes; the SQLite file format, section 1.3: the change counter is at 24
+
+
+class LocalDatabase(OverMlflow):
+    """See TrackingServer."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        path = database(uri)
+        assert path is not None
+        self._path = path
+        self.artifact_location = artifacts(uri)
+
+    @cached_property
+    def client(self) -> "MlflowClient":
+        """MLflow's own client; the database is made where there is none."""
+        self.check()
+        silence()
+        with translated(self._uri):
+            if not self._path.exists():
+                _create(self._path)
+        return connect(self._uri)
+
+    def check(self) -> None:
+        """See TrackingServer.
+
+        Raises:
+            InputError: the database cannot be written.
+        """
+        with disk_errors(self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        target = self._path if self._path.exists() else self._path.parent
+        if not os.access(target, os.W_OK):
+            raise InputError(f"{target}: cannot write MLflow's database here; use --home or --tracking-uri")
+
+    def _answer(self, question: str, ask: "Callable[[MlflowClient], dict[str, str]]") -> dict[str, str] | None:
+        if not self._path.exists():
+            return None
+        memory, state = self._path.with_name(f"{self._path.name}.answers.json"), _state(self._path)
+        known = read_json(memory) or {}
+        answers = known["answers"] if known.get("state") == state else {}
+        if question not in answers:
+            answers[question] = super()._answer(question, ask)
+            # The state from before the question: whatever was written since then makes the answer stale.
+            write_json(memory, {"state": state, "answers": answers})
+        answer: dict[str, str] | None = answers[question]
+        return answer
+
+
+def _state(path: Path) -> list[Any]:
+    """What changes whenever the database does: its identity, size, times and header, and those of its journals."""
+    with path.open("rb") as stream:
+        header = stream.read(HEADER).hex()
+    files = [path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-journal"))]
+    stats = [file.stat() for file in files if file.exists()]
+    return [header, *([stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns] for stat in stats)]
+
+
+def _create(path: Path) -> None:
+    """Make the local database aside and link it into place: of two processes one wins, and a killed one leaves none."""
+    from mlflow import MlflowClient
+
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    with disk_errors(path):
+        try:
+            MlflowClient(f"{SQLITE}{aside}").search_experiments(max_results=1)
+            os.link(aside, path)
+        except FileExistsError:
+            pass
+        finally:
+            for left in aside.parent.glob(f"{aside.name}*"):
+                left.unlink()

@@ -1,0 +1,30 @@
+"""Examples and the teacher -> the student."""
+
+from typing import Any
+
+from understudy.recipe import Recipe
+from understudy.revision import TRAINING
+from understudy.steps.identity import student_identity
+from understudy.steps.job_spec import student_spec
+from understudy.steps.step import Step, Work
+from understudy.steps.training import train
+from understudy.store import Store
+
+
+def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
+    objectives = [objective.model_dump(mode="json") for objective in recipe.student.distill]
+    return {**student_identity(recipe, store), "distill": objectives}
+
+
+def _distill(work: Work) -> None:
+    train(work, student_spec(work, "distill", work.recipe.student.distill))
+
+
+DISTILL = Step(
+    name="distill",
+    kind="model",
+    work=_distill,
+    modules=TRAINING,
+    section=_section,
+    inputs=("examples", "teacher"),
+)

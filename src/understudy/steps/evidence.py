@@ -1,0 +1,30 @@
+"""What the report and the registry tell of a run besides its measures: its trained models, lineage and recipe."""
+
+from typing import Any
+
+from understudy.recipe import Recipe
+from understudy.steps.step import Work
+
+TRAINED = ("teacher", "student", "control")
+"""The roles of the models that a run makes."""
+LINEAGE = ("records", "examples", *TRAINED)
+
+
+def lineage(work: Work) -> dict[str, str]:
+    """The digests of what the student was made from, by role."""
+    return {role: work.inputs[role] for role in LINEAGE if role in work.inputs}
+
+
+def trained(work: Work) -> list[str]:
+    """The roles of the run's own models that this step is given."""
+    return [role for role in TRAINED if role in work.inputs]
+
+
+def told_recipe(recipe: Recipe) -> dict[str, Any]:
+    """The recipe without what changes nothing in the result."""
+    checkpoints = {"train": {"checkpoint_every"}}
+    return recipe.model_dump(
+        mode="json",
+        by_alias=True,
+        exclude={"resources": True, "register_": True, "teacher": checkpoints, "student": checkpoints},
+    )

@@ -1,0 +1,35 @@
+"""Fetching a pretrained model into a step's work folder: whole or not at all, and once, whoever launches the step."""
+
+import shutil
+from pathlib import Path
+
+from understudy.launch.platform import platform
+from understudy.models import pretrained
+from understudy.recipe import Model, PretrainedModel
+from understudy.steps.step import Work
+from understudy.store.files import flush
+
+
+def fetched_model(work: Work, model: Model, where: str, head: str) -> Path | None:
+    """A pretrained model's files, in the work folder; None for a model that is not pretrained."""
+    if not isinstance(model, PretrainedModel):
+        return None
+    folder = platform().job_folder(work.lease) / "initial"
+    if folder.is_dir():  # a launcher before this one has fetched it, and its job may be running
+        return folder
+    work.progress(0, 0, detail=f"fetching {model.pretrained}")
+    work.lease.check()
+    for epoch in range(work.lease.epoch):  # half a model each, of launchers before this one
+        shutil.rmtree(folder.with_name(f"initial.{epoch}"), ignore_errors=True)
+    aside = folder.with_name(f"initial.{work.lease.epoch}")
+    aside.mkdir()
+    try:
+        pretrained.fetch(model, work.input("examples"), aside, where, head)
+        for path in [*aside.iterdir(), aside]:
+            flush(path)
+    except OSError:
+        work.lease.check()  # the next launcher has removed what lay there
+        raise
+    work.lease.check()
+    aside.rename(folder)
+    return folder

@@ -1,0 +1,57 @@
+"""Measures -> the verdict, and the report that shows why."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from understudy.recipe import Recipe
+from understudy.steps.champion import champion_problem
+from understudy.steps.evidence import LINEAGE, lineage, told_recipe, trained
+from understudy.steps.step import Step, Work, World
+from understudy.store import Run, Store
+from understudy.store.files import read_json, write_json
+
+
+def _why_no_champion(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
+    del store, inputs
+    problem = champion_problem(run)
+    return World(facts={"champion_problem": problem} if problem else {})
+
+
+def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
+    del store
+    return {"gate": recipe.gate.model_dump(mode="json"), "metric": recipe.gate_metric, "recipe": told_recipe(recipe)}
+
+
+def _gate(work: Work) -> None:
+    import numpy as np
+
+    from understudy.evaluate.gate import decide
+    from understudy.evaluate.report import write
+
+    measures = json.loads((work.input("measures") / "measures.json").read_text())
+    with np.load(work.input("measures") / "per_example.npz") as arrays:
+        per_example = dict(arrays)
+    verdict = decide(
+        measures, per_example, work.recipe.gate, work.recipe.gate_metric, work.world.get("champion_problem", "")
+    )
+    write_json(work.staged / "verdict.json", verdict)
+    write(work.staged, told_recipe(work.recipe), measures, verdict, _histories(work), lineage(work), per_example)
+
+
+def _histories(work: Work) -> dict[str, list[dict[str, float]]]:
+    """The training curves by role; a teacher that was fetched and not trained has none."""
+    read = {role: read_json(work.input(role) / "history.json") for role in trained(work)}
+    return {role: history for role, history in read.items() if history}
+
+
+GATE = Step(
+    name="gate",
+    kind="verdict",
+    work=_gate,
+    modules=("understudy.evaluate.gate", "understudy.evaluate.report"),
+    functions=(_gate, told_recipe, lineage, trained),
+    section=_section,
+    inputs=("measures", *LINEAGE),
+    outside=_why_no_champion,
+)

@@ -1,0 +1,46 @@
+"""What decides a trained model: its initial state, and the way it is trained."""
+
+from typing import Any
+
+from understudy.errors import InputError
+from understudy.launch.platform import platform
+from understudy.models import pretrained
+from understudy.models.user_code import user_code
+from understudy.recipe import FactoryModel, Model, PretrainedModel, Recipe, Resources, Train
+from understudy.revision import revision
+from understudy.store import Store
+
+
+def model_identity(model: Model, store: Store, where: str) -> dict[str, Any]:
+    """What decides a model's initial state: its section, the content that the section points to, how it is read."""
+    if isinstance(model, PretrainedModel):
+        section = model.model_dump(mode="json", exclude={"pretrained", "revision"})  # where it lies decides nothing
+        content = pretrained.identity(model, store.fingerprints, where)
+        return {**section, "content": content, "code": revision(("understudy.models.pretrained",))}
+    section = model.model_dump(mode="json")
+    if isinstance(model, FactoryModel):
+        try:
+            return {**section, "content": user_code(model.factory.partition(":")[0]).identity}
+        except ModuleNotFoundError as error:
+            raise InputError(f"{where}.factory: there is no module {error}; is PYTHONPATH set?") from error
+    return section
+
+
+def training_identity(train: Train | None, resources: Resources, seed: int) -> dict[str, Any]:
+    """What of the way a model is trained has a say in its numbers.
+
+    Checkpoints have none. Threads change the order of sums, and so the last bits, from machine to machine; what one
+    machine has trained is not trained again for that.
+    """
+    if train is None:
+        return {}
+    settings = train.model_dump(mode="json", exclude={"checkpoint_every"})
+    least = [resources.min_nodes] if resources.min_nodes else []
+    world = [resources.nodes, resources.processes, *least]
+    return {"seed": seed, "train": settings, "world": world, "device": platform().job_device(resources)}
+
+
+def student_identity(recipe: Recipe, store: Store) -> dict[str, Any]:
+    """What decides the student without its teacher."""
+    model = model_identity(recipe.student.model, store, "student.model")
+    return {"model": model, **training_identity(recipe.student.train, recipe.resources.distill, recipe.seed)}

@@ -1,0 +1,37 @@
+"""The source -> records, split by content."""
+
+import json
+from typing import Any
+
+from understudy.launch.platform import platform
+from understudy.recipe import Recipe
+from understudy.revision import revision
+from understudy.steps.step import Step, Work
+from understudy.store import Store
+
+
+def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
+    from understudy.data.sources.registry import module_of, source_identity
+
+    data = recipe.data.model_dump(mode="json", exclude={"image": True, "text": True, "source": {"path"}})
+    content = source_identity(recipe.data.source, store.fingerprints)
+    code = revision((module_of(recipe.data.source),))  # loaded by its name, so that no import of this step leads there
+    return {"task": recipe.task, "data": data, "content": content, "source_code": code}
+
+
+def _ingest(work: Work) -> None:
+    from understudy.data.ingest import ingest
+
+    platform().prepare(work.run, work.recipe.resources)
+    ingest(work.recipe.data, work.recipe.task, work.staged, work.progress)
+    work.facts |= json.loads((work.staged / "records.json").read_text())["counts"]
+
+
+INGEST = Step(
+    name="ingest",
+    kind="records",
+    work=_ingest,
+    functions=(_ingest,),
+    modules=("understudy.data.ingest",),
+    section=_section,
+)

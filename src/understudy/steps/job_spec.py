@@ -1,0 +1,66 @@
+"""The job specification of a training: what of the recipe, the inputs and this place every rank is told."""
+
+from pathlib import Path
+
+from understudy.jobs.specification import JobSpec, Role
+from understudy.launch.platform import platform
+from understudy.recipe import LABELS, Model, ObjectiveSection, PretrainedModel, Recipe, Resources, Train
+from understudy.revision import build
+from understudy.steps.fetching import fetched_model
+from understudy.steps.step import Work
+
+
+def student_spec(work: Work, role: Role, objectives: tuple[ObjectiveSection, ...]) -> JobSpec:
+    """The specification of the student's training, and of the control's, which learns from the labels alone."""
+    student = work.recipe.student
+    initial = fetched_model(work, student.model, "student.model", "new")
+    return job_spec(work, role, student.model, student.train, work.recipe.resources.distill, initial, objectives)
+
+
+def job_spec(
+    work: Work,
+    role: Role,
+    model: Model,
+    train: Train,
+    resources: Resources,
+    initial: Path | None,
+    objectives: tuple[ObjectiveSection, ...] = LABELS,
+) -> JobSpec:
+    """The specification of a training of this step."""
+    here = platform()
+    return JobSpec(
+        version=build(),
+        role=role,
+        folder=str(here.job_folder(work.lease)),
+        examples=str(work.input("examples")),
+        initial=str(initial) if initial else None,
+        teacher=str(work.input("teacher")) if "teacher" in work.inputs else None,
+        model=model,
+        train=train,
+        objectives=objectives,
+        seed=work.recipe.seed,
+        resources=resources,
+        threads=_threads(resources),
+        device=here.job_device(resources),
+        logs=str(work.run.folder / "logs"),
+        others=_others(work.recipe, role),
+        supervised=here.detached,
+        launcher_timeout=here.launcher_timeout,
+    )
+
+
+def _threads(resources: Resources) -> int:
+    """Threads of a process: all that a single one may take, one where there are several."""
+    if resources.threads or resources.nodes * resources.processes > 1:
+        return resources.threads or 1
+    return platform().cores(resources)
+
+
+def _others(recipe: Recipe, role: Role) -> dict[str, Model]:
+    """The models of the recipe that this job does not train; what is fetched is checked when it is."""
+    own = "teacher.model" if role == "teacher" else "student.model"
+    return {
+        where: model
+        for where, model in recipe.models.items()
+        if where != own and role != "distill" and not isinstance(model, PretrainedModel)
+    }

@@ -1,0 +1,101 @@
+"""The verdict -> a record of the run in MLflow, and a model version when the gate approved the student."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from understudy import __version__
+from understudy.recipe import Recipe
+from understudy.revision import TRAINING, revision
+from understudy.steps.environment import RUN, tracking_uri
+from understudy.steps.evidence import LINEAGE, lineage, told_recipe, trained
+from understudy.steps.step import Step, Work, World
+from understudy.store import Run, Store
+from understudy.store.files import canonical, read_json, sha256, write_json
+
+FILE = "registration.json"
+
+
+def _server(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
+    """Which server the student goes to."""
+    from understudy.registry.server import identity
+
+    del run, inputs
+    return World(facts={"server": identity(tracking_uri(store))})
+
+
+def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
+    del store
+    return {"model": recipe.model_name, "experiment": recipe.experiment, "recipe": told_recipe(recipe)}
+
+
+def _register(work: Work) -> None:
+    from understudy.registry.champion import champion
+    from understudy.registry.recorder import close_dead
+    from understudy.registry.register import Submission, is_registered, register
+    from understudy.registry.server import identity
+
+    submission = Submission(
+        work.recipe,
+        model=work.input("student"),
+        digest=work.inputs["student"],
+        measures=work.input("measures"),
+        verdict=work.input("verdict"),
+        models={role: work.input(role) for role in trained(work)},
+        lineage={**lineage(work), **_provenance(work.recipe)},
+    )
+    registration = register(work.run, work.tracking_uri, submission)
+    if registration.version:
+        work.store.remember_server(identity(work.tracking_uri))
+    close_dead(work.store, work.tracking_uri)
+    # Asked now, while MLflow is imported, the answers are remembered, and the next run need not import it.
+    is_registered(work.tracking_uri, registration, work.inputs["student"])
+    champion(work.tracking_uri, work.recipe.model_name)
+    write_json(work.staged / FILE, asdict(registration))
+    work.facts.update({key: value for key, value in asdict(registration).items() if value is not None})
+
+
+def _provenance(recipe: Recipe) -> dict[str, str]:
+    return {
+        "recipe": sha256(canonical(recipe.model_dump(mode="json", by_alias=True))),
+        "revision": revision(TRAINING)["source"],
+        "version": __version__,
+    }
+
+
+def _is_still_registered(path: Path, store: Store) -> bool:
+    from understudy.registry.register import Registration, is_registered
+
+    registration = Registration(**read_json(path / FILE))
+    manifest = store.objects.manifest(path.name)
+    assert manifest is not None
+    return is_registered(tracking_uri(store), registration, manifest.inputs["student"])
+
+
+def _tell_verdict(run: Run, store: Store) -> None:
+    """Whoever waits for a run elsewhere asks MLflow for its verdict, also when an earlier run has registered it."""
+    if RUN in os.environ:  # whoever waits for this run is here, and reads the verdict in the store
+        return
+    from understudy.registry.register import Registration
+    from understudy.registry.verdict import keep_verdict
+
+    state = run.state("register")
+    if state and state.state == "reused" and state.digest:
+        registered = Registration(**read_json(store.objects.path(state.digest) / FILE))
+        keep_verdict(run, tracking_uri(store), Recipe.model_validate(run.recipe).experiment, registered)
+
+
+REGISTER = Step(
+    name="register",
+    kind="registration",
+    work=_register,
+    modules=("understudy.registry.register", "understudy.registry.serving"),  # MLflow stores the latter's file
+    functions=(_register, told_recipe, lineage, trained),
+    section=_section,
+    inputs=("measures", "verdict", *LINEAGE),
+    outside=_server,
+    still_holds=_is_still_registered,
+    follow=_tell_verdict,
+)

@@ -1,0 +1,114 @@
+"""What a step is: what decides its result, the function that makes it, and what that function is given."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from understudy.recipe import Recipe
+from understudy.revision import revision
+from understudy.steps.environment import RUN, tracking_uri
+from understudy.steps.pace import Pace
+from understudy.store import Lease, Run, Store
+
+
+@dataclass(frozen=True)
+class Result:
+    """A step's result: the object's digest, where it lies, and the small facts of its manifest."""
+
+    digest: str
+    path: Path
+    facts: Mapping[str, Any]
+
+
+@dataclass
+class Work:
+    """What a step's function gets to do its work with."""
+
+    step: str
+    store: Store
+    run: Run
+    recipe: Recipe
+    inputs: Mapping[str, str]
+    world: Mapping[str, str]
+    lease: Lease
+    staged: Path
+    """An empty folder; its files become the object."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Small facts for the object's manifest."""
+    _pace: Pace = field(default_factory=Pace)
+
+    @property
+    def tracking_uri(self) -> str:
+        """The tracking server's address, which may hold credentials: from the environment, never from a file."""
+        return tracking_uri(self.store)
+
+    def input(self, role: str) -> Path:
+        """The folder of an input object."""
+        return self.store.objects.path(self.inputs[role])
+
+    def stand(self, detail: str) -> None:
+        """Tell them what the step waits for, or does, while it gets no further."""
+        state = self.run.state(self.step)
+        assert state is not None
+        self._pace = Pace()
+        self.run.record(replace(state, state="running", detail=detail, left=0.0))
+
+    def progress(self, done: float, total: float, unit: str = "", detail: str = "") -> None:
+        """Tell the run's watchers how far the step is."""
+        state = self.run.state(self.step)
+        assert state is not None
+        left = self._pace.left(done, total, time.monotonic()) if total else 0.0
+        state = replace(state, state="running", done=done, total=total, unit=unit, detail=detail, left=left)
+        self.run.record(state)
+        if left and RUN not in os.environ and self._pace.is_worth_a_line(time.monotonic()):
+            print(f"{self.step}: running: {state.words}", flush=True)
+
+
+@dataclass(frozen=True)
+class World:
+    """What of the world outside the store decides a result."""
+
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """Digests by role of objects that the pipeline does not make: the champion."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A step: what decides its result, the function that makes it, and what follows it."""
+
+    name: str
+    kind: str
+    """The kind of its object."""
+    work: Callable[[Work], None]
+    """Its function. What only launches, watches and records decides nothing, and so does not count by itself."""
+    modules: tuple[str, ...]
+    """Modules of the package whose source decides the result, with all that they import."""
+    functions: tuple[Callable[..., Any], ...] = ()
+    """Functions that decide it too, each with what it uses of its own module; what that imports does not count."""
+    section: Callable[[Recipe, Store], Mapping[str, Any]]
+    """What of the recipe, and of the data and models that it names, decides the result."""
+    inputs: tuple[str, ...] = ()
+    """Roles of the objects that other steps of the pipeline make for it; a pipeline may lack some."""
+    outside: Callable[[Run, Store, Mapping[str, str]], World] = lambda run, store, inputs: World()
+    """What of the world outside the store decides the result, for a run and the digests that its pipeline gives."""
+    still_holds: Callable[[Path, Store], bool] = lambda path, store: True
+    """Whether a remembered result still says the truth about the world outside the store."""
+    follow: Callable[[Run, Store], None] = lambda run, store: None
+    """What is done once the result is there, made now or found."""
+
+
+def parts(
+    step: Step, recipe: Recipe, store: Store, inputs: Mapping[str, str], world: Mapping[str, str]
+) -> dict[str, Any]:
+    """All that decides a step's result; the digest of this is the key under which it is remembered."""
+    return {
+        "step": step.name,
+        "code": revision(step.modules, functions=step.functions),
+        "recipe": dict(step.section(recipe, store)),
+        "inputs": dict(inputs),
+        "world": dict(world),
+    }

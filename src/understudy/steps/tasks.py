@@ -1,0 +1,59 @@
+"""Steps as tasks of a pipeline: a run's id and input digests in, an object's digest out, an error as an exit code."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from understudy.errors import UnderstudyError
+from understudy.launch.kubernetes import task_config
+from understudy.steps.environment import open_store
+from understudy.steps.execution import execute
+from understudy.steps.graph import STEPS
+from understudy.steps.signals import watch_over
+from understudy.steps.start import start
+from understudy.steps.step import Result
+
+
+def run_step(name: str, run_id: str, inputs: Mapping[str, str]) -> Result:
+    """Execute a step of a run.
+
+    Args:
+        name: one of step_names().
+        run_id: as returned by start().
+        inputs: digests by role; an empty one stands for a step that this pipeline does not have.
+    """
+    step, store = STEPS[name], open_store()
+    run = store.run(run_id)
+    watch_over(run)
+    assert set(inputs) <= set(step.inputs), f"{name} takes {step.inputs}, not {inputs}"
+    given = {role: digest for role, digest in inputs.items() if digest}
+    world = step.outside(run, store, given)
+    result = execute(step, store, run, {**given, **world.inputs}, world.facts)
+    step.follow(run, store)
+    return result
+
+
+def start_component(values: dict[str, Any], overrides: str, seed: int, job_id: str, steps: list[str]) -> str:
+    """start() for a pipeline's task."""
+    try:
+        return start(values, overrides, seed, job_id, steps)
+    except UnderstudyError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+def component(name: str, run_id: str, task: Mapping[str, Any] | None = None, /, **inputs: str) -> Result:
+    """run_step() for a pipeline's task: an error is one message and an exit code instead of a traceback.
+
+    Args:
+        name: the step.
+        run_id: the run.
+        task: what was set on the task, for the job that it launches.
+        inputs: digests by role.
+    """
+    task_config.hand_over(task)
+    try:
+        return run_step(name, run_id, inputs)
+    except UnderstudyError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -1,0 +1,42 @@
+"""Examples -> the teacher: trained, or fetched, or both."""
+
+import os
+from typing import Any
+
+from understudy.recipe import Recipe
+from understudy.revision import TRAINING
+from understudy.steps.fetching import fetched_model
+from understudy.steps.identity import model_identity, training_identity
+from understudy.steps.job_spec import job_spec
+from understudy.steps.step import Step, Work
+from understudy.steps.training import train
+from understudy.store import Store
+
+
+def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
+    model = model_identity(recipe.teacher.model, store, "teacher.model")
+    return {"model": model, **training_identity(recipe.teacher.train, recipe.resources.teacher, recipe.seed)}
+
+
+def _teach(work: Work) -> None:
+    recipe = work.recipe
+    initial = fetched_model(work, recipe.teacher.model, "teacher.model", "new" if recipe.teacher.train else "kept")
+    if recipe.teacher.train is None:
+        assert initial is not None
+        for path in initial.iterdir():
+            os.link(path, work.staged / path.name)
+        return
+    train(
+        work,
+        job_spec(work, "teacher", recipe.teacher.model, recipe.teacher.train, recipe.resources.teacher, initial),
+    )
+
+
+TEACHER = Step(
+    name="teacher",
+    kind="model",
+    work=_teach,
+    modules=TRAINING,
+    section=_section,
+    inputs=("examples",),
+)

@@ -1,0 +1,165 @@
+"""The store's version: how its folder is laid out. Another version is refused; migrate() renames an older one in place.
+
+Version 1 called the folder of the step cache `memo`. Nothing else has changed since.
+"""
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from understudy.errors import Fenced, InputError, UnderstudyError, disk_errors
+from understudy.store import lease as leases
+from understudy.store import step_cache
+from understudy.store.files import flush, sha256, write_json
+from understudy.store.lease import Lease
+
+VERSION = 2
+OLD, OLD_FOLDER = 1, "memo"
+BEGUN = "1 to 2"
+"""In between: neither the old understudy nor this one opens the store, and so misses steps that are not moved yet."""
+LEASE = sha256(b"migrate to version 2")
+"""The key of the lease that migrate() holds; hexadecimal like a step's, so that gc knows what to do with its folder."""
+
+
+def check(folder: Path) -> None:
+    """Refuse a store that this understudy does not write. A folder without a version is none yet.
+
+    Raises:
+        InputError: it has another version, or its version cannot be read.
+    """
+    found = _version(folder)
+    if found in (None, VERSION):
+        return
+    if found == OLD:
+        raise InputError(
+            f"{folder}: this store has version {OLD}, this understudy writes version {VERSION}. Run understudy store "
+            "migrate: it renames one folder and keeps everything. An older understudy cannot open the store afterwards."
+        )
+    if found == BEGUN:
+        raise InputError(f"{folder}: the migration of this store has not ended; run understudy store migrate again.")
+    raise InputError(
+        f"{folder}: this store has version {found}, this understudy writes version {VERSION}. "
+        "Use the understudy that made it, or point UNDERSTUDY_HOME or --home at a new folder."
+    )
+
+
+def write(folder: Path) -> None:
+    """Give a new store its version; one that another process has made meanwhile keeps its own, and is checked."""
+    if _version(folder) is None:
+        write_json(_file(folder), {"version": VERSION})
+    else:
+        check(folder)
+
+
+def migrate(folder: Path, lease_seconds: float = 30.0) -> bool:
+    """Bring a store of version 1 to this version. What was broken off goes on; of several at once, one does it.
+
+    Args:
+        folder: the store's.
+        lease_seconds: how long the holder of a lease may go without renewing it.
+
+    Returns:
+        Whether there was anything to do.
+
+    Raises:
+        InputError: the store has a version that this understudy does not know, or cannot be written.
+        UnderstudyError: somebody works on a step in it.
+    """
+    if _version(folder) not in (OLD, BEGUN):
+        check(folder)
+        return False
+    work = folder / "work"
+    lease = leases.wait_for(work, LEASE, lease_seconds, lambda: _version(folder) not in (OLD, BEGUN))
+    if lease is None:
+        check(folder)
+        return False
+    try:
+        return _migrate_under(lease, folder, lease_seconds)
+    finally:
+        lease.finish()
+
+
+def _migrate_under(lease: Lease, folder: Path, lease_seconds: float) -> bool:
+    """migrate(), by the one who holds the lease; False when another process was done just before."""
+    if _version(folder) == VERSION:
+        return False
+    with disk_errors(folder):
+        _refuse_live(folder, lease_seconds)
+        _set_version(lease, folder, BEGUN)
+        _refuse_live(folder, lease_seconds)  # a process that had opened the store before may have begun a step
+        _move_entries(folder / OLD_FOLDER, folder / step_cache.FOLDER)
+        _set_version(lease, folder, VERSION)
+    return True
+
+
+def _refuse_live(folder: Path, lease_seconds: float) -> None:
+    """Raises UnderstudyError while anybody works on a step; what it finishes would be written where nobody looks."""
+    work = folder / "work"
+    keys = [path.name for path in work.glob("[!.]*") if path.name != LEASE]
+    held = [key for key in keys if leases.is_held(work, key, lease_seconds)]
+    if not held:
+        return
+    process = leases.holder(work, held[0])
+    whom = f"process {process.pid} on {process.host}" if process else "another process"
+    raise UnderstudyError(
+        f"{folder}: {whom} works on a step in this store ({held[0][:12]}). Let its run end, or stop it, "
+        "and run understudy store migrate again."
+    )
+
+
+def _set_version(lease: Lease, folder: Path, version: Any) -> None:
+    """Write the version from inside the lease's folder, so that a process that has lost the lease cannot.
+
+    Raises:
+        Fenced: the lease was lost.
+    """
+    aside = lease.folder / "version.json"
+    try:
+        write_json(aside, {"version": version})
+        os.replace(aside, _file(folder))
+    except FileNotFoundError as error:
+        raise Fenced(f"{folder}: another process migrates this store") from error
+
+
+def _move_entries(old: Path, new: Path) -> None:
+    """Move every file, then remove the folder; a second time nothing is left to do.
+
+    One by one, since the target may be there: an earlier migration that was killed has made it.
+    """
+    new.mkdir(exist_ok=True)
+    while old.is_dir():
+        try:
+            for path in old.iterdir():
+                os.replace(path, new / path.name)
+            old.rmdir()
+        except FileNotFoundError:  # another process, which took this one for dead, moves them too
+            continue
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+    flush(new)
+    flush(new.parent)
+
+
+def _file(folder: Path) -> Path:
+    return folder / "version.json"
+
+
+def _version(folder: Path) -> Any:
+    """The version that is written down; None where none is.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    path = _file(folder)
+    try:
+        return json.loads(path.read_bytes())["version"]
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        version = OLD if (folder / OLD_FOLDER).is_dir() else VERSION
+        raise InputError(
+            f'{path}: damaged; the store\'s objects may be whole: write {{"version": {version}}} into it'
+        ) from error

@@ -1,0 +1,69 @@
+import pytest
+
+from tests.data.sources.reading import records
+from understudy.errors import InputError
+
+
+def test_a_folder_of_images_is_labelled_by_its_sub_folders(image_folder):
+    (image_folder / "cat" / "deeper").mkdir()
+    (image_folder / "cat" / "00.png").rename(image_folder / "cat" / "deeper" / "00.PNG")
+    found = records(type="image-folder", path=str(image_folder))
+    assert len(found) == 40
+    assert {raw.label for raw in found if raw.name.startswith("cat/")} == {"cat"}
+    assert all(raw.split is None for raw in found)
+    assert "cat/deeper/00.PNG" in {raw.name for raw in found}
+
+
+def test_hidden_files_and_other_suffixes_do_not_count(image_folder):
+    (image_folder / "cat" / "._00.png").write_bytes(b"what a Mac leaves behind")
+    (image_folder / ".cache").mkdir()
+    (image_folder / ".cache" / "x.png").write_bytes(b"")
+    (image_folder / "README.md").write_text("about")
+    assert len(records(type="image-folder", path=str(image_folder))) == 40
+
+
+@pytest.mark.parametrize("held_out", [("test",), ("test", "val"), ("test", "validation"), ("val",)])
+def test_train_and_test_folders_are_splits(tmp_path, picture, held_out):
+    for seed, name in enumerate(("train", *held_out)):
+        for label in ("a", "b"):
+            (tmp_path / name / label).mkdir(parents=True)
+            (tmp_path / name / label / "x.png").write_bytes(picture(seed))
+    found = records(type="image-folder", path=str(tmp_path))
+    names = {"val": "validation"}
+    assert {(raw.name.split("/")[0], raw.split) for raw in found} == {
+        (name, names.get(name, name)) for name in ("train", *held_out)
+    }
+    assert {raw.label for raw in found} == {"a", "b"}
+
+
+@pytest.mark.parametrize("names", [("Train", "Test"), ("train", "valid"), ("TRAIN", "VAL")])
+def test_splits_are_known_in_any_case_of_letters(tmp_path, picture, names):
+    for name in names:
+        (tmp_path / name / "cat").mkdir(parents=True)
+        (tmp_path / name / "cat" / "0.png").write_bytes(picture(1))
+    found = records(type="image-folder", path=str(tmp_path))
+    assert {raw.label for raw in found} == {"cat"}
+    assert {raw.split for raw in found} == {"train", "test" if names[1] == "Test" else "validation"}
+
+
+def test_a_link_to_a_folder_is_refused_and_not_left_out(image_folder, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (image_folder / "dog2").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=r"dog2 is a link to a folder; links are not followed"):
+        records(type="image-folder", path=str(image_folder))
+
+
+def test_a_label_may_be_called_train(image_folder):
+    (image_folder / "cat").rename(image_folder / "train")
+    found = records(type="image-folder", path=str(image_folder))
+    assert {raw.label for raw in found} == {"train", "dog"}
+    assert {raw.split for raw in found} == {None}
+
+
+@pytest.mark.parametrize("stray", ["x.png", "train/x.png", "bird/x.png"])
+def test_an_image_outside_the_layout_is_named(tmp_path, picture, stray):
+    for name in ("train/a/1.png", "test/a/2.png", stray):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(picture(0))
+    with pytest.raises(InputError, match=rf"data\.source\.path: .*: {stray} lies in no label's folder.* or test/"):
+        records(type="image-folder", path=str(tmp_path))

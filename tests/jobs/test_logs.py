@@ -1,0 +1,51 @@
+"""Following ranks' logs."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from understudy.jobs.logs import RankLogs
+from understudy.jobs.specification import JobSpec
+
+
+@pytest.fixture
+def spec(job: JobSpec) -> JobSpec:
+    return replace(job, supervised=True)
+
+
+def test_lines_are_said_once_whoever_follows_and_whole(spec: JobSpec) -> None:
+    Path(spec.logs).mkdir()
+    said: list[str] = []
+    with spec.log(1).open("w") as log:
+        log.write("one\ntw")
+        log.flush()
+        RankLogs(spec, said.append).follow({1: "gpu-0"})
+        log.write("o\nthree\n")
+        log.flush()
+        RankLogs(spec, said.append).follow({1: "gpu-0"})
+        log.write("no end")
+        log.flush()
+        RankLogs(spec, said.append).follow({1: "gpu-0"})
+    assert said == ["[gpu-0 rank 1] one", "[gpu-0 rank 1] two", "[gpu-0 rank 1] three"]
+    RankLogs(spec, said.append).follow({1: "gpu-0"}, end=True)
+    assert said[3:] == ["[gpu-0 rank 1] no end"]
+    assert RankLogs(spec, said.append).tail(1) == ["one", "two", "three", "no end"]
+    assert RankLogs(spec, said.append).tail(0) == []
+
+
+def test_a_follower_that_has_to_go_in_the_middle_leaves_the_rest_to_the_next(spec: JobSpec) -> None:
+    Path(spec.logs).mkdir()
+    lines = [f"line {number} \xe9" for number in range(100)]
+    spec.log(1).write_text("\n".join(lines) + "\n")
+    said: list[str] = []
+
+    def leaves(line: str) -> None:
+        if len(said) == 37:
+            raise SystemExit(143)
+        said.append(line)
+
+    with pytest.raises(SystemExit):
+        RankLogs(spec, leaves).follow({1: "gpu-0"})
+    RankLogs(spec, said.append).follow({1: "gpu-0"})
+    assert said == [f"[gpu-0 rank 1] {line}" for line in lines]

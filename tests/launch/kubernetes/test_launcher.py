@@ -1,0 +1,125 @@
+"""A step's job in a cluster: what is looked at first, what is submitted, and that nobody answers for a while."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.jobs.specs import job_spec, with_resources
+from tests.launch.kubernetes.rendered import CLUSTER, OWNER, RUN, template
+from understudy.errors import FAILED, InputError
+from understudy.jobs.outcome import Outcome
+from understudy.jobs.specification import JobSpec
+from understudy.launch.kubernetes import api, launcher, preflight
+from understudy.launch.kubernetes.api import Away, Kube, Object, Refused
+from understudy.launch.kubernetes.kind import KINDS, PYTORCHJOB, TRAINJOB, JobKind
+from understudy.launch.kubernetes.launcher import KubernetesLauncher
+from understudy.launch.kubernetes.settings import Cluster
+from understudy.launch.kubernetes.task_config import TaskConfig
+from understudy.recipe import Resources
+
+
+class Namespace(Kube):
+    """Has operators and the runtime, no job, and accepts none."""
+
+    def __init__(self, *kinds: JobKind, away: int = 0) -> None:
+        self.namespace, self._kinds, self._away = "here", kinds, away
+        self.core = SimpleNamespace(read_namespaced_pod=None)
+        self.submitted: list[Object] = []
+
+    def has(self, kind: JobKind) -> bool:
+        self._away -= 1
+        if self._away >= 0:
+            raise Away("nobody answers")
+        return kind in self._kinds
+
+    def training_runtime(self, name: str) -> Object:
+        del name
+        pod = {"terminationGracePeriodSeconds": 60}
+        jobs = [{"name": "node", "template": {"spec": {"template": {"spec": pod}}}}]
+        return {"spec": {"template": {"spec": {"replicatedJobs": jobs}}}}
+
+    def ask(self, question: object, *arguments: object, **options: object) -> Any:
+        return {"metadata": {"ownerReferences": [{**OWNER, "controller": True}]}}
+
+    def jobs(self, kind: JobKind, selector: str) -> list[Object]:
+        return []
+
+    def pods(self, selector: str) -> list[Object]:
+        return []
+
+    def create_job(self, kind: JobKind, job: Object) -> None:
+        assert kind in self._kinds
+        self.submitted.append(job)
+        raise Refused("no")
+
+
+class Watched:
+    """Who waits, and how often that one was called."""
+
+    def __init__(self) -> None:
+        self.called, self.told = 0, list[str]()
+
+    def __call__(self) -> None:
+        self.called += 1
+
+    def tell(self, text: str) -> None:
+        self.told.append(text)
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> JobSpec:
+    return job_spec(tmp_path / "job", logs=str(tmp_path / "logs"), supervised=True)
+
+
+TASK = TaskConfig(node_selector={"gpu": "h100"})
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, kube: Namespace, kind: JobKind, spec: JobSpec, watched: Watched | None = None
+) -> Outcome:
+    monkeypatch.setattr(launcher, "Kube", lambda: kube)
+    monkeypatch.setattr(api, "AGAIN", 0.0)
+    return KubernetesLauncher(kind, RUN, 0.0, CLUSTER, TASK).run(spec, watched or Watched())
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_the_job_of_a_step_is_submitted_with_what_is_set_on_its_task(
+    monkeypatch: pytest.MonkeyPatch, spec: JobSpec, kind: JobKind
+) -> None:
+    kube, watched = Namespace(kind), Watched()
+    outcome = run(monkeypatch, kube, kind, spec, watched)
+    assert (outcome.exit_code, outcome.message) == (FAILED, f"the job {RUN.name} was not accepted: no")
+    [job] = kube.submitted
+    assert (job["kind"], job["metadata"]["ownerReferences"]) == (kind.name, [OWNER])
+    made = template(job) if kind is PYTORCHJOB else job["spec"]["podTemplateOverrides"][0]
+    assert made["spec"]["nodeSelector"] == {"gpu": "h100"}
+    assert JobSpec.read(spec.path) == spec
+    assert watched.called > 0
+
+
+def test_an_api_server_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch, spec: JobSpec) -> None:
+    kube, watched = Namespace(PYTORCHJOB, away=3), Watched()
+    assert "was not accepted" in run(monkeypatch, kube, PYTORCHJOB, spec, watched).message
+    assert watched.called > 3, "the lease is looked at meanwhile"
+
+
+def test_nothing_is_submitted_where_the_operator_is_not_there_or_cannot(
+    monkeypatch: pytest.MonkeyPatch, spec: JobSpec
+) -> None:
+    for kube, job, words in (
+        (Namespace(PYTORCHJOB), spec, "does not know TrainJobs"),
+        (Namespace(TRAINJOB), with_resources(spec, nodes=2, min_nodes=1), r"resources\.teacher\.min_nodes: 1"),
+    ):
+        with pytest.raises(InputError, match=words):
+            run(monkeypatch, kube, TRAINJOB, job)
+        assert not kube.submitted
+        assert not spec.path.exists()
+
+
+def test_a_pytorchjob_needs_its_operator_and_nothing_else() -> None:
+    elastic, cluster = Resources(nodes=2, min_nodes=1, priority="high"), Cluster(image="i", claim="c")
+    preflight.check(Namespace(PYTORCHJOB), PYTORCHJOB, cluster, elastic, "resources.teacher")
+    with pytest.raises(InputError, match="does not know PyTorchJobs"):
+        preflight.check(Namespace(TRAINJOB), PYTORCHJOB, cluster, elastic, "resources.teacher")

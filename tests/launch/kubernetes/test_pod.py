@@ -1,0 +1,108 @@
+import json
+from typing import Any
+
+import pytest
+
+from tests.launch.kubernetes.rendered import CLUSTER, pod, pytorch, template
+from understudy.agent import node_cache
+from understudy.errors import InputError
+from understudy.jobs.specification import JobSpec
+from understudy.launch.kubernetes.settings import PREFERRED, REQUIRED, parsed
+
+
+def test_ranks_get_no_credentials(three_nodes: JobSpec) -> None:
+    assert "secret" not in json.dumps(pytorch(three_nodes)).lower()
+
+
+def test_a_pool_says_where_and_how_many_gpus(three_nodes: JobSpec) -> None:
+    made = pod(pytorch(three_nodes, pool="a100", memory="64Gi", cpu="8"))
+    assert made["nodeSelector"] == {"gpu": "a100"}
+    assert made["tolerations"][0] == {"key": "nvidia.com/gpu", "operator": "Exists"}
+    asked = made["containers"][0]["resources"]
+    assert asked["requests"] == {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2"}
+    assert asked["limits"] == {"memory": "64Gi", "nvidia.com/gpu": "2"}
+    packed = made["affinity"]["podAffinity"][PREFERRED][0]["podAffinityTerm"]
+    assert packed["topologyKey"] == "topology.kubernetes.io/rack"
+
+
+def test_pods_of_a_job_would_rather_have_a_node_each(three_nodes: JobSpec) -> None:
+    made = pytorch(three_nodes)
+    [rule] = pod(made)["affinity"]["podAntiAffinity"][PREFERRED]
+    term = rule["podAffinityTerm"]
+    assert term["topologyKey"] == "kubernetes.io/hostname"
+    labels = template(made)["metadata"]["labels"]
+    assert term["labelSelector"]["matchLabels"].items() <= labels.items()
+    assert "podAntiAffinity" not in pod(pytorch(three_nodes, CLUSTER.model_copy(update={"one_node": True})))["affinity"]
+
+
+def test_a_pool_that_does_not_exist_is_refused_with_those_that_do(three_nodes: JobSpec) -> None:
+    with pytest.raises(InputError, match=r"resources\.teacher\.pool: this cluster has no pool 'h100', but a100"):
+        pytorch(three_nodes, pool="h100")
+
+
+def test_where_one_node_has_the_store_ranks_go_to_the_others_that_mount_it(three_nodes: JobSpec) -> None:
+    made = pytorch(three_nodes, CLUSTER.model_copy(update={"one_node": True}), pool="a100")
+    rules = pod(made)["affinity"]["podAffinity"]
+    assert PREFERRED in rules, "the pool's rack still counts"
+    [term] = rules[REQUIRED]
+    assert term["topologyKey"] == "kubernetes.io/hostname"
+    labels = template(made)["metadata"]["labels"]
+    assert term["labelSelector"]["matchLabels"].items() <= labels.items()
+
+
+def test_the_rules_of_a_pool_stay_beside_ours(three_nodes: JobSpec) -> None:
+    pods = {REQUIRED: [{"topologyKey": "zone"}], PREFERRED: [{"weight": 1}]}
+    theirs = {"nodeAffinity": {"preferred": []}, "podAffinity": pods, "podAntiAffinity": {"required": []}}
+    pool = CLUSTER.pools["a100"].model_copy(update={"affinity": theirs})
+    made = pod(
+        pytorch(three_nodes, CLUSTER.model_copy(update={"pools": {"a100": pool}, "one_node": True}), pool="a100")
+    )
+    assert made["affinity"]["nodeAffinity"] == theirs["nodeAffinity"]
+    assert made["affinity"]["podAntiAffinity"] == theirs["podAntiAffinity"]
+    rules = made["affinity"]["podAffinity"]
+    assert [term["topologyKey"] for term in rules[REQUIRED]] == ["zone", "kubernetes.io/hostname"]
+    assert [term["weight"] for term in rules[PREFERRED]] == [1, 100]
+
+
+NVME = {"volumeClaimTemplate": {"spec": {"storageClassName": "nvme"}}}
+
+
+@pytest.mark.parametrize(
+    ("cache", "limit", "group"),
+    [
+        ({"emptyDir": {"sizeLimit": "2Gi"}}, str(2 * 2**30), None),
+        ({"ephemeral": NVME}, None, 1000),
+        ({"persistentVolumeClaim": {"claimName": "local"}}, None, 1000),
+        ({"csi": {"driver": "nvme.example"}}, None, 1000),
+    ],
+)
+def test_a_cache_is_a_volume_that_ranks_can_write(
+    three_nodes: JobSpec, cache: dict[str, Any], limit: str | None, group: int | None
+) -> None:
+    settings = parsed({**CLUSTER.model_dump(mode="json"), "cache": cache}, "cluster.yaml")
+    made = pod(pytorch(three_nodes, settings))
+    ranks = made["containers"][0]
+    assert {"name": "cache", **cache} in made["volumes"]
+    mounted = {mount["name"]: mount["mountPath"] for mount in ranks["volumeMounts"]}
+    environment = {variable["name"]: variable.get("value") for variable in ranks["env"]}
+    assert environment[node_cache.CACHE] == mounted["cache"]
+    assert environment.get(node_cache.LIMIT) == limit
+    assert made["securityContext"].get("fsGroup") == group
+
+
+def test_the_store_is_there_once_more_to_be_read_only(three_nodes: JobSpec) -> None:
+    [ranks] = pod(pytorch(three_nodes))["containers"]
+    environment = {variable["name"]: variable.get("value") for variable in ranks["env"]}
+    whole, _, view = environment[node_cache.READ_ONLY].partition(":")
+    store = [mount for mount in ranks["volumeMounts"] if mount["name"] == "store"]
+    assert store == [
+        {"name": "store", "mountPath": whole},
+        {"name": "store", "mountPath": view, "readOnly": True},
+    ]
+    assert whole == CLUSTER.mount
+
+
+def test_without_a_cache_no_pod_has_one(three_nodes: JobSpec) -> None:
+    made = json.dumps(pod(pytorch(three_nodes)))
+    assert node_cache.CACHE not in made
+    assert '"name": "cache"' not in made

@@ -1,0 +1,86 @@
+import os
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from tests.registry.submitted import HISTORY, Pipeline, connect
+from understudy.errors import UnderstudyError
+from understudy.registry.champion import champion, fetch, needed_digests, registered_digests
+
+
+@pytest.fixture
+def client(local: str) -> MlflowClient:
+    return connect(local)
+
+
+def test_the_champions_bytes_come_back_as_the_same_object(pipeline: Pipeline, client: MlflowClient) -> None:
+    made = pipeline.register()
+    client.set_registered_model_alias(made.name, "champion", made.version)
+    found = champion(pipeline.uri, made.name)
+    assert found is not None
+    assert found.digest == pipeline.model(b"student", HISTORY)
+    pipeline.store.objects.set_aside(found.digest)
+    folder = pipeline.store.folder / "work" / "fetched"
+    folder.mkdir()
+    manifest = fetch(pipeline.uri, found, folder)
+    assert pipeline.store.objects.publish(folder, manifest.kind, manifest.inputs, manifest.facts) == found.digest
+
+
+def test_a_changed_champion_is_refused(pipeline: Pipeline, client: MlflowClient) -> None:
+    made = pipeline.register()
+    client.set_registered_model_alias(made.name, "champion", made.version)
+    found = champion(pipeline.uri, made.name)
+    assert found is not None
+    source = client.get_model_version(made.name, made.version).source
+    logged = client.get_logged_model(source.removeprefix("models:/"))
+    path = logged.artifact_location.removeprefix("file://") + f"/artifacts/{found.digest}/model.safetensors"
+    with open(path, "r+b") as stream:
+        stream.write(b"X")
+    folder = pipeline.store.folder / "work" / "fetched"
+    folder.mkdir()
+    with pytest.raises(UnderstudyError, match=r"not those of its tag understudy\.digest"):
+        fetch(pipeline.uri, found, folder)
+
+
+def test_a_champion_of_somebody_elses_cannot_be_measured(pipeline: Pipeline, client: MlflowClient) -> None:
+    made = pipeline.register()
+    client.create_registered_model("theirs")
+    source = client.get_model_version(made.name, made.version).source
+    client.create_model_version("theirs", source)
+    client.set_registered_model_alias("theirs", "champion", "1")
+    with pytest.raises(UnderstudyError, match=r"understudy did not make it and cannot measure it"):
+        champion(pipeline.uri, "theirs")
+
+
+def test_the_answer_changes_when_the_champion_does(pipeline: Pipeline, client: MlflowClient) -> None:
+    made = pipeline.register()
+    assert champion(pipeline.uri, made.name) is None
+    client.set_registered_model_alias(made.name, "champion", made.version)
+    assert champion(pipeline.uri, made.name) is not None
+    client.delete_registered_model_alias(made.name, "champion")
+    assert champion(pipeline.uri, made.name) is None
+
+
+def test_gc_learns_the_digests_of_students_and_teachers(pipeline: Pipeline) -> None:
+    pipeline.register()
+    wanted = {pipeline.model(b"student", HISTORY), pipeline.model(b"teacher", HISTORY)}
+    assert wanted <= registered_digests(pipeline.uri)
+
+
+def test_gc_asks_every_registry_that_models_went_to(pipeline: Pipeline, tmp_path: Path) -> None:
+    pipeline.register()
+    student = pipeline.model(b"student", HISTORY)
+    elsewhere = f"sqlite:///{tmp_path}/elsewhere.db"
+    assert needed_digests(elsewhere, {}) == set()
+    assert student in needed_digests(elsewhere, {pipeline.uri: tmp_path / "server.json"})
+    gone = {f"sqlite:///{tmp_path}/gone.db": tmp_path / "gone.json"}
+    for uri in (pipeline.uri, *gone):
+        with pytest.raises(UnderstudyError, match=r"the file is gone\n.* for good, remove .*gone\.json"):
+            needed_digests(uri, gone)
+
+
+def test_without_a_database_nothing_is_registered(tmp_path: object) -> None:
+    assert registered_digests(f"sqlite:///{tmp_path}/mlflow.db") == set()
+    assert champion(f"sqlite:///{tmp_path}/mlflow.db", "digits") is None
+    assert not os.path.exists(f"{tmp_path}/mlflow.db")

@@ -1,0 +1,132 @@
+"""A step as a pipeline's task: what the world outside the store adds to it, and what follows it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from tests.steps.champions import model, name_champion
+from understudy.errors import InputError, UnderstudyError
+from understudy.recipe import Recipe
+from understudy.registry import champion as champions
+from understudy.registry import verdict
+from understudy.registry.champion import Champion
+from understudy.steps import component, start_component, step_names, tasks
+from understudy.steps.environment import HOME, RUN
+from understudy.steps.step import Step
+from understudy.steps.tasks import run_step
+from understudy.store import Run, StepState, Store
+from understudy.store.files import write_json
+
+URI = "MLFLOW_TRACKING_URI"
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch, store: Store) -> list[tuple[Any, ...]]:
+    """Step, inputs and world of every step that would be executed."""
+    found: list[tuple[Any, ...]] = []
+
+    def execute(step: Step, at: Store, run: Run, inputs: Mapping[str, str], world: Mapping[str, str]) -> str:
+        found.append((step.name, dict(inputs), dict(world)))
+        return "result"
+
+    monkeypatch.setenv(HOME, str(store.folder.parent))
+    monkeypatch.setattr(tasks, "execute", execute)
+    monkeypatch.setattr(tasks, "watch_over", lambda run: None)
+    return found
+
+
+def test_an_input_that_the_pipeline_does_not_have_is_left_out(calls: list[tuple[Any, ...]], run: Run) -> None:
+    run_step("evaluate", run.id, {"examples": "e", "teacher": "", "student": "s"})
+    assert calls == [("evaluate", {"examples": "e", "student": "s"}, {})]
+
+
+def test_an_input_that_the_step_does_not_declare_is_a_mistake(calls: list[tuple[Any, ...]], run: Run) -> None:
+    with pytest.raises(AssertionError, match="control takes"):
+        run_step("control", run.id, {"examples": "e", "teacher": "t"})
+    assert calls == []
+
+
+def test_the_champion_is_measured_with_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    store: Store,
+    calls: list[tuple[Any, ...]],
+    run: Run,
+    examples: str,
+) -> None:
+    digest = model(store, tmp_path / "model")
+    name_champion(monkeypatch, digest)
+    run_step("evaluate", run.id, {"student": "s", "examples": examples})
+    assert calls == [("evaluate", {"student": "s", "examples": examples, "champion": digest}, {})]
+
+
+def test_the_gate_knows_why_the_champion_was_not_measured(
+    monkeypatch: pytest.MonkeyPatch, calls: list[tuple[Any, ...]], run: Run, examples: str
+) -> None:
+    def silent(uri: str, name: str) -> Champion:
+        raise UnderstudyError("no answer")
+
+    monkeypatch.setattr(champions, "champion", silent)
+    run_step("evaluate", run.id, {"student": "s", "examples": examples})
+    run_step("gate", run.id, {"measures": "m"})
+    assert calls[1] == ("gate", {"measures": "m"}, {"champion_problem": "no answer"})
+
+
+def test_the_registration_knows_the_server(
+    monkeypatch: pytest.MonkeyPatch, calls: list[tuple[Any, ...]], run: Run
+) -> None:
+    monkeypatch.setenv(URI, "https://mlflow.example")
+    run_step("register", run.id, {"student": "s"})
+    assert calls == [("register", {"student": "s"}, {"server": "https://mlflow.example"})]
+
+
+@pytest.mark.parametrize(("state", "kept"), [("reused", ["version 3"]), ("done", [])])
+def test_a_reused_registration_of_a_pipeline_s_task_is_told_to_mlflow(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    store: Store,
+    calls: list[tuple[Any, ...]],
+    run: Run,
+    state: Literal["reused", "done"],
+    kept: list[str],
+) -> None:
+    staged = tmp_path / "registration"
+    staged.mkdir()
+    write_json(staged / "registration.json", {"parent_run_id": "p", "version": "3", "name": "n", "url": "u"})
+    run.record(StepState("register", state, digest=store.objects.publish(staged, "registration", {})))
+    told: list[str] = []
+    monkeypatch.setattr(verdict, "keep_verdict", lambda *given: told.append(f"version {given[-1].version}"))
+    run_step("register", run.id, {"student": "s"})
+    assert told == kept
+    monkeypatch.setenv(RUN, run.id)  # the process that drives the pipeline has the verdict itself
+    run_step("register", run.id, {"student": "s"})
+    assert told == kept
+
+
+def test_a_task_says_its_error_in_one_message_and_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, digits: Recipe, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(HOME, str(tmp_path))
+    values = digits.model_dump(mode="json", by_alias=True)
+    with pytest.raises(SystemExit) as caught:
+        start_component(values, "student.control=false", 0, "job-1", step_names(digits))
+    assert caught.value.code == 2
+    output = capsys.readouterr()
+    assert output.err.startswith("error: overrides: they change the pipeline's steps")
+    assert len(output.err.splitlines()) == 1
+    assert output.out == ""
+
+
+def test_a_steps_task_says_its_error_in_one_message_and_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run_step(name: str, run_id: str, inputs: dict[str, str]) -> None:
+        raise InputError(f"{name} of {run_id} with {inputs}: mend it")
+
+    monkeypatch.setattr(tasks, "run_step", run_step)
+    with pytest.raises(SystemExit) as caught:
+        component("gate", "run-1", measures="a")
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == "error: gate of run-1 with {'measures': 'a'}: mend it\n"

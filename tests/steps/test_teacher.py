@@ -1,0 +1,26 @@
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from understudy.recipe import Recipe
+from understudy.steps import teacher
+from understudy.steps.step import Work
+
+
+def test_a_teacher_that_is_only_fetched_is_the_result_without_a_job(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, digits: Recipe, change: Callable[..., Recipe]
+) -> None:
+    fetched, staged = tmp_path / "initial", tmp_path / "staged"
+    for folder in (fetched, staged):
+        folder.mkdir()
+    (fetched / "model.safetensors").write_bytes(b"weights")
+    heads: list[str] = []
+    monkeypatch.setattr(teacher, "fetched_model", lambda *given: heads.append(given[-1]) or fetched)
+    monkeypatch.setattr(teacher, "train", lambda *_: pytest.fail("a job was run"))
+    recipe = change(digits, f"teacher={{model: {{pretrained: {fetched}}}}}")
+    teacher.TEACHER.work(cast(Work, SimpleNamespace(recipe=recipe, staged=staged)))
+    assert (staged / "model.safetensors").read_bytes() == b"weights"
+    assert heads == ["kept"]

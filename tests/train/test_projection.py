@@ -1,0 +1,92 @@
+"""An objective with parameters of its own: hidden states of student and teacher, compared through a projection."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from tests.train import jobs
+from understudy.distill.objectives import Batch, Labels, Objective, WeightedSum
+from understudy.jobs.specification import JobSpec
+from understudy.models.files import WEIGHTS
+from understudy.models.outputs import Outputs
+from understudy.train import job as training
+
+WIDTH = jobs.VIT["config"]["hidden_size"]
+LEARNED = "objective.parts.0.projection.weight"
+
+
+class Projected(Objective):
+    """The squared distance of the last hidden states, the student's projected."""
+
+    extras = frozenset({"hidden_states"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(7)
+        self.projection = nn.Linear(WIDTH, WIDTH, bias=False)
+
+    def forward(self, student: Outputs, teacher: Outputs | None, batch: Batch) -> Tensor:
+        assert teacher is not None
+        distance = self.projection(student.hidden_states[-1]) - teacher.hidden_states[-1]
+        return distance.square().mean(dim=(1, 2)).sum()
+
+
+def train(job: JobSpec) -> None:
+    """What one rank of the job does."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(training, "objective", lambda sections: WeightedSum([(0.5, Projected()), (1.0, Labels())]))
+    try:
+        jobs.train_ranks(job)
+    finally:
+        patch.undo()
+
+
+def losses(job: JobSpec) -> list[float]:
+    import json
+
+    return [point["loss"] for point in json.loads((job.output / "history.json").read_text())]
+
+
+def checkpoint(job: JobSpec) -> dict[str, Any]:
+    from torch.distributed.checkpoint import FileSystemReader
+
+    newest = max((job.work / "checkpoints").glob("step-*"), key=os.path.getmtime)
+    return dict(FileSystemReader(newest).read_metadata().state_dict_metadata)
+
+
+@pytest.mark.parametrize(("strategy", "processes"), [("ddp", 2), ("fsdp", 2)])
+def test_it_is_trained_checkpointed_spread_and_left_out_of_the_result(
+    ranks: Any, tmp_path: Path, image_examples: Path, strategy: str, processes: int
+) -> None:
+    teacher = jobs.spec(tmp_path / "teacher", image_examples, jobs.VIT)
+    ranks.run(1, jobs.train_ranks, teacher)
+    given: dict[str, Any] = {"teacher": str(teacher.output), "seed": 2}
+    alone = jobs.spec(tmp_path / "alone", image_examples, jobs.VIT, **given)
+    spread = jobs.spec(tmp_path / "spread", image_examples, jobs.VIT, processes, train={"strategy": strategy}, **given)
+    ranks.run(1, train, alone)
+    ranks.run(processes, train, spread)
+    np.testing.assert_allclose(losses(spread), losses(alone), rtol=1e-4)
+    assert f"model.{LEARNED}" in checkpoint(spread)
+    assert load_file(spread.output / WEIGHTS).keys() == load_file(teacher.output / WEIGHTS).keys()
+
+
+def test_it_goes_on_from_its_checkpoint(ranks: Any, tmp_path: Path, image_examples: Path) -> None:
+    teacher = jobs.spec(tmp_path / "teacher", image_examples, jobs.VIT)
+    ranks.run(1, jobs.train_ranks, teacher)
+    given: dict[str, Any] = {"teacher": str(teacher.output), "seed": 2, "train": {"checkpoint_every": 3}}
+    whole = jobs.spec(tmp_path / "whole", image_examples, jobs.VIT, **given)
+    ranks.run(1, train, whole)
+    parted = jobs.spec(tmp_path / "parted", image_examples, jobs.VIT, **given)
+    parted.stop_file.touch()
+    with pytest.raises(AssertionError, match="stopped at step"):
+        ranks.run(1, train, parted)
+    parted.stop_file.unlink()
+    ranks.run(1, train, parted)
+    assert losses(parted) == losses(whole)
+    assert (parted.output / WEIGHTS).read_bytes() == (whole.output / WEIGHTS).read_bytes()
