@@ -2,8 +2,10 @@ from pathlib import Path
 
 import pytest
 
+from rich.console import Console
+
 from understudy.cli import outcome
-from understudy.cli.outcome import _shortest, _way_to
+from understudy.cli.outcome import _shortest, _way_to, show_verdict
 
 
 def test_a_path_is_as_one_would_type_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,3 +36,14 @@ def test_a_page_is_one_that_its_reader_can_reach(
 ) -> None:
     monkeypatch.setattr(outcome, "in_cluster", lambda: in_a_pod)
     assert _way_to(url) == way
+
+
+def test_what_has_to_be_known_first_comes_before_the_rules(capsys: pytest.CaptureFixture[str]) -> None:
+    rule = {"rule": "size", "passed": True, "detail": "Size: fine."}
+    verdict = {"approved": True, "cautions": ["The teacher is overfitted."], "rules": [rule], "control": None}
+    show_verdict(Console(width=200), verdict)
+    assert capsys.readouterr().out.splitlines() == [
+        "approved",
+        "  note  The teacher is overfitted.",
+        "  pass  size: Size: fine.",
+    ]
