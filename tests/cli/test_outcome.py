@@ -1,7 +1,6 @@
 from pathlib import Path
 
 import pytest
-
 from rich.console import Console
 
 from understudy.cli import outcome
