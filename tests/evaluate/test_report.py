@@ -93,6 +93,24 @@ def test_the_page_says_what_was_decided_and_why(page):
     assert re.search(r"<title>digits: (approved|rejected)</title>", text)
 
 
+def test_what_has_to_be_known_first_stands_above_the_rules(tmp_path, images, measured):
+    arrays = images(600, {"teacher": 0.97, "student": 0.93, "control": 0.99})
+    text = written(tmp_path, arrays, measured(arrays, "image-classification"))
+    caution = "The control, which was trained without the teacher, is better than the student."
+    assert text.index(caution) < text.index("The verdict, rule by rule")
+    assert "Quality against the trivial predictor" in text
+    assert "&lt; 0" in text
+
+
+def test_an_end_that_is_not_known_is_not_shown(tmp_path, texts, measured):
+    arrays = texts(50, {"teacher": 2.3, "student": 2.3})
+    arrays["student.nll"] = arrays["teacher.nll"].copy()
+    arrays["student.nll"][7] *= 1.2
+    text = written(tmp_path, arrays, measured(arrays, "causal-lm"))
+    assert "too few test examples carry the difference" in text
+    assert "inf " not in text
+
+
 def test_the_same_evidence_gives_the_same_bytes(tmp_path, texts, measured):
     arrays = texts(60, {"teacher": 2.3, "student": 2.4})
     measures = measured(arrays, "causal-lm")

@@ -1,7 +1,7 @@
 """The gate: may the student step in? A verdict, rule by rule; what was not measured was not passed."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -46,23 +46,11 @@ def decide(
     others = ["teacher", "champion"] if champion else ["teacher"]
     extra = ["control"] if "control" in models else []
     bootstrap = Bootstrap(per_example, ["student", *others, *extra, TRIVIAL])
-    rules = [_measured(measures, bootstrap, metric, ["student", *others])]
-    losses: dict[str, Loss] = {}
-    for other in others:
-        try:
-            losses[other] = loss(bootstrap, metric, other, gate.confidence)
-            rules.append(against_model(bootstrap, losses[other], metric, other, gate))
-        except Unmeasured as error:
-            rules.append(failed(f"quality-against-{other}", gate.margin, str(error)))
+    losses, quality = _against_models(bootstrap, metric, gate, others)
+    rules = [_measured(measures, bootstrap, metric, ["student", *others]), *quality]
     if champion_problem:
         rules.append(failed("quality-against-champion", gate.margin, champion_problem))
-    rules.append(against_trivial(bootstrap, metric, gate))
-    if gate.minimum is not None:
-        rules.append(above_minimum(bootstrap, metric, gate.minimum, gate.confidence))
-    if gate.max_size_ratio is not None:
-        rules.append(_size(models, gate.max_size_ratio))
-    if gate.max_latency_ratio is not None:
-        rules.append(_latency(models, gate.max_latency_ratio))
+    rules += [*_floor(bootstrap, metric, gate), *_limits(models, gate)]
     control = _against_control(bootstrap, metric, gate) if extra else None
     return {
         "approved": all(rule.passed for rule in rules),
@@ -74,6 +62,33 @@ def decide(
         "smallest_detectable": losses["teacher"].smallest if "teacher" in losses else None,
         "rules": [asdict(rule) for rule in rules],
     }
+
+
+def _against_models(
+    bootstrap: Bootstrap, metric: MetricName, gate: Gate, others: list[str]
+) -> tuple[dict[str, Loss], list[Rule]]:
+    losses: dict[str, Loss] = {}
+    rules = []
+    for other in others:
+        try:
+            losses[other] = loss(bootstrap, metric, other, gate.confidence)
+            rules.append(against_model(bootstrap, losses[other], metric, other, gate))
+        except Unmeasured as error:
+            rules.append(failed(f"quality-against-{other}", gate.margin, str(error)))
+    return losses, rules
+
+
+def _floor(bootstrap: Bootstrap, metric: MetricName, gate: Gate) -> Iterator[Rule]:
+    yield against_trivial(bootstrap, metric, gate)
+    if gate.minimum is not None:
+        yield above_minimum(bootstrap, metric, gate.minimum, gate.confidence)
+
+
+def _limits(models: Mapping[str, Any], gate: Gate) -> Iterator[Rule]:
+    if gate.max_size_ratio is not None:
+        yield _size(models, gate.max_size_ratio)
+    if gate.max_latency_ratio is not None:
+        yield _latency(models, gate.max_latency_ratio)
 
 
 def _against_control(bootstrap: Bootstrap, metric: MetricName, gate: Gate) -> Difference | None:
