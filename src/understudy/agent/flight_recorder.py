@@ -21,7 +21,7 @@ class FlightRecorder(threading.Thread):
 
     Args:
         path: the file, which is there only after a hang.
-        seconds: without a sign of life.
+        seconds: without a heartbeat.
     """
 
     def __init__(self, path: Path, seconds: float) -> None:

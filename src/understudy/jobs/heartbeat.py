@@ -22,7 +22,7 @@ class Heartbeat:
 
 
 def heartbeats(folder: Path, ranks: Iterable[int]) -> dict[int, Heartbeat]:
-    """The last sign of life of each rank that gave one."""
+    """The last heartbeat of each rank that has one."""
     found = ((rank, read_json(folder / f"heartbeat-{rank}.json")) for rank in ranks)
     return {rank: Heartbeat(**value) for rank, value in found if value}
 

@@ -236,7 +236,7 @@ class Resources(Section):
     """In a cluster: seconds without a step after which a job counts as hung and starts again at its checkpoint. Longer
     than the slowest step."""
     max_restarts: Annotated[int, Field(ge=0)] = 3
-    """In a cluster: how many killed ranks are forgiven. Preemption, lost nodes and hangs are not counted."""
+    """In a cluster: how often a job starts again after a killed rank. Preemption, lost nodes and hangs do not count."""
 
 
 class JobResources(Section):

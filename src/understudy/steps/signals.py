@@ -12,7 +12,7 @@ from understudy.launch.platform import platform
 from understudy.store import Run
 from understudy.store.lease import Process
 
-LIFE = 3600.0  # seconds between two signs of life of a run, which is taken for dead after a silent day
+LIFE = 3600.0  # seconds between two heartbeats of a run, which counts as dead after a day without one
 
 
 class Left(SystemExit):

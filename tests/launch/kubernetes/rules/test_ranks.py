@@ -23,7 +23,7 @@ def killed(times: int, kind: Literal["killed", "lost"] = "killed") -> tuple[Outc
     return tuple(Outcome(FAILED, f"{kind} {number}", kind) for number in range(times))
 
 
-def test_killed_ranks_are_forgiven_as_often_as_the_recipe_says_and_lost_ones_always(job: JobSpec) -> None:
+def test_a_job_restarts_after_killed_ranks_as_often_as_the_recipe_says_and_after_lost_ones_always(job: JobSpec) -> None:
     mine = job_of(with_resources(job, max_restarts=2))
 
     def decision(*failures: Outcome) -> Any:

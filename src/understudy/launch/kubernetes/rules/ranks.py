@@ -29,7 +29,7 @@ def rank_failed(status: JobStatus, _history: History) -> Decision | None:
 
 
 def killed_too_often(status: JobStatus, _history: History) -> Decision | None:
-    """Killed ranks are forgiven as often as the recipe says; what is nobody's fault, always."""
+    """A job starts again after a killed rank as often as the recipe says; after an eviction or a lost node always."""
     killed = [outcome for outcome in status.failures if outcome.kind == "killed"]
     section, allowed = status.job.spec.section, status.job.spec.resources.max_restarts
     if len(killed) <= allowed:
