@@ -15,6 +15,7 @@ from tests.launch.kubernetes.fake_launcher import FakeLauncher
 from tests.launch.kubernetes.fake_ranks import Ranks
 from tests.launch.kubernetes.statuses import job_of
 from understudy.errors import DONE, FAILED, Fenced, UnderstudyError
+from understudy.jobs.attempts import latest
 from understudy.jobs.outcome import Outcome
 from understudy.launch.kubernetes.identity import Identity
 from understudy.launch.kubernetes.kind import KINDS
@@ -117,7 +118,8 @@ class Supervised(RuleBasedStateMachine):
 
     def assert_complete(self) -> None:
         """Whether all ranks of the newest attempt came to the end of their training, by what the ranks know."""
-        newest = max(self.folder.glob("attempt.*"), key=lambda path: int(path.name.split(".")[1]))
+        newest = latest(self.folder)
+        assert newest, "a success without an attempt"
         world = int((newest / "world").read_text())
         assert self.ranks.done.get(newest.name) == set(range(world)), "a success without a complete result"
         assert (newest / "output").is_dir(), "a success without a result"

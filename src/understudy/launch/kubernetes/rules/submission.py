@@ -7,9 +7,9 @@ from understudy.launch.kubernetes.standing import standing_of
 from understudy.launch.kubernetes.status import JobStatus
 
 
-def deletion_unanswered(_status: JobStatus, history: History) -> Decision | None:
-    """Carry out what was decided before: the API server may have deleted the job and its answer got lost."""
-    return history.pending
+def deletion_unanswered(status: JobStatus, history: History) -> Decision | None:
+    """A job that the launcher wanted to delete is gone: the API server did so, and only its answer was lost."""
+    return history.pending if status.standing.stage == "gone" else None
 
 
 def launcher_replaced(status: JobStatus, _history: History) -> Decision | None:
