@@ -4,6 +4,7 @@ import pytest
 from understudy.evaluate.cautions import cautions, meaning, training_losses
 from understudy.evaluate.metrics import METRICS
 from understudy.evaluate.statistics import Bootstrap, Difference
+from understudy.recipe.objectives import DISTILL
 
 
 def said(images, training):
@@ -26,9 +27,9 @@ def test_nothing_is_said_of_what_is_not_far_below_or_not_known(images, training)
 
 def test_the_last_tenth_of_the_curve_counts_and_the_students_is_a_bound():
     history = [{"loss": 5.0}] * 18 + [{"loss": 0.1}, {"loss": 0.3}]
-    found = training_losses({"teacher": history, "student": history, "control": []}, 0.1)
+    found = training_losses({"teacher": history, "student": history, "control": []}, DISTILL)
     assert found == pytest.approx({"teacher": 0.2, "student": 2.0})
-    assert "student" not in training_losses({"student": history}, 0.0)
+    assert "student" not in training_losses({"student": history}, DISTILL[1:])
 
 
 def test_better_and_worse_need_an_interval_without_zero():

@@ -492,7 +492,10 @@ OLD = "is a list of weighted objectives now: [{type: labels, weight: 0.3}, {type
     ("override", "message"),
     [
         ("student.distill={temperature: 2, alpha: 0.7}", f"student.distill: {OLD}"),
-        ("student.distill=[{type: labels}]", "student.distill: nothing in it is learned from the teacher; add"),
+        (
+            "student.distill=[{type: labels}]",
+            "student.distill: nothing in it is learned from the teacher; give {type: logits} a weight above 0",
+        ),
         ("student.distill=[{type: logit}]", 'student.distill[0].type: expected labels, logits, got "logit"'),
         ("student.distill=[{type: logits, tempreature: 2}]", "did you mean temperature?"),
         ("student.distill.hidden.weight=1", "student.distill is [{"),
@@ -505,6 +508,23 @@ OLD = "is a list of weighted objectives now: [{type: labels, weight: 0.3}, {type
 def test_a_list_of_objectives_that_is_wrong_is_told(override: str, message: str) -> None:
     with pytest.raises(InputError) as raised:
         load(Path("recipes/digits.yaml"), [override])
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["student.distill=[1]", "student.distill.logits.weight=1"], "student.distill is [1] and has no logits.weight"),
+        (["student.distill.\u00b2.weight=1"], "name an entry: student.distill.labels, student.distill.logits"),
+        (
+            ["student.distill=[{type: logits}, {type: logits}]", "student.distill.logits.weight=1"],
+            "name an entry: student.distill.0, student.distill.1",
+        ),
+    ],
+)
+def test_an_entry_that_a_list_does_not_have_is_told(overrides: list[str], message: str) -> None:
+    with pytest.raises(InputError) as raised:
+        load(Path("recipes/digits.yaml"), overrides)
     assert message in str(raised.value)
 
 

@@ -36,12 +36,18 @@ class HeartbeatWriter:
         if self.attempt and not self._spec.work.is_dir():
             return  # another attempt goes on: this rank was only cut off, and its word does not count any more
         self._write(Heartbeat(self._rank, self._spec.attempt, phase, step, node_name(), time.time()))
-        self._stacks = self._stacks or self._spec.stacks(self._rank).open("a")  # after an earlier attempt's
+        self._stacks = self._stacks or self._opened()
         faulthandler.dump_traceback_later(self._spec.hang_timeout, file=self._stacks)
         if self._collectives is None:
             self._collectives = FlightRecorder(self._spec.collectives(self._rank), self._spec.hang_timeout)
             self._collectives.start()
         self._collectives.moved()
+
+    def _opened(self) -> IO[str]:
+        """Where the stacks go, after those of an earlier attempt."""
+        path = self._spec.stacks(self._rank)
+        with disk_errors(path):
+            return path.open("a")
 
     def _write(self, beat: Heartbeat) -> None:
         path = self._spec.heartbeat(self._rank)

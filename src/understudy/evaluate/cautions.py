@@ -10,7 +10,7 @@ from typing import Any
 from understudy.evaluate.metrics import METRICS, Metric, Unmeasured
 from understudy.evaluate.quality import TRIVIAL, loss
 from understudy.evaluate.statistics import Bootstrap, Difference
-from understudy.recipe import MetricName
+from understudy.recipe import LabelsObjective, MetricName, ObjectiveSection
 
 TIMES, NATS = 2.0, 0.5  # a test loss so many times the training loss, and so much above it, is overfitting
 
@@ -49,16 +49,19 @@ def meaning(seen: Difference, metric: Metric) -> str:
     return "better" if (seen.low > 0) == metric.higher_is_better else "worse"
 
 
-def training_losses(histories: Mapping[str, Sequence[Mapping[str, Any]]], label_weight: float) -> dict[str, float]:
+def training_losses(
+    histories: Mapping[str, Sequence[Mapping[str, Any]]], objectives: Sequence[ObjectiveSection]
+) -> dict[str, float]:
     """Each model's training loss at its end, over the last tenth of what was logged, in nats per prediction.
 
-    The student's loss is `label_weight` times that of the labels and something positive, so that it says at most
-    loss / label_weight about the labels; with a weight of 0 it says nothing.
+    The student's loss is that of the labels times their weight, and something positive, so that it says at most
+    loss / weight about the labels; with a weight of 0 it says nothing.
     """
+    labels = sum(objective.weight for objective in objectives if isinstance(objective, LabelsObjective))
     found = {}
     for role, history in histories.items():
         last = [float(line["loss"]) for line in history[-max(1, len(history) // 10) :]]
-        weight = label_weight if role == "student" else 1.0
+        weight = labels if role == "student" else 1.0
         if last and weight > 0:
             found[role] = sum(last) / len(last) / weight
     return found

@@ -166,8 +166,10 @@ def _has(section: Any, name: str | int) -> bool:
 
 def _named(section: Any, outer: str) -> str:
     """How the entries of a list of sections are named."""
-    types = [entry["type"] for entry in section if "type" in entry] if isinstance(section, list) else []
-    return f"name an entry: {', '.join(f'{outer}.{kind}' for kind in types)}" if types else ""
+    entries = section if isinstance(section, list) else []
+    types = [entry.get("type") if isinstance(entry, dict) else None for entry in entries]
+    names = [kind if kind and types.count(kind) == 1 else at for at, kind in enumerate(types)]
+    return f"name an entry: {', '.join(f'{outer}.{name}' for name in names)}" if any(types) else ""
 
 
 def _key(section: Any, name: str | int) -> str | int:
@@ -177,7 +179,7 @@ def _key(section: Any, name: str | int) -> str | int:
 
 def _entry(found: list[Any], name: str) -> int | None:
     """Where a list has the entry of this number, or the only one of this type."""
-    if name.isdigit():
+    if name.isdecimal():
         return int(name) if int(name) < len(found) else None
     types = [entry.get("type") if isinstance(entry, dict) else None for entry in found]
     return types.index(name) if types.count(name) == 1 else None

@@ -31,7 +31,8 @@ ObjectiveSection = Annotated[LabelsObjective | LogitsObjective, Field(discrimina
 def _refuse_the_old_form(value: Any) -> Any:
     """Until version 0.1 this was one section with temperature and alpha."""
     if isinstance(value, dict) and value.keys() <= {"objective", "temperature", "alpha"}:
-        alpha, temperature = value.get("alpha", 0.9), value.get("temperature", 4.0)
+        alpha = 0.9 if value.get("alpha") is None else value["alpha"]
+        temperature = 4.0 if value.get("temperature") is None else value["temperature"]
         soft = f"{{type: logits, weight: {alpha}, temperature: {temperature}}}"
         hard = round(1 - alpha, 6) if isinstance(alpha, int | float) else "1 - alpha"
         raise ValueError(f"is a list of weighted objectives now: [{{type: labels, weight: {hard}}}, {soft}]")
@@ -42,7 +43,7 @@ def _refuse_the_old_form(value: Any) -> Any:
 
 def _from_the_teacher(value: tuple[ObjectiveSection, ...]) -> tuple[ObjectiveSection, ...]:
     if all(isinstance(objective, LabelsObjective) or objective.weight == 0 for objective in value):
-        raise ValueError("nothing in it is learned from the teacher; add {type: logits}")
+        raise ValueError("nothing in it is learned from the teacher; give {type: logits} a weight above 0")
     return value
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from understudy.recipe.data import Data, Image, Text
-from understudy.recipe.objectives import DISTILL, Distill, LabelsObjective
+from understudy.recipe.objectives import DISTILL, Distill
 from understudy.recipe.section import Fraction, Positive, Section
 
 Task = Literal["image-classification", "causal-lm"]
@@ -158,11 +158,6 @@ class Student(Section):
     """Weighted objectives; the loss is their sum."""
     control: bool = True
     """Train the same student without the teacher too: same budget, same seed."""
-
-    @property
-    def label_weight(self) -> float:
-        """Weight of the labels among the objectives."""
-        return sum(objective.weight for objective in self.distill if isinstance(objective, LabelsObjective))
 
 
 class Latency(Section):

@@ -1,15 +1,22 @@
 """Examples -> the control: the student without its teacher, with the same budget and the same seed."""
 
-from understudy.recipe import LABELS
+from typing import Any
+
+from understudy.recipe import LABELS, Recipe
 from understudy.revision import TRAINING
-from understudy.steps.identity import student_identity
+from understudy.steps.identity import objectives_identity, student_identity
 from understudy.steps.job_spec import student_spec
 from understudy.steps.step import Step, Work
 from understudy.steps.training import train
+from understudy.store import Store
 
 
 def _train_alone(work: Work) -> None:
     train(work, student_spec(work, "control", LABELS))
+
+
+def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
+    return {**student_identity(recipe, store), **objectives_identity(LABELS)}
 
 
 CONTROL = Step(
@@ -17,6 +24,6 @@ CONTROL = Step(
     kind="model",
     work=_train_alone,
     modules=TRAINING,
-    section=student_identity,
+    section=_section,
     inputs=("examples",),
 )

@@ -4,7 +4,7 @@ from typing import Any
 
 from understudy.recipe import Recipe
 from understudy.revision import TRAINING
-from understudy.steps.identity import student_identity
+from understudy.steps.identity import objectives_identity, student_identity
 from understudy.steps.job_spec import student_spec
 from understudy.steps.step import Step, Work
 from understudy.steps.training import train
@@ -12,8 +12,7 @@ from understudy.store import Store
 
 
 def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
-    objectives = [objective.model_dump(mode="json") for objective in recipe.student.distill]
-    return {**student_identity(recipe, store), "distill": objectives}
+    return {**student_identity(recipe, store), **objectives_identity(recipe.student.distill)}
 
 
 def _distill(work: Work) -> None:

@@ -40,7 +40,7 @@ def _gate(work: Work) -> None:
         work.recipe.gate,
         work.recipe.gate_metric,
         work.world.get("champion_problem", ""),
-        training_losses(histories, work.recipe.student.label_weight),
+        training_losses(histories, work.recipe.student.distill),
     )
     write_json(work.staged / "verdict.json", verdict)
     write(work.staged, told_recipe(work.recipe), measures, verdict, histories, lineage(work), per_example)

@@ -6,7 +6,7 @@ from understudy.errors import InputError
 from understudy.launch.platform import platform
 from understudy.models import pretrained
 from understudy.models.user_code import user_code
-from understudy.recipe import FactoryModel, Model, PretrainedModel, Recipe, Resources, Train
+from understudy.recipe import FactoryModel, Model, ObjectiveSection, PretrainedModel, Recipe, Resources, Train
 from understudy.revision import revision
 from understudy.store import Store
 
@@ -44,3 +44,8 @@ def student_identity(recipe: Recipe, store: Store) -> dict[str, Any]:
     """What decides the student without its teacher."""
     model = model_identity(recipe.student.model, store, "student.model")
     return {"model": model, **training_identity(recipe.student.train, recipe.resources.distill, recipe.seed)}
+
+
+def objectives_identity(objectives: tuple[ObjectiveSection, ...]) -> dict[str, Any]:
+    """What a model learns from."""
+    return {"objectives": [objective.model_dump(mode="json") for objective in objectives]}

@@ -119,7 +119,7 @@ def run(job: TrainingJob, callbacks: Callbacks) -> None:
         _try_others(job, split)
         description = _description(job)
         model, aliases = _initial_model(job, description, device)
-        check_shapes(model, split, description, device, job.section)
+        check_shapes(model, split, description, device, job.section, objective(job.objectives).extras)
         training = _training(job, split, model, device, folder, callbacks)
         callbacks.heartbeat("training", -1)
         curve = train(training)

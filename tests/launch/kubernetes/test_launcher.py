@@ -27,6 +27,7 @@ class Namespace(Kube):
         self.namespace, self._kinds, self._away = "here", kinds, away
         self.core = SimpleNamespace(read_namespaced_pod=None)
         self.submitted: list[Object] = []
+        self.there: list[tuple[JobKind, Object]] = []
 
     def has(self, kind: JobKind) -> bool:
         self._away -= 1
@@ -44,7 +45,7 @@ class Namespace(Kube):
         return {"metadata": {"ownerReferences": [{**OWNER, "controller": True}]}}
 
     def jobs(self, kind: JobKind, selector: str) -> list[Object]:
-        return []
+        return [job for of, job in self.there if of is kind]
 
     def pods(self, selector: str) -> list[Object]:
         return []
@@ -123,3 +124,18 @@ def test_a_pytorchjob_needs_its_operator_and_nothing_else() -> None:
     preflight.check(Namespace(PYTORCHJOB), PYTORCHJOB, cluster, elastic, "resources.teacher")
     with pytest.raises(InputError, match="does not know PyTorchJobs"):
         preflight.check(Namespace(TRAINJOB), PYTORCHJOB, cluster, elastic, "resources.teacher")
+
+
+@pytest.mark.parametrize(("kind", "other"), [(PYTORCHJOB, TRAINJOB), (TRAINJOB, PYTORCHJOB)])
+def test_nothing_is_submitted_while_a_job_of_another_kind_does_the_work(
+    monkeypatch: pytest.MonkeyPatch, spec: JobSpec, kind: JobKind, other: JobKind
+) -> None:
+    kube = Namespace(kind, other)
+    rival: Object = {"metadata": {"name": "teacher-1", "uid": "1"}, "spec": {}, "status": {"conditions": []}}
+    kube.there = [(other, rival)]
+    with pytest.raises(InputError, match=f"the {other.name} teacher-1 does this work already"):
+        run(monkeypatch, kube, kind, spec)
+    assert kube.submitted == []
+    rival["status"]["conditions"] = [{"type": other.succeeded, "status": "True"}]
+    run(monkeypatch, kube, kind, spec)
+    assert len(kube.submitted) == 1

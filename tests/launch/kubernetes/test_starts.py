@@ -51,7 +51,15 @@ def test_a_job_that_ended_before_its_pods_were_seen_was_started_too(seen: Any) -
     assert seen(seen(Starts(), "a", job_uid="1"), stage="failed", job_uid="1").count == 1, "that start was counted"
 
 
+def test_a_new_job_that_begins_in_its_queue_forgives_nothing(seen: Any) -> None:
+    starts = Starts()
+    for number in range(3):
+        starts = seen(starts, stage="queued", job_uid=str(number))
+        starts = seen(starts, f"pod-{number}", job_uid=str(number))
+    assert starts.count == 3
+
+
 def test_pods_that_had_to_go_are_not_counted(seen: Any) -> None:
-    starts = Starts(count=10)
-    assert seen(starts, stage="queued").count == 0
+    starts = Starts(count=10, job="0")
+    assert seen(starts, stage="queued", job_uid="0").count == 0
     assert seen(starts, "a", status=DISRUPTED).count == 1

@@ -34,4 +34,5 @@ class KubernetesLauncher:
         patiently(lambda: preflight.check(kube, self.kind, self.cluster, spec.resources, spec.section), watch)
         owner = patiently(lambda: owner_now(kube), watch)
         job = Job(spec, self.identity, spec.resources, self.cluster, self.since, owner, self.task, self.kind)
+        patiently(lambda: preflight.refuse_rivals(kube, self.kind, job.selector), watch)
         return controller.run(job, kube, watch, watch.tell)

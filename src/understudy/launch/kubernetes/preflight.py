@@ -1,10 +1,13 @@
 """What a job needs of the cluster's operator, looked at before anything is submitted."""
 
+from contextlib import suppress
+
 from understudy.errors import InputError
 from understudy.launch.kubernetes import trainjob
-from understudy.launch.kubernetes.api import Kube
-from understudy.launch.kubernetes.kind import TRAINJOB, JobKind
+from understudy.launch.kubernetes.api import Kube, Object, Refused
+from understudy.launch.kubernetes.kind import KINDS, TRAINJOB, JobKind
 from understudy.launch.kubernetes.settings import Cluster
+from understudy.launch.kubernetes.standing import standing_of
 from understudy.recipe import Resources
 
 
@@ -25,3 +28,25 @@ def check(kube: Kube, kind: JobKind, cluster: Cluster, resources: Resources, whe
         raise InputError(kind.missing)
     if kind is TRAINJOB:
         trainjob.check(kube, cluster, resources, where)
+
+
+def refuse_rivals(kube: Kube, kind: JobKind, selector: str) -> None:
+    """Refuse to submit a job while one of another kind does the same work: each would end the other's ranks.
+
+    Raises:
+        InputError: there is one, since the cluster's settings named another launcher when it was submitted.
+    """
+    for other in KINDS.values():
+        if other is kind or not kube.has(other):
+            continue
+        with suppress(Refused):  # a right that only the other launcher needs
+            rivals = [job["metadata"]["name"] for job in kube.jobs(other, selector) if not _has_ended(job, other)]
+            if rivals:
+                raise InputError(
+                    f"the {other.name} {rivals[0]} does this work already. Let it end, delete it, or set `launcher` in "
+                    "the cluster's settings to what it was"
+                )
+
+
+def _has_ended(job: Object, kind: JobKind) -> bool:
+    return standing_of(job, (), kind=kind).has_ended

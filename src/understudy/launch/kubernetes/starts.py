@@ -21,12 +21,15 @@ class Starts:
     def after(self, status: JobStatus) -> "Starts":
         """Take in what is there now."""
         starts = self
-        if status.standing.stage == "queued" or was_disrupted(status.pods):
+        job = status.found["metadata"]["uid"] if status.found else self.job
+        # A job that has run is queued again when it is preempted. A new one begins in its queue: that forgives nothing,
+        # or a job that is submitted again and again would never come to an end.
+        is_preempted = status.standing.stage == "queued" and job == self.job
+        if is_preempted or was_disrupted(status.pods):
             starts = replace(starts, count=0)  # the pods had to go for reasons that lie outside of the job
         if status.step > starts.best:
             starts = replace(starts, best=status.step, count=0)
         pods = frozenset(pod["metadata"]["uid"] for pod in status.pods)
-        job = status.found["metadata"]["uid"] if status.found else self.job
         all_are_new = len(pods) >= status.job.spec.least and not pods & starts.pods
         if all_are_new:
             return replace(starts, count=starts.count + 1, pods=pods, job=job)
