@@ -13,7 +13,7 @@ from understudy.launch.kubernetes.api import Kube, Object
 from understudy.launch.kubernetes.identity import Identity
 from understudy.launch.kubernetes.kind import TRAINJOB
 from understudy.launch.kubernetes.pod import ownership, pod_template
-from understudy.launch.kubernetes.settings import Cluster
+from understudy.launch.kubernetes.settings import VIEW, Cluster
 from understudy.launch.kubernetes.task_config import NOTHING, TaskConfig
 from understudy.recipe import Resources
 
@@ -64,12 +64,20 @@ def render(
                     "metadata": template["metadata"],
                     "spec": {
                         **{field: pod[field] for field in OVERRIDDEN if field in pod},
-                        "containers": [{"name": container["name"], "volumeMounts": container["volumeMounts"]}],
+                        "containers": [{"name": container["name"], "volumeMounts": _mounts(container)}],
                     },
                 }
             ],
         },
     }
+
+
+def _mounts(container: dict[str, Any]) -> list[dict[str, Any]]:
+    """Where the volumes are mounted; not the store's read-only view, which the runtime has.
+
+    A TrainJob's API takes each volume once: a list of mounts with the store in it twice was refused as a duplicate.
+    """
+    return [mount for mount in container["volumeMounts"] if mount["mountPath"] != VIEW]
 
 
 def check(kube: Kube, cluster: Cluster, resources: Resources, where: str) -> None:
