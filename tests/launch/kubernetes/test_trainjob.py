@@ -48,7 +48,9 @@ def filled_in(runtime: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
     assert change["name"] == container["name"] == TRAINJOB.container
     made["spec"] |= {field: value for field, value in override["spec"].items() if field != "containers"}
     container |= {"image": ranks["image"], "command": ranks["command"], "env": ranks["env"]}
-    container |= {"resources": ranks["resourcesPerNode"], "volumeMounts": change["volumeMounts"]}
+    assert len({mount["name"] for mount in change["volumeMounts"]}) == len(change["volumeMounts"]), "a map by name"
+    mounts = {mount["mountPath"]: mount for mount in (*container["volumeMounts"], *change["volumeMounts"])}
+    container |= {"resources": ranks["resourcesPerNode"], "volumeMounts": list(mounts.values())}
     return made
 
 
@@ -65,6 +67,8 @@ def test_a_train_job_and_its_runtime_make_the_pod_that_a_pytorchjob_has(
     expected = template(pytorch(three_nodes, cluster, task, **resources))
     assert made["spec"].pop("restartPolicy") == "Never", "what is started again is the whole JobSet"
     expected["spec"]["containers"][0]["name"] = TRAINJOB.container
+    for pod in (made, expected):
+        pod["spec"]["containers"][0]["volumeMounts"].sort(key=lambda mount: mount["mountPath"])
     assert made == expected
 
 
