@@ -7,8 +7,6 @@ from typing import Any
 
 from understudy.errors import InputError
 from understudy.models import remote_code
-from understudy.models.build import auto_class, task_model, tied_weights
-from understudy.models.files import save_model
 from understudy.models.hub import hub_file
 from understudy.recipe import PretrainedModel
 from understudy.store.files import Fingerprints, read_json
@@ -47,6 +45,9 @@ def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head
         InputError: pickle weights, remote code, or labels, vocabulary or image size that do not fit the data.
     """
     import torch
+
+    from understudy.models.build import task_model, tied_weights
+    from understudy.models.files import save_model
 
     torch.manual_seed(0)
     facts = json.loads((examples / "examples.json").read_text())
@@ -110,6 +111,7 @@ def _load(model: PretrainedModel, source: Path, facts: dict[str, Any], where: st
     from transformers import AutoConfig
     from transformers.utils import logging
 
+    from understudy.models.build import auto_class
     from understudy.models.describe import check_config
 
     logging.disable_progress_bar()
