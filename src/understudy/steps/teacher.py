@@ -3,10 +3,10 @@
 import os
 from typing import Any
 
-from understudy.recipe import Recipe
+from understudy.recipe import LABELS, Recipe
 from understudy.revision import TRAINING
 from understudy.steps.fetching import fetched_model
-from understudy.steps.identity import model_identity, training_identity
+from understudy.steps.identity import model_identity, objectives_identity, training_identity
 from understudy.steps.job_spec import job_spec
 from understudy.steps.step import Step, Work
 from understudy.steps.training import train
@@ -15,7 +15,8 @@ from understudy.store import Store
 
 def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
     model = model_identity(recipe.teacher.model, store, "teacher.model")
-    return {"model": model, **training_identity(recipe.teacher.train, recipe.resources.teacher, recipe.seed)}
+    trained = training_identity(recipe.teacher.train, recipe.resources.teacher, recipe.seed)
+    return {"model": model, **trained, **objectives_identity(LABELS)}
 
 
 def _teach(work: Work) -> None:
