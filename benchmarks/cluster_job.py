@@ -28,7 +28,7 @@ PHASES = ("importing", "meeting the others", "loading", "training")
 TICKS = 100  # of /proc/PID/stat in a second
 LOOKER = "benchmark-looker"
 QUEUE = "kueue.x-k8s.io/queue-name"
-STAMP = re.compile(r"rank \d+\] (\d{10}\.\d+) ")
+STAMP = re.compile(r"rank \d+\] (\S+Z) INFO understudy")
 HOME = "/var/lib/understudy/home"
 PAUSE = 5.0
 WATCHED = 60.0  # seconds over which the launcher is measured
@@ -170,7 +170,11 @@ def watching(kubectl: Namespace, driver: str) -> dict[str, float]:
     time.sleep(WATCHED)
     share = 100 * (cpu() - before) / (time.time() - began)
     status = kubectl.sh(driver, f"cat /proc/{pid}/status")
-    late = [at - float(found[1]) for at, line in said(kubectl, driver) if (found := STAMP.search(line))]
+    late = [
+        at - datetime.fromisoformat(found[1]).timestamp()
+        for at, line in said(kubectl, driver)
+        if (found := STAMP.search(line))
+    ]
     return {"memory": int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) / 1024, "cpu": share, "late": max(late)}
 
 

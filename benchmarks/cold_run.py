@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from datetime import datetime
 from pathlib import Path
 
 RECIPE = "recipes/digits.yaml"
@@ -21,7 +22,7 @@ IMPORTS = (
     "understudy.evaluate.measure",
     "mlflow",
 )
-STAMP = re.compile(r"(\d+\.\d{3}) (training|saving|measuring|measured)")
+STAMP = re.compile(r"(\S+Z) INFO \S+: (training|saving|measuring|measured)$", re.MULTILINE)
 
 
 def cold_run(home: Path) -> dict[str, float]:
@@ -40,7 +41,10 @@ def cold_run(home: Path) -> dict[str, float]:
     seconds = {step["step"]: step["ended"] - step["started"] for step in steps}
     rest = total - sum(seconds.values())
     for step, log in (("teacher", "teacher"), ("distill", "distill"), ("control", "control"), ("evaluate", "pipeline")):
-        times = {word: float(at) for at, word in STAMP.findall((run / "logs" / f"{log}.log").read_text())}
+        times = {
+            word: datetime.fromisoformat(at).timestamp()
+            for at, word in STAMP.findall((run / "logs" / f"{log}.log").read_text())
+        }
         begin, end = ("measuring", "measured") if step == "evaluate" else ("training", "saving")
         seconds[step] -= times[end] - times[begin]
     return {**seconds, "between": rest, "sum": sum(seconds.values()) + rest, "whole run": total}

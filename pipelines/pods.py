@@ -7,17 +7,19 @@ from typing import Any
 
 from kfp import kubernetes
 
+from understudy import logs
 from understudy.launch.kubernetes.settings import CONFIG, ENVIRONMENT, LAUNCHER, SECRETS, SETTINGS
 from understudy.launch.platform import CLUSTER
 from understudy.runs.submission import SETTINGS_FOLDER
 from understudy.store.remote_cache import ADDRESS, OLD_ADDRESS
 
 CLAIM, MOUNT = "understudy-store", "/var/lib/understudy"
-REMOTE_CACHE = (
+OPTIONAL = (
     ADDRESS,
-    OLD_ADDRESS,
+    OLD_ADDRESS,  # with it a pod refuses to start, instead of missing the bucket
     "AWS_ENDPOINT_URL",
-)  # of the old name a pod says so, instead of missing the bucket
+    logs.VARIABLE,
+)
 RETRIES = 3
 
 
@@ -31,7 +33,7 @@ def settle(task: Any) -> None:
         task, config_map_name=ENVIRONMENT, config_map_key_to_env={"MLFLOW_TRACKING_URI": "MLFLOW_TRACKING_URI"}
     )
     kubernetes.use_config_map_as_env(
-        task, config_map_name=ENVIRONMENT, config_map_key_to_env={name: name for name in REMOTE_CACHE}, optional=True
+        task, config_map_name=ENVIRONMENT, config_map_key_to_env={name: name for name in OPTIONAL}, optional=True
     )
     for secret, names in SECRETS.items():
         kubernetes.use_secret_as_env(

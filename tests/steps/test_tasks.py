@@ -114,7 +114,7 @@ def test_a_task_says_its_error_in_one_message_and_an_exit_code(
         start_component(values, "student.control=false", 0, "job-1", step_names(digits))
     assert caught.value.code == 2
     output = capsys.readouterr()
-    assert output.err.startswith("error: overrides: they change the pipeline's steps")
+    assert " ERROR understudy.steps.tasks: overrides: they change the pipeline's steps" in output.err
     assert len(output.err.splitlines()) == 1
     assert output.out == ""
 
@@ -129,4 +129,6 @@ def test_a_steps_task_says_its_error_in_one_message_and_an_exit_code(
     with pytest.raises(SystemExit) as caught:
         component("gate", "run-1", measures="a")
     assert caught.value.code == 2
-    assert capsys.readouterr().err == "error: gate of run-1 with {'measures': 'a'}: mend it\n"
+    assert capsys.readouterr().err.endswith(
+        " ERROR understudy.steps.tasks: gate of run-1 with {'measures': 'a'}: mend it\n"
+    )

@@ -4,9 +4,9 @@ torchrun exits with 1 whatever its rank's code was, and the training operator re
 for good, 128 to 255 is tried again. So the node agent reads how its ranks ended and says it in that language.
 """
 
+import logging
 import re
 import signal
-import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,8 @@ from understudy.agent.eviction import ABANDONED, ATTEMPT
 from understudy.errors import FAILED, STOPPED, UnderstudyError
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
+
+log = logging.getLogger(__name__)
 
 # For good:
 STOPPED_AT_CHECKPOINT = 75  # the run was stopped, or no launcher watches any more (EX_TEMPFAIL of sysexits.h)
@@ -41,10 +43,10 @@ def exit_code(spec: JobSpec, failures: dict[int, int] | None, eviction: Path) ->
     word = eviction.with_name(ATTEMPT)
     attempt = word.read_text() if word.exists() else ""
     if attempt and not (Path(spec.folder) / attempt).is_dir():
-        print("another attempt goes on: this node was only cut off, and its word does not count", file=sys.stderr)
+        log.warning("another attempt is running: this node was cut off, and its outcome does not count")
         return PEERS_LOST
     outcome = Outcome.cause([_outcome(spec, rank, code, attempt) for rank, code in failures.items()])
-    print(f"this node's ranks ended: {outcome.message}", file=sys.stderr)
+    log.error("this node's ranks ended: %s", outcome.message)
     if outcome.exit_code == STOPPED:
         return STOPPED_AT_CHECKPOINT if reason == ABANDONED or spec.stop_file.exists() else EVICTED
     if outcome.kind in ("killed", "lost"):

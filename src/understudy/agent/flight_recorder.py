@@ -6,12 +6,15 @@ Debugging Stuck Jobs"). It records by itself; somebody has to write it down befo
 """
 
 import json
+import logging
 import os
 import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 BACKENDS = ("gloo", "nccl", "nccl2")  # the last is what torch 2.15 makes of "nccl"
 
@@ -55,7 +58,7 @@ class FlightRecorder(threading.Thread):
             aside.write_text(json.dumps(said))
             os.replace(aside, self._path)
         except (OSError, RuntimeError) as error:  # a full volume, say: the stacks may still be there
-            print(f"{self._path}: cannot be written ({error})", file=sys.stderr, flush=True)
+            log.warning("%s: cannot be written (%s)", self._path, error)
 
 
 def recorded() -> dict[str, Any]:

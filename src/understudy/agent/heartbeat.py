@@ -2,6 +2,7 @@
 
 import faulthandler
 import json
+import logging
 import os
 import socket
 import time
@@ -12,6 +13,8 @@ from understudy.agent.flight_recorder import FlightRecorder
 from understudy.errors import disk_errors
 from understudy.jobs.heartbeat import Heartbeat
 from understudy.jobs.specification import JobSpec
+
+log = logging.getLogger(__name__)
 
 
 class HeartbeatWriter:
@@ -29,7 +32,7 @@ class HeartbeatWriter:
     def __call__(self, phase: str, step: int = -1) -> None:
         """Say how far the rank is."""
         if phase != self._phase:
-            print(f"{time.time():.3f} {phase}", flush=True)  # where the time goes, in the rank's log
+            log.info("%s", phase)  # where the time goes, in the rank's log
         self._phase = phase
         if not self._spec.supervised:
             return

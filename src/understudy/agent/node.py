@@ -3,12 +3,14 @@
 python -m understudy.agent.node JOB.json
 """
 
+import logging
 import os
 import signal
 import sys
 import tempfile
 from pathlib import Path
 
+from understudy import logs
 from understudy.agent import node_cache
 from understudy.agent.eviction import EVICTION
 from understudy.agent.exit_codes import exit_code
@@ -19,15 +21,18 @@ from understudy.errors import UnderstudyError
 from understudy.jobs.specification import JobSpec
 from understudy.store.files import share
 
+log = logging.getLogger("understudy.agent.node")  # `python -m` calls this module __main__
+
 
 def main() -> int:
     """Run this node's ranks; the exit code is the pod's."""
     die_with_parent()  # and tell the ranks whose children they are
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a stop comes through the stop file
     try:
+        logs.configure()
         return run(Path(sys.argv[1]))
     except UnderstudyError as error:
-        print(error, file=sys.stderr)
+        log.error("%s", error)
         return error.exit_code
 
 
@@ -73,11 +78,11 @@ def _failures(spec: JobSpec, path: Path) -> dict[int, int] | None:
     except ChildFailedError as error:
         return {rank: failure.exitcode for rank, failure in error.failures.items()}
     except RendezvousClosedError:
-        print("this job's rendezvous is closed: a node has failed, and others still wait in it", file=sys.stderr)
+        log.warning("this job's rendezvous is closed: a node has failed, and others still wait in it")
         (Path(spec.folder) / CLOSED).touch()
         return None
     except (RendezvousError, ConnectionError, DistError) as error:
-        print(f"the nodes lost each other: {error}", file=sys.stderr)
+        log.warning("the nodes lost each other: %s", error)
         return None
     return {}
 

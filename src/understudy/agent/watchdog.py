@@ -1,5 +1,6 @@
 """The node agent's watchdog: it asks this node's ranks to leave when they have to, and ends them when they hang."""
 
+import logging
 import os
 import sys
 import threading
@@ -13,6 +14,8 @@ from understudy.errors import UnderstudyError
 from understudy.jobs import attempts
 from understudy.jobs.heartbeat import heartbeats, seconds_since_heartbeat, seconds_since_launcher, volume_time
 from understudy.jobs.specification import JobSpec
+
+log = logging.getLogger(__name__)
 
 CLOSED = "closed"  # in the job's folder: a node that came back found the rendezvous closed
 LOOK = 1.0  # seconds between two looks at the ranks
@@ -56,18 +59,14 @@ class Watchdog(threading.Thread):
                     waited = 0.0
                     self._look_for_the_launcher()
             except (OSError, UnderstudyError) as error:  # a volume that is full or away for a moment
-                print(f"cannot look after the ranks now: {error}", file=sys.stderr, flush=True)
+                log.warning("cannot look after the ranks now: %s", error)
 
     def _look_for_the_launcher(self) -> None:
         silent_before, self._silent = self._silent, seconds_since_launcher(self._folder) > self._spec.launcher_timeout
         if not (self._silent and silent_before):  # one look may have hung with the volume for as long
             return
         if not self._eviction.exists():
-            print(
-                f"nobody has watched this job for {self._spec.launcher_timeout:.0f} s: leaving",
-                file=sys.stderr,
-                flush=True,
-            )
+            log.warning("nobody has watched this job for %.0f s: leaving", self._spec.launcher_timeout)
             self._eviction.write_text(ABANDONED)
             with suppress(OSError):  # on a full volume they leave all the same
                 self._spec.abandoned_file.touch()
@@ -81,7 +80,7 @@ class Watchdog(threading.Thread):
             return
         said = heartbeats(self._folder, attempts.ranks(self._spec)).values()
         if not all(beat.step >= 0 for beat in said):
-            print("a node that came back is not let in here: starting again with it", file=sys.stderr, flush=True)
+            log.warning("a node that came back cannot join this rendezvous: starting again with it")
             _end(PEERS_LOST)
 
     def _look_for_a_hang(self) -> None:
@@ -93,7 +92,7 @@ class Watchdog(threading.Thread):
         if any(outcome.exit_code for outcome in said):
             return  # the agents end the others
         if len(said) == len(ranks):
-            print("every rank is done, and a process of theirs does not end: ending it", file=sys.stderr, flush=True)
+            log.warning("every rank is done, and a process of theirs does not end: ending it")
             _end(0)
         places = [
             f"rank {b.rank} on {b.node}: {b.phase}, step {b.step}" for b in heartbeats(self._folder, ranks).values()

@@ -1,13 +1,16 @@
 """What every rank of a job runs: `python -m understudy.agent.worker JOB.json`, under torchrun or alone."""
 
+import logging
 import os
 import signal
 import sys
-import traceback
 from dataclasses import replace
 from pathlib import Path
 
+from understudy import logs
 from understudy.agent.parent import die_with_parent
+
+log = logging.getLogger("understudy.agent.worker")  # `python -m` calls this module __main__
 
 
 def main() -> int:
@@ -19,10 +22,11 @@ def main() -> int:
     from understudy.jobs.outcome import Outcome
     from understudy.jobs.specification import JobSpec
 
+    logs.configure()
     try:
         spec = JobSpec.read(Path(sys.argv[1]))
     except UnderstudyError as error:  # of another image: where its outcome belongs is not known
-        print(error, file=sys.stderr)
+        log.error("%s", error)
         return error.exit_code
     rank = int(os.environ["RANK"])
     heartbeat = HeartbeatWriter(spec, rank)
@@ -39,11 +43,11 @@ def main() -> int:
         outcome = Outcome(0)
     except UnderstudyError as error:
         replace(spec, attempt=heartbeat.attempt).clear()
-        print(error, file=sys.stderr)
+        log.error("%s", error)
         outcome = Outcome(error.exit_code, str(error), "lost" if isinstance(error, Fenced) else "told")
     except BaseException as error:
         replace(spec, attempt=heartbeat.attempt).clear()
-        traceback.print_exc()
+        log.exception("rank %d failed", rank)
         message = f"rank {rank}: {_one_line(error)}; the whole story is in {spec.logs}"
         outcome = Outcome(FAILED, message, "lost" if _is_another_s_fault(error) else "raised")
     heartbeat.stop()

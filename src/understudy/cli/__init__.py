@@ -1,12 +1,13 @@
 """The command `understudy`. Modules here import nothing heavy at their top: each command does so inside itself."""
 
+import logging
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from understudy import __version__
+from understudy import __version__, logs
 from understudy.cli import compile as compile_command
 from understudy.cli import doctor, jobs, recipe, run, store, submit, ui
 from understudy.cli.output import complain
@@ -51,6 +52,7 @@ def understudy(
 
     Exit codes: 0 done, 1 something failed, 2 the input is wrong, 3 the gate said no, 130 stopped.
     """
+    logs.configure(logging.INFO if verbose else logging.WARNING)
     ctx.obj = Settings(home, tracking_uri, quiet, verbose)
 
 

@@ -2,11 +2,14 @@
 said twice by whoever follows it next.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from understudy.jobs.specification import JobSpec
 from understudy.store.files import read_json, write_json
+
+log = logging.getLogger(__name__)
 
 TAIL = 30
 MOST = 2**20  # bytes of a rank's log at one look
@@ -21,8 +24,8 @@ class RunLog:
         self._offset = self._path.stat().st_size if self._path.exists() else 0
 
     def say(self, line: str) -> None:
-        """Add a line, and print it."""
-        print(line, flush=True)
+        """Add a line, and log it."""
+        log.info("%s", line)
         with self._path.open("a") as stream:
             stream.write(f"{line}\n")
 

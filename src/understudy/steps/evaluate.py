@@ -1,7 +1,7 @@
 """Models -> measures: every model side by side on the same test split."""
 
 import json
-import time
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +11,8 @@ from understudy.steps.champion import champion_input
 from understudy.steps.identity import model_identity
 from understudy.steps.step import Step, Work, World
 from understudy.store import Run, Store
+
+log = logging.getLogger(__name__)
 
 MODELS = ("teacher", "student", "control", "champion")
 
@@ -44,7 +46,7 @@ def _evaluate(work: Work) -> None:
     from understudy.evaluate.measure import measure
 
     roles = [role for role in MODELS if role in work.inputs]
-    print(f"{time.time():.3f} measuring", flush=True)
+    log.info("measuring")
     measure(
         {role: work.input(role) for role in roles},
         {role: work.inputs[role] for role in roles},
@@ -54,7 +56,7 @@ def _evaluate(work: Work) -> None:
         _device(work.recipe),
         work.progress,
     )
-    print(f"{time.time():.3f} measured", flush=True)
+    log.info("measured")
     measures = json.loads((work.staged / "measures.json").read_text())
     for role, model in measures["models"].items():
         work.facts.update({f"{role}/{name}": value for name, value in model["metrics"].items() if value is not None})

@@ -1,5 +1,6 @@
 """What a step is: what decides its result, the function that makes it, and what that function is given."""
 
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -12,6 +13,8 @@ from understudy.revision import revision
 from understudy.steps.environment import RUN, tracking_uri
 from understudy.steps.pace import Pace
 from understudy.store import Lease, Run, Store
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Work:
         state = replace(state, state="running", done=done, total=total, unit=unit, detail=detail, left=left)
         self.run.record(state)
         if left and RUN not in os.environ and self._pace.is_worth_a_line(time.monotonic()):
-            print(f"{self.step}: running: {state.words}", flush=True)
+            log.info("%s: running: %s", self.step, state.words)
 
 
 @dataclass(frozen=True)

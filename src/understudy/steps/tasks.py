@@ -1,9 +1,11 @@
 """Steps as tasks of a pipeline: a run's id and input digests in, an object's digest out, an error as an exit code."""
 
+import logging
 import sys
 from collections.abc import Mapping
 from typing import Any
 
+from understudy import logs
 from understudy.errors import UnderstudyError
 from understudy.launch.kubernetes import task_config
 from understudy.steps.environment import open_store
@@ -12,6 +14,8 @@ from understudy.steps.graph import STEPS
 from understudy.steps.signals import watch_over
 from understudy.steps.start import start
 from understudy.steps.step import Result
+
+log = logging.getLogger(__name__)
 
 
 def run_step(name: str, run_id: str, inputs: Mapping[str, str]) -> Result:
@@ -36,9 +40,10 @@ def run_step(name: str, run_id: str, inputs: Mapping[str, str]) -> Result:
 def start_component(values: dict[str, Any], overrides: str, seed: int, job_id: str, steps: list[str]) -> str:
     """start() for a pipeline's task."""
     try:
+        logs.configure()
         return start(values, overrides, seed, job_id, steps)
     except UnderstudyError as error:
-        print(f"error: {error}", file=sys.stderr)
+        log.error("%s", error)
         sys.exit(error.exit_code)
 
 
@@ -53,7 +58,8 @@ def component(name: str, run_id: str, task: Mapping[str, Any] | None = None, /, 
     """
     task_config.hand_over(task)
     try:
+        logs.configure()
         return run_step(name, run_id, inputs)
     except UnderstudyError as error:
-        print(f"error: {error}", file=sys.stderr)
+        log.error("%s", error)
         sys.exit(error.exit_code)

@@ -1,7 +1,9 @@
 """The pod of one node of a job, as every operator makes it: where it goes, what it may take, what its ranks see."""
 
+import os
 from typing import Any
 
+from understudy import logs
 from understudy.agent import node_cache
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes.identity import KEY, Identity
@@ -93,6 +95,7 @@ def _environment(spec: JobSpec, cluster: Cluster) -> list[dict[str, Any]]:
         "HF_HUB_OFFLINE": "1",  # what has to be fetched was fetched by the step, once
         "PYTHONDONTWRITEBYTECODE": "1",
         "HOME": "/tmp",
+        logs.VARIABLE: os.environ.get(logs.VARIABLE, "text"),  # a job logs as its launcher does
         **cluster.environment,
         node_cache.READ_ONLY: f"{cluster.mount}:{VIEW}",
         **_cache(cluster),

@@ -3,11 +3,15 @@
 python -m understudy.launch.local.torchrun JOB.json
 """
 
+import logging
 import sys
 from pathlib import Path
 from signal import SIGTERM
 
+from understudy import logs
 from understudy.agent.parent import die_with_parent
+
+log = logging.getLogger("understudy.launch.local.torchrun")  # `python -m` calls this module __main__
 
 
 def main() -> int:
@@ -25,9 +29,10 @@ def main() -> int:
     from understudy.launch.local.launcher import death
 
     try:
+        logs.configure()
         spec = JobSpec.read(Path(sys.argv[1]))
     except UnderstudyError as error:
-        print(error, file=sys.stderr)
+        log.error("%s", error)
         return error.exit_code
     config = LaunchConfig(
         min_nodes=1,

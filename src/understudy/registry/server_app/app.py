@@ -8,6 +8,7 @@ MLflow's app `basic-auth` knows who may edit a model, not which of its aliases: 
 this app.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from mlflow.protos.model_registry_pb2 import (
 )
 from mlflow.server import auth, handlers
 
+from understudy import logs
 from understudy.errors import InputError
 from understudy.registry.names import CHAMPION
 
@@ -35,6 +37,7 @@ APP = "understudy"  # the name of create_app among pyproject.toml's entry points
 CONFIG = Path(__file__).with_name("accounts.ini")
 DATABASE = "MLFLOW_BACKEND_STORE_URI"
 REVIEWERS = "UNDERSTUDY_REVIEWERS"
+log = logging.getLogger("understudy.registry.server_app.app")  # `python -m` calls this module __main__
 USERNAME, PASSWORD = "UNDERSTUDY_PIPELINE_USERNAME", "UNDERSTUDY_PIPELINE_PASSWORD"
 SHORTEST = 12  # characters of a password; MLflow's own rule
 
@@ -138,6 +141,7 @@ def reviewers() -> list[str]:
 def main() -> None:
     """Make the accounts and become the server: what is wrong is said once, before any worker is there."""
     try:
+        logs.configure()
         make_accounts()
     except (InputError, MlflowException) as error:
         sys.exit(f"the MLflow server does not start: {error}")
@@ -167,7 +171,7 @@ def make_accounts() -> None:
         auth.store.update_user(name, password=password)
     for reviewer in reviewers():
         if not auth.store.has_user(reviewer):
-            print(f"{REVIEWERS}: {reviewer} has no account yet", file=sys.stderr)
+            log.warning("%s: %s has no account yet", REVIEWERS, reviewer)
 
 
 def _create(name: str, password: str) -> None:
