@@ -1,4 +1,4 @@
-# make run | check | test | test-kills | test-cluster | test-cluster-faults | images | manifests | ui | lint | lock | clean
+# make run | check | test | test-faults | test-kills | test-cluster | test-cluster-faults | images | manifests | ui | lint | lock | clean
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
@@ -9,7 +9,7 @@ COMPILE := $(UV) pip compile --quiet --python 3.11 --generate-hashes --no-emit-i
 FIND_PYTHON := for name in python3.11 python3 python; do \
 	$$name -c 'import ensurepip, sys, venv; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && break; name=; done
 
-.PHONY: run check test test-kills test-cluster test-cluster-faults images manifests ui lint lock clean
+.PHONY: run check test test-faults test-kills test-cluster test-cluster-faults images manifests ui lint lock clean
 
 $(UV): requirements-uv.lock
 	@$(FIND_PYTHON); test "$$name" || { echo "make: this needs Python 3.11 with its venv module" >&2; exit 1; }; \
@@ -38,9 +38,13 @@ BASE_BRANCH ?= main
 check: lint
 	$(BIN)/python -m pytest -q $$($(BIN)/python .ci/changed_tests.py $(BASE_BRANCH))
 
-# Five times as many kills as `make test` has, an hour on two cores.
+# The rarer faults on one machine; CI runs them after `make test`.
+test-faults: $(VENV)/test.stamp
+	$(BIN)/python -m pytest tests -m "second_tier and not cluster"
+
+# Five times as many kills as both tiers have, an hour on two cores.
 test-kills: $(VENV)/test.stamp
-	UNDERSTUDY_KILLS=5 $(BIN)/python -m pytest tests/faults/test_kills.py
+	UNDERSTUDY_KILLS=5 $(BIN)/python -m pytest tests/faults/test_kills.py -m ""
 
 # On the cluster that KUBECONFIG names, whose nodes hold this checkout in the image UNDERSTUDY_TEST_IMAGE.
 test-cluster: $(VENV)/test.stamp

@@ -17,13 +17,16 @@ from tests.faults import stage as stages
 from tests.faults.stage import PAUSE, PROCESSES, Stage, wait
 
 ROUNDS = range(int(os.environ.get("UNDERSTUDY_KILLS", "1")))
+RARER = ("ddp", "hsdp")  # ranks, launchers and checkpoints as with fsdp
 VICTIMS = ("rank", "launcher", "group")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("number", ROUNDS)
-@pytest.mark.parametrize("strategy", PROCESSES)
+@pytest.mark.parametrize(
+    "strategy", [pytest.param(name, marks=pytest.mark.second_tier if name in RARER else ()) for name in PROCESSES]
+)
 def test_killed_training_goes_on_to_the_same_bits(
     stage: Stage, undisturbed: Callable[[str], str], strategy: str, number: int
 ) -> None:

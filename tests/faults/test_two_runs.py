@@ -37,6 +37,7 @@ def test_the_teacher_is_trained_once_and_both_end_well(stage: Stage, undisturbed
     assert not stage.left_behind()
 
 
+@pytest.mark.second_tier
 def test_the_other_takes_over_when_the_one_that_trains_is_killed(
     stage: Stage, undisturbed: Callable[[str], str]
 ) -> None:
