@@ -6,6 +6,7 @@ Nothing in MLflow 3.17 is relative to the database: a relative location starts a
 `mlflow-artifacts:` needs a server. So whoever opens the database compares, and rewrites the locations once.
 """
 
+import logging
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,6 +16,8 @@ from urllib.parse import unquote, urlsplit
 from understudy.errors import InputError, UnderstudyError
 
 FOLDER = "mlartifacts"
+log = logging.getLogger(__name__)
+
 PATIENCE = 60.0  # seconds that another process may hold the database
 
 # MLflow's tables and columns that hold an artifact's location. Of another version of MLflow, those that are there.
@@ -53,6 +56,7 @@ def relocate(database: Path) -> None:
                 for former in _former_locations(connection, here):
                     _check_came_along(connection, database, former)
                     _rewrite(connection, former, here)
+                    log.info("%s: its artifacts lay in %s before; their locations were rewritten", database, former)
     except sqlite3.Error as error:
         raise UnderstudyError(f"{database}: MLflow's database cannot be used ({error})") from error
 
