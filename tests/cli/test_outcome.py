@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from understudy.cli.outcome import _shortest, show_verdict
+from understudy.cli.outcome import _registered, _shortest, show_verdict
+from understudy.store import Run, StepState
 
 
 def test_a_path_is_as_one_would_type_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,3 +26,16 @@ def test_what_has_to_be_known_first_comes_before_the_rules(capsys: pytest.Captur
         "  note  The teacher is overfitted.",
         "  pass  size: Size: fine.",
     ]
+
+
+def test_an_alias_that_did_not_move_is_told_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "steps").mkdir()
+    run, made = Run(tmp_path), {"name": "digits", "version": "1"}
+    assert _registered(run, made) == "registered: digits version 1, alias challenger"
+    stays = {**made, "stays": "version 2, which has it, is newer"}
+    assert _registered(run, stays) == (
+        "registered before: digits version 1; the alias challenger stays where it is: version 2, which has it, is newer"
+    )
+    run.record(StepState("register", "reused"))
+    assert _registered(run, stays) == "registered before: digits version 1"
+    assert _registered(run, {"name": "digits", "version": None}) == "not registered; the evidence is in MLflow"

@@ -3,11 +3,12 @@
 import ctypes
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -81,6 +82,23 @@ def test_the_old_name_of_the_remote_caches_variable_is_refused_before_anything_i
     assert outcome.code == 2
     assert "UNDERSTUDY_RECORD: it is called UNDERSTUDY_REMOTE_CACHE now" in outcome.err
     assert not Path("home").exists()
+
+
+def test_a_local_registry_without_its_artifacts_is_refused_before_anything_runs(
+    understudy: Any, tmp_path: Path
+) -> None:
+    recipe = Path(__file__).parents[2] / "recipes" / "digits.yaml"
+    evidence = tmp_path / "before" / "mlartifacts" / "run" / "artifacts"
+    evidence.mkdir(parents=True)
+    Path("home").mkdir()
+    with closing(sqlite3.connect("home/mlflow.db")) as database, database:
+        database.execute("CREATE TABLE experiments (artifact_location TEXT)")
+        database.execute("CREATE TABLE runs (artifact_uri TEXT)")
+        database.execute("INSERT INTO experiments VALUES (?)", (evidence.parents[1].as_uri(),))
+        database.execute("INSERT INTO runs VALUES (?)", (evidence.as_uri(),))
+    outcome = understudy("--home", "home", "run", str(recipe))
+    assert (outcome.code, outcome.out) == (2, "")
+    assert f"its artifacts are still in {evidence.parents[1]}; move or copy that folder to" in outcome.err
 
 
 def run_here(folder: Path) -> int:

@@ -72,12 +72,12 @@ def test_gc_asks_every_registry_that_models_went_to(pipeline: Pipeline, tmp_path
     pipeline.register()
     student = pipeline.model(b"student", HISTORY)
     elsewhere = f"sqlite:///{tmp_path}/elsewhere.db"
-    assert needed_digests(elsewhere, {}) == set()
-    assert student in needed_digests(elsewhere, {pipeline.uri: tmp_path / "server.json"})
+    assert needed_digests(elsewhere, tmp_path, {}) == set()
+    assert student in needed_digests(elsewhere, tmp_path, {pipeline.uri: tmp_path / "server.json"})
     gone = {f"sqlite:///{tmp_path}/gone.db": tmp_path / "gone.json"}
     for uri in (pipeline.uri, *gone):
         with pytest.raises(UnderstudyError, match=r"the file is gone\n.* for good, remove .*gone\.json"):
-            needed_digests(uri, gone)
+            needed_digests(uri, tmp_path, gone)
 
 
 def test_without_a_database_nothing_is_registered(tmp_path: object) -> None:

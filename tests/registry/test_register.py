@@ -114,6 +114,31 @@ def test_the_challenger_moves_to_the_next_approved_student(pipeline: Pipeline, c
     assert made.version == "2"
 
 
+def test_an_old_student_that_is_registered_again_takes_no_alias_from_a_newer_version(
+    pipeline: Pipeline, client: MlflowClient
+) -> None:
+    first = pipeline.register()
+    pipeline.register(run=pipeline.new_run(), weights=b"better student")
+    again = pipeline.register(run=pipeline.new_run())
+    assert (again.version, again.stays) == (first.version, "version 2, which has it, is newer")
+    client.set_registered_model_alias(first.name, "champion", "2")
+    client.delete_registered_model_alias(first.name, "challenger")
+    again = pipeline.register(run=pipeline.new_run())
+    assert (again.version, again.stays) == (first.version, "version 2, the champion, is newer")
+    assert server_at(pipeline.uri).aliases(first.name) == {"champion": "2"}
+
+
+def test_the_champion_does_not_become_its_own_challenger(pipeline: Pipeline, client: MlflowClient) -> None:
+    first = pipeline.register()
+    client.set_registered_model_alias(first.name, "champion", first.version)
+    client.delete_registered_model_alias(first.name, "challenger")
+    assert pipeline.register(run=pipeline.new_run()).stays == "version 1 is the champion"
+    assert server_at(pipeline.uri).aliases(first.name) == {"champion": "1"}
+    newer = pipeline.register(run=pipeline.new_run(), weights=b"better student")
+    assert (newer.version, newer.stays) == ("2", "")
+    assert server_at(pipeline.uri).aliases(first.name) == {"champion": "1", "challenger": "2"}
+
+
 def test_another_run_of_the_same_student_makes_no_second_version(pipeline: Pipeline, client: MlflowClient) -> None:
     first = pipeline.register()
     again = pipeline.register(run=pipeline.new_run())

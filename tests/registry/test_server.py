@@ -14,7 +14,7 @@ from understudy.errors import InputError, UnderstudyError
 from understudy.registry.champion import champion
 from understudy.registry.client import server_at
 from understudy.registry.register import is_registered
-from understudy.registry.server import identity, public_uri, redacted, tracking_uri
+from understudy.registry.server import address, identity, public_uri, redacted, tracking_uri
 
 words = st.text("abcdefghij0123456789", min_size=4, max_size=12)
 
@@ -30,10 +30,18 @@ def test_the_servers_address_is_given_or_from_the_environment_or_local(
     assert tracking_uri(tmp_path, "sqlite:///own.db") == f"sqlite:///{tmp_path}/own.db"
 
 
+def test_the_homes_own_database_is_the_same_server_wherever_the_home_lies(tmp_path: Path) -> None:
+    homes = [tmp_path / "a", tmp_path / "b"]
+    assert {identity(tracking_uri(home, None), home) for home in homes} == {"sqlite:///mlflow.db"}
+    assert address("sqlite:///mlflow.db", homes[1]) == tracking_uri(homes[1], None)
+    elsewhere = f"sqlite:///{tmp_path}/c/mlflow.db"
+    assert identity(elsewhere, homes[0]) == address(elsewhere, homes[0]) == elsewhere
+
+
 @given(words, words, st.sampled_from(["http", "https", "postgresql", "mysql+pymysql"]))
 def test_credentials_are_not_public(user: str, password: str, scheme: str) -> None:
     uri = f"{scheme}://{user}:{password}@Example.org:8080/path"
-    assert public_uri(uri) == identity(uri) == f"{scheme}://example.org:8080/path"
+    assert public_uri(uri) == identity(uri, Path()) == f"{scheme}://example.org:8080/path"
     line = redacted(uri, f"cannot reach {uri} as {user} with {password}\nmore")
     assert password not in line.replace(public_uri(uri), "")
 

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.registry.saved_models import SMALL, VIT, describe_images, save
 from tests.registry.submitted import RECIPE, Pipeline, connect
-from understudy.models.build import build_model, tied_weights
-from understudy.models.describe import describe
 from understudy.models.files import load_model, save_model
 
 NET = """
@@ -85,26 +84,6 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def describe_images() -> dict[str, Any]:
-    return {
-        "task": "image-classification",
-        "labels": ["ant", "bee", "cat"],
-        "image": {"size": 8, "channels": 1},
-        "mean": [0.3],
-        "std": [0.2],
-    }
-
-
-def save(folder: Path, spec: dict[str, Any], examples: dict[str, Any], tokenizer: Path | None = None) -> Path:
-
-    folder.mkdir()
-    description = describe(spec, examples, "student.model")
-    net = build_model(description)
-    state = {name: value for name, value in net.state_dict().items() if name not in tied_weights(net)}
-    save_model(folder, state, description, tokenizer)
-    return folder
-
-
 def save_with_code(folder: Path) -> Path:
     """A model that was fetched with code of its own, which the recipe trusted."""
     import torch
@@ -128,13 +107,11 @@ def trained_tokenizer(path: Path) -> Path:
 
 
 def make_models(folder: Path) -> dict[str, Path]:
-    small = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    vit = {"type": "vit", "config": {**small, "patch_size": 4}}
     factory = {"factory": "ownnet:net", "kwargs": {"width": 12}}
-    lm = {"type": "llama", "config": {**small, "max_position_embeddings": 16}}
+    lm = {"type": "llama", "config": {**SMALL, "max_position_embeddings": 16}}
     text = {"task": "causal-lm", "vocab_size": 280, "eos_id": 0, "sequence_length": 8}
     return {
-        "vit": save(folder / "vit", vit, describe_images()),
+        "vit": save(folder / "vit", VIT, describe_images()),
         "factory": save(folder / "factory", factory, describe_images()),
         "own": save_with_code(folder / "own"),
         "lm": save(folder / "lm", lm, text, trained_tokenizer(folder / "tokenizer.json")),

@@ -17,8 +17,10 @@ def test_a_server_counts_as_the_same_whoever_asks_it(monkeypatch: pytest.MonkeyP
     assert "secret" not in str(worlds)
 
 
-def test_the_local_server_counts_by_its_home(
+def test_the_local_server_counts_as_the_same_when_its_home_is_moved(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: Store, run: Run
 ) -> None:
     monkeypatch.delenv(URI, raising=False)
-    assert REGISTER.outside(run, store, {}).facts == {"server": f"sqlite:///{tmp_path}/mlflow.db"}
+    assert REGISTER.outside(run, store, {}).facts == {"server": "sqlite:///mlflow.db"}
+    monkeypatch.setenv(URI, f"sqlite:///{tmp_path}/elsewhere/mlflow.db")
+    assert REGISTER.outside(run, store, {}).facts == {"server": f"sqlite:///{tmp_path}/elsewhere/mlflow.db"}

@@ -1,21 +1,24 @@
 """The command `understudy`. Modules here import nothing heavy at their top: each command does so inside itself."""
 
-import logging
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from understudy import __version__, logs
+from understudy import __version__
 from understudy.cli import compile as compile_command
 from understudy.cli import doctor, jobs, recipe, run, store, submit, ui
+from understudy.cli.loudness import LoudnessEverywhere, apply
 from understudy.cli.output import complain
 from understudy.cli.settings import Settings
 from understudy.errors import UnderstudyError
 
 app = typer.Typer(
-    no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=LoudnessEverywhere,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(run.run)
 app.command("compile")(compile_command.compile_)
@@ -52,8 +55,7 @@ def understudy(
 
     Exit codes: 0 done, 1 something failed, 2 the input is wrong, 3 the gate said no, 130 stopped.
     """
-    logs.configure(logging.INFO if verbose else logging.WARNING)
-    ctx.obj = Settings(home, tracking_uri, quiet, verbose)
+    ctx.obj = apply(Settings(home, tracking_uri, quiet, verbose))
 
 
 def main() -> None:

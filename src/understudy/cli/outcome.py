@@ -67,6 +67,8 @@ def _registered(run: Run, registration: dict[str, Any]) -> str:
     state, version = run.state("register"), f"{registration['name']} version {registration['version']}"
     if state and state.state == "reused":
         return f"registered before: {version}"
+    if registration.get("stays"):  # not in what an older understudy has registered
+        return f"registered before: {version}; the alias challenger stays where it is: {registration['stays']}"
     return f"registered: {version}, alias challenger"
 
 

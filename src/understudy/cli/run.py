@@ -51,6 +51,8 @@ def run(
     checkpoint. Exit codes: 0 registered, 1 failed, 2 wrong input, 3 rejected by the gate, 130 stopped.
     """
     from understudy.recipe.file import load
+    from understudy.registry.client import server_at
+    from understudy.registry.server import database
     from understudy.store import Store, remote_cache
 
     settings: Settings = ctx.obj
@@ -65,6 +67,8 @@ def run(
     try:
         remote_cache.address()  # an old name of its variable is refused before anything is made
         wanted, store, uri = load(recipe, overrides or []), Store(settings.store_folder), settings.tracking_uri
+        if database(uri):  # a server that does not answer stops no training; a local registry is put right, or refused
+            server_at(uri).check()
     except UnderstudyError as error:
         if as_json:
             print(json.dumps({"event": "end", "exit_code": error.exit_code, "errors": [str(error)]}))

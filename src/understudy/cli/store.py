@@ -200,7 +200,7 @@ def gc(
     settings: Settings = ctx.obj
     store = settings.open_store()
     try:
-        registered = needed_digests(settings.tracking_uri, store.servers)
+        registered = needed_digests(settings.tracking_uri, settings.home, store.servers)
     except UnderstudyError as error:
         raise UnderstudyError(f"nothing was removed: what the registry still needs is not known. {error}") from error
     removals = plan(store, registered, None if forget_after is None else forget_after * DAY)

@@ -48,7 +48,9 @@ def ui(
 
 
 def _command(uri: str, port: int) -> list[str]:
-    from understudy.registry.server import artifacts, database, public_uri
+    from understudy.registry.client import server_at
+    from understudy.registry.relocation import location_beside
+    from understudy.registry.server import database, public_uri
 
     path = database(uri)
     if path is None:
@@ -57,7 +59,8 @@ def _command(uri: str, port: int) -> list[str]:
         raise InputError(
             f"{path}: nothing was recorded yet; understudy run recipes/digits.yaml does, --home points at it"
         )
-    where = ["--backend-store-uri", uri, "--default-artifact-root", str(artifacts(uri))]
+    server_at(uri).check()
+    where = ["--backend-store-uri", uri, "--default-artifact-root", location_beside(path)]
     return [sys.executable, "-m", "mlflow", "server", *where, "--host", HOST, "--port", str(port), "--workers", "1"]
 
 

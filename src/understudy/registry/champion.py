@@ -9,7 +9,7 @@ from pathlib import Path
 from understudy.errors import UnderstudyError, disk_errors
 from understudy.registry.client import mlflow_at, server_at
 from understudy.registry.names import CHAMPION, DIGEST, TEACHER
-from understudy.registry.server import database, identity, public_uri
+from understudy.registry.server import address, database, identity, public_uri
 from understudy.store import Manifest
 from understudy.store.files import hash_file, sha256
 
@@ -84,12 +84,13 @@ def _lift(fetched: Path, folder: Path) -> None:
     shutil.rmtree(folder / fetched.relative_to(folder).parts[0])
 
 
-def needed_digests(uri: str, servers: Mapping[str, Path]) -> set[str]:
+def needed_digests(uri: str, home: Path, servers: Mapping[str, Path]) -> set[str]:
     """The digests of all models, and of their teachers, in this registry and in the others that a store knows.
 
     Args:
         uri: the registry in use.
-        servers: the public addresses of those that models of the store went to, each with the file that says so.
+        home: the folder of the store and of the local registry.
+        servers: the identities of those that models of the store went to, each with the file that says so.
 
     Raises:
         UnderstudyError: one of them cannot be asked.
@@ -97,11 +98,11 @@ def needed_digests(uri: str, servers: Mapping[str, Path]) -> set[str]:
     digests = registered_digests(uri)
     for server, file in servers.items():
         try:
-            path = database(server)
+            path = database(address(server, home))
             if path and not path.exists():
                 raise UnderstudyError(f"{path}: models were registered here, and the file is gone")
-            if server != identity(uri):
-                digests |= registered_digests(server)
+            if server != identity(uri, home):
+                digests |= registered_digests(address(server, home))
         except UnderstudyError as error:
             raise UnderstudyError(f"{error}\nIf this registry is gone for good, remove {file}") from error
     return digests

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from understudy.errors import InputError, disk_errors
 from understudy.registry.over_mlflow import OverMlflow, connect, silence
-from understudy.registry.server import SQLITE, artifacts, database, translated
+from understudy.registry.relocation import location_beside, relocate
+from understudy.registry.server import SQLITE, database, translated
 from understudy.store.files import read_json, write_json
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class LocalDatabase(OverMlflow):
         path = database(uri)
         assert path is not None
         self._path = path
-        self.artifact_location = artifacts(uri)
+        self.artifact_location = location_beside(path)
 
     @cached_property
     def client(self) -> "MlflowClient":
@@ -46,13 +47,15 @@ class LocalDatabase(OverMlflow):
         """See TrackingServer.
 
         Raises:
-            InputError: the database cannot be written.
+            InputError: the database cannot be written, or its artifacts lie somewhere else.
         """
         with disk_errors(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
         target = self._path if self._path.exists() else self._path.parent
         if not os.access(target, os.W_OK):
             raise InputError(f"{target}: cannot write MLflow's database here; use --home or --tracking-uri")
+        if self._path.exists():
+            relocate(self._path)
 
     def _answer(self, question: str, ask: "Callable[[MlflowClient], dict[str, str]]") -> dict[str, str] | None:
         if not self._path.exists():
@@ -79,12 +82,12 @@ def _state(path: Path) -> list[Any]:
 
 def _create(path: Path) -> None:
     """Make the local database aside and link it into place: of two processes one wins, and a killed one leaves none."""
-    from mlflow import MlflowClient
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     with disk_errors(path):
         try:
-            MlflowClient(f"{SQLITE}{aside}").search_experiments(max_results=1)
+            SqlAlchemyStore(f"{SQLITE}{aside}", location_beside(path)).search_experiments(max_results=1)
             os.link(aside, path)
         except FileExistsError:
             pass

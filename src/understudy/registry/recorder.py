@@ -99,7 +99,7 @@ class Recorder:
         if step == PARENT:
             log_params(server, run_id, self.run.recipe)
         path.parent.mkdir(exist_ok=True)
-        write_json(path, {"server": identity(self.uri), "experiment_id": place, "run_id": run_id})
+        write_json(path, {"server": _server_of(self.run, self.uri), "experiment_id": place, "run_id": run_id})
         return str(run_id)
 
     def _started(self, step: str) -> int:
@@ -196,7 +196,12 @@ def _end_open(server: TrackingServer, run: Run, ids: Mapping[str, Any]) -> None:
 
 def _open_on(run: Run, uri: str) -> dict[str, Any] | None:
     ids: dict[str, Any] | None = read_json(run.folder / "mlflow.json")
-    return ids if ids and not ids.get("closed") and ids["server"] == identity(uri) else None
+    return ids if ids and not ids.get("closed") and ids["server"] == _server_of(run, uri) else None
+
+
+def _server_of(run: Run, uri: str) -> str:
+    store = run.folder.parents[1]
+    return identity(uri, store.parent)
 
 
 def close(run: Run) -> None:

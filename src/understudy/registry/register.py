@@ -16,7 +16,7 @@ from understudy.recipe import Recipe
 from understudy.registry import evidence, pyfunc
 from understudy.registry.client import mlflow_at, server_at
 from understudy.registry.curves import send
-from understudy.registry.names import CHALLENGER, DIGEST, RUN, VERDICT
+from understudy.registry.names import CHALLENGER, CHAMPION, DIGEST, RUN, VERDICT
 from understudy.registry.over_mlflow import OverMlflow
 from understudy.registry.recorder import Recorder, close, log_params
 from understudy.registry.server import page, translated
@@ -31,12 +31,16 @@ STEPS = {"teacher": "teacher", "student": "distill", "control": "control"}
 
 @dataclass(frozen=True)
 class Registration:
-    """Where a student ended up. `version` is None for one that was rejected; `url` is the page to look at."""
+    """Where a student ended up. `version` is None for one that was rejected; `url` is the page to look at.
+
+    `stays` says why the alias challenger was not given to the version; it is empty when it was.
+    """
 
     parent_run_id: str
     version: str | None
     name: str
     url: str
+    stays: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,11 +97,14 @@ def register(run: Run, uri: str, submission: Submission) -> Registration:
         parent = recorder.open(server)
         _log_steps(server, recorder, submission)
         _log_parent(server, parent, submission)
-        version = _version(client, run, parent, submission, uri) if submission.judged["approved"] else None
+        version, stays = None, ""
+        if submission.judged["approved"]:
+            version = _version(client, run, parent, submission, uri)
+            stays = _put_up_for_review(server, name, version)
         server.end(parent, "FINISHED")
         close(run)
         url = _version_page(uri, name, version) if version else _run_page(uri, client, parent)
-    return Registration(parent, version, name, url)
+    return Registration(parent, version, name, url, stays)
 
 
 def _version_page(uri: str, name: str, version: str) -> str:
@@ -168,13 +175,32 @@ def _log_figures(
 
 
 def _version(client: "MlflowClient", run: Run, parent: str, submission: Submission, uri: str) -> str:
-    """The version of this student, whichever run made it; it gets the alias challenger."""
+    """The version of this student, whichever run made it."""
     name = submission.recipe.model_name
     query = f"name = '{name}' and tags.`{DIGEST}` = '{submission.digest}'"
     made = [version.version for version in client.search_model_versions(query)]
-    version = max(made, key=int) if made else _made_version(client, run, parent, submission, uri)
-    client.set_registered_model_alias(name, CHALLENGER, version)
-    return str(version)
+    return str(max(made, key=int)) if made else _made_version(client, run, parent, submission, uri)
+
+
+def _put_up_for_review(server: OverMlflow, name: str, version: str) -> str:
+    """Give a version the alias challenger, unless that would move it backwards.
+
+    The challenger is the newest approved candidate. An old recipe that runs again finds its student registered: with
+    the alias, a version would be up for review that was decided on long ago, or the champion against itself.
+
+    Returns:
+        Why it does not get the alias; nothing when it does.
+    """
+    aliases = server.aliases(name)
+    champion, challenger = (aliases.get(alias) for alias in (CHAMPION, CHALLENGER))
+    if champion == version:
+        return f"version {version} is the champion"
+    if champion and int(champion) > int(version):
+        return f"version {champion}, the champion, is newer"
+    if challenger and int(challenger) > int(version):
+        return f"version {challenger}, which has it, is newer"
+    server.client.set_registered_model_alias(name, CHALLENGER, version)
+    return ""
 
 
 def _made_version(client: "MlflowClient", run: Run, parent: str, submission: Submission, uri: str) -> str:

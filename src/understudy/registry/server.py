@@ -49,9 +49,21 @@ def public_uri(uri: str) -> str:
     return urlunsplit(SplitResult(parts.scheme.lower(), parts.netloc.rpartition("@")[2].lower(), parts.path, "", ""))
 
 
-def identity(uri: str) -> str:
-    """What tells one server from another in a step's key, whoever asks it."""
+def identity(uri: str, home: Path) -> str:
+    """What tells one server from another in a step's key, whoever asks it.
+
+    The database in the home is named without its folder: it is the same one when the home was moved.
+    """
+    path = database(uri)
+    if path and path.parent.resolve() == home.resolve():
+        return f"{SQLITE}{path.name}"
     return public_uri(uri).rstrip("/")
+
+
+def address(identity: str, home: Path) -> str:
+    """The URI of a server by its identity, without credentials."""
+    path = database(identity)
+    return f"{SQLITE}{home.absolute() / path}" if path else identity
 
 
 def page(uri: str, path: str) -> str | None:
@@ -83,9 +95,3 @@ def redacted(uri: str, text: str) -> str:
     for secret in (parts.netloc.rpartition("@")[0], parts.password, unquote(parts.password or ""), parts.query):
         line = line.replace(secret, "***") if secret else line
     return line[:500]
-
-
-def artifacts(uri: str) -> str | None:
-    """Where a local server's artifacts lie; None where the server decides."""
-    path = database(uri)
-    return path.absolute().with_name("mlartifacts").as_uri() if path else None

@@ -23,7 +23,7 @@ def _server(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
     from understudy.registry.server import identity
 
     del run, inputs
-    return World(facts={"server": identity(tracking_uri(store))})
+    return World(facts={"server": identity(tracking_uri(store), store.folder.parent)})
 
 
 def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def _register(work: Work) -> None:
     )
     registration = register(work.run, work.tracking_uri, submission)
     if registration.version:
-        work.store.remember_server(identity(work.tracking_uri))
+        work.store.remember_server(identity(work.tracking_uri, work.store.folder.parent))
     close_dead(work.store, work.tracking_uri)
     # Asked now, while MLflow is imported, the answers are remembered, and the next run need not import it.
     is_registered(work.tracking_uri, registration, work.inputs["student"])

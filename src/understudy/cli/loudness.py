@@ -1,0 +1,51 @@
+"""-q and -v, which are taken before the command and after it: people add them to the line that they have just typed."""
+
+import copy
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from understudy import logs
+from understudy.cli.settings import Settings
+
+NAMES = ("quiet", "verbose")
+
+
+class LoudnessEverywhere(TyperGroup):
+    """A group of commands that each take the group's own -q and -v too."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        own = [option for option in self.params if isinstance(option, TyperOption) and option.name in NAMES]
+        for command in _commands(self):
+            command.params = [*command.params, *map(_after_the_command, own)]
+
+
+def apply(settings: Settings) -> Settings:
+    """Let this process's log say as much as the settings ask for."""
+    logs.configure(logging.INFO if settings.verbose else logging.WARNING)
+    return settings
+
+
+def _commands(group: TyperGroup) -> Iterator[TyperCommand]:
+    for command in group.commands.values():
+        if isinstance(command, TyperGroup):
+            yield from _commands(command)
+        elif isinstance(command, TyperCommand):
+            yield command
+
+
+def _after_the_command(option: TyperOption) -> TyperOption:
+    """The option as one of a command that does not know it: it changes the settings that the command finds."""
+    own = copy.copy(option)
+    own.expose_value = False
+    own.callback = _set
+    return own
+
+
+def _set(ctx: Any, option: Any, value: bool) -> None:  # Typer's types of both are private
+    if value and ctx.obj:  # there are no settings while a shell completes the line
+        ctx.obj = apply(replace(ctx.obj, **{option.name: True}))

@@ -1,0 +1,124 @@
+"""A local registry's artifacts lie beside its database, wherever that lies by now.
+
+MLflow writes absolute locations into the database, of every experiment, run and version, and makes a folder that is not
+there. So a home that was moved would grow a second one at its old place, and a copy would write into the original.
+Nothing in MLflow 3.17 is relative to the database: a relative location starts at the working directory, and
+`mlflow-artifacts:` needs a server. So whoever opens the database compares, and rewrites the locations once.
+"""
+
+import logging
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from understudy.errors import InputError, UnderstudyError
+
+FOLDER = "mlartifacts"
+log = logging.getLogger(__name__)
+
+PATIENCE = 60.0  # seconds that another process may hold the database
+
+# MLflow's tables and columns that hold an artifact's location. Of another version of MLflow, those that are there.
+LOCATIONS = (
+    ("experiments", "artifact_location"),
+    ("runs", "artifact_uri"),
+    ("logged_models", "artifact_location"),
+    ("model_versions", "source"),
+    ("model_versions", "storage_location"),
+    ("trace_tags", "value"),
+)
+BELOW = "({0} = ? OR substr({0}, 1, ?) = ?)"
+
+
+def location_beside(database: Path) -> str:
+    """Where the artifacts of a database lie, as MLflow writes it."""
+    return database.absolute().with_name(FOLDER).as_uri()
+
+
+def relocate(database: Path) -> None:
+    """Let a database name its artifacts where they lie now. It is not touched when it does.
+
+    Raises:
+        InputError: the artifacts lie where they were; only the database was moved or copied.
+        UnderstudyError: the database cannot be read or written.
+    """
+    here = location_beside(database)
+    address = f"{database.absolute().as_uri()}?mode=rw"  # makes no file where there is none
+    try:
+        with closing(sqlite3.connect(address, uri=True, timeout=PATIENCE, isolation_level=None)) as connection:
+            if not _former_locations(connection, here):
+                return
+            # Of two processes one waits here. It then finds nothing to do: what was read above may be old by now.
+            connection.execute("BEGIN IMMEDIATE")
+            with connection:
+                for former in _former_locations(connection, here):
+                    _check_came_along(connection, database, former)
+                    _rewrite(connection, former, here)
+                    log.info("%s: its artifacts lay in %s before; their locations were rewritten", database, former)
+    except sqlite3.Error as error:
+        raise UnderstudyError(f"{database}: MLflow's database cannot be used ({error})") from error
+
+
+def _former_locations(connection: sqlite3.Connection, here: str) -> list[str]:
+    """Where this database's artifacts lay before, as its experiments say.
+
+    Those that understudy makes are at .../mlartifacts. One at any other place was put there on purpose and stays.
+    """
+    if ("experiments", "artifact_location") not in _columns(connection):
+        return []
+    found = set[str]()
+    for (location,) in connection.execute("SELECT DISTINCT artifact_location FROM experiments"):
+        place = str(location)
+        if place.endswith(f"/{FOLDER}") and place != here and not _is_same_folder(place, here):
+            found.add(place)
+    return sorted(found)
+
+
+def _is_same_folder(one: str, other: str) -> bool:
+    """Whether two locations lead to one folder, as over a link: both stay good."""
+    try:
+        return _path(one).samefile(_path(other))
+    except FileNotFoundError:
+        return False
+
+
+def _check_came_along(connection: sqlite3.Connection, database: Path, former: str) -> None:
+    there, here = _path(former), database.absolute().with_name(FOLDER)
+    for table, column in _columns(connection):
+        for location in _below(connection, table, column, former):
+            kept = _path(location).relative_to(there)
+            if (there / kept).exists() and not (here / kept).exists():
+                raise InputError(
+                    f"{database}: its artifacts are still in {there}; move or copy that folder to {here}, or put the "
+                    "database back"
+                )
+
+
+def _rewrite(connection: sqlite3.Connection, former: str, here: str) -> None:
+    for table, column in _columns(connection):
+        connection.execute(
+            f"UPDATE {table} SET {column} = ? || substr({column}, ?) WHERE {BELOW.format(column)}",
+            (here, len(former) + 1, *_bounds(former)),
+        )
+
+
+def _below(connection: sqlite3.Connection, table: str, column: str, former: str) -> Iterator[str]:
+    question = f"SELECT DISTINCT {column} FROM {table} WHERE {BELOW.format(column)}"
+    return (location for (location,) in connection.execute(question, _bounds(former)))
+
+
+def _bounds(former: str) -> tuple[str, int, str]:
+    """What BELOW asks for: the location itself, or what begins with it and a slash."""
+    return former, len(former) + 1, f"{former}/"
+
+
+def _columns(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    question = "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table'"
+    there = set(connection.execute(question))
+    return [named for named in LOCATIONS if named in there]
+
+
+def _path(location: str) -> Path:
+    return Path(unquote(urlsplit(location).path))

@@ -1,0 +1,149 @@
+"""A home that was moved or copied, with a version that was registered before."""
+
+import shutil
+import sqlite3
+import threading
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pytest
+
+from tests.registry.saved_models import VIT, describe_images, save
+from tests.registry.submitted import Pipeline, connect
+from understudy.errors import InputError, UnderstudyError
+from understudy.registry.champion import champion as champion_of
+from understudy.registry.champion import fetch, needed_digests, registered_digests
+from understudy.registry.relocation import LOCATIONS, location_beside, relocate
+from understudy.registry.server import identity, tracking_uri
+from understudy.store.files import sha256
+
+
+def pipeline_in(home: Path) -> Pipeline:
+    return Pipeline(home, tracking_uri(home, None))
+
+
+@pytest.fixture(scope="module")
+def first_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home in a folder with a blank, whose registry holds version 1 of digits."""
+    parent = tmp_path_factory.mktemp("first")
+    folder = parent / "a home"
+    folder.mkdir()
+    pipeline = pipeline_in(folder)
+    pipeline.register(student=pipeline.adopt(save(parent / "vit", VIT, describe_images())))
+    pipeline.store.remember_server(identity(pipeline.uri, folder))
+    return folder
+
+
+@pytest.fixture
+def home(first_home: Path, tmp_path: Path) -> Path:
+    """One such home for each test."""
+    folder = tmp_path / "a home"
+    shutil.copytree(first_home, folder)
+    relocate(folder / "mlflow.db")
+    return folder
+
+
+def answers(home: Path, version: str) -> list[str]:
+    connect(tracking_uri(home, None))
+    model = mlflow.pyfunc.load_model(f"models:/digits/{version}")
+    return list(model.predict(np.zeros((2, 1, 8, 8), dtype=np.uint8))["label"])
+
+
+def locations(database: Path) -> set[str]:
+    connection = sqlite3.connect(database)
+    found = {
+        location for table, column in LOCATIONS for (location,) in connection.execute(f"SELECT {column} FROM {table}")
+    }
+    connection.close()
+    return {location for location in found if location and not location.startswith("models:/")}
+
+
+def state(folder: Path) -> dict[str, str]:
+    return {str(path): sha256(path.read_bytes()) for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_a_home_that_was_moved_finds_its_versions_and_makes_nothing_at_its_old_place(
+    home: Path, tmp_path: Path
+) -> None:
+    said, moved = answers(home, "1"), tmp_path / "elsewhere" / "b"
+    moved.parent.mkdir()
+    home.rename(moved)
+    assert answers(moved, "1") == said
+    again = pipeline_in(moved)
+    made = again.register(weights=b"another student")
+    assert made.version == "2"
+    here = location_beside(moved / "mlflow.db")
+    assert all(location.startswith(here) for location in locations(moved / "mlflow.db"))
+    assert (moved / "mlartifacts" / made.parent_run_id).is_dir()
+    assert not home.exists()
+
+
+def test_a_copy_leaves_the_original_as_it_was(home: Path, tmp_path: Path) -> None:
+    copy, before = tmp_path / "b", state(home)
+    shutil.copytree(home, copy)
+    assert pipeline_in(copy).register(weights=b"another student").version == "2"
+    assert len(answers(copy, "1")) == 2
+    assert state(home) == before
+    assert not [location for location in locations(copy / "mlflow.db") if "a%20home" in location]
+
+
+def test_a_moved_home_keeps_its_champion_and_knows_what_gc_must_keep(home: Path, tmp_path: Path) -> None:
+    connect(tracking_uri(home, None)).set_registered_model_alias("digits", "champion", "1")
+    kept = registered_digests(tracking_uri(home, None))
+    home = home.rename(tmp_path / "b")
+    pipeline, uri = pipeline_in(home), tracking_uri(home, None)
+    champion = champion_of(uri, "digits")
+    assert champion is not None
+    (tmp_path / "fetched").mkdir()
+    fetch(uri, champion, tmp_path / "fetched")
+    assert (tmp_path / "fetched" / "model.safetensors").exists()
+    assert needed_digests(tracking_uri(tmp_path / "other", None), home, pipeline.store.servers) == kept
+
+
+def test_processes_that_find_a_moved_home_at_once_rewrite_it_once(home: Path, tmp_path: Path) -> None:
+    database = home.rename(tmp_path / "b") / "mlflow.db"
+    threads = [threading.Thread(target=relocate, args=(database,)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    here, once = location_beside(database), database.read_bytes()
+    assert {location.partition("/mlartifacts")[0] for location in locations(database)} == {here.rpartition("/")[0]}
+    relocate(database)
+    assert database.read_bytes() == once
+
+
+def test_a_database_without_its_artifacts_is_refused_and_left_as_it_is(home: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "b" / "mlflow.db"
+    moved.parent.mkdir()
+    shutil.copy(home / "mlflow.db", moved)
+    before = moved.read_bytes()
+    with pytest.raises(InputError, match=f"still in {home}/mlartifacts; move or copy that folder to {moved.parent}/"):
+        relocate(moved)
+    assert moved.read_bytes() == before
+    shutil.copytree(home / "mlartifacts", moved.parent / "mlartifacts")
+    relocate(moved)
+    assert len(answers(moved.parent, "1")) == 2
+
+
+def test_a_home_that_is_reached_over_a_link_stays_as_it_is(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(home)
+    before = locations(home / "mlflow.db")
+    relocate(tmp_path / "link" / "mlflow.db")
+    assert locations(home / "mlflow.db") == before
+
+
+def test_an_experiment_that_was_put_elsewhere_on_purpose_stays_there(home: Path, tmp_path: Path) -> None:
+    connect(tracking_uri(home, None)).create_experiment("own", artifact_location=str(tmp_path / "own"))
+    home = home.rename(tmp_path / "b")
+    relocate(home / "mlflow.db")
+    assert connect(tracking_uri(home, None)).get_experiment_by_name("own").artifact_location == str(tmp_path / "own")
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_text("no database at all, and long enough to be read as one" * 10)
+    with pytest.raises(UnderstudyError, match=r"mlflow\.db: MLflow's database cannot be used"):
+        relocate(tmp_path / "mlflow.db")
+    (tmp_path / "mlflow.db").write_bytes(b"")
+    relocate(tmp_path / "mlflow.db")
