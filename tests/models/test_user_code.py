@@ -1,9 +1,12 @@
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from understudy import revision
-from understudy.models.user_code import imported_libraries, user_code
+from understudy.models.user_code import environment, imported_libraries, user_code
 
 
 @pytest.fixture
@@ -91,3 +94,19 @@ def test_the_libraries_of_a_pretrained_models_own_code() -> None:
     code = {"modeling_own.py": "import json, torch\nfrom transformers import PreTrainedModel\nfrom .x import y"}
     assert imported_libraries(code) == {"torch", "transformers"}
     assert imported_libraries({}) == set()
+
+
+def test_a_recipes_folder_comes_before_the_one_that_the_command_runs_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In every process that is started with this environment, `python -m` included."""
+    here, recipes = tmp_path / "here", tmp_path / "recipes"
+    for folder in (here, recipes):
+        folder.mkdir()
+        (folder / "nets.py").write_text(f"print({folder.name!r})")
+    (here / "other.py").write_text("import nets; print('other')")
+    monkeypatch.chdir(here)
+    command = [sys.executable, "-m", "other"]
+    more = {**os.environ, **environment(recipes)}
+    done = subprocess.run(command, env=more, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["recipes", "other"]

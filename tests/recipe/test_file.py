@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from understudy.errors import InputError
 from understudy.recipe import Recipe
-from understudy.recipe.file import completed, dump, from_values, load, schema, split_overrides
+from understudy.recipe.file import completed, dump, from_values, load, schema
+from understudy.recipe.overrides import split_overrides
 from understudy.recipe.yaml import parse
 
 DIGITS = """\
@@ -323,9 +324,9 @@ def test_an_overrides_error_names_the_override(tmp_path: Path, override: str, me
 
 
 def test_an_error_in_the_file_names_the_overrides_that_took_part(tmp_path: Path) -> None:
-    assert said(tmp_path, DIGITS, ["student.train.steps=3", "seed=3"]) == [
+    assert said(tmp_path, DIGITS, ["student.train.epochs=null", "seed=3"]) == [
         "r.yaml:15: student.train: give exactly one of steps and epochs; null takes one back "
-        "(with --set student.train.steps=3)"
+        "(with --set student.train.epochs=null)"
     ]
 
 
@@ -431,6 +432,15 @@ def test_an_overrides_path_is_meant_from_the_working_directory(tmp_path: Path, m
     for override in ("data.source={type: image-folder, path: images}", "data.source.path=images"):
         recipe = load(path, ["data.source.type=image-folder", override])
         assert recipe.data.source.path == str(tmp_path / "images")  # type: ignore[union-attr]
+
+
+def test_a_path_may_begin_at_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "ann"))
+    text = DIGITS.replace("type: digits", "type: image-folder, path: ~/images")
+    text = text.replace("type: vit, config: {hidden_size: 96}", "pretrained: ~/teacher")
+    recipe = load(write(tmp_path, text))
+    assert recipe.data.source.path == str(tmp_path / "ann" / "images")  # type: ignore[union-attr]
+    assert recipe.teacher.model.pretrained == str(tmp_path / "ann" / "teacher")  # type: ignore[union-attr]
 
 
 def test_a_pretrained_model_is_a_folder_when_it_looks_or_is_like_one(tmp_path: Path) -> None:

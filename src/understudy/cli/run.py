@@ -6,10 +6,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -94,7 +95,8 @@ def _run_here(wanted: "Recipe", name: str, store: "Store", uri: str, settings: S
     console = Console(stderr=as_json, quiet=settings.quiet, highlight=False, soft_wrap=True)
     console.print(f"run {begun.id} of {name}")
     try:
-        with _pipeline(begun, uri) as pipeline, display(console, as_json, settings) as shown:
+        search_path = _search_path(wanted, Path(name).parent)
+        with _pipeline(begun, uri, search_path) as pipeline, display(console, as_json, settings) as shown:
             _follow(begun, step_names(wanted), pipeline, shown, partial(console.print, markup=False))
     except _Gone:
         _close_if_stopped(begun, uri)
@@ -122,14 +124,27 @@ def _begun(store: "Store", recipe: "Recipe", uri: str) -> "Run":
     return run
 
 
+def _search_path(recipe: "Recipe", folder: Path) -> dict[str, str]:
+    """What the pipeline's environment needs to import the recipe's factories; nothing for one that has none.
+
+    A folder before all others may hold a module that hides a library's: only who asks for one's own code gets that.
+    """
+    from understudy.models.user_code import environment
+    from understudy.recipe import FactoryModel
+
+    own = any(isinstance(model, FactoryModel) for model in recipe.models.values())
+    return environment(folder) if own else {}
+
+
 @contextmanager
-def _pipeline(run: "Run", uri: str) -> Iterator[subprocess.Popen[bytes]]:
+def _pipeline(run: "Run", uri: str, search_path: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """The pipeline in a session of its own, so that a Ctrl-C reaches only this process; none of it outlives us."""
     from understudy.agent import parent
     from understudy.steps.environment import HOME, RUN
 
     environment = {**parent.environment(), RUN: run.id, HOME: str(run.folder.parents[2]), "MLFLOW_TRACKING_URI": uri}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(checkout()), os.environ.get("PYTHONPATH")]))
+    environment |= search_path
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(checkout()), environment.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "pipelines.here", str(run.folder)]
     with (run.folder / "logs" / "pipeline.log").open("wb") as log:
         process = subprocess.Popen(

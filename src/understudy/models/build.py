@@ -89,8 +89,8 @@ def factory_function(factory: str, where: str) -> Any:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, SyntaxError) as error:
         raise InputError(
-            f"{where}.factory: {factory} cannot be imported ({error}). It is looked for in this environment, "
-            "in PYTHONPATH and in the folder that understudy was started in."
+            f"{where}.factory: {factory} cannot be imported ({error}). It is looked for in the recipe's folder, in "
+            "the one that understudy was started in, in PYTHONPATH and in this environment."
         ) from error
 
 

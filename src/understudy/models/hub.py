@@ -4,6 +4,12 @@ from pathlib import Path
 
 from understudy.errors import InputError
 
+FOLDER = "a relative path starts at the recipe's folder"
+
+
+class Unreachable(InputError):
+    """The hub was not there to be asked: what it would say is not known."""
+
 
 def hub_file(repository: str, name: str, revision: str | None, place: str) -> Path | None:
     """The file's path in the cache, downloaded when it is not there; None when the repository has no such file.
@@ -15,7 +21,8 @@ def hub_file(repository: str, name: str, revision: str | None, place: str) -> Pa
         place: the recipe's path of the id, for messages.
 
     Raises:
-        InputError: no network, no such repository or revision, gated, or refused.
+        Unreachable: no network.
+        InputError: no such repository or revision, gated, or refused.
     """
     from huggingface_hub import errors, hf_hub_download
 
@@ -23,22 +30,23 @@ def hub_file(repository: str, name: str, revision: str | None, place: str) -> Pa
     try:
         return Path(hf_hub_download(repository, name, revision=revision))
     except errors.HFValidationError as error:
-        raise InputError(f"{at} is neither a folder here nor a hub id (owner/name). Correct it.") from error
+        raise InputError(f"{at} is neither a folder here nor a hub id (owner/name). Correct it; {FOLDER}.") from error
     except errors.GatedRepoError as error:
         raise InputError(
             f"{at} is gated. Ask for access on its page on the hub, then run: hf auth login (or set HF_TOKEN)."
         ) from error
     except errors.RepositoryNotFoundError as error:
         raise InputError(
-            f"{at}: the hub knows no such repository, or does not show it to you (401). "
-            "Check the id; for a private one run: hf auth login (or set HF_TOKEN)."
+            f"{at}: there is no such folder, and the hub knows no such repository, or does not show it to you (401). "
+            f"Correct it; {FOLDER}. For a private repository run: hf auth login (or set HF_TOKEN)."
         ) from error
     except errors.RevisionNotFoundError as error:
         raise InputError(f"{at} has no revision {revision}. Give one of its commits, tags or branches.") from error
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
-        raise InputError(
-            f"{at}: the hub cannot be reached, and {name} is not in the cache here. "
-            "Connect to the network, or give the folder of a copy."
+        raise Unreachable(
+            f"{at}: there is no such folder; as a hub id it cannot be looked up, since the hub cannot be reached, and "
+            f"{name} is not in the cache here. Connect to the network, correct the path ({FOLDER}), or give the folder "
+            "of a copy."
         ) from error
     except errors.EntryNotFoundError:
         return None

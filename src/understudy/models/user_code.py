@@ -1,6 +1,7 @@
 """A user's own code: all that the module of a model factory imports, read off the source without importing it."""
 
 import ast
+import os
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
@@ -60,6 +61,23 @@ def user_code(module: str) -> UserCode:
             own += paths
             todo += [imported for path in paths for file in _files(path) for imported in _imports_of(file)]
     return UserCode(tuple(sorted(own)), frozenset(libraries), imports_understudy)
+
+
+def search_path(folder: Path) -> list[str]:
+    """Where a recipe's factories are looked for before the environment's own modules: the recipe's folder, where its
+    paths start too, then the current one.
+    """
+    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return list(dict.fromkeys([str(folder.absolute()), str(Path.cwd()), *filter(None, named)]))
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """What has processes that are started with it look there.
+
+    `python -m` puts the current folder before PYTHONPATH, and a module of the same name in it would be taken instead:
+    PYTHONSAFEPATH stops that. Children inherit both, so that every step and every rank imports the same module.
+    """
+    return {"PYTHONPATH": os.pathsep.join(search_path(folder)), "PYTHONSAFEPATH": "1"}
 
 
 def imported_libraries(code: Mapping[str, str]) -> set[str]:

@@ -41,7 +41,8 @@ class Data(Section):
     """Where records come from, and how they are split and shaped."""
 
     source: Source
-    validation: Fraction = 0.1
+    validation: Fraction = 0.0
+    """Share that is set aside, by content hash. Nothing reads it yet; early stopping and search will."""
     test: Fraction = 0.2
     on_error: Literal["fail", "skip"] = "fail"
     """What to do with a record that cannot be read: stop and name it, or leave it out and count it."""

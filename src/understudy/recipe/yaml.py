@@ -3,11 +3,14 @@
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import yaml
 
 Place = tuple[str | int, ...]
+Value: TypeAlias = "bool | int | float | str | list[Value] | Values | None"
+Values: TypeAlias = dict[str, Value]
+"""A section as it was read, before anything is checked."""
 
 NULL, BOOL, INT, FLOAT, TEXT = (f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str"))
 ALIAS = ("while scanning an alias", "while scanning an anchor")
@@ -30,8 +33,8 @@ class _Loader(yaml.SafeLoader):
 class _Dumper(yaml.SafeDumper):
     """Quotes what either version of YAML would not read as text."""
 
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
+    def ignore_aliases(self, data: object) -> bool:
+        return True  # the same value twice is written twice, not as *id001
 
 
 for _tag, _pattern, _first in RESOLVERS:
@@ -52,7 +55,7 @@ class Problem:
 class Document:
     """The data of one YAML document, and the line of every key and list item."""
 
-    data: Any
+    data: Value
     lines: dict[Place, int]
     problems: list[Problem]
 
@@ -76,17 +79,17 @@ def parse(text: str) -> Document:
     return Document(data, lines, problems)
 
 
-def dump(value: Any) -> str:
+def dump(value: object) -> str:
     """The YAML of plain data, keys in their order."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 def _build(
     node: yaml.Node, place: Place, lines: dict[Place, int], problems: list[Problem], above: tuple[yaml.Node, ...]
-) -> Any:
+) -> Value:
     line = node.start_mark.line + 1
     lines.setdefault(place, line)
-    if node in above:
+    if node in above:  # a: &x [*x] has no end
         problems.append(Problem(line, place, "an alias inside of what it stands for"))
         return None
     if isinstance(node, yaml.SequenceNode):
@@ -98,8 +101,8 @@ def _build(
 
 def _mapping(
     node: yaml.MappingNode, place: Place, lines: dict[Place, int], problems: list[Problem], above: tuple[yaml.Node, ...]
-) -> dict[str, Any]:
-    data: dict[str, Any] = {}
+) -> Values:
+    data: Values = {}
     for key, value in node.value:
         line = key.start_mark.line + 1
         if not isinstance(key, yaml.ScalarNode):
@@ -114,7 +117,7 @@ def _mapping(
     return data
 
 
-def _scalar(node: yaml.Node, place: Place, problems: list[Problem]) -> Any:
+def _scalar(node: yaml.Node, place: Place, problems: list[Problem]) -> Value:
     value, line = str(node.value), node.start_mark.line + 1
     try:
         match node.tag:

@@ -5,7 +5,8 @@ from typing import Any
 
 from understudy.errors import InputError
 from understudy.recipe import Recipe
-from understudy.recipe.file import from_values, split_overrides
+from understudy.recipe.file import from_values
+from understudy.recipe.overrides import split_overrides
 from understudy.steps.environment import RUN, open_store, tracking_uri
 from understudy.steps.graph import step_names
 

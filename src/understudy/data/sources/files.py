@@ -35,8 +35,8 @@ def find(wanted: Wanted) -> tuple[Path, list[Path]]:
     root = Path(wanted.path).expanduser()
     if not root.exists():
         raise InputError(
-            f"data.source.path: {wanted.path} does not exist. Give a path that does; "
-            f"a relative one starts at the folder that the command runs in, now {Path.cwd()}."
+            f"data.source.path: {wanted.path} does not exist. Give a path that does; a relative one starts at the "
+            "recipe's folder, one of --set at the folder that the command runs in."
         )
     if root.is_file() and wanted.may_be_one:
         return root.parent, [root]

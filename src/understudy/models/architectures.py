@@ -1,0 +1,129 @@
+"""The architectures of transformers, read off its source: which there are, for which task, and what can be set in them.
+
+Importing transformers imports torch, ten seconds that nobody waits for to hear of a typing error. What is said here is
+the first word; describe.py asks transformers itself before a training begins. Where the source has a form that is not
+understood, everything is taken for known: nothing that transformers would take may be refused.
+"""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from understudy.recipe import Task
+
+MAPPINGS: dict[Task, str] = {
+    "image-classification": "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
+    "causal-lm": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+}
+ROOT = "PreTrainedConfig"
+"""The class that all configurations come from; what it comes from itself has no settings."""
+
+
+@dataclass(frozen=True)
+class ConfigClass:
+    """A configuration class as it stands in its file."""
+
+    node: ast.ClassDef
+    file: Path
+
+
+def model_types() -> frozenset[str]:
+    """All model types that transformers knows, whatever their task; empty where it is not installed."""
+    return frozenset(_table("auto_mappings.py", "CONFIG_MAPPING_NAMES"))
+
+
+def types_for(task: Task) -> frozenset[str]:
+    """The model types that can do a task; empty where transformers is not installed."""
+    return frozenset(_table("modeling_auto.py", MAPPINGS[task]))
+
+
+def settings(model_type: str) -> frozenset[str] | None:
+    """The names that an architecture's configuration knows; None where that cannot be told."""
+    name = _table("auto_mappings.py", "CONFIG_MAPPING_NAMES").get(model_type)
+    special = _table("auto_mappings.py", "SPECIAL_MODEL_TYPE_TO_MODULE_NAME")
+    folder = _package() / "models" / special.get(model_type, model_type.replace("-", "_"))
+    found = _named(name, sorted(folder.glob("configuration_*.py"))) if name else None
+    if found is None:
+        return None
+    try:
+        return frozenset(_names(found))
+    except LookupError:
+        return None
+
+
+@cache
+def _package() -> Path:
+    """Where transformers lies; found without importing it."""
+    spec = find_spec("transformers")
+    return Path(spec.origin).parent if spec and spec.origin else Path()
+
+
+@cache
+def _tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_bytes()) if file.is_file() else ast.Module([], [])
+
+
+@cache
+def _table(file: str, name: str) -> dict[str, str]:
+    """A table of names: NAME = OrderedDict([(key, value), ...])."""
+    for node in _tree(_package() / "models" / "auto" / file).body:
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+            continue
+        if [ast.unparse(target) for target in node.targets] == [name] and len(node.value.args) == 1:
+            return _pairs(node.value.args[0])
+    return {}
+
+
+def _pairs(node: ast.expr) -> dict[str, str]:
+    """The pairs of two texts in a list; a value that is more than a text has no say here."""
+    found: dict[str, str] = {}
+    for entry in node.elts if isinstance(node, ast.List) else ():
+        match entry:
+            case ast.Tuple([ast.Constant(str(key)), value]):
+                found[key] = value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else ""
+    return found
+
+
+def _named(name: str, files: list[Path]) -> ConfigClass | None:
+    """The class of this name in the first of the files that has it."""
+    for file in files:
+        for node in _tree(file).body:
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                return ConfigClass(node, file)
+    return None
+
+
+def _names(of: ConfigClass) -> Iterator[str]:
+    """Whatever looks like a setting in a class and in those that it comes from: rather too many than too few.
+
+    Raises:
+        LookupError: one of those is not found.
+    """
+    for node in of.node.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id
+    for inner in ast.walk(of.node):
+        match inner:
+            case ast.Attribute(ast.Name("self"), name, ast.Store()):
+                yield name
+            case ast.Constant(str(text)) if text.isidentifier():
+                yield text  # kwargs.pop("name"), and the names in attribute_map
+            case ast.arg(name):
+                yield name  # of an __init__ that is written out
+    for base in of.node.bases if of.node.name != ROOT else ():
+        yield from _names(_base(ast.unparse(base), of.file))
+
+
+def _base(name: str, file: Path) -> ConfigClass:
+    """The class of this name, of the same file or imported into it."""
+    if here := _named(name, [file]):
+        return here
+    for node in ast.walk(_tree(file)):
+        if isinstance(node, ast.ImportFrom) and name in {alias.name for alias in node.names}:
+            folder = file.parents[node.level - 1] if node.level else Path()
+            if found := _named(name, [folder.joinpath(*(node.module or "").split(".")).with_suffix(".py")]):
+                return found
+    raise LookupError(name)
