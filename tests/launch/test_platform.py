@@ -22,9 +22,10 @@ from understudy.launch.platform import Platform, platform
 from understudy.recipe import JobResources, Resources
 from understudy.store import Run
 from understudy.store.lease import Lease
+from understudy.store.runs import RunFacts
 
 PLATFORMS: list[Platform] = [LocalPlatform(), KubernetesPlatform()]
-RUN = cast(Run, SimpleNamespace(id="run", facts={"started": 7}))
+RUN = cast(Run, SimpleNamespace(id="run", facts=RunFacts(started=7)))
 
 
 @pytest.fixture

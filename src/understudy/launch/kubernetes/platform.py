@@ -67,7 +67,7 @@ class KubernetesPlatform:
         return KubernetesLauncher(
             kind=self.kind or cluster.kind,
             identity=Identity(run.id, step, key),
-            since=float(run.facts["started"]),
+            since=run.facts.started,
             cluster=cluster,
             task=task_config.of_this_step(),
         )
