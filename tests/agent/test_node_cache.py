@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from understudy.agent import node, node_cache, rendezvous, watchdog
 from understudy.agent.node_cache import Cache
+from understudy.agent.rendezvous import Rendezvous
 from understudy.jobs.logs import NAME
 from understudy.jobs.specification import JobSpec
 from understudy.store import Store
@@ -345,8 +346,8 @@ def test_the_limit_is_the_pods(
 # Meeting the others
 
 
-def meeting(port: int, host: str = "127.0.0.1") -> dict[str, Any]:
-    return {"min_nodes": 2, "rdzv_backend": "c10d", "rdzv_endpoint": f"{host}:{port}"}
+def meeting(port: int, host: str = "127.0.0.1") -> Rendezvous:
+    return Rendezvous(2, 2, "none", "c10d", f"{host}:{port}")
 
 
 def test_nodes_meet_as_ever_where_nothing_is_copied() -> None:
@@ -361,9 +362,9 @@ def test_a_node_knows_itself() -> None:
 
 def test_the_host_waits_longer_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(node_cache.CACHE, "/cache")
-    assert rendezvous.await_others(meeting(1)) == {**meeting(1), "rdzv_configs": {"join_timeout": rendezvous.PATIENCE}}
-    static = {"rdzv_backend": "static", "rdzv_endpoint": "x:1", "rdzv_configs": {"rank": 1}}
-    assert rendezvous.await_others(static)["rdzv_configs"] == {"rank": 1, "timeout": rendezvous.PATIENCE}
+    assert rendezvous.await_others(meeting(1)) == replace(meeting(1), configs={"join_timeout": rendezvous.PATIENCE})
+    static = Rendezvous(2, 2, "none", "static", "x:1", {"rank": 1})
+    assert rendezvous.await_others(static).configs == {"rank": 1, "timeout": rendezvous.PATIENCE}
 
 
 def test_the_others_wait_for_the_host(monkeypatch: pytest.MonkeyPatch) -> None:

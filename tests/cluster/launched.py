@@ -19,8 +19,9 @@ from typing import Any
 import pytest
 import yaml
 
-from understudy.launch.kubernetes.api import Away, Kube, Object
+from understudy.launch.kubernetes.api import Away, Kube
 from understudy.launch.kubernetes.kind import KINDS, PYTORCHJOB, TRAINJOB, JobKind
+from understudy.launch.kubernetes.objects import KubernetesObject
 from understudy.launch.kubernetes.settings import Cluster
 from understudy.launch.kubernetes.standing import holding
 from understudy.recipe import Recipe
@@ -141,12 +142,12 @@ class Launcher:
         found = self.kube.jobs(self.kind, f"understudy.run={self.name}")
         return str(found[-1]["metadata"]["name"]) if found else None
 
-    def workers(self) -> list[Object]:
+    def workers(self) -> list[KubernetesObject]:
         """The job's pods that have not ended; those of a TrainJob stay for as long as it does."""
         pods = self.kube.pods(f"understudy.run={self.name},app.kubernetes.io/component=training")
         return [pod for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed")]
 
-    def worker(self, number: int) -> Object:
+    def worker(self, number: int) -> KubernetesObject:
         """The pod of one of the job's nodes; the first one hosts the rendezvous."""
         label = NUMBER[self.kind.name]
         return next(pod for pod in self.workers() if pod["metadata"]["labels"].get(label) == str(number))
@@ -155,7 +156,7 @@ class Launcher:
         """Whether the job has a condition."""
         return condition in holding(self.kube.job(self.kind, self.job or "") or {})
 
-    def pods(self) -> list[Object]:
+    def pods(self) -> list[KubernetesObject]:
         """The launcher's own pods."""
         return self.kube.pods(f"batch.kubernetes.io/job-name={self.name}")
 

@@ -8,10 +8,11 @@ import pytest
 
 from understudy.errors import InputError
 from understudy.launch.kubernetes import platform as kubernetes
-from understudy.launch.kubernetes import settings, task_config
+from understudy.launch.kubernetes import settings
 from understudy.launch.kubernetes.kind import PYTORCHJOB, TRAINJOB, JobKind
 from understudy.launch.kubernetes.launcher import KubernetesLauncher
 from understudy.launch.kubernetes.platform import KubernetesPlatform
+from understudy.launch.kubernetes.rendering import task_config
 from understudy.launch.kubernetes.settings import LAUNCHER
 from understudy.launch.local import platform as local
 from understudy.launch.local import warm
@@ -21,9 +22,10 @@ from understudy.launch.platform import Platform, platform
 from understudy.recipe import JobResources, Resources
 from understudy.store import Run
 from understudy.store.lease import Lease
+from understudy.store.runs import RunFacts
 
 PLATFORMS: list[Platform] = [LocalPlatform(), KubernetesPlatform()]
-RUN = cast(Run, SimpleNamespace(id="run", facts={"started": 7}))
+RUN = cast(Run, SimpleNamespace(id="run", facts=RunFacts(started=7)))
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from understudy.launch.kubernetes import pod_security, trainjob
 from understudy.launch.kubernetes.identity import PARTS
+from understudy.launch.kubernetes.rendering import pod_security, trainjob
 from understudy.launch.kubernetes.settings import CONFIG, SECRETS, parsed
 from understudy.runs import submission
 

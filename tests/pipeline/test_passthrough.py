@@ -14,10 +14,10 @@ from pipelines.distillation import build
 from pipelines.pods import settle
 from tests.jobs.specs import job_spec
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes import pytorchjob, task_config
 from understudy.launch.kubernetes.identity import Identity
+from understudy.launch.kubernetes.rendering import pytorchjob, task_config
+from understudy.launch.kubernetes.rendering.task_config import TaskConfig
 from understudy.launch.kubernetes.settings import Cluster
-from understudy.launch.kubernetes.task_config import TaskConfig
 from understudy.recipe import Recipe, Resources
 from understudy.steps import Result, tasks
 
@@ -146,7 +146,7 @@ def test_what_every_task_has_changes_no_job(
     compile_with: Compiled, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = carried(*compile_with(plain), name, tmp_path, monkeypatch)
-    assert {found.name for found in task.env} > {"UNDERSTUDY_HOME", "MLFLOW_TRACKING_PASSWORD"}
+    assert {found["name"] for found in task.env} > {"UNDERSTUDY_HOME", "MLFLOW_TRACKING_PASSWORD"}
     assert pod(task, JOB) == pod(task_config.NOTHING, JOB)
 
 

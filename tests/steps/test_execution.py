@@ -22,6 +22,7 @@ from understudy.store import Run, StepState, Store
 from understudy.store import store as store_module
 from understudy.store.lease import is_held
 from understudy.store.remote_cache import ADDRESS
+from understudy.store.runs import RunFacts
 
 pytestmark = pytest.mark.timeout(60)  # a lease that nobody gives back would be waited for
 
@@ -204,7 +205,7 @@ def test_an_error_is_the_steps_state_and_nothing_is_remembered(
 def test_a_step_whose_process_has_to_go_did_not_fail(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(settings.LAUNCHER, "cluster")
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    watch_over(cast(Run, SimpleNamespace(facts={})))
+    watch_over(cast(Run, SimpleNamespace(facts=RunFacts())))
     leave = signal.getsignal(signal.SIGTERM)
     for number, handler in before.items():
         signal.signal(number, handler)

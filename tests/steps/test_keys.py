@@ -16,7 +16,8 @@ import understudy
 from understudy.data.sources import digits as digits_data
 from understudy.data.sources import python_docs
 from understudy.errors import InputError
-from understudy.launch.kubernetes import settings, task_config
+from understudy.launch.kubernetes import settings
+from understudy.launch.kubernetes.rendering import task_config
 from understudy.models import pretrained
 from understudy.recipe import Recipe
 from understudy.revision import TRAINING as TRAINING_MODULES

@@ -12,7 +12,6 @@ from understudy.store import Run
 def test_a_step_that_waits_shows_that_its_run_lives(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signals, "LIFE", 0.01)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    run.facts.pop("driver", None)
     os.utime(run.folder / "run.json", (0, 0))
     watch_over(run)
     for number, handler in before.items():

@@ -95,5 +95,5 @@ def test_the_runs_folder_holds_no_credentials(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     run = begin(values)
-    assert run.facts["tracking_uri"] == "https://mlflow.example/x"
+    assert run.facts.tracking_uri == "https://mlflow.example/x"
     assert not any(b"hunter2" in path.read_bytes() for path in run.folder.rglob("*") if path.is_file())

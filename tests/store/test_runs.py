@@ -15,7 +15,7 @@ def test_a_run_is_found_again_with_what_it_was_started_with(store: Store) -> Non
     run = store.create_run("digits", {"name": "digits"}, "sqlite:///x")
     found = store.run(run.id)
     assert found.recipe == {"name": "digits"}
-    assert (found.facts["name"], found.facts["tracking_uri"]) == ("digits", "sqlite:///x")
+    assert (found.facts.name, found.facts.tracking_uri) == ("digits", "sqlite:///x")
     with pytest.raises(UnderstudyError, match="no such run; understudy store ls --runs lists them"):
         _ = store.run("nothing").recipe
 
@@ -52,14 +52,14 @@ def test_a_run_lives_until_it_ends(store: Store) -> None:
 
 def test_a_run_whose_driver_was_killed_is_dead(store: Store) -> None:
     run = store.create_run("digits", {}, "")
-    write_json(run.folder / "run.json", {**run.facts, "driver": asdict(replace(Process.current(), started="1"))})
+    write_json(run.folder / "run.json", asdict(replace(run.facts, driver=replace(Process.current(), started="1"))))
     assert not run.is_live
 
 
 def test_a_run_without_a_driver_is_dead_after_long_silence(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KFP_POD_NAME", "pod")
     run = store.create_run("digits", {}, "")
-    assert run.facts["driver"] is None
+    assert run.facts.driver is None
     long_ago = time.time() - QUIET - 1
     for path in run.folder.iterdir():
         os.utime(path, (long_ago, long_ago))

@@ -65,8 +65,14 @@ def _failures(spec: JobSpec, path: Path) -> dict[int, int] | None:
     from torch.distributed.elastic.rendezvous.api import RendezvousClosedError, RendezvousError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    met = await_others(rendezvous(os.environ))
     config = LaunchConfig(
-        **await_others(rendezvous(os.environ)),
+        min_nodes=met.min_nodes,
+        max_nodes=met.max_nodes,
+        run_id=met.run_id,
+        rdzv_backend=met.backend,
+        rdzv_endpoint=met.endpoint,
+        rdzv_configs=dict(met.configs),
         nproc_per_node=spec.processes,
         max_restarts=0,
         monitor_interval=0.1,

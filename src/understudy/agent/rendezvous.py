@@ -5,52 +5,57 @@ import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from understudy.agent.node_cache import CACHE
 
 PATIENCE = 1800  # seconds that nodes wait for one that copies for longer
 
 
-def rendezvous(environment: Mapping[str, str]) -> dict[str, Any]:
-    """How the nodes find each other, as torchrun's LaunchConfig takes it, from the variables of torchrun (PET_*).
+@dataclass(frozen=True)
+class Rendezvous:
+    """Where the ranks of an attempt meet; fields as of torchrun's LaunchConfig."""
+
+    min_nodes: int
+    max_nodes: int
+    run_id: str
+    """Ranks of another id are not let in."""
+    backend: str
+    """c10d: the first node hosts it and any may join. static: every node has been given its number."""
+    endpoint: str
+    configs: Mapping[str, int] = field(default_factory=dict)
+    """What the backend takes beside that."""
+
+
+def rendezvous(environment: Mapping[str, str]) -> Rendezvous:
+    """How the nodes find each other, from the variables of torchrun (PET_*).
 
     The training operator names a rendezvous that any node may join, Trainer v2 a first node and everyone's number.
     """
     least, _, most = environment["PET_NNODES"].partition(":")
-    nodes = {"min_nodes": int(least), "max_nodes": int(most or least)}
+    nodes = int(least), int(most or least)
     if "PET_RDZV_ENDPOINT" in environment:
-        return {
-            **nodes,
-            "run_id": environment.get("PET_RDZV_ID", "none"),
-            "rdzv_backend": environment["PET_RDZV_BACKEND"],
-            "rdzv_endpoint": environment["PET_RDZV_ENDPOINT"],
-        }
-    return {
-        **nodes,
-        "run_id": "none",
-        "rdzv_backend": "static",
-        "rdzv_endpoint": f"{environment['PET_MASTER_ADDR']}:{environment['PET_MASTER_PORT']}",
-        "rdzv_configs": {"rank": int(environment["PET_NODE_RANK"])},
-    }
+        run_id = environment.get("PET_RDZV_ID", "none")
+        return Rendezvous(*nodes, run_id, environment["PET_RDZV_BACKEND"], environment["PET_RDZV_ENDPOINT"])
+    endpoint = f"{environment['PET_MASTER_ADDR']}:{environment['PET_MASTER_PORT']}"
+    return Rendezvous(*nodes, "none", "static", endpoint, {"rank": int(environment["PET_NODE_RANK"])})
 
 
-def await_others(found: dict[str, Any]) -> dict[str, Any]:
-    """The rendezvous, when one may copy for longer than another: whoever is done first waits.
+def await_others(found: Rendezvous) -> Rendezvous:
+    """The rendezvous, when one node may copy for longer than another: whoever is done first waits.
 
     torch gives a node 600 s to come, and the one that hosts the rendezvous 60 s; pods that gave up would copy anew.
-
-    Args:
-        found: as rendezvous() returns it.
     """
     if CACHE not in os.environ:
         return found
-    if found["rdzv_backend"] == "c10d":
+    if found.backend == "c10d":
+        # The host of the rendezvous is a node that copies too: nobody listens there before it is done, and torch's
+        # client gives up after 60 s.
         deadline = time.monotonic() + PATIENCE
-        while not _is_up(found["rdzv_endpoint"]) and time.monotonic() < deadline:
+        while not _is_up(found.endpoint) and time.monotonic() < deadline:
             time.sleep(0.5)
-    patience = "join_timeout" if found["rdzv_backend"] == "c10d" else "timeout"
-    return {**found, "rdzv_configs": {**found.get("rdzv_configs", {}), patience: PATIENCE}}
+    patience = "join_timeout" if found.backend == "c10d" else "timeout"  # the same, in the words of either backend
+    return replace(found, configs={**found.configs, patience: PATIENCE})
 
 
 def _is_up(endpoint: str) -> bool:

@@ -4,9 +4,10 @@ from collections.abc import Callable, Container, Iterable, Iterator
 
 from understudy.cli.check import Check
 from understudy.errors import InputError, UnderstudyError
-from understudy.launch.kubernetes import trainjob
-from understudy.launch.kubernetes.api import Kube, Object, Refused
+from understudy.launch.kubernetes.api import Kube, Refused
 from understudy.launch.kubernetes.kind import KINDS, PYTORCHJOB, TRAINJOB
+from understudy.launch.kubernetes.objects import KubernetesObject
+from understudy.launch.kubernetes.rendering import trainjob
 from understudy.launch.kubernetes.settings import CONFIG, Cluster, Pool
 from understudy.recipe import Resources
 from understudy.runs import submission
@@ -177,7 +178,7 @@ def _quotas(kube: Kube, cluster: Cluster, name: str) -> Iterator[Check]:
         yield Check(f"quota for pool {pool_name}", f"ClusterQueue {name}", _lacking(name, groups, labels, pool))
 
 
-def _shut_out(kube: Kube, queue: Object) -> str:
+def _shut_out(kube: Kube, queue: KubernetesObject) -> str:
     """What to do where a cluster queue takes no jobs of this namespace; expressions are Kueue's to read."""
     selector = queue["spec"].get("namespaceSelector")
     if selector is None:
@@ -195,7 +196,7 @@ def _labels(kube: Kube, flavor: str) -> dict[str, str] | None:
     return dict(found.get("spec", {}).get("nodeLabels", {})) if found else None
 
 
-def _lacking(name: str, groups: list[Object], labels: dict[str, dict[str, str] | None], pool: Pool) -> str:
+def _lacking(name: str, groups: list[KubernetesObject], labels: dict[str, dict[str, str] | None], pool: Pool) -> str:
     """What a cluster queue lacks for jobs of a pool; nothing when it could admit one."""
     asked = {"cpu", "memory"} | ({pool.gpu} if pool.gpu else set())
     if pool.gpu and not any(pool.gpu in group["coveredResources"] for group in groups):

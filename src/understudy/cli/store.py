@@ -3,8 +3,10 @@
 import re
 import sys
 import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -31,54 +33,79 @@ def list_(
 ) -> None:
     """List the objects in the store, or its runs, the newest last."""
     store = ctx.obj.open_store()
-    rows = [_run(run) for run in store.runs()] if runs else _objects(store)
-    if as_json:
-        print_json(rows)
-    elif runs:
-        lines = [[row["run"], row["name"], row["state"], _date(row["at"]), row["detail"]] for row in rows]
-        print_table(("run", "recipe", "state", "started", "steps"), lines)
+    if runs:
+        _list_runs([_run(run) for run in store.runs()], as_json)
     else:
-        cut = 12 if sys.stdout.isatty() else None
-        lines = [
-            [r["digest"][:cut], r["kind"], ", ".join(r["steps"]), _date(r["at"]), str(r["files"]), size(r["size"])]
-            for r in rows
-        ]
-        print_table(("digest", "kind", "made by", "made at", "files", "size"), lines, right=("files", "size"))
+        _list_objects(_objects(store), as_json)
 
 
-def _objects(store: "Store") -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class ObjectRow:
+    """A line of the list of objects."""
+
+    digest: str
+    kind: str
+    steps: list[str]
+    """Those that gave it."""
+    at: float
+    files: int
+    size: int
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A line of the list of runs."""
+
+    run: str
+    name: str
+    state: str
+    exit_code: int | None
+    at: float
+    detail: str
+    tracking_uri: str
+
+
+def _list_objects(rows: list[ObjectRow], as_json: bool) -> None:
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    cut = 12 if sys.stdout.isatty() else None
+    lines = [
+        [row.digest[:cut], row.kind, ", ".join(row.steps), _date(row.at), str(row.files), size(row.size)]
+        for row in rows
+    ]
+    print_table(("digest", "kind", "made by", "made at", "files", "size"), lines, right=("files", "size"))
+
+
+def _list_runs(rows: list[RunRow], as_json: bool) -> None:
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    lines = [[row.run, row.name, row.state, _date(row.at), row.detail] for row in rows]
+    print_table(("run", "recipe", "state", "started", "steps"), lines)
+
+
+def _objects(store: "Store") -> list[ObjectRow]:
     steps: dict[str, set[str]] = {}
     for cached in store.step_cache:
         steps.setdefault(cached.digest, set()).add(cached.step)
     rows = []
     for digest in store.objects:
-        manifest = store.objects.manifest(digest)
-        rows.append(
-            {
-                "digest": digest,
-                "kind": manifest.kind if manifest else "damaged",
-                "steps": sorted(steps.get(digest, ())),
-                "at": store.objects.path(digest).stat().st_mtime,
-                "files": len(manifest.files) if manifest else 0,
-                "size": manifest.size if manifest else 0,
-            }
-        )
-    return sorted(rows, key=lambda row: row["at"])
+        manifest, at = store.objects.manifest(digest), store.objects.path(digest).stat().st_mtime
+        made_by = sorted(steps.get(digest, ()))
+        if manifest is None:
+            rows.append(ObjectRow(digest, "damaged", made_by, at, 0, 0))
+        else:
+            rows.append(ObjectRow(digest, manifest.kind, made_by, at, len(manifest.files), manifest.size))
+    return sorted(rows, key=lambda row: row.at)
 
 
-def _run(run: "Run") -> dict[str, Any]:
+def _run(run: "Run") -> RunRow:
     facts, states = run.facts, run.states()
     code = run.exit_code
     word = {None: "live" if run.is_live else "killed", 0: "done", 3: "rejected", 130: "stopped"}.get(code, "failed")
-    return {
-        "run": run.id,
-        "name": facts.get("name", ""),
-        "state": word,
-        "exit_code": code,
-        "at": facts.get("started", 0.0),
-        "detail": ", ".join(f"{state.step} {state.state}" for state in states),
-        "tracking_uri": facts.get("tracking_uri", ""),
-    }
+    steps = ", ".join(f"{state.step} {state.state}" for state in states)
+    return RunRow(run.id, facts.name, word, code, facts.started, steps, facts.tracking_uri)
 
 
 def _date(seconds: float) -> str:
@@ -133,7 +160,7 @@ def verify(
         print(f"{len(chosen)} {'object' if len(chosen) == 1 else 'objects'}, every byte read: whole")
 
 
-def _watched(digests: list[str]) -> Any:
+def _watched(digests: list[str]) -> Iterable[str]:
     if not sys.stderr.isatty():
         return digests
     from rich.console import Console

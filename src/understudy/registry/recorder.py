@@ -105,7 +105,7 @@ class Recorder:
     def _started(self, step: str) -> int:
         """When the run or the step began, in milliseconds."""
         state = self.run.state(step)
-        began = (state.started if state else 0) or (step == PARENT and self.run.facts.get("started")) or time.time()
+        began = (state.started if state else 0) or (step == PARENT and self.run.facts.started) or time.time()
         return int(1000 * began)
 
 

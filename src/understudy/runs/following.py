@@ -10,7 +10,8 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from understudy.errors import DONE, STOPPED, UnderstudyError
-from understudy.launch.kubernetes.api import SECONDS, Away, Kube, Object, Refused
+from understudy.launch.kubernetes.api import SECONDS, Away, Kube, Refused
+from understudy.launch.kubernetes.objects import KubernetesObject
 from understudy.launch.kubernetes.patience import RECOVERY
 from understudy.launch.kubernetes.pods import death, first_pending, is_dead, mount_error, overdue
 from understudy.launch.kubernetes.quantities import amount, seconds
@@ -74,7 +75,7 @@ def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
         time.sleep(1)
 
 
-def pending(pods: list[Object]) -> Standing | None:
+def pending(pods: list[KubernetesObject]) -> Standing | None:
     """What keeps a run's pod from starting, or from being replaced; None when one runs."""
     now = time.time()
     phases = [(pod.get("status", {}).get("phase", "Pending"), pod) for pod in pods]
@@ -84,7 +85,9 @@ def pending(pods: list[Object]) -> Standing | None:
     return Standing("pending", AWAY.format(node=", ".join(sorted(away)))) if away else None
 
 
-def reported(kube: Kube, job: Object | None, pods: list[Object], sight: Standing | None) -> Standing | None:
+def reported(
+    kube: Kube, job: KubernetesObject | None, pods: list[KubernetesObject], sight: Standing | None
+) -> Standing | None:
     """What a run waits for, with what only events tell: why there is no pod, or why one gets no volumes."""
     try:
         if job and not pods and "startTime" in job.get("status", {}):
@@ -110,7 +113,7 @@ def _is_beyond_its_quota(why: str) -> bool:
     return any(amount(asked[name]) > amount(limits[name]) for name in asked.keys() & limits.keys())
 
 
-def _stream(kube: Kube, pod: Object, said: dict[str, str], say: Callable[[str], None]) -> None:
+def _stream(kube: Kube, pod: KubernetesObject, said: dict[str, str], say: Callable[[str], None]) -> None:
     """A pod's new lines; after a lost connection, or one that may be, its log is read on from the last one's time."""
     name = pod["metadata"]["name"]
     if pod.get("status", {}).get("phase") == "Pending":
@@ -135,7 +138,7 @@ def _lines(stream: Any) -> Iterator[str]:
         yield from (line.decode(errors="replace") for line in whole)
 
 
-def exit_code(job: Object, pods: list[Object]) -> int | None:
+def exit_code(job: KubernetesObject, pods: list[KubernetesObject]) -> int | None:
     """The exit code of a run that has ended; None while it goes on.
 
     Raises:

@@ -7,9 +7,10 @@ burning GPUs; and a launcher that was killed cannot end its job.
 from dataclasses import dataclass
 
 from understudy.errors import REJECTED
-from understudy.launch.kubernetes.api import Kube, Object
+from understudy.launch.kubernetes.api import Kube
 from understudy.launch.kubernetes.identity import PARTS, RUN, STEP
 from understudy.launch.kubernetes.kind import KINDS, JobKind
+from understudy.launch.kubernetes.objects import KubernetesObject
 from understudy.launch.kubernetes.owner_state import ENDED, why_over
 from understudy.launch.kubernetes.pods import is_dead, overdue
 from understudy.launch.kubernetes.quantities import seconds
@@ -47,7 +48,7 @@ def known(kube: Kube, now: float) -> list[Known]:
     return sorted(found, key=lambda one: -one.age)
 
 
-def trainings(kube: Kube, selector: str) -> list[tuple[JobKind, Object]]:
+def trainings(kube: Kube, selector: str) -> list[tuple[JobKind, KubernetesObject]]:
     """Training jobs with these labels, of every kind that the cluster has: its settings may name another since."""
     kinds = [kind for kind in KINDS.values() if kube.has(kind)]
     return [(kind, job) for kind in kinds for job in kube.jobs(kind, selector)]
@@ -77,24 +78,24 @@ def stop(kube: Kube, run: str) -> int:
     return len(drivers) + len(going)
 
 
-def _has_ended(kind: JobKind, job: Object) -> bool:
+def _has_ended(kind: JobKind, job: KubernetesObject) -> bool:
     """Whether a training is over."""
     return bool(holding(job).keys() & {kind.succeeded, "Failed"})
 
 
-def _of(job: Object, pods: list[Object]) -> list[Object]:
+def _of(job: KubernetesObject, pods: list[KubernetesObject]) -> list[KubernetesObject]:
     """The pods of a run's Job."""
     uid = job["metadata"]["uid"]
     return [pod for pod in pods if any(owner["uid"] == uid for owner in pod["metadata"].get("ownerReferences", ()))]
 
 
-def _pods_of(kind: JobKind, job: Object, pods: list[Object]) -> list[Object]:
+def _pods_of(kind: JobKind, job: KubernetesObject, pods: list[KubernetesObject]) -> list[KubernetesObject]:
     """The pods of a training; between a TrainJob and its pods there are a JobSet and a Job."""
     name = job["metadata"]["name"]
     return [pod for pod in pods if pod["metadata"].get("labels", {}).get(kind.pod_label) == name]
 
 
-def _driver(job: Object, pods: list[Object], now: float) -> Known:
+def _driver(job: KubernetesObject, pods: list[KubernetesObject], now: float) -> Known:
     ended = holding(job)
     running = [pod for pod in pods if pod.get("status", {}).get("phase") == "Running"]
     if "Complete" in ended:
@@ -108,21 +109,21 @@ def _driver(job: Object, pods: list[Object], now: float) -> Known:
     return _known(job, "Job", stage, "", now)
 
 
-def answer(pod: Object) -> int | None:
+def answer(pod: KubernetesObject) -> int | None:
     """The exit code of a run's pod; None while it has none. What stands beside it in the pod does not answer."""
     statuses = {status["name"]: status for status in pod.get("status", {}).get("containerStatuses", ())}
     ended = statuses.get(CONTAINER, {}).get("state", {}).get("terminated") or {}
     return ended.get("exitCode")
 
 
-def _known(job: Object, kind: str, stage: str, left: str, now: float) -> Known:
+def _known(job: KubernetesObject, kind: str, stage: str, left: str, now: float) -> Known:
     meta = job["metadata"]
     labels = meta.get("labels", {})
     age = now - seconds(meta["creationTimestamp"])
     return Known(meta["name"], kind, labels.get(RUN, ""), labels.get(STEP, ""), stage, age, left)
 
 
-def _why_left(kube: Kube, job: Object, now: float) -> str:
+def _why_left(kube: Kube, job: KubernetesObject, now: float) -> str:
     owners = job["metadata"].get("ownerReferences")
     if not owners:
         young = now - seconds(job["metadata"]["creationTimestamp"]) < YOUNG

@@ -12,8 +12,9 @@ import yaml
 
 from understudy.errors import InputError, UnderstudyError
 from understudy.launch.kubernetes import preflight
-from understudy.launch.kubernetes.api import Kube, Object
-from understudy.launch.kubernetes.pod_security import SECURITY, container, volumes
+from understudy.launch.kubernetes.api import Kube
+from understudy.launch.kubernetes.objects import KubernetesObject
+from understudy.launch.kubernetes.rendering.pod_security import SECURITY, container, volumes
 from understudy.launch.kubernetes.settings import (
     ANYWHERE,
     CONFIG,
@@ -137,7 +138,7 @@ def _take_back(kube: Kube, name: str, why: str) -> None:
         raise UnderstudyError(f"{why}; what was begun could not be taken back ({error}): {fix}") from error
 
 
-def render(name: str, cluster: Cluster, pool: Pool = ANYWHERE) -> Object:
+def render(name: str, cluster: Cluster, pool: Pool = ANYWHERE) -> KubernetesObject:
     """The Job of a run, on nodes of a pool."""
     labels = {"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "driver", "understudy.run": name}
     wanted = affinity(cluster, pool, near={})
@@ -172,7 +173,7 @@ def render(name: str, cluster: Cluster, pool: Pool = ANYWHERE) -> Object:
     }
 
 
-def _container(run: str, cluster: Cluster) -> dict[str, Any]:
+def _container(run: str, cluster: Cluster) -> KubernetesObject:
     environment = {
         "UNDERSTUDY_HOME": f"{cluster.mount}/home",
         LAUNCHER: CLUSTER,

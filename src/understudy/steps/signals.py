@@ -24,9 +24,9 @@ def watch_over(run: Run) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave if platform().detached else lambda *_: run.request_stop())
     threading.Thread(target=_show_life, args=(run,), name="life", daemon=True).start()
-    driver = run.facts.get("driver")
+    driver = run.facts.driver
     if driver:
-        threading.Thread(target=_end_with, args=(Process(**driver),), name="driver", daemon=True).start()
+        threading.Thread(target=_end_with, args=(driver,), name="driver", daemon=True).start()
 
 
 def _leave(_signal: int, _frame: FrameType | None) -> NoReturn:

@@ -7,7 +7,7 @@ from typing import Any
 
 from understudy import logs
 from understudy.errors import UnderstudyError
-from understudy.launch.kubernetes import task_config
+from understudy.launch.kubernetes.rendering import task_config
 from understudy.steps.environment import open_store
 from understudy.steps.execution import execute
 from understudy.steps.graph import STEPS

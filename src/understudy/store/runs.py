@@ -3,11 +3,11 @@
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from understudy.errors import UnderstudyError, disk_errors
 from understudy.store.files import read_json, write_json
@@ -44,6 +44,25 @@ class StepState:
         return f"{count}{', '.join(filter(None, (self.detail, left)))}".rstrip()
 
 
+@dataclass(frozen=True)
+class RunFacts:
+    """What was known when a run began: the content of run.json."""
+
+    name: str = ""
+    tracking_uri: str = ""
+    started: float = 0.0
+    """Unix seconds."""
+    driver: Process | None = None
+    """The process that stands behind all steps of the run: the command here, nobody in a cluster."""
+
+    @staticmethod
+    def read(path: Path) -> "RunFacts":
+        """The facts of a run whose file may have gone with its folder meanwhile."""
+        value = read_json(path) or {}
+        driver = value.get("driver")
+        return RunFacts(**{**value, "driver": Process(**driver) if driver else None})
+
+
 def duration(seconds: float) -> str:
     """A time that passes, for a reader: 5 s, 3 min, 2 h, 4 days."""
     for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
@@ -64,17 +83,17 @@ class Run:
         return self.folder.name
 
     @property
-    def recipe(self) -> dict[str, Any]:
-        """The complete recipe that the run was started with."""
+    def recipe(self) -> Mapping[str, object]:
+        """The complete recipe that the run was started with, as plain data: the store does not know what it means."""
         value = read_json(self.folder / "recipe.json")
         if value is None:
             raise UnderstudyError(f"{self.folder}: no such run; understudy store ls --runs lists them")
         return dict(value)
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """What was known when the run began: name, tracking server, driver."""
-        return dict(read_json(self.folder / "run.json") or {})
+    def facts(self) -> RunFacts:
+        """What was known when the run began."""
+        return RunFacts.read(self.folder / "run.json")
 
     def record(self, state: StepState) -> None:
         """Replace a step's state."""
@@ -127,7 +146,7 @@ class Run:
 
     def take_up(self) -> None:
         """Go on with a run whose driver is no more: this process is its driver now, and goes through all steps."""
-        write_json(self.folder / "run.json", {**self.facts, "driver": _driver()})
+        write_json(self.folder / "run.json", asdict(replace(self.facts, driver=_driver())))
         for path in (self.folder / "ended.json", self.folder / "stop", *self.folder.glob("steps/*.json")):
             path.unlink(missing_ok=True)
 
@@ -146,13 +165,13 @@ class Run:
         """Whether somebody may still be working for this run."""
         if (self.folder / "ended.json").exists():
             return False
-        driver = self.facts.get("driver")
-        if driver and Process(**driver).is_gone():
+        driver = self.facts.driver
+        if driver and driver.is_gone():
             return False
         return time.time() - max(path.stat().st_mtime for path in self.folder.iterdir()) < QUIET
 
 
-def create(runs: Path, name: str, recipe: dict[str, Any], tracking_uri: str, run_id: str | None = None) -> Run:
+def create(runs: Path, name: str, recipe: Mapping[str, object], tracking_uri: str, run_id: str | None = None) -> Run:
     """Make a run's folder. With a run id that has one already (a retried first step), that one is taken."""
     run = Run(runs / (run_id or f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"))
     if (run.folder / "run.json").exists():
@@ -161,14 +180,13 @@ def create(runs: Path, name: str, recipe: dict[str, Any], tracking_uri: str, run
         for part in ("steps", "uses", "logs"):
             (run.folder / part).mkdir(parents=True, exist_ok=True)
     write_json(run.folder / "recipe.json", recipe)
-    facts = {"name": name, "tracking_uri": tracking_uri, "started": time.time(), "driver": _driver()}
-    write_json(run.folder / "run.json", facts)
+    write_json(run.folder / "run.json", asdict(RunFacts(name, tracking_uri, time.time(), _driver())))
     return run
 
 
-def _driver() -> dict[str, Any] | None:
-    """The process that stands behind all steps of the run: the command here, nobody in a cluster."""
-    return None if "KFP_POD_NAME" in os.environ else Process.current().__dict__
+def _driver() -> Process | None:
+    """This process; nobody in a cluster, where a step's pod has a driver on another machine."""
+    return None if "KFP_POD_NAME" in os.environ else Process.current()
 
 
 def every(runs: Path) -> Iterator[Run]:

@@ -1,7 +1,7 @@
 """The step cache: which object a finished step gave, by its step key; one small JSON file per step."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,12 @@ class CachedStep:
 
     key: str
     step: str
-    parts: dict[str, Any]
+    parts: Mapping[str, object]
     digest: str
     seconds: float
     at: float
 
-    def encode(self) -> dict[str, Any]:
+    def encode(self) -> Mapping[str, object]:
         """The step as plain data."""
         return asdict(self)
 

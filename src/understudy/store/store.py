@@ -73,7 +73,7 @@ class Store:
         self,
         lease: Lease,
         step: str,
-        parts: Mapping[str, Any],
+        parts: Mapping[str, object],
         staged: Path,
         kind: str,
         inputs: Mapping[str, str],
@@ -107,7 +107,7 @@ class Store:
         files = sorted((self.folder / "servers").glob("[0-9a-f]*.json"))
         return {found["address"]: file for file in files if (found := read_json(file))}
 
-    def create_run(self, name: str, recipe: dict[str, Any], tracking_uri: str, run_id: str | None = None) -> Run:
+    def create_run(self, name: str, recipe: Mapping[str, object], tracking_uri: str, run_id: str | None = None) -> Run:
         """A new run's folder."""
         return runs.create(self.folder / "runs", name, recipe, tracking_uri, run_id)
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from tests.launch.kubernetes.fake_ranks import Ranks, uid
 from tests.launch.kubernetes.fake_workings import GPU, Workings
-from understudy.launch.kubernetes.api import Away, Kube, Object, Refused
+from understudy.launch.kubernetes.api import Away, Kube, Refused
 from understudy.launch.kubernetes.identity import KEY
 from understudy.launch.kubernetes.kind import PYTORCHJOB, JobKind
+from understudy.launch.kubernetes.objects import KubernetesObject
 
 
 class FakeCluster(Workings, Kube):
@@ -18,7 +19,7 @@ class FakeCluster(Workings, Kube):
     def __init__(self, ranks: Ranks, nodes: int = 2, kind: JobKind = PYTORCHJOB) -> None:
         Workings.__init__(self, ranks, nodes, kind)
         self.namespace, self.batch = "here", SimpleNamespace(read_namespaced_job=None)
-        self.owner: Object | None = {"metadata": {"uid": "run"}, "spec": {}}
+        self.owner: KubernetesObject | None = {"metadata": {"uid": "run"}, "spec": {}}
         self.away_until = -1.0
         self.loses_answers = False
         self.forbidden: set[str] = set()
@@ -59,14 +60,14 @@ class FakeCluster(Workings, Kube):
         self._answer("jobs")
         return copy.deepcopy(self.owner)
 
-    def job(self, kind: JobKind, name: str) -> Object | None:
+    def job(self, kind: JobKind, name: str) -> KubernetesObject | None:
         """A training job."""
         self._answer(kind.plural)
         found = copy.deepcopy(self.made.get(name))
         self._answered()
         return found
 
-    def jobs(self, kind: JobKind, selector: str) -> list[Object]:
+    def jobs(self, kind: JobKind, selector: str) -> list[KubernetesObject]:
         """Training jobs of a key."""
         self._answer(kind.plural)
         label, _, value = selector.partition("=")
@@ -74,7 +75,7 @@ class FakeCluster(Workings, Kube):
         self._answered()
         return found
 
-    def create_job(self, kind: JobKind, job: Object) -> None:
+    def create_job(self, kind: JobKind, job: KubernetesObject) -> None:
         """Submit a training job; one of the same name that is there already is as good."""
         self._answer("create")
         self._change(kind.plural)
@@ -89,7 +90,7 @@ class FakeCluster(Workings, Kube):
                 self._conclude(self.made[name], "Failed", "a JobSet of this name is still there, and has failed")
         self._lose_answer()
 
-    def change_job(self, kind: JobKind, name: str, patch: Object) -> None:
+    def change_job(self, kind: JobKind, name: str, patch: KubernetesObject) -> None:
         """Have a PyTorchJob ask for another number of nodes."""
         self._change(kind.plural)
         workers = self.made[name]["spec"]["pytorchReplicaSpecs"]["Worker"]
@@ -104,7 +105,7 @@ class FakeCluster(Workings, Kube):
             self.deleted.append(name)
         self._lose_answer()
 
-    def pods(self, selector: str) -> list[Object]:
+    def pods(self, selector: str) -> list[KubernetesObject]:
         """Pods with a label."""
         self._answer("pods")
         label, _, value = selector.partition("=")
@@ -123,7 +124,7 @@ class FakeCluster(Workings, Kube):
         """What a pod printed."""
         return [f"{pod}: the last words"] if pod in self.pods_made else []
 
-    def workload_of(self, job: Object) -> Object | None:
+    def workload_of(self, job: KubernetesObject) -> KubernetesObject | None:
         """Why Kueue lets a job wait."""
         self._answer("workloads")
         size = self._size(job)
@@ -137,12 +138,12 @@ class FakeCluster(Workings, Kube):
             conditions.append({"type": "Evicted", "status": "True", "message": words})
         return {"spec": {"queueName": "gpu"}, "status": {"conditions": conditions}}
 
-    def events(self, thing: Object) -> list[Object]:
+    def events(self, thing: KubernetesObject) -> list[KubernetesObject]:
         """What was reported of an object."""
         self._answer("events")
         return list(self.reported.get(uid(thing), ()))
 
-    def nodes(self) -> list[Object]:
+    def nodes(self) -> list[KubernetesObject]:
         """All nodes: each has room for one rank."""
         self._answer("nodes")
         return [{"metadata": {"name": name}, "status": {"allocatable": {GPU: "1"}}} for name in self.nodes_up]

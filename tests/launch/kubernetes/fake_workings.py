@@ -7,8 +7,8 @@ have their grace period and keep their names, deleted pods on a dead node stay f
 from datetime import UTC, datetime
 
 from tests.launch.kubernetes.fake_ranks import EVICTED, Ranks, end, is_running, uid
-from understudy.launch.kubernetes.api import Object
 from understudy.launch.kubernetes.kind import PYTORCHJOB, JobKind
+from understudy.launch.kubernetes.objects import KubernetesObject
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 NODE_LOST = 80.0  # seconds from a node's death until its pods are deleted: noticed after 50, tolerated for 30
@@ -27,14 +27,14 @@ class Workings:
     def __init__(self, ranks: Ranks, nodes: int = 2, kind: JobKind = PYTORCHJOB) -> None:
         self.ranks, self.kind = ranks, kind
         self.now = 0.0
-        self.made: dict[str, Object] = {}
-        self.pods_made: dict[str, Object] = {}
+        self.made: dict[str, KubernetesObject] = {}
+        self.pods_made: dict[str, KubernetesObject] = {}
         self.nodes_up = {f"node-{number}": True for number in range(nodes)}
         self.died_at: dict[str, float] = {}
         self.quota: int = 10**6
         self.free_quota: int = 10**6
         self.preempted: set[str] = set()
-        self.reported: dict[str, list[Object]] = {}
+        self.reported: dict[str, list[KubernetesObject]] = {}
         self.waiting: dict[str, str] | None = None
         """Why containers do not start: reason and message."""
         self.unmounted = ""
@@ -72,13 +72,13 @@ class Workings:
             if not self._owned(pod) and is_running(pod) and self._is_up(pod):
                 end(pod, EVICTED)
 
-    def _owned(self, pod: Object) -> bool:
+    def _owned(self, pod: KubernetesObject) -> bool:
         return any(uid(job) == pod["metadata"]["ownerReferences"][0]["uid"] for job in self.made.values())
 
-    def _of(self, job: Object) -> list[Object]:
+    def _of(self, job: KubernetesObject) -> list[KubernetesObject]:
         return [pod for pod in self.pods_made.values() if pod["metadata"]["ownerReferences"][0]["uid"] == uid(job)]
 
-    def _reachable(self, job: Object) -> list[Object]:
+    def _reachable(self, job: KubernetesObject) -> list[KubernetesObject]:
         """A job's pods for its ranks: one on a dead node does nothing, and the others hang."""
         pods = self._of(job)
         attempt = self.ranks.attempts.get(uid(job))
@@ -87,22 +87,22 @@ class Workings:
         cut_off = [{**pod, "status": {"phase": "Unknown"}} for pod in pods if not self._is_up(pod)]
         return [pod for pod in pods if self._is_up(pod)] + cut_off
 
-    def _is_up(self, pod: Object) -> bool:
+    def _is_up(self, pod: KubernetesObject) -> bool:
         node = pod["spec"].get("nodeName")
         return node is None or self.nodes_up.get(node, False)
 
-    def _size(self, job: Object) -> int:
+    def _size(self, job: KubernetesObject) -> int:
         if self.kind is PYTORCHJOB:
             return int(job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"])
         return int(job["spec"]["trainer"]["numNodes"])
 
-    def _wanted(self, job: Object) -> int:
+    def _wanted(self, job: KubernetesObject) -> int:
         """How many pods its ranks wait for: with a range, those that found a node."""
         here = [pod for pod in self._of(job) if "nodeName" in pod["spec"]]
         least = self.ranks.spec.least
         return self._size(job) if least == self.ranks.spec.nodes else max(least, len(here))
 
-    def _operate(self, job: Object) -> None:
+    def _operate(self, job: KubernetesObject) -> None:
         """The operator: makes pods, and says how the job ended."""
         pods = self._of(job)
         if self._has_ended(job) or self.kind.is_suspended(job):
@@ -126,7 +126,7 @@ class Workings:
         else:
             self._make_pods(job, pods)
 
-    def _make_pods(self, job: Object, pods: list[Object]) -> None:
+    def _make_pods(self, job: KubernetesObject, pods: list[KubernetesObject]) -> None:
         if self.pods_refused:
             self.report(uid(job), self.kind.refusals[0], self.pods_refused)
             return
@@ -140,7 +140,7 @@ class Workings:
             self._set(job, "Running", "the job is running")
             self._unset(job, "Restarting")
 
-    def _new_pod(self, name: str, job: Object) -> Object:
+    def _new_pod(self, name: str, job: KubernetesObject) -> KubernetesObject:
         labels = {self.kind.pod_label: job["metadata"]["name"]}
         meta = {"name": name, "uid": self._uid(), "labels": labels, "ownerReferences": [{"uid": uid(job)}]}
         asked = {"requests": {GPU: str(self.ranks.spec.processes)}, "limits": {"memory": "1Gi"}}
@@ -163,7 +163,7 @@ class Workings:
                 why = f"0/{len(self.nodes_up)} nodes are available: Insufficient {GPU}"
                 pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": why}]
 
-    def _start(self, pod: Object) -> None:
+    def _start(self, pod: KubernetesObject) -> None:
         if self.waiting:
             pod["status"]["containerStatuses"] = [{"image": "i:1", "state": {"waiting": self.waiting}}]
         elif self.unmounted:
@@ -183,7 +183,7 @@ class Workings:
             if not is_running(pod) or self.now - since > pod["metadata"]["deletionGracePeriodSeconds"]:
                 del self.pods_made[name]
 
-    def _terminate(self, pod: Object) -> None:
+    def _terminate(self, pod: KubernetesObject) -> None:
         if "deletionTimestamp" not in pod["metadata"]:
             grace = self.ranks.spec.resources.termination_grace_period
             pod["metadata"] |= {"deletionTimestamp": self.stamp(), "deletionGracePeriodSeconds": grace}
@@ -198,28 +198,28 @@ class Workings:
             if not self._has_ended(job):
                 self._suspend(job, not may)
 
-    def _suspend(self, job: Object, value: bool) -> None:
+    def _suspend(self, job: KubernetesObject, value: bool) -> None:
         where = job["spec"]
         for key in self.kind.suspend[:-1]:
             where = where.setdefault(key, {})
         where[self.kind.suspend[-1]] = value
 
-    def _conclude(self, job: Object, condition: str, message: str) -> None:
+    def _conclude(self, job: KubernetesObject, condition: str, message: str) -> None:
         self._set(job, condition, message)
         self._unset(job, "Running")
 
-    def _set(self, job: Object, condition: str, message: str) -> None:
+    def _set(self, job: KubernetesObject, condition: str, message: str) -> None:
         self._unset(job, condition)
         job["status"]["conditions"].append({"type": condition, "status": "True", "message": message})
 
-    def _unset(self, job: Object, condition: str) -> None:
+    def _unset(self, job: KubernetesObject, condition: str) -> None:
         job["status"]["conditions"] = [one for one in job["status"]["conditions"] if one["type"] != condition]
 
-    def _has_ended(self, job: Object) -> bool:
+    def _has_ended(self, job: KubernetesObject) -> bool:
         return bool({one["type"] for one in job["status"]["conditions"]} & {"Failed", self.kind.succeeded})
 
     @staticmethod
-    def _exit_code(pod: Object) -> int | None:
+    def _exit_code(pod: KubernetesObject) -> int | None:
         for container in pod["status"].get("containerStatuses", ()):
             if "terminated" in container["state"]:
                 return int(container["state"]["terminated"]["exitCode"])
@@ -268,6 +268,6 @@ class Workings:
         self.nodes_up[name] = True
         self.died_at.pop(name, None)
 
-    def running(self) -> list[Object]:
+    def running(self) -> list[KubernetesObject]:
         """Pods that run, the first worker first."""
         return [pod for _, pod in sorted(self.pods_made.items()) if is_running(pod)]

@@ -6,8 +6,9 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 
 from understudy.errors import UnderstudyError
-from understudy.launch.kubernetes.api import Away, Kube, Object, Refused, _in_words
+from understudy.launch.kubernetes.api import Away, Kube, Refused, _in_words
 from understudy.launch.kubernetes.kind import PYTORCHJOB, TRAINJOB, JobKind
+from understudy.launch.kubernetes.objects import KubernetesObject
 
 
 def said(status: int, message: str | None) -> UnderstudyError:
@@ -85,7 +86,7 @@ def test_why_a_job_has_no_pods_is_told_of_what_makes_them(kind: JobKind, message
             assert (question, arguments) == ("job", ("teacher-1-node-0", "here"))
             return {"metadata": {"name": "teacher-1-node-0"}}
 
-        def events(self, thing: Object) -> list[Object]:
+        def events(self, thing: KubernetesObject) -> list[KubernetesObject]:
             if thing["metadata"]["name"] == "teacher-1":
                 return [{"reason": "FailedCreatePod", "message": "of the job"}, {"reason": "Started", "message": "-"}]
             return [{"reason": "FailedCreate", "message": "of the Job that makes its pods"}]
@@ -97,7 +98,7 @@ def test_why_a_job_has_no_pods_is_told_of_what_makes_them(kind: JobKind, message
 RESERVED = {"type": "QuotaReserved", "status": "False", "message": "of the condition"}
 
 
-def pending(message: str, at: str) -> Object:
+def pending(message: str, at: str) -> KubernetesObject:
     return {"reason": "Pending", "message": message, "lastTimestamp": at}
 
 
@@ -111,7 +112,7 @@ def pending(message: str, at: str) -> Object:
     ],
 )
 def test_why_a_job_waits_is_known_from_an_event_when_kueue_could_not_write_it_down(
-    conditions: list[Object], events: list[Object], message: str | None
+    conditions: list[KubernetesObject], events: list[KubernetesObject], message: str | None
 ) -> None:
     workload = {
         "metadata": {"name": "w", "uid": "2", "ownerReferences": [{"uid": "1"}]},

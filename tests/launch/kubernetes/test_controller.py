@@ -11,8 +11,9 @@ from understudy.errors import FAILED, STOPPED, Fenced
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes import controller
-from understudy.launch.kubernetes.api import Away, Kube, Object, Refused
+from understudy.launch.kubernetes.api import Away, Kube, Refused
 from understudy.launch.kubernetes.kind import JobKind
+from understudy.launch.kubernetes.objects import KubernetesObject
 from understudy.launch.kubernetes.patience import RECOVERY, STARTS
 
 RIGHT = "a right is missing: pods is forbidden"
@@ -25,7 +26,7 @@ class Answers(Kube):
         self._error = error
         self.asked = 0
 
-    def jobs(self, kind: JobKind, selector: str) -> list[Object]:
+    def jobs(self, kind: JobKind, selector: str) -> list[KubernetesObject]:
         self.asked += 1
         raise self._error
 
@@ -38,7 +39,7 @@ class Taken(Kube):
 
     namespace = "here"
 
-    def __init__(self, run: Object | Exception | None) -> None:
+    def __init__(self, run: KubernetesObject | Exception | None) -> None:
         self._run = run
         self.batch = SimpleNamespace(read_namespaced_job=None)
 
@@ -47,13 +48,13 @@ class Taken(Kube):
             raise self._run
         return self._run
 
-    def jobs(self, kind: JobKind, selector: str) -> list[Object]:
+    def jobs(self, kind: JobKind, selector: str) -> list[KubernetesObject]:
         return []
 
-    def create_job(self, kind: JobKind, job: Object) -> None:
+    def create_job(self, kind: JobKind, job: KubernetesObject) -> None:
         pass
 
-    def job(self, kind: JobKind, name: str) -> Object | None:
+    def job(self, kind: JobKind, name: str) -> KubernetesObject | None:
         return None
 
     def delete_job(self, kind: JobKind, name: str) -> None:
@@ -128,7 +129,7 @@ def test_a_volume_that_is_full_ends_the_step_at_once(job: JobSpec) -> None:
     ],
 )
 def test_a_job_that_went_with_its_run_was_stopped_and_one_that_went_alone_has_failed(
-    job: JobSpec, run_of_it: Object | Exception | None, exit_code: int, words: str
+    job: JobSpec, run_of_it: KubernetesObject | Exception | None, exit_code: int, words: str
 ) -> None:
     outcome = run(job, Taken(run_of_it))
     assert outcome.exit_code == exit_code
@@ -142,11 +143,11 @@ def test_a_launcher_that_has_lost_its_lease_submits_nothing(job: JobSpec) -> Non
         answered = False
         made = False
 
-        def jobs(self, kind: JobKind, selector: str) -> list[Object]:
+        def jobs(self, kind: JobKind, selector: str) -> list[KubernetesObject]:
             self.answered = True
             return []
 
-        def create_job(self, kind: JobKind, job: Object) -> None:
+        def create_job(self, kind: JobKind, job: KubernetesObject) -> None:
             self.made = True
 
     kube = Slow(None)
@@ -168,16 +169,16 @@ class Ended(Kube):
     """A cluster that had a job, whose pods ended without a word, and that takes another one."""
 
     def __init__(self) -> None:
-        self.submitted: list[Object] = []
+        self.submitted: list[KubernetesObject] = []
         self.deleted: list[str] = []
 
-    def jobs(self, kind: JobKind, selector: str) -> list[Object]:
+    def jobs(self, kind: JobKind, selector: str) -> list[KubernetesObject]:
         return []
 
-    def create_job(self, kind: JobKind, job: Object) -> None:
+    def create_job(self, kind: JobKind, job: KubernetesObject) -> None:
         self.submitted.append(job)
 
-    def job(self, kind: JobKind, name: str) -> Object | None:
+    def job(self, kind: JobKind, name: str) -> KubernetesObject | None:
         failed = {"type": "Failed", "status": "True", "message": "a pod failed"}
         return {
             "metadata": {"name": name, "uid": str(len(self.submitted))},
@@ -185,7 +186,7 @@ class Ended(Kube):
             "status": {"conditions": [failed]},
         }
 
-    def pods(self, selector: str) -> list[Object]:
+    def pods(self, selector: str) -> list[KubernetesObject]:
         return []
 
     def delete_job(self, kind: JobKind, name: str) -> None:

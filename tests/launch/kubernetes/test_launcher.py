@@ -12,11 +12,12 @@ from understudy.errors import FAILED, InputError
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes import api, launcher, preflight
-from understudy.launch.kubernetes.api import Away, Kube, Object, Refused
+from understudy.launch.kubernetes.api import Away, Kube, Refused
 from understudy.launch.kubernetes.kind import KINDS, PYTORCHJOB, TRAINJOB, JobKind
 from understudy.launch.kubernetes.launcher import KubernetesLauncher
+from understudy.launch.kubernetes.objects import KubernetesObject
+from understudy.launch.kubernetes.rendering.task_config import TaskConfig
 from understudy.launch.kubernetes.settings import Cluster
-from understudy.launch.kubernetes.task_config import TaskConfig
 from understudy.recipe import Resources
 
 
@@ -26,8 +27,8 @@ class Namespace(Kube):
     def __init__(self, *kinds: JobKind, away: int = 0) -> None:
         self.namespace, self._kinds, self._away = "here", kinds, away
         self.core = SimpleNamespace(read_namespaced_pod=None)
-        self.submitted: list[Object] = []
-        self.there: list[tuple[JobKind, Object]] = []
+        self.submitted: list[KubernetesObject] = []
+        self.there: list[tuple[JobKind, KubernetesObject]] = []
 
     def has(self, kind: JobKind) -> bool:
         self._away -= 1
@@ -35,7 +36,7 @@ class Namespace(Kube):
             raise Away("nobody answers")
         return kind in self._kinds
 
-    def training_runtime(self, name: str) -> Object:
+    def training_runtime(self, name: str) -> KubernetesObject:
         del name
         pod = {"terminationGracePeriodSeconds": 60}
         jobs = [{"name": "node", "template": {"spec": {"template": {"spec": pod}}}}]
@@ -44,13 +45,13 @@ class Namespace(Kube):
     def ask(self, question: object, *arguments: object, **options: object) -> Any:
         return {"metadata": {"ownerReferences": [{**OWNER, "controller": True}]}}
 
-    def jobs(self, kind: JobKind, selector: str) -> list[Object]:
+    def jobs(self, kind: JobKind, selector: str) -> list[KubernetesObject]:
         return [job for of, job in self.there if of is kind]
 
-    def pods(self, selector: str) -> list[Object]:
+    def pods(self, selector: str) -> list[KubernetesObject]:
         return []
 
-    def create_job(self, kind: JobKind, job: Object) -> None:
+    def create_job(self, kind: JobKind, job: KubernetesObject) -> None:
         assert kind in self._kinds
         self.submitted.append(job)
         raise Refused("no")
@@ -131,7 +132,7 @@ def test_nothing_is_submitted_while_a_job_of_another_kind_does_the_work(
     monkeypatch: pytest.MonkeyPatch, spec: JobSpec, kind: JobKind, other: JobKind
 ) -> None:
     kube = Namespace(kind, other)
-    rival: Object = {"metadata": {"name": "teacher-1", "uid": "1"}, "spec": {}, "status": {"conditions": []}}
+    rival: KubernetesObject = {"metadata": {"name": "teacher-1", "uid": "1"}, "spec": {}, "status": {"conditions": []}}
     kube.there = [(other, rival)]
     with pytest.raises(InputError, match=f"the {other.name} teacher-1 does this work already"):
         run(monkeypatch, kube, kind, spec)

@@ -12,13 +12,13 @@ from urllib3.exceptions import HTTPError
 
 from understudy.errors import InputError, UnderstudyError
 from understudy.launch.kubernetes.kind import TRAINJOB, JobKind
+from understudy.launch.kubernetes.objects import KubernetesObject
 
 SECONDS = 10  # for one answer
 AGAIN = 1.5  # seconds between two questions to an API server that is away
 NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 WORKLOADS = ("kueue.x-k8s.io", "v1beta1", "workloads")
 
-Object = dict[str, Any]
 Answer = TypeVar("Answer")
 
 
@@ -84,12 +84,12 @@ class Kube:
 
     # What jobs need
 
-    def job(self, kind: JobKind, name: str) -> Object | None:
+    def job(self, kind: JobKind, name: str) -> KubernetesObject | None:
         """A training job."""
-        found: Object | None = self.ask(self.custom.get_namespaced_custom_object, *self._jobs(kind), name)
+        found: KubernetesObject | None = self.ask(self.custom.get_namespaced_custom_object, *self._jobs(kind), name)
         return found
 
-    def jobs(self, kind: JobKind, selector: str) -> list[Object]:
+    def jobs(self, kind: JobKind, selector: str) -> list[KubernetesObject]:
         """Training jobs with these labels.
 
         Raises:
@@ -100,7 +100,7 @@ class Kube:
             raise InputError(kind.missing)
         return list(found["items"])
 
-    def create_job(self, kind: JobKind, job: Object) -> None:
+    def create_job(self, kind: JobKind, job: KubernetesObject) -> None:
         """Submit a training job; one of the same name that is there already is as good."""
         try:
             self.ask(self.custom.create_namespaced_custom_object, *self._jobs(kind), job)
@@ -108,7 +108,7 @@ class Kube:
             if "AlreadyExists" not in str(error.__cause__):
                 raise
 
-    def change_job(self, kind: JobKind, name: str, patch: Object) -> None:
+    def change_job(self, kind: JobKind, name: str, patch: KubernetesObject) -> None:
         """Merge values into a training job."""
         self.ask(self.custom.patch_namespaced_custom_object, *self._jobs(kind), name, patch)
 
@@ -117,13 +117,13 @@ class Kube:
         where = self._jobs(kind)
         self.ask(self.custom.delete_namespaced_custom_object, *where, name, propagation_policy="Background")
 
-    def training_runtime(self, name: str) -> Object | None:
+    def training_runtime(self, name: str) -> KubernetesObject | None:
         """A TrainingRuntime of the namespace."""
         where = (TRAINJOB.group, TRAINJOB.version, self.namespace, "trainingruntimes")
-        found: Object | None = self.ask(self.custom.get_namespaced_custom_object, *where, name)
+        found: KubernetesObject | None = self.ask(self.custom.get_namespaced_custom_object, *where, name)
         return found
 
-    def pods(self, selector: str) -> list[Object]:
+    def pods(self, selector: str) -> list[KubernetesObject]:
         """Pods with these labels."""
         return list(self.ask(self.core.list_namespaced_pod, self.namespace, label_selector=selector)["items"])
 
@@ -142,7 +142,7 @@ class Kube:
             return []
         return str(answer.data.decode(errors="replace")).splitlines()
 
-    def workload_of(self, job: Object) -> Object | None:
+    def workload_of(self, job: KubernetesObject) -> KubernetesObject | None:
         """Kueue's view of a job, with why it waits; None when Kueue has none, or is not there."""
         found = self.ask(
             self.custom.list_namespaced_custom_object, WORKLOADS[0], WORKLOADS[1], self.namespace, WORKLOADS[2]
@@ -153,7 +153,7 @@ class Kube:
                 return self._with_why_it_waits(workload)
         return None
 
-    def _with_why_it_waits(self, workload: Object) -> Object:
+    def _with_why_it_waits(self, workload: KubernetesObject) -> KubernetesObject:
         """Kueue tries once to write its reason down; when the object changes meanwhile, only an event has it."""
         status = workload.get("status", {})
         conditions = list(status.get("conditions", ()))
@@ -162,7 +162,7 @@ class Kube:
             conditions += [{"type": "QuotaReserved", "status": "False", "message": e["message"]} for e in said[-1:]]
         return {**workload, "status": {**status, "conditions": conditions}}
 
-    def refusals(self, kind: JobKind, job: Object) -> list[Object]:
+    def refusals(self, kind: JobKind, job: KubernetesObject) -> list[KubernetesObject]:
         """What was reported of why a job has no pods: of the job, and of the Job that makes its pods."""
         events = self.events(job)
         if kind.pod_maker:
@@ -171,7 +171,7 @@ class Kube:
             events += self.events(maker) if maker else []
         return [event for event in events if event.get("reason") in kind.refusals]
 
-    def events(self, thing: Object) -> list[Object]:
+    def events(self, thing: KubernetesObject) -> list[KubernetesObject]:
         """What was reported of an object, and not of one that had its name before; the newest last."""
         meta = thing["metadata"]
         chosen = f"involvedObject.name={meta['name']},involvedObject.uid={meta['uid']}"
@@ -183,7 +183,7 @@ class Kube:
         attributes = {"verb": verb, "group": group, "resource": resource.partition("/")[0]}
         attributes |= {"subresource": resource.partition("/")[2]} if "/" in resource else {}
         attributes |= {"namespace": self.namespace} if namespaced else {}
-        spec: Object = {"resourceAttributes": attributes}
+        spec: KubernetesObject = {"resourceAttributes": attributes}
         api = client.AuthorizationV1Api(self.core.api_client)
         question = api.create_subject_access_review if account else api.create_self_subject_access_review
         spec |= {"user": f"system:serviceaccount:{self.namespace}:{account}"} if account else {}
@@ -198,7 +198,7 @@ class Kube:
         """Whether the cluster has jobs of a kind."""
         return self.knows(kind.group, kind.version, kind.plural)
 
-    def nodes(self) -> list[Object]:
+    def nodes(self) -> list[KubernetesObject]:
         """All nodes."""
         return list(self.ask(self.core.list_node)["items"])
 

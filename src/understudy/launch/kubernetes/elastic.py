@@ -7,17 +7,17 @@ or not at all, and where the pod that hosts the rendezvous finds no node: then t
 from collections.abc import Sequence
 
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes.api import Object
+from understudy.launch.kubernetes.objects import KubernetesObject
 from understudy.launch.kubernetes.pods import name, phase, unschedulable
 from understudy.launch.kubernetes.standing import Standing
 
 
-def size(job: Object) -> int:
+def size(job: KubernetesObject) -> int:
     """How many nodes a PyTorchJob asks for now."""
     return int(job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"])
 
 
-def smaller(spec: JobSpec, job: Object, standing: Standing, pods: Sequence[Object]) -> int | None:
+def smaller(spec: JobSpec, job: KubernetesObject, standing: Standing, pods: Sequence[KubernetesObject]) -> int | None:
     """A number of nodes that the job may get, when it has waited long enough for what it asks; None when it may wait.
 
     Args:
@@ -39,7 +39,7 @@ def smaller(spec: JobSpec, job: Object, standing: Standing, pods: Sequence[Objec
     return max(spec.least, min(now - 1, len(pods) - len(homeless)))
 
 
-def enough(spec: JobSpec, pods: Sequence[Object]) -> Sequence[Object]:
+def enough(spec: JobSpec, pods: Sequence[KubernetesObject]) -> Sequence[KubernetesObject]:
     """The pods that count: those that found a node, when the job does with so many and its first is among them.
 
     The first one hosts the rendezvous.
@@ -48,18 +48,18 @@ def enough(spec: JobSpec, pods: Sequence[Object]) -> Sequence[Object]:
     return here if _suffice(spec, here) else pods
 
 
-def goes_on(spec: JobSpec, pods: Sequence[Object]) -> bool:
+def goes_on(spec: JobSpec, pods: Sequence[KubernetesObject]) -> bool:
     """Whether so many pods run, the first among them, that the job does without the others."""
     return _suffice(spec, [pod for pod in pods if phase(pod) == "Running"])
 
 
-def _suffice(spec: JobSpec, pods: Sequence[Object]) -> bool:
+def _suffice(spec: JobSpec, pods: Sequence[KubernetesObject]) -> bool:
     if len(pods) >= spec.nodes:
         return True
     return len(pods) >= spec.least and any(name(pod).endswith("-worker-0") for pod in pods)
 
 
-def resized(job: Object, nodes: int) -> Object:
+def resized(job: KubernetesObject, nodes: int) -> KubernetesObject:
     """The patch that makes a PyTorchJob ask for so many nodes, unless somebody changed it since it was seen."""
     spec = {"elasticPolicy": {"maxReplicas": nodes}, "pytorchReplicaSpecs": {"Worker": {"replicas": nodes}}}
     return {"metadata": {"resourceVersion": job["metadata"]["resourceVersion"]}, "spec": spec}

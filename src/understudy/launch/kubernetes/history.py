@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from understudy.launch.kubernetes import elastic
-from understudy.launch.kubernetes.api import Object
 from understudy.launch.kubernetes.decisions import Adopt, Decision, Finish, Resize, Restart, Submit, Tell
+from understudy.launch.kubernetes.objects import KubernetesObject
 from understudy.launch.kubernetes.patience import RECOVERY, RESIZE, TERMINATION
 from understudy.launch.kubernetes.scheduling import knows_a_node
 from understudy.launch.kubernetes.starts import Starts
@@ -96,7 +96,7 @@ class History:
         """Seconds for which the job has stood where it does."""
         return status.at - self.since
 
-    def overdue(self, pods: Iterable[Object], at: float) -> tuple[str, ...]:
+    def overdue(self, pods: Iterable[KubernetesObject], at: float) -> tuple[str, ...]:
         """The names of pods that were seen as deleted for longer than their grace period: their node is dead."""
         names = []
         for meta in (pod["metadata"] for pod in pods):
@@ -106,7 +106,7 @@ class History:
         return tuple(names)
 
 
-def _terminating(pods: Iterable[Object]) -> list[str]:
+def _terminating(pods: Iterable[KubernetesObject]) -> list[str]:
     return [pod["metadata"]["uid"] for pod in pods if "deletionTimestamp" in pod["metadata"]]
 
 

@@ -1,8 +1,8 @@
 """Which job is which: its name in the cluster, and the labels by which whoever looks for it finds it."""
 
 from dataclasses import dataclass
-from typing import Any
 
+from understudy.launch.kubernetes.objects import Metadata, OwnerReference
 from understudy.store.files import sha256
 
 PARTS = {"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "training"}
@@ -27,7 +27,7 @@ class Identity:
         """By these it is found."""
         return {**PARTS, RUN: self.run[:63], STEP: self.step, KEY: self.key[:40]}
 
-    def metadata(self, queue: str | None, owner: dict[str, Any] | None) -> dict[str, Any]:
+    def metadata(self, queue: str | None, owner: OwnerReference | None) -> Metadata:
         """A job's name, labels and owner.
 
         Args:

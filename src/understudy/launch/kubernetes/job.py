@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes import pytorchjob, trainjob
-from understudy.launch.kubernetes.api import Object
 from understudy.launch.kubernetes.identity import KEY, Identity
 from understudy.launch.kubernetes.kind import PYTORCHJOB, TRAINJOB, JobKind
+from understudy.launch.kubernetes.objects import KubernetesObject, OwnerReference
+from understudy.launch.kubernetes.rendering import pytorchjob, trainjob
+from understudy.launch.kubernetes.rendering.task_config import NOTHING, TaskConfig
 from understudy.launch.kubernetes.settings import Cluster
-from understudy.launch.kubernetes.task_config import NOTHING, TaskConfig
 from understudy.recipe import Resources
 
 RENDER = {PYTORCHJOB.name: pytorchjob.render, TRAINJOB.name: trainjob.render}
@@ -25,7 +25,7 @@ class Job:
     cluster: Cluster
     since: float
     """When the run began (Unix seconds): how ranks failed in earlier runs does not count for this one."""
-    owner: Object | None
+    owner: OwnerReference | None
     """What outlives the launcher's pod; the job goes when it goes."""
     task: TaskConfig = NOTHING
     """What was set on the task that launches it."""
@@ -47,7 +47,7 @@ class Job:
         """The labels of all jobs that do the same work, whichever run submitted them."""
         return f"{KEY}={self.identity.labels[KEY]}"
 
-    def manifest(self) -> Object:
+    def manifest(self) -> KubernetesObject:
         """The object in the cluster, as the API takes it.
 
         Raises:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from understudy.launch.kubernetes.objects import KubernetesObject
+
 
 @dataclass(frozen=True)
 class JobKind:
@@ -45,7 +47,7 @@ class JobKind:
         """The selector of a job's pods."""
         return f"{self.pod_label}={job}"
 
-    def is_suspended(self, job: dict[str, Any]) -> bool:
+    def is_suspended(self, job: KubernetesObject) -> bool:
         """Whether the job is held back, by its queue say."""
         value: Any = job["spec"]
         for key in self.suspend:

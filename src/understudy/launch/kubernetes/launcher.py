@@ -10,8 +10,8 @@ from understudy.launch.kubernetes.identity import Identity
 from understudy.launch.kubernetes.job import Job
 from understudy.launch.kubernetes.kind import JobKind
 from understudy.launch.kubernetes.owner import owner_now
+from understudy.launch.kubernetes.rendering.task_config import TaskConfig
 from understudy.launch.kubernetes.settings import Cluster
-from understudy.launch.kubernetes.task_config import TaskConfig
 from understudy.launch.launcher import Watch
 
 

@@ -11,9 +11,10 @@ from understudy.jobs import attempts
 from understudy.jobs.heartbeat import heartbeats
 from understudy.jobs.logs import TAIL
 from understudy.launch.kubernetes import elastic
-from understudy.launch.kubernetes.api import Kube, Object, Refused
+from understudy.launch.kubernetes.api import Kube, Refused
 from understudy.launch.kubernetes.history import History
 from understudy.launch.kubernetes.job import Job
+from understudy.launch.kubernetes.objects import KubernetesObject
 from understudy.launch.kubernetes.owner_state import why_over
 from understudy.launch.kubernetes.patience import RECOVERY
 from understudy.launch.kubernetes.pods import first_dead, first_pending, was_disrupted
@@ -91,10 +92,10 @@ def _with_reports(status: JobStatus, history: History, kube: Kube) -> JobStatus:
     return replace(status, events=events, nodes=_open_nodes(pods[0], kube) if judged else None)
 
 
-def _open_nodes(pod: Object, kube: Kube) -> tuple[Object, ...] | None:
+def _open_nodes(pod: KubernetesObject, kube: Kube) -> tuple[KubernetesObject, ...] | None:
     """The nodes that a pod may go to: all, or where one node has the store, that node."""
     try:
-        nodes: Sequence[Object] = kube.nodes()
+        nodes: Sequence[KubernetesObject] = kube.nodes()
     except Refused:
         return None
     for claim in claims_near(pod):

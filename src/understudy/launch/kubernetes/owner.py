@@ -2,12 +2,12 @@
 
 import os
 import socket
-from typing import Any
 
 from understudy.launch.kubernetes.api import Kube
+from understudy.launch.kubernetes.objects import OwnerReference
 
 
-def owner_now(kube: Kube) -> dict[str, Any] | None:
+def owner_now(kube: Kube) -> OwnerReference | None:
     """What stands behind this pod and outlives it: the Workflow of a KFP run, or a Job.
 
     Raises:
@@ -18,4 +18,5 @@ def owner_now(kube: Kube) -> dict[str, Any] | None:
     owners = found["metadata"].get("ownerReferences") if found else None
     if not owners:
         return None
-    return {key: owners[0][key] for key in ("apiVersion", "kind", "name", "uid")}
+    first = owners[0]
+    return {"apiVersion": first["apiVersion"], "kind": first["kind"], "name": first["name"], "uid": first["uid"]}

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from understudy.launch.kubernetes.api import Kube, Object
+from understudy.launch.kubernetes.api import Kube
+from understudy.launch.kubernetes.objects import OwnerReference
 from understudy.launch.kubernetes.standing import holding
 
 OVER = ("Succeeded", "Failed", "Error")
@@ -11,7 +12,7 @@ ENDED = {"Complete", "SuccessCriteriaMet", "Failed", "FailureTarget"}
 """Conditions of a Job that has ended, or whose pods are only being removed."""
 
 
-def why_over(kube: Kube, owner: Object) -> str:
+def why_over(kube: Kube, owner: OwnerReference) -> str:
     """Why what stands behind a job or a pod needs it no longer; empty while it does.
 
     Args:
@@ -31,7 +32,7 @@ def why_over(kube: Kube, owner: Object) -> str:
     return f"{name} has ended" if ended else ""
 
 
-def _owner(kube: Kube, owner: Object) -> Any:
+def _owner(kube: Kube, owner: OwnerReference) -> Any:
     if owner["kind"] == "Job":
         return kube.ask(kube.batch.read_namespaced_job, owner["name"], kube.namespace)
     group, _, version = owner["apiVersion"].partition("/")

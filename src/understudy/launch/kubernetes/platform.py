@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from understudy.launch.kubernetes import task_config
 from understudy.launch.kubernetes.kind import JobKind
 from understudy.launch.kubernetes.quantities import amount
+from understudy.launch.kubernetes.rendering import task_config
 from understudy.launch.kubernetes.settings import cluster_settings
 from understudy.launch.launcher import Launcher
 from understudy.launch.local.device import device_here
@@ -67,7 +67,7 @@ class KubernetesPlatform:
         return KubernetesLauncher(
             kind=self.kind or cluster.kind,
             identity=Identity(run.id, step, key),
-            since=float(run.facts["started"]),
+            since=run.facts.started,
             cluster=cluster,
             task=task_config.of_this_step(),
         )

@@ -6,7 +6,7 @@ Pure functions of what the API answered.
 import re
 from collections.abc import Iterable, Sequence
 
-from understudy.launch.kubernetes.api import Object
+from understudy.launch.kubernetes.objects import KubernetesObject
 from understudy.launch.kubernetes.quantities import seconds
 
 BROKEN_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
@@ -15,22 +15,22 @@ MOUNT_FAILURES = ("FailedMount", "FailedAttachVolume", "FailedMapVolume", "Faile
 CLOCK_SKEW = 5.0  # seconds by which this machine's clock may be ahead of the API server's
 
 
-def name(pod: Object) -> str:
+def name(pod: KubernetesObject) -> str:
     """A pod's name."""
     return str(pod["metadata"]["name"])
 
 
-def phase(pod: Object) -> str:
+def phase(pod: KubernetesObject) -> str:
     """Pending, Running, Succeeded or Failed; a pod that nothing is known of yet is pending."""
     return str(pod.get("status", {}).get("phase", "Pending"))
 
 
-def has_ended(pod: Object) -> bool:
+def has_ended(pod: KubernetesObject) -> bool:
     """Whether nothing of a pod runs any more, or ever will."""
     return phase(pod) in ("Succeeded", "Failed")
 
 
-def unschedulable(pod: Object) -> str:
+def unschedulable(pod: KubernetesObject) -> str:
     """Why the scheduler finds no node for a pod; nothing when it has found one."""
     for condition in pod.get("status", {}).get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
@@ -38,7 +38,7 @@ def unschedulable(pod: Object) -> str:
     return ""
 
 
-def image_error(pod: Object) -> str:
+def image_error(pod: KubernetesObject) -> str:
     """Why a container's image cannot be pulled; nothing when it can, as far as is known."""
     for container, reason, message in _waiting(pod):
         if reason in BROKEN_IMAGE:
@@ -47,7 +47,7 @@ def image_error(pod: Object) -> str:
     return ""
 
 
-def start_error(pod: Object) -> str:
+def start_error(pod: KubernetesObject) -> str:
     """Why a container that has its image cannot start; nothing when it can, as far as is known."""
     for _, reason, message in _waiting(pod):
         if reason in BROKEN_POD:
@@ -55,7 +55,7 @@ def start_error(pod: Object) -> str:
     return ""
 
 
-def _waiting(pod: Object) -> Iterable[tuple[Object, str, str]]:
+def _waiting(pod: KubernetesObject) -> Iterable[tuple[KubernetesObject, str, str]]:
     """Containers that wait, each with the reason and the message."""
     for container in pod.get("status", {}).get("containerStatuses", ()):
         waiting = container.get("state", {}).get("waiting") or {}
@@ -63,23 +63,23 @@ def _waiting(pod: Object) -> Iterable[tuple[Object, str, str]]:
         yield container, reason, str(waiting.get("message") or reason)
 
 
-def is_dead(pod: Object, now: float) -> bool:
+def is_dead(pod: KubernetesObject, now: float) -> bool:
     """Whether a deleted pod has outlived its grace period, by this machine's clock: nothing on its node ends it."""
     since = pod["metadata"].get("deletionTimestamp")  # that is the time at which the grace period ends
     return since is not None and now > seconds(since) + CLOCK_SKEW
 
 
-def overdue(pods: Iterable[Object], now: float) -> tuple[str, ...]:
+def overdue(pods: Iterable[KubernetesObject], now: float) -> tuple[str, ...]:
     """The names of those that are dead by this machine's clock: good enough to be shown, not to act on."""
     return tuple(name(pod) for pod in pods if is_dead(pod, now))
 
 
-def first_pending(pods: Iterable[Object]) -> Object:
+def first_pending(pods: Iterable[KubernetesObject]) -> KubernetesObject:
     """A pod that waits; there has to be one."""
     return next(pod for pod in pods if phase(pod) == "Pending")
 
 
-def mount_error(events: Sequence[Object]) -> tuple[str, float]:
+def mount_error(events: Sequence[KubernetesObject]) -> tuple[str, float]:
     """Why a pod does not get its volumes or its network, and for how many seconds that has been so.
 
     Args:
@@ -94,17 +94,17 @@ def mount_error(events: Sequence[Object]) -> tuple[str, float]:
     return why, seconds(failed[-1]["lastTimestamp"]) - began
 
 
-def death(pods: Iterable[Object]) -> str:
+def death(pods: Iterable[KubernetesObject]) -> str:
     """Why a job's pods ended, as far as Kubernetes knows: the first one's reason, exit code and message."""
     return min(_deaths(pods), default=("", "", ""))[2]
 
 
-def first_dead(pods: Iterable[Object]) -> str:
+def first_dead(pods: Iterable[KubernetesObject]) -> str:
     """The name of the pod that ended first; the others may only have lost it. Empty when none ended badly."""
     return min(_deaths(pods), default=("", "", ""))[1]
 
 
-def _deaths(pods: Iterable[Object]) -> Iterable[tuple[str, str, str]]:
+def _deaths(pods: Iterable[KubernetesObject]) -> Iterable[tuple[str, str, str]]:
     """When pods ended badly, their names, and in words how."""
     for pod in pods:
         status = pod.get("status", {})
@@ -116,12 +116,12 @@ def _deaths(pods: Iterable[Object]) -> Iterable[tuple[str, str, str]]:
                 yield ended.get("finishedAt") or "", name(pod), f"{words} {ended.get('message', '')}".strip()
 
 
-def out_of_memory(pod: Object) -> Object | None:
+def out_of_memory(pod: KubernetesObject) -> KubernetesObject | None:
     """The end of a container that the kernel killed for its memory; None when there was none."""
     return next((ended for ended in _terminated(pod) if ended.get("reason") == "OOMKilled"), None)
 
 
-def _terminated(pod: Object) -> Iterable[Object]:
+def _terminated(pod: KubernetesObject) -> Iterable[KubernetesObject]:
     """How containers ended; of one that was started again, how it ended the time before."""
     for container in pod.get("status", {}).get("containerStatuses", ()):
         ended = container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated")
@@ -129,7 +129,7 @@ def _terminated(pod: Object) -> Iterable[Object]:
             yield ended
 
 
-def was_disrupted(pods: Iterable[Object]) -> bool:
+def was_disrupted(pods: Iterable[KubernetesObject]) -> bool:
     """Whether a pod was evicted: it had to go for reasons that lie outside of it."""
     return any(
         condition["type"] == "DisruptionTarget" and condition["status"] == "True"
@@ -138,7 +138,7 @@ def was_disrupted(pods: Iterable[Object]) -> bool:
     )
 
 
-def memory_limit(pod: Object) -> str | None:
+def memory_limit(pod: KubernetesObject) -> str | None:
     """How much memory a pod's first container may take."""
     limits = pod["spec"]["containers"][0].get("resources", {}).get("limits") or {}
     found: str | None = limits.get("memory")

@@ -3,9 +3,10 @@
 from contextlib import suppress
 
 from understudy.errors import InputError
-from understudy.launch.kubernetes import trainjob
-from understudy.launch.kubernetes.api import Kube, Object, Refused
+from understudy.launch.kubernetes.api import Kube, Refused
 from understudy.launch.kubernetes.kind import KINDS, TRAINJOB, JobKind
+from understudy.launch.kubernetes.objects import KubernetesObject
+from understudy.launch.kubernetes.rendering import trainjob
 from understudy.launch.kubernetes.settings import Cluster
 from understudy.launch.kubernetes.standing import standing_of
 from understudy.recipe import Resources
@@ -48,5 +49,5 @@ def refuse_rivals(kube: Kube, kind: JobKind, selector: str) -> None:
                 )
 
 
-def _has_ended(job: Object, kind: JobKind) -> bool:
+def _has_ended(job: KubernetesObject, kind: JobKind) -> bool:
     return standing_of(job, (), kind=kind).has_ended

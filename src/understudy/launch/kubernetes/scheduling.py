@@ -6,9 +6,9 @@ Pure functions of what the API answered.
 from collections.abc import Sequence
 from decimal import Decimal
 
-from understudy.launch.kubernetes.api import Object
+from understudy.launch.kubernetes.objects import REQUIRED, KubernetesObject
 from understudy.launch.kubernetes.quantities import amount
-from understudy.launch.kubernetes.settings import REQUIRED, STORE
+from understudy.launch.kubernetes.settings import STORE
 
 SCALING = {"TriggeredScaleUp", "Nominated"}  # the cluster autoscaler's event, and Karpenter's
 NO_NODE_NOW = ("in backoff after failed scale-up", "max cluster")
@@ -17,32 +17,32 @@ ALL_NODES = "max node group size reached"
 """The same of a kind that has all its nodes: these tell, once they are there."""
 
 
-def is_scaling(events: Sequence[Object]) -> bool:
+def is_scaling(events: Sequence[KubernetesObject]) -> bool:
     """Whether a cluster autoscaler makes a node for these pods now."""
     return any(event.get("reason") in SCALING for event in events)
 
 
-def knows_a_node(events: Sequence[Object]) -> bool:
+def knows_a_node(events: Sequence[KubernetesObject]) -> bool:
     """Whether a cluster autoscaler knows a kind of node that would do, even if the cloud has none of them now."""
     return any(event.get("reason") in {*SCALING, "FailedScaleUp"} for event in events)
 
 
-def may_come(events: Sequence[Object]) -> bool:
+def may_come(events: Sequence[KubernetesObject]) -> bool:
     """Whether a cluster autoscaler has, or may have, a node for these pods; the newest of what it said counts."""
     return knows_a_node(events) or any(reason in word for word in _refusal(events) for reason in NO_NODE_NOW)
 
 
-def has_all_nodes(events: Sequence[Object]) -> bool:
+def has_all_nodes(events: Sequence[KubernetesObject]) -> bool:
     """Whether a cluster autoscaler says that there are already all the nodes of a kind that may be."""
     return any(ALL_NODES in word for word in _refusal(events))
 
 
-def _refusal(events: Sequence[Object]) -> list[str]:
+def _refusal(events: Sequence[KubernetesObject]) -> list[str]:
     """The newest reason of the cluster autoscaler's for making no node; none when it gave none."""
     return [event["message"] for event in events if event.get("reason") == "NotTriggerScaleUp"][-1:]
 
 
-def never_fits(pod: Object, nodes: Sequence[Object]) -> str:
+def never_fits(pod: KubernetesObject, nodes: Sequence[KubernetesObject]) -> str:
     """Why no node could take a pod even if it were empty; nothing when one could."""
     fitting = _chosen(pod, nodes)
     if not fitting:
@@ -55,25 +55,25 @@ def never_fits(pod: Object, nodes: Sequence[Object]) -> str:
     return ""
 
 
-def has_its_kind(pod: Object, nodes: Sequence[Object]) -> bool:
+def has_its_kind(pod: KubernetesObject, nodes: Sequence[KubernetesObject]) -> bool:
     """Whether a node is there that a pod chooses and that has some of everything that it asks for."""
     offers = [node["status"].get("allocatable", {}) for node in _chosen(pod, nodes)]
     return any(all(amount(offer.get(name, "0")) > 0 for name in _asked(pod)) for offer in offers)
 
 
-def claims_near(pod: Object) -> list[str]:
+def claims_near(pod: KubernetesObject) -> list[str]:
     """The claims whose other pods this pod has to share a node with: where one node has the store."""
     terms = pod["spec"].get("affinity", {}).get("podAffinity", {}).get(REQUIRED, ())
     found = [(term.get("labelSelector") or {}).get("matchLabels", {}).get(STORE) for term in terms]
     return [claim for claim in found if claim]
 
 
-def _chosen(pod: Object, nodes: Sequence[Object]) -> list[Object]:
+def _chosen(pod: KubernetesObject, nodes: Sequence[KubernetesObject]) -> list[KubernetesObject]:
     selector = pod["spec"].get("nodeSelector") or {}
     return [node for node in nodes if selector.items() <= (node["metadata"].get("labels") or {}).items()]
 
 
-def _asked(pod: Object) -> dict[str, Decimal]:
+def _asked(pod: KubernetesObject) -> dict[str, Decimal]:
     asked: dict[str, Decimal] = {}
     for container in pod["spec"]["containers"]:
         for name, value in (container.get("resources", {}).get("requests") or {}).items():

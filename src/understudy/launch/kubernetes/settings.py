@@ -16,6 +16,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from understudy.errors import InputError
 from understudy.launch.kubernetes.kind import KINDS, JobKind
+from understudy.launch.kubernetes.objects import (
+    PREFERRED,
+    REQUIRED,
+    Affinity,
+    PodAffinity,
+    PodAffinityTerm,
+    Toleration,
+    VolumeSource,
+)
 from understudy.recipe import Resources
 
 CONFIG = "understudy"  # the ConfigMap with cluster.yaml; ENVIRONMENT has the steps' environment
@@ -32,7 +41,6 @@ LAUNCHER = "UNDERSTUDY_LAUNCHER"
 RUN_ID = "UNDERSTUDY_RUN_ID"
 """The run that a driver's pod stands for."""
 CACHES = {"csi", "emptyDir", "ephemeral", "persistentVolumeClaim"}
-REQUIRED, PREFERRED = (f"{how}DuringSchedulingIgnoredDuringExecution" for how in ("required", "preferred"))
 HOST = "kubernetes.io/hostname"
 STORE = "understudy.store"  # the label of pods that mount the store
 SIZE = re.compile(r"[0-9]+(\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?")
@@ -51,8 +59,8 @@ class Pool(Settings):
     """Nodes of one kind, and how a pod gets there."""
 
     node_selector: dict[str, str] = {}
-    tolerations: tuple[dict[str, Any], ...] = ()
-    affinity: dict[str, Any] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    affinity: Affinity | None = None
     gpu: str | None = None
     """The resource that counts its GPUs, such as nvidia.com/gpu; a process gets one of them."""
     topology: str | None = None
@@ -89,7 +97,7 @@ class Cluster(Settings):
     """Seconds without a launcher after which a job's ranks take a checkpoint and leave."""
     environment: dict[str, str] = {}
     """Variables of every rank. No secret belongs here: it can be read in the job."""
-    cache: dict[str, dict[str, Any]] | None = None
+    cache: VolumeSource | None = None
     """A volume on the nodes' own disks, as a pod names it, such as {emptyDir: {sizeLimit: 20Gi}}: what a job's ranks
     read is copied there once per node."""
 
@@ -103,12 +111,13 @@ class Cluster(Settings):
 
     @field_validator("cache")
     @classmethod
-    def _check_cache(cls, value: dict[str, dict[str, Any]] | None) -> dict[str, dict[str, Any]] | None:
+    def _check_cache(cls, value: VolumeSource | None) -> VolumeSource | None:
         if value is None:
             return None
         if len(value) != 1 or not value.keys() <= CACHES:
             raise ValueError(f"give one of {', '.join(sorted(CACHES))}; Pod Security restricted allows no hostPath")
-        if "emptyDir" in value and not SIZE.fullmatch(str(value["emptyDir"].get("sizeLimit", ""))):
+        folder = value.get("emptyDir")
+        if folder is not None and not SIZE.fullmatch(str(folder.get("sizeLimit", ""))):
             raise ValueError("emptyDir needs a sizeLimit such as 20Gi, or it could fill the node's disk")
         return value
 
@@ -143,7 +152,7 @@ class Cluster(Settings):
         return self.pools[resources.pool]
 
 
-def affinity(cluster: Cluster, pool: Pool, near: Mapping[str, str]) -> dict[str, Any]:
+def affinity(cluster: Cluster, pool: Pool, near: Mapping[str, str]) -> Affinity:
     """Which nodes a pod wants for the sake of its pool and of other pods: those of its job are spread over nodes.
 
     Args:
@@ -151,20 +160,26 @@ def affinity(cluster: Cluster, pool: Pool, near: Mapping[str, str]) -> dict[str,
         pool: its nodes.
         near: labels of its job's pods, whose rack it wants to share.
     """
-    wanted = dict(pool.affinity or {})
+    wanted = pool.affinity.copy() if pool.affinity else Affinity()
     if near and not cluster.one_node:
-        apart = dict(wanted.get("podAntiAffinity", {}))
-        apart[PREFERRED] = [*apart.get(PREFERRED, ()), {"weight": 100, "podAffinityTerm": _term(near, HOST)}]
-        wanted["podAntiAffinity"] = apart
-    pods = dict(wanted.get("podAffinity", {}))
+        wanted["podAntiAffinity"] = _preferring(wanted.get("podAntiAffinity"), _term(near, HOST))
     if pool.topology and near:
-        pods[PREFERRED] = [*pods.get(PREFERRED, ()), {"weight": 100, "podAffinityTerm": _term(near, pool.topology)}]
+        wanted["podAffinity"] = _preferring(wanted.get("podAffinity"), _term(near, pool.topology))
     if cluster.one_node:  # the first such pod may go anywhere, since it fits its own selector
+        pods = wanted.get("podAffinity", PodAffinity()).copy()
         pods[REQUIRED] = [*pods.get(REQUIRED, ()), _term(cluster.neighbours, HOST)]
-    return wanted | ({"podAffinity": pods} if pods else {})
+        wanted["podAffinity"] = pods
+    return wanted
 
 
-def _term(labels: Mapping[str, str], topology: str) -> dict[str, Any]:
+def _preferring(pods: PodAffinity | None, term: PodAffinityTerm) -> PodAffinity:
+    """What a pool says of other pods, and a wish more; the pool's own is left as it is."""
+    more = pods.copy() if pods else PodAffinity()
+    more[PREFERRED] = [*more.get(PREFERRED, ()), {"weight": 100, "podAffinityTerm": term}]
+    return more
+
+
+def _term(labels: Mapping[str, str], topology: str) -> PodAffinityTerm:
     """Pods with these labels, and what of a node counts as the same place."""
     return {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": topology}
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from understudy.launch.kubernetes.api import Object
 from understudy.launch.kubernetes.kind import PYTORCHJOB, JobKind
+from understudy.launch.kubernetes.objects import KubernetesObject
 from understudy.launch.kubernetes.pods import has_ended, image_error, name, phase, start_error, unschedulable
 
 Stage = Literal["queued", "pending", "pulling", "running", "ending", "restarting", "succeeded", "failed", "gone"]
@@ -40,9 +40,9 @@ class Standing:
 
 
 def standing_of(
-    job: Object | None,
-    pods: Sequence[Object],
-    workload: Object | None = None,
+    job: KubernetesObject | None,
+    pods: Sequence[KubernetesObject],
+    workload: KubernetesObject | None = None,
     dead: tuple[str, ...] = (),
     kind: JobKind = PYTORCHJOB,
 ) -> Standing:
@@ -67,7 +67,9 @@ def standing_of(
     return _active(pods, conditions, dead)
 
 
-def _active(pods: Sequence[Object], conditions: dict[str, Object], dead: tuple[str, ...]) -> Standing:
+def _active(
+    pods: Sequence[KubernetesObject], conditions: dict[str, KubernetesObject], dead: tuple[str, ...]
+) -> Standing:
     """Where a job stands that should be running."""
     places = {name(pod): pod["spec"].get("nodeName", "") for pod in pods}
     if dead:
@@ -90,7 +92,7 @@ def _active(pods: Sequence[Object], conditions: dict[str, Object], dead: tuple[s
     return Standing("running", f"on {', '.join(sorted(set(places.values())))}")
 
 
-def _pending(pods: Sequence[Object], conditions: dict[str, Object]) -> Standing:
+def _pending(pods: Sequence[KubernetesObject], conditions: dict[str, KubernetesObject]) -> Standing:
     for pod in pods:
         if reason := unschedulable(pod):
             return Standing("pending", f"no node takes {name(pod)}: {reason}")
@@ -100,16 +102,16 @@ def _pending(pods: Sequence[Object], conditions: dict[str, Object]) -> Standing:
     return Standing("pulling", "the pods are getting their image and volumes")
 
 
-def holding(thing: Object) -> dict[str, Object]:
+def holding(thing: KubernetesObject) -> dict[str, KubernetesObject]:
     """An object's conditions that are true, by their type."""
     return {one["type"]: one for one in thing.get("status", {}).get("conditions", ()) if one["status"] == "True"}
 
 
-def _said(condition: Object) -> str:
+def _said(condition: KubernetesObject) -> str:
     return str(condition.get("message") or condition.get("reason") or "")
 
 
-def _why_queued(workload: Object | None) -> str:
+def _why_queued(workload: KubernetesObject | None) -> str:
     if workload is None:
         return "suspended; Kueue has not seen it yet"
     if "Evicted" in holding(workload):
@@ -120,7 +122,7 @@ def _why_queued(workload: Object | None) -> str:
     return f"waiting in the queue {workload['spec'].get('queueName', '')}"
 
 
-def _lacks_quota(workload: Object | None) -> bool:
+def _lacks_quota(workload: KubernetesObject | None) -> bool:
     for condition in workload.get("status", {}).get("conditions", ()) if workload else ():
         if condition["type"] == "QuotaReserved" and condition["status"] == "False":
             return "insufficient" in condition["message"]

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from understudy.jobs.heartbeat import Heartbeat
 from understudy.jobs.outcome import Outcome
-from understudy.launch.kubernetes.api import Object
 from understudy.launch.kubernetes.job import Job
+from understudy.launch.kubernetes.objects import KubernetesObject
 from understudy.launch.kubernetes.standing import Standing
 
 
@@ -17,13 +17,13 @@ class JobStatus:
     job: Job
     at: float
     """When that was, by the launcher's clock."""
-    rivals: tuple[Object, ...] | None = None
+    rivals: tuple[KubernetesObject, ...] | None = None
     """All jobs that do the same work, while the launcher watches none yet; None as soon as it does."""
     name: str = ""
     """Of the job that is watched."""
-    found: Object | None = None
+    found: KubernetesObject | None = None
     """The job that is watched; None when it is not there any more."""
-    pods: tuple[Object, ...] = ()
+    pods: tuple[KubernetesObject, ...] = ()
     """Its pods; of an elastic job those that suffice, when others find no node."""
     standing: Standing = field(default_factory=lambda: Standing("gone"))
     """What the objects in the cluster say, read together."""
@@ -43,9 +43,9 @@ class JobStatus:
 
     owner_over: str = ""
     """Why what the job belongs to needs it no longer. Asked when the job is gone."""
-    events: tuple[Object, ...] = ()
+    events: tuple[KubernetesObject, ...] = ()
     """What was reported of the pods that wait, or of the job when it has no pods. Asked when that lasts."""
-    nodes: tuple[Object, ...] | None = None
+    nodes: tuple[KubernetesObject, ...] | None = None
     """Nodes that its first pod may go to. Asked when it finds none for long; None when they cannot be listed."""
     pod_log: tuple[str, ...] = ()
     """The last lines of the first pod that died, with a heading. Asked when the job failed and no rank said why."""

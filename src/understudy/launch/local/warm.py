@@ -17,10 +17,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from understudy.store import Run
 from understudy.store.files import read_json, write_json
@@ -32,7 +32,7 @@ GONE = -signal.SIGKILL
 
 def begin(run: Run) -> None:
     """Start to import for a run on this machine, unless that was begun before."""
-    if not run.facts.get("driver") or (run.folder / ADDRESS).exists():
+    if not run.facts.driver or (run.folder / ADDRESS).exists():
         return
     name = f"understudy-{secrets.token_hex(16)}"
     with (run.folder / "logs" / "warm.log").open("wb") as log:
@@ -43,6 +43,18 @@ def begin(run: Run) -> None:
             stderr=log,
         )
     write_json(run.folder / ADDRESS, {"socket": name, "process": Process.of(process.pid).__dict__})
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a step asks for: one line of JSON over its connection."""
+
+    module: str
+    """Whose main() the worker runs."""
+    argument: str
+    environment: Mapping[str, str]
+    log: str
+    """The file that the worker's output is appended to."""
 
 
 class Worker:
@@ -101,8 +113,8 @@ def start(run: Run, module: str, argument: str, environment: dict[str, str], log
     connection = _connected(address["socket"], Process(**address["process"]))
     if connection is None:
         return None
-    request = {"module": module, "argument": argument, "environment": environment, "log": str(log)}
-    connection.sendall(json.dumps(request).encode() + b"\n")
+    request = Request(module, argument, environment, str(log))
+    connection.sendall(json.dumps(asdict(request)).encode() + b"\n")
     return Worker(connection)
 
 
@@ -145,8 +157,9 @@ class _Jobs:
         if user != os.getuid():
             connection.close()
             return
-        request = json.loads(connection.makefile("rb").readline())
-        request["environment"]["UNDERSTUDY_PARENT"] = str(os.getpid())
+        asked = Request(**json.loads(connection.makefile("rb").readline()))
+        # The worker dies with its parent, and that is this process: the step that asked for it is another one.
+        request = replace(asked, environment={**asked.environment, "UNDERSTUDY_PARENT": str(os.getpid())})
         child = os.fork()
         if child == 0:
             listener.close()
@@ -173,17 +186,17 @@ class _Jobs:
                 return
 
 
-def _work(request: dict[str, Any]) -> None:
+def _work(request: Request) -> None:
     """What a forked child does: become the worker, never return."""
     code = 1
     try:
-        log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        log = os.open(request.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.environ.clear()
-        os.environ.update(request["environment"])
-        sys.argv = [request["module"], request["argument"]]
-        code = __import__(request["module"], fromlist=["main"]).main()
+        os.environ.update(request.environment)
+        sys.argv = [request.module, request.argument]
+        code = __import__(request.module, fromlist=["main"]).main()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -215,7 +228,8 @@ def _living_as_long_as(driver: Process) -> Iterator[None]:
 def main() -> None:
     """Import, then fork workers until the run's driver is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    driver = Process(**Run(Path(sys.argv[2])).facts["driver"])
+    driver = Run(Path(sys.argv[2])).facts.driver
+    assert driver is not None  # begin() starts no such process for a run without one
     with _living_as_long_as(driver):
         import transformers.modeling_utils  # noqa: F401
 

@@ -1,8 +1,8 @@
 """Rules for a launcher that watches no job yet: which job does the work, and what of other jobs has to go."""
 
-from understudy.launch.kubernetes.api import Object
 from understudy.launch.kubernetes.decisions import Adopt, Decision, DeleteJobs, DeletePods, Submit, Wait
 from understudy.launch.kubernetes.history import History
+from understudy.launch.kubernetes.objects import KubernetesObject
 from understudy.launch.kubernetes.standing import standing_of
 from understudy.launch.kubernetes.status import JobStatus
 
@@ -41,11 +41,11 @@ def no_job(status: JobStatus, _history: History) -> Decision | None:
     return None if status.rivals is None else Submit()
 
 
-def _is_worth_watching(job: Object, status: JobStatus) -> bool:
+def _is_worth_watching(job: KubernetesObject, status: JobStatus) -> bool:
     """Whether a job that is there still does this work, or has done it; its result may have been lost since."""
     stage = standing_of(job, (), kind=status.job.kind).stage
     return stage not in ("gone", "failed") and (stage != "succeeded" or status.is_complete)
 
 
-def _name(thing: Object) -> str:
+def _name(thing: KubernetesObject) -> str:
     return str(thing["metadata"]["name"])

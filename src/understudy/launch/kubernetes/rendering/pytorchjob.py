@@ -19,9 +19,10 @@ from kubernetes.client import ApiClient
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes.identity import Identity
 from understudy.launch.kubernetes.kind import PYTORCHJOB
-from understudy.launch.kubernetes.pod import pod_template
+from understudy.launch.kubernetes.objects import KubernetesObject, OwnerReference, PodTemplate
+from understudy.launch.kubernetes.rendering.pod import pod_template
+from understudy.launch.kubernetes.rendering.task_config import NOTHING, TaskConfig
 from understudy.launch.kubernetes.settings import Cluster
-from understudy.launch.kubernetes.task_config import NOTHING, TaskConfig
 from understudy.recipe import Resources
 
 KEPT = 24 * 3600  # seconds that a finished job stays, for whoever wants to look at it
@@ -32,9 +33,9 @@ def render(
     identity: Identity,
     resources: Resources,
     cluster: Cluster,
-    owner: dict[str, Any] | None,
+    owner: OwnerReference | None,
     task: TaskConfig = NOTHING,
-) -> dict[str, Any]:
+) -> KubernetesObject:
     """The PyTorchJob, as the API takes it.
 
     Args:
@@ -60,7 +61,7 @@ def render(
     return dict(ApiClient().sanitize_for_serialization(job))
 
 
-def _spec(spec: JobSpec, identity: Identity, template: dict[str, Any]) -> Any:
+def _spec(spec: JobSpec, identity: Identity, template: PodTemplate) -> Any:
     return KubeflowOrgV1PyTorchJobSpec(
         elastic_policy=KubeflowOrgV1ElasticPolicy(
             rdzv_backend="c10d",

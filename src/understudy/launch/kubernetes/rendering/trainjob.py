@@ -5,22 +5,24 @@ JobSet of both. What of a pod a TrainJob has no field for, the runtime says for 
 needs it otherwise is refused. How a failed pod is dealt with is in the runtime too: for good, or all pods start again.
 """
 
-from typing import Any
+from typing import Final, Literal
 
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes.api import Kube, Object
+from understudy.launch.kubernetes.api import Kube
 from understudy.launch.kubernetes.identity import Identity
 from understudy.launch.kubernetes.kind import TRAINJOB
-from understudy.launch.kubernetes.pod import ownership, pod_template
+from understudy.launch.kubernetes.objects import Container, KubernetesObject, OwnerReference, PodTemplate
+from understudy.launch.kubernetes.rendering.pod import fs_group, pod_template
+from understudy.launch.kubernetes.rendering.task_config import NOTHING, TaskConfig
 from understudy.launch.kubernetes.settings import VIEW, Cluster
-from understudy.launch.kubernetes.task_config import NOTHING, TaskConfig
 from understudy.recipe import Resources
 
 RUNTIME = "understudy"
 NODE = "node"
 """The runtime's one replicated job: its pods are the job's nodes."""
-OVERRIDDEN = ("serviceAccountName", "nodeSelector", "tolerations", "affinity", "volumes")
+Overridden = Literal["serviceAccountName", "nodeSelector", "tolerations", "affinity", "volumes"]
+OVERRIDDEN: Final[tuple[Overridden, ...]] = ("serviceAccountName", "nodeSelector", "tolerations", "affinity", "volumes")
 """The fields of a pod that a TrainJob can set, beside those of its container."""
 DEFAULT_GRACE = 30  # Kubernetes' own termination grace period, in seconds
 ELSE = "or set launcher: pytorchjob in the cluster's settings"
@@ -31,9 +33,9 @@ def render(
     identity: Identity,
     resources: Resources,
     cluster: Cluster,
-    owner: dict[str, Any] | None,
+    owner: OwnerReference | None,
     task: TaskConfig = NOTHING,
-) -> dict[str, Any]:
+) -> KubernetesObject:
     """The TrainJob, as the API takes it; arguments and errors as of pytorchjob.render().
 
     Raises:
@@ -41,43 +43,47 @@ def render(
     """
     _refuse_elastic(resources, spec.section)
     template = task.merged(pod_template(TRAINJOB, spec, identity, resources, cluster), spec, cluster)
-    pod = template["spec"]
-    container = pod["containers"][0]
+    queue = cluster.queue_of(resources)
     return {
         "apiVersion": TRAINJOB.api_version,
         "kind": TRAINJOB.name,
-        "metadata": identity.metadata(cluster.queue_of(resources), owner),
+        "metadata": identity.metadata(queue, owner),
         "spec": {
             "runtimeRef": {"name": RUNTIME, "kind": "TrainingRuntime", "apiGroup": TRAINJOB.group},
-            "suspend": cluster.queue_of(resources) is not None,
-            "trainer": {
-                "image": container["image"],
-                "command": container["command"],
-                "env": container["env"],
-                "numNodes": spec.nodes,
-                "numProcPerNode": spec.processes,
-                "resourcesPerNode": container["resources"],
-            },
-            "podTemplateOverrides": [
-                {
-                    "targetJobs": [{"name": NODE}],
-                    "metadata": template["metadata"],
-                    "spec": {
-                        **{field: pod[field] for field in OVERRIDDEN if field in pod},
-                        "containers": [{"name": container["name"], "volumeMounts": _mounts(container)}],
-                    },
-                }
-            ],
+            "suspend": queue is not None,
+            "trainer": _trainer(spec, template["spec"]["containers"][0]),
+            "podTemplateOverrides": [_override(template)],
         },
     }
 
 
-def _mounts(container: dict[str, Any]) -> list[dict[str, Any]]:
-    """Where the volumes are mounted; not the store's read-only view, which the runtime has.
+def _trainer(spec: JobSpec, container: Container) -> KubernetesObject:
+    """What a TrainJob says of its nodes and of the container that their ranks run in."""
+    return {
+        "image": container["image"],
+        "command": container["command"],
+        "env": container["env"],
+        "numNodes": spec.nodes,
+        "numProcPerNode": spec.processes,
+        "resourcesPerNode": container["resources"],
+    }
 
-    A TrainJob's API takes each volume once: a list of mounts with the store in it twice was refused as a duplicate.
-    """
-    return [mount for mount in container["volumeMounts"] if mount["mountPath"] != VIEW]
+
+def _override(template: PodTemplate) -> KubernetesObject:
+    """What of the runtime's pod is otherwise in this job."""
+    pod = template["spec"]
+    container = pod["containers"][0]
+    # A TrainJob's API takes each volume once: a list of mounts with the store in it twice was refused as a duplicate.
+    # The store's read-only view is in the runtime.
+    mounts = [mount for mount in container["volumeMounts"] if mount["mountPath"] != VIEW]
+    return {
+        "targetJobs": [{"name": NODE}],
+        "metadata": template["metadata"],
+        "spec": {
+            **{field: pod[field] for field in OVERRIDDEN if field in pod},
+            "containers": [{"name": container["name"], "volumeMounts": mounts}],
+        },
+    }
 
 
 def check(kube: Kube, cluster: Cluster, resources: Resources, where: str) -> None:
@@ -106,7 +112,7 @@ def check(kube: Kube, cluster: Cluster, resources: Resources, where: str) -> Non
             f"{where}.termination_grace_period: {period}; the TrainingRuntime {RUNTIME} gives a pod {given} s. Patch "
             f"terminationGracePeriodSeconds there, take {given} or less, {ELSE}"
         )
-    group = ownership(cluster).get("fsGroup")
+    group = fs_group(cluster)
     if group and pod.get("securityContext", {}).get("fsGroup") != group:
         raise InputError(
             f"cache: a volume other than emptyDir needs fsGroup {group} in the pods' securityContext, which the "
@@ -120,7 +126,7 @@ def _refuse_elastic(resources: Resources, where: str) -> None:
         raise InputError(f"{where}.min_nodes: {least}; a TrainJob keeps its number of nodes. Leave it out, {ELSE}")
 
 
-def _runtime_pod(kube: Kube) -> Object:
+def _runtime_pod(kube: Kube) -> KubernetesObject:
     """The pod that the runtime's template describes."""
     runtime = kube.training_runtime(RUNTIME)
     if runtime is None:
@@ -130,6 +136,6 @@ def _runtime_pod(kube: Kube) -> Object:
         )
     for job in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
         if job["name"] == NODE:
-            pod: Object = job["template"]["spec"]["template"]["spec"]
+            pod: KubernetesObject = job["template"]["spec"]["template"]["spec"]
             return pod
     raise InputError(f"TrainingRuntime {RUNTIME}: has no replicated job {NODE}; apply manifests/components/trainer")

@@ -4,14 +4,14 @@ Each of them mounts the store, and a /tmp of its own.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
+from understudy.launch.kubernetes.objects import Container, PodSecurityContext, Volume, VolumeSource
 from understudy.launch.kubernetes.settings import Cluster
 
-SECURITY = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+SECURITY: PodSecurityContext = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
-def container(name: str, cluster: Cluster, command: list[str], mounts: Mapping[str, str]) -> dict[str, Any]:
+def container(name: str, cluster: Cluster, command: list[str], mounts: Mapping[str, str]) -> Container:
     """A container of the trainer's image.
 
     Args:
@@ -35,9 +35,9 @@ def container(name: str, cluster: Cluster, command: list[str], mounts: Mapping[s
     }
 
 
-def volumes(cluster: Cluster, others: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def volumes(cluster: Cluster, others: Mapping[str, VolumeSource]) -> list[Volume]:
     """The store, /tmp, and other volumes by their names."""
-    ours: dict[str, Mapping[str, Any]] = {
+    ours: dict[str, VolumeSource] = {
         "store": {"persistentVolumeClaim": {"claimName": cluster.claim}},
         "tmp": {"emptyDir": {}},
     }

@@ -15,14 +15,15 @@ from tests.launch.kubernetes.rendered import CLUSTER, OWNER, RUN, pytorch, templ
 from understudy.agent import exit_codes
 from understudy.errors import FAILED, InputError
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes import trainjob
-from understudy.launch.kubernetes.api import Kube, Object
+from understudy.launch.kubernetes.api import Kube
 from understudy.launch.kubernetes.kind import PYTORCHJOB, TRAINJOB
+from understudy.launch.kubernetes.objects import KubernetesObject
+from understudy.launch.kubernetes.rendering import trainjob
+from understudy.launch.kubernetes.rendering.task_config import TaskConfig
 from understudy.launch.kubernetes.settings import Cluster, parsed
-from understudy.launch.kubernetes.task_config import TaskConfig
 from understudy.recipe import Resources
 
-MANIFEST = Path(__file__).parents[3] / "manifests" / "components" / "trainer" / "runtime.yaml"
+MANIFEST = Path(__file__).parents[4] / "manifests" / "components" / "trainer" / "runtime.yaml"
 
 
 @pytest.fixture
@@ -126,7 +127,7 @@ def test_a_finished_train_job_is_not_run_again(runtime: dict[str, Any]) -> None:
 # What only the runtime can say
 
 
-def namespace(runtime: Object | None) -> Kube:
+def namespace(runtime: KubernetesObject | None) -> Kube:
     return cast(Kube, SimpleNamespace(namespace="here", training_runtime=lambda name: runtime))
 
 

@@ -14,31 +14,23 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
+from understudy.launch.kubernetes.objects import (
+    Affinity,
+    PodAffinity,
+    PodTemplate,
+    ResourceRequirements,
+    Toleration,
+    ValueSource,
+    Variable,
+    Volume,
+    VolumeMount,
+)
 from understudy.launch.kubernetes.settings import CONFIG, ENVIRONMENT, SECRETS, Cluster
 
 VARIABLE = "UNDERSTUDY_TASK"
 PRIVATE = ("MLFLOW_", "UNDERSTUDY_")  # variables of the launcher itself
 KEPT = ("store", "cache")  # volumes that nothing takes the place of
 GPUS = ("gpu", "mig-")  # how the names of resources that are GPUs go on behind the vendor's
-
-
-class Part(BaseModel):
-    """A piece of a pod as Kubernetes writes it, of which only some fields mean something here."""
-
-    model_config = ConfigDict(frozen=True, extra="allow")
-
-    name: str
-
-    @property
-    def written(self) -> dict[str, Any]:
-        """The piece as it came."""
-        return self.model_dump(exclude_unset=True)
-
-
-class Mount(Part):
-    """Where a volume lies in the container."""
-
-    mountPath: str  # noqa: N815 (as Kubernetes writes it)
 
 
 class Asked(BaseModel):
@@ -50,7 +42,7 @@ class Asked(BaseModel):
     limits: dict[str, str] = {}
 
     @property
-    def whole(self) -> dict[str, dict[str, str]]:
+    def whole(self) -> ResourceRequirements:
         """As Kubernetes reads it: what is limited and not requested is requested too."""
         return {"requests": self.limits | self.requests, "limits": self.limits}
 
@@ -60,12 +52,12 @@ class TaskConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    affinity: dict[str, dict[str, Any]] = {}
-    tolerations: tuple[dict[str, Any], ...] = ()
+    affinity: Affinity = {}
+    tolerations: tuple[Toleration, ...] = ()
     node_selector: dict[str, str] = {}
-    env: tuple[Part, ...] = ()
-    volumes: tuple[Part, ...] = ()
-    volume_mounts: tuple[Mount, ...] = ()
+    env: tuple[Variable, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    volume_mounts: tuple[VolumeMount, ...] = ()
     resources: Asked = Asked()
 
     @property
@@ -74,11 +66,11 @@ class TaskConfig(BaseModel):
         asked = self.resources.whole["requests"]
         return {name: count for name, count in asked.items() if name.partition("/")[2].startswith(GPUS)}
 
-    def merged(self, template: Mapping[str, Any], spec: JobSpec, cluster: Cluster) -> dict[str, Any]:
+    def merged(self, template: PodTemplate, spec: JobSpec, cluster: Cluster) -> PodTemplate:
         """A pod's template with what was set on the task.
 
         Args:
-            template: the pod of a job; its first container is the ranks'.
+            template: the pod of a job; its first container is the ranks'. It stays as it is.
             spec: the job.
             cluster: where it runs.
 
@@ -86,15 +78,16 @@ class TaskConfig(BaseModel):
             InputError: the task has fewer GPUs than the job needs, or mounts something else where the store lies.
         """
         self._check_gpus(spec)
-        pod = dict(template["spec"])
-        container = dict(pod["containers"][0])
-        if self.affinity or pod.get("affinity"):
-            pod["affinity"] = _affinity(pod.get("affinity", {}), self.affinity)
+        pod = template["spec"].copy()
+        container = pod["containers"][0].copy()
+        wanted = _affinity(pod.get("affinity"), self.affinity)
+        if wanted:
+            pod["affinity"] = wanted
         pod["nodeSelector"] = pod["nodeSelector"] | self.node_selector
         pod["tolerations"] = self._tolerations(pod["tolerations"])
         container["env"] = self._environment(container["env"])
         container["resources"] = self._resources(container["resources"])
-        self._mount(pod, container, cluster)
+        container["volumeMounts"], pod["volumes"] = self._mounted(container["volumeMounts"], pod["volumes"], cluster)
         pod["containers"] = [container, *pod["containers"][1:]]
         return {**template, "spec": pod}
 
@@ -106,64 +99,57 @@ class TaskConfig(BaseModel):
                     f"was given {count} {name}. Give it {spec.processes}, or the job fewer processes."
                 )
 
-    def _tolerations(self, ours: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _tolerations(self, ours: list[Toleration]) -> list[Toleration]:
         """One for the same taint takes the place of ours, also when it only says for how long."""
+        kept = [one for one in ours if not any(_replaces(given, one) for given in self.tolerations)]
+        return [*kept, *self.tolerations]
 
-        def replaced(toleration: dict[str, Any]) -> bool:
-            return any(
-                _taint(given) == _taint(toleration) and given.get("effect") in (None, "", toleration.get("effect"))
-                for given in self.tolerations
-            )
-
-        return [*(found for found in ours if not replaced(found)), *self.tolerations]
-
-    def _environment(self, ours: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _environment(self, ours: list[Variable]) -> list[Variable]:
         """Values and references as they were given; what only launchers may know is left out."""
-        given = {variable.name: variable.written for variable in self.env if not _is_private(variable.written)}
+        given = {variable["name"]: variable for variable in self.env if not _is_private(variable)}
         return [*(found for found in ours if found["name"] not in given), *given.values()]
 
-    def _resources(self, ours: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    def _resources(self, ours: ResourceRequirements) -> ResourceRequirements:
         """A resource that the task names is the task's alone: half of ours could contradict it."""
         given = self.resources.whole
         named = given["requests"].keys()
-        return {
-            kind: {name: amount for name, amount in ours[kind].items() if name not in named} | given[kind]
-            for kind in ("requests", "limits")
-        }
+        requests = {name: amount for name, amount in ours["requests"].items() if name not in named}
+        limits = {name: amount for name, amount in ours["limits"].items() if name not in named}
+        return {"requests": requests | given["requests"], "limits": limits | given["limits"]}
 
-    def _mount(self, pod: dict[str, Any], container: dict[str, Any], cluster: Cluster) -> None:
-        """Add the task's volumes. What a mount of the task takes the place of is gone; the store stays."""
+    def _mounted(
+        self, mounts_before: list[VolumeMount], volumes_before: list[Volume], cluster: Cluster
+    ) -> tuple[list[VolumeMount], list[Volume]]:
+        """Mounts and volumes with the task's. What a mount of the task takes the place of is gone; the store stays."""
         sources = self._sources()
-        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        volumes = {volume["name"]: volume for volume in volumes_before}
         ours = frozenset(volumes)
-        mounts = {posixpath.normpath(mount["mountPath"]): mount for mount in container["volumeMounts"]}
+        mounts = {posixpath.normpath(mount["mountPath"]): mount for mount in mounts_before}
         kept = {path: mount["name"] for path, mount in mounts.items() if mount["name"] in KEPT}
         for mount in self.volume_mounts:
-            path, source = posixpath.normpath(mount.mountPath), sources[mount.name]
-            claim = (source.get("persistentVolumeClaim") or {}).get("claimName")
-            if _is_launchers(source) or (claim == cluster.claim and kept.get(path) == "store"):
+            path, volume = posixpath.normpath(mount["mountPath"]), sources[mount["name"]]
+            is_store = (volume.get("persistentVolumeClaim") or {}).get("claimName") == cluster.claim
+            if _is_launchers(volume) or (is_store and kept.get(path) == "store"):
                 continue
             if path in kept:
-                raise InputError(f"the KFP task mounts {mount.name} at {path}, where the {kept[path]} lies; move it")
-            name = f"task-{mount.name}"[:63] if mount.name in ours else mount.name
-            if claim == cluster.claim:
-                name = "store"  # one volume for one claim, wherever else it is wanted
-            else:
-                volumes[name] = {"name": name, **source}
-            mounts[path] = {**mount.written, "name": name, "mountPath": path}
+                raise InputError(f"the KFP task mounts {mount['name']} at {path}, where the {kept[path]} lies; move it")
+            name = "store"  # one volume for one claim, wherever else it is wanted
+            if not is_store:
+                name = f"task-{mount['name']}"[:63] if mount["name"] in ours else mount["name"]
+                volumes[name] = {**volume, "name": name}
+            mounts[path] = {**mount, "name": name, "mountPath": path}
         used = {mount["name"] for mount in mounts.values()}
-        container["volumeMounts"] = list(mounts.values())
-        pod["volumes"] = [volume for name, volume in volumes.items() if name in used]
+        return list(mounts.values()), [volume for name, volume in volumes.items() if name in used]
 
-    def _sources(self) -> dict[str, dict[str, Any]]:
-        sources: dict[str, dict[str, Any]] = {}
+    def _sources(self) -> dict[str, Volume]:
+        """The task's volumes, by the names that its mounts use."""
+        sources: dict[str, Volume] = {}
         for volume in self.volumes:
-            source = {key: value for key, value in volume.written.items() if key != "name"}
-            if sources.setdefault(volume.name, source) != source:
-                raise InputError(f"the KFP task mounts two different volumes called {volume.name}: rename one")
+            if sources.setdefault(volume["name"], volume) != volume:
+                raise InputError(f"the KFP task mounts two different volumes called {volume['name']}: rename one")
         for mount in self.volume_mounts:
-            if mount.name not in sources:
-                raise InputError(f"the KFP task mounts {mount.name} and has no volume of that name")
+            if mount["name"] not in sources:
+                raise InputError(f"the KFP task mounts {mount['name']} and has no volume of that name")
         return sources
 
 
@@ -196,23 +182,40 @@ def of_this_step() -> TaskConfig:
         raise InputError(f"what is set on the KFP task cannot go to its job: {place}: {first['msg']}") from error
 
 
-def _taint(toleration: Mapping[str, Any]) -> tuple[Any, ...]:
+def _replaces(given: Toleration, ours: Toleration) -> bool:
+    """Whether a toleration is for the same taint as ours, whatever it says beside that."""
+    if given.get("effect") not in (None, "", ours.get("effect")):
+        return False
+    return _taint(given) == _taint(ours)
+
+
+def _taint(toleration: Toleration) -> tuple[str | None, str, str]:
     """What a toleration tolerates, but for its effect."""
     return toleration.get("key"), toleration.get("operator") or "Equal", toleration.get("value") or ""
 
 
-def _affinity(ours: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _affinity(ours: Affinity | None, given: Affinity) -> Affinity:
     """By kind and by rule: a pool's requirement stays when the task only prefers something."""
-    return {kind: {**ours.get(kind, {}), **given.get(kind, {})} for kind in {**ours, **given}}
+    merged = ours.copy() if ours else Affinity()
+    if "nodeAffinity" in given:
+        merged["nodeAffinity"] = merged.get("nodeAffinity", {}) | given["nodeAffinity"]
+    if "podAffinity" in given:
+        merged["podAffinity"] = {**merged.get("podAffinity", PodAffinity()), **given["podAffinity"]}
+    if "podAntiAffinity" in given:
+        merged["podAntiAffinity"] = {**merged.get("podAntiAffinity", PodAffinity()), **given["podAntiAffinity"]}
+    return merged
 
 
-def _is_private(variable: Mapping[str, Any]) -> bool:
-    reference = variable.get("valueFrom") or {}
-    secret, values = ((reference.get(kind) or {}).get("name") for kind in ("secretKeyRef", "configMapKeyRef"))
+def _is_private(variable: Variable) -> bool:
+    """Whether a variable is the launcher's own, by its name or by where its value comes from."""
+    source = variable.get("valueFrom") or ValueSource()
+    secret = (source.get("secretKeyRef") or {}).get("name")
+    values = (source.get("configMapKeyRef") or {}).get("name")
     return variable["name"].startswith(PRIVATE) or secret in SECRETS or values == ENVIRONMENT
 
 
-def _is_launchers(source: Mapping[str, Any]) -> bool:
+def _is_launchers(volume: Volume) -> bool:
     """Whether a volume holds what only launchers read: the cluster's settings, or credentials."""
-    name = (source.get("configMap") or {}).get("name")
-    return name == CONFIG or (source.get("secret") or {}).get("secretName") in SECRETS
+    settings = (volume.get("configMap") or {}).get("name")
+    secret = (volume.get("secret") or {}).get("secretName")
+    return settings == CONFIG or secret in SECRETS

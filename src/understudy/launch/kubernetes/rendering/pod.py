@@ -1,0 +1,127 @@
+"""The pod of one node of a job, as every operator makes it: where it goes, what it may take, what its ranks see."""
+
+import os
+
+from understudy import logs
+from understudy.agent import node_cache
+from understudy.jobs.specification import JobSpec
+from understudy.launch.kubernetes.identity import KEY, Identity
+from understudy.launch.kubernetes.kind import JobKind
+from understudy.launch.kubernetes.objects import (
+    Container,
+    PodSecurityContext,
+    PodSpec,
+    PodTemplate,
+    Toleration,
+    Variable,
+    VolumeSource,
+)
+from understudy.launch.kubernetes.quantities import amount
+from understudy.launch.kubernetes.rendering.pod_security import SECURITY, container, volumes
+from understudy.launch.kubernetes.settings import VIEW, Cluster, Pool, affinity, requests
+from understudy.recipe import Resources
+
+CACHE = "/var/cache/understudy"  # where the nodes' own volume lies
+GROUP = 1000  # of the images, and of the store
+GONE_NODE = 30  # seconds until a pod gives up on a node that does not answer
+
+
+def command(spec: JobSpec) -> list[str]:
+    """What starts the ranks on one node."""
+    return ["python", "-m", "understudy.agent.node", str(spec.path)]
+
+
+def pod_template(
+    kind: JobKind, spec: JobSpec, identity: Identity, resources: Resources, cluster: Cluster
+) -> PodTemplate:
+    """The pod of one node.
+
+    Raises:
+        InputError: the recipe names a pool that this cluster does not have.
+    """
+    pool = cluster.pool(resources, spec.section)
+    pod: PodSpec = {
+        "serviceAccountName": cluster.service_account,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": resources.termination_grace_period,
+        "securityContext": _security(cluster),
+        "nodeSelector": pool.node_selector,
+        "tolerations": [*pool.tolerations, _gone("not-ready"), _gone("unreachable")],
+        "containers": [_container(kind, spec, resources, cluster, pool)],
+        "volumes": volumes(cluster, _sources(resources, cluster)),
+    }
+    if resources.priority:
+        pod["priorityClassName"] = resources.priority
+    wanted = affinity(cluster, pool, near={KEY: identity.labels[KEY]})
+    if wanted:
+        pod["affinity"] = wanted
+    return {"metadata": {"labels": identity.labels | cluster.neighbours}, "spec": pod}
+
+
+def _sources(resources: Resources, cluster: Cluster) -> dict[str, VolumeSource]:
+    """The volumes of a job's pod, beside the store and /tmp, by their names."""
+    sources: dict[str, VolumeSource] = {"shm": {"emptyDir": {"medium": "Memory", "sizeLimit": resources.shared_memory}}}
+    if cluster.cache:
+        sources["cache"] = cluster.cache
+    return sources
+
+
+def _container(kind: JobKind, spec: JobSpec, resources: Resources, cluster: Cluster, pool: Pool) -> Container:
+    asked = dict(requests(resources, pool))
+    mounts = {"shm": "/dev/shm"}
+    if cluster.cache:
+        mounts["cache"] = CACHE
+    made = container(kind.container, cluster, command(spec), mounts)
+    made["volumeMounts"].append({"name": "store", "mountPath": VIEW, "readOnly": True})
+    made["env"] = _environment(spec, cluster)
+    # A rank may take what a node has to spare of its processors; what it takes of its memory, it keeps.
+    limits = {name: value for name, value in asked.items() if name != "cpu"}
+    made["resources"] = {"requests": asked, "limits": limits}
+    return made
+
+
+def fs_group(cluster: Cluster) -> int | None:
+    """The group to which a job's volumes are given. A new disk is root's; an emptyDir is everybody's."""
+    return None if not cluster.cache or "emptyDir" in cluster.cache else GROUP
+
+
+def _security(cluster: Cluster) -> PodSecurityContext:
+    group = fs_group(cluster)
+    if group is None:
+        return SECURITY
+    # Otherwise every file of a disk is given away anew at each start, which takes minutes where there are many.
+    return {**SECURITY, "fsGroup": group, "fsGroupChangePolicy": "OnRootMismatch"}
+
+
+def _cache(cluster: Cluster) -> dict[str, str]:
+    """What a node's agent has to know of its cache."""
+    if not cluster.cache:
+        return {}
+    known = {node_cache.CACHE: CACHE}
+    limit = (cluster.cache.get("emptyDir") or {}).get("sizeLimit")
+    if limit:
+        known[node_cache.LIMIT] = str(int(amount(str(limit))))
+    return known
+
+
+def _gone(what: str) -> Toleration:
+    """For how long a pod stays on a node that does not answer: left to itself, Kubernetes waits for 300 s."""
+    key = f"node.kubernetes.io/{what}"
+    return {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": GONE_NODE}
+
+
+def _environment(spec: JobSpec, cluster: Cluster) -> list[Variable]:
+    values = {
+        "OMP_NUM_THREADS": str(spec.threads),
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",  # what has to be fetched was fetched by the step, once
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HOME": "/tmp",
+        logs.VARIABLE: os.environ.get(logs.VARIABLE, "text"),  # a job logs as its launcher does
+        **cluster.environment,
+        node_cache.READ_ONLY: f"{cluster.mount}:{VIEW}",
+        **_cache(cluster),
+    }
+    node: Variable = {"name": "UNDERSTUDY_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    return [*(Variable(name=name, value=value) for name, value in values.items()), node]
