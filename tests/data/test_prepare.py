@@ -4,6 +4,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
@@ -11,6 +12,7 @@ from tokenizers import Tokenizer
 
 from understudy.data.prepare import _moments, prepare
 from understudy.recipe.data import Data
+from understudy.store import Store
 
 SPLITS = ("train", "validation", "test")
 
@@ -33,6 +35,22 @@ def rows(records, split):
 
 def facts(folder):
     return json.loads((folder / "examples.json").read_text())
+
+
+def in_parquet(path, root, numbers):
+    """The pictures of a class folder in one Parquet file, those of these numbers in their order."""
+    found = sorted(root.rglob("*.png"))
+    images = [{"bytes": found[number].read_bytes(), "path": None} for number in numbers]
+    labels = [found[number].parent.name for number in numbers]
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.table({"image": images, "label": labels}), path)
+
+
+def published(store, run):
+    """The digests of records and examples, as the steps publish them."""
+    records, examples = run
+    made = store.objects.publish(records, "records", {}, {})
+    return made, store.objects.publish(examples, "examples", {"records": made}, {})
 
 
 def identical(first, second):
@@ -91,6 +109,20 @@ class TestImages:
         source = {"type": "image-folder", "path": str(image_folder)}
         (_, first), (_, second) = prepared(source), prepared(source)
         assert identical(first, second)
+
+    def test_the_same_pictures_are_the_same_examples_in_whichever_files_and_order(
+        self, image_folder, prepared, tmp_path
+    ):
+        store = Store(tmp_path / "store")
+        single, sharded = tmp_path / "single.parquet", tmp_path / "sharded"
+        in_parquet(single, image_folder, range(39, -1, -1))
+        for shard in range(3):
+            in_parquet(sharded / f"part-{shard}.parquet", image_folder, range(shard, 40, 3))
+        folder = published(store, prepared({"type": "image-folder", "path": str(image_folder)}))
+        assert published(store, prepared({"type": "parquet", "path": str(single)})) == folder
+        assert published(store, prepared({"type": "parquet", "path": str(sharded)})) == folder
+        (image_folder / "cat" / "00.png").rename(image_folder / "cat" / "zz.png")
+        assert published(store, prepared({"type": "image-folder", "path": str(image_folder)})) == folder
 
     def test_progress_reaches_the_total(self, image_folder, ingested, tmp_path):
         source = {"type": "image-folder", "path": str(image_folder)}

@@ -6,7 +6,7 @@ from understudy.data.records import Record, write
 
 
 def record(number: int, label: str | None = "a") -> Record:
-    return Record(f"{number:064}", f"{number}.png", "train", label, bytes(number))
+    return Record(f"{number:064}", "train", label, bytes(number))
 
 
 @pytest.mark.parametrize(("limit", "value", "groups"), [("GROUP_ROWS", 4, [4, 4, 2]), ("GROUP_BYTES", 15, [6, 3, 1])])

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.models.sections import section
 from understudy.errors import InputError
 from understudy.evaluate.gate import decide
 from understudy.evaluate.measure import measure
@@ -52,7 +53,7 @@ def recipe_for(task, **sections):
 
 def saved(folder, spec, examples, seed):
     folder.mkdir()
-    description = describe({"kwargs": {}, **spec}, examples, "teacher.model")
+    description = describe(section(spec), examples, "teacher.model")
     torch.manual_seed(seed)
     save_model(folder, build_model(description).state_dict(), description)
     return folder

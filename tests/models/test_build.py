@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from transformers.utils import logging
 
+from tests.models.sections import section
 from understudy.errors import InputError
 from understudy.models.build import build_model, task_model, tied_weights
 from understudy.models.describe import describe
@@ -115,7 +116,7 @@ def inputs(examples: dict[str, Any], count: int = 4) -> Tensor:
 
 
 def built(spec: dict[str, Any], examples: dict[str, Any], seed: int = 0) -> tuple[nn.Module, dict[str, Any]]:
-    description = describe(spec, examples, "student.model")
+    description = describe(section(spec), examples, "student.model")
     torch.manual_seed(seed)
     return build_model(description), description
 
@@ -168,7 +169,7 @@ def test_a_language_model_does_not_see_what_it_is_to_predict(spec: dict[str, Any
 
 @pytest.mark.parametrize("spec", [GPT2, LLAMA])
 def test_a_language_model_knows_the_end_of_a_text(spec: dict[str, Any]) -> None:
-    config = describe(spec, TEXTS, "student.model")["config"]
+    config = describe(section(spec), TEXTS, "student.model")["config"]
     assert (config["bos_token_id"], config["eos_token_id"]) == (3, 3)
 
 
@@ -279,27 +280,27 @@ def test_weights_that_are_not_the_models_are_refused(tmp_path: Path, change: Any
 )
 def test_what_cannot_be_is_refused_with_the_place(spec: dict[str, Any], examples: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
-        describe(spec, examples, "m")
+        describe(section(spec), examples, "m")
     assert len(str(caught.value).splitlines()) == 1
 
 
 def test_sizes_that_the_recipe_repeats_rightly_are_taken() -> None:
-    assert describe(different(VIT, num_labels=3, image_size=8), IMAGES, "m")["config"]["image_size"] == 8
+    assert describe(section(different(VIT, num_labels=3, image_size=8)), IMAGES, "m")["config"]["image_size"] == 8
 
 
 def test_describing_draws_no_random_numbers() -> None:
     """It builds the model without memory, so there is nothing to draw them for."""
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    describe(GPT2, TEXTS, "m")
+    describe(section(GPT2), TEXTS, "m")
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_factory_gets_what_it_takes_of_the_datas_shape() -> None:
-    assert describe(factory("small"), IMAGES, "m")["kwargs"] == {"num_labels": 3, "image_size": 8}
-    given = describe(factory("small", hidden=7, image_size=9), IMAGES, "m")["kwargs"]
+    assert describe(section(factory("small")), IMAGES, "m")["kwargs"] == {"num_labels": 3, "image_size": 8}
+    given = describe(section(factory("small", hidden=7, image_size=9)), IMAGES, "m")["kwargs"]
     assert given == {"num_labels": 3, "image_size": 9, "hidden": 7}
-    everything = describe(factory("anything", more=1), IMAGES, "m")["kwargs"]
+    everything = describe(section(factory("anything", more=1)), IMAGES, "m")["kwargs"]
     assert everything == {"num_labels": 3, "image_size": 8, "num_channels": 1, "more": 1}
 
 
@@ -412,9 +413,9 @@ def test_the_normalisation_is_no_part_of_the_weights() -> None:
 )
 def test_a_factory_returns_a_module_that_knows_its_sizes(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        build_model(describe(factory(name), IMAGES, "m"), "m")
+        build_model(describe(section(factory(name)), IMAGES, "m"), "m")
 
 
 def test_an_architecture_that_was_meant_is_named() -> None:
     with pytest.raises(InputError, match=r"m\.type: transformers has no architecture 'vitt'; did you mean vit\?"):
-        describe({"type": "vitt", "config": {}}, IMAGES, "m")
+        describe(section({"type": "vitt", "config": {}}), IMAGES, "m")

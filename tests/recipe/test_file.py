@@ -211,6 +211,21 @@ def test_a_tokenizers_revision_needs_a_pretrained_tokenizer(tmp_path: Path) -> N
     ]
 
 
+def test_what_is_said_of_a_pretrained_models_images_needs_images(tmp_path: Path) -> None:
+    overrides = ["student.model={pretrained: /m, normalization: {mean: [0.5], std: [0.5]}, labels: [a, b]}"]
+    assert [line.rpartition("}: ")[2] for line in said(tmp_path, PYDOC, overrides)] == [
+        "student.model.labels: means nothing to the task causal-lm; remove it",
+        "student.model.normalization: means nothing to the task causal-lm; remove it",
+    ]
+
+
+def test_a_model_with_new_outputs_has_no_names_for_them(tmp_path: Path) -> None:
+    overrides = ["teacher={model: {pretrained: /m, labels: [a, b]}}", "student.model={pretrained: /m, labels: [a, b]}"]
+    assert [line.rpartition("}: ")[2] for line in said(tmp_path, DIGITS, overrides)] == [
+        "student.model.labels: the model is trained further, with outputs for the data's labels; remove it"
+    ]
+
+
 def test_something_must_be_left_to_train_on(tmp_path: Path) -> None:
     text = DIGITS.replace("data:", "data:\n  validation: 0.5\n  test: 0.5")
     assert said(tmp_path, text) == [

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from tests.models.sections import section
 from understudy.models.build import build_model, tied_weights
 from understudy.models.describe import describe
 from understudy.models.files import save_model
@@ -23,7 +24,7 @@ def describe_images() -> dict[str, Any]:
 
 def save(folder: Path, spec: dict[str, Any], examples: dict[str, Any], tokenizer: Path | None = None) -> Path:
     folder.mkdir()
-    description = describe(spec, examples, "student.model")
+    description = describe(section(spec), examples, "student.model")
     net = build_model(description)
     state = {name: value for name, value in net.state_dict().items() if name not in tied_weights(net)}
     save_model(folder, state, description, tokenizer)

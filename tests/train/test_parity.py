@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.models.sections import section
 from tests.train import jobs
 from tests.train.jobs import train_ranks
 from understudy.jobs.specification import JobSpec
@@ -96,7 +97,7 @@ def by_hand(examples: str, model: dict[str, Any], train: dict[str, Any], seed: i
     images = torch.from_numpy(np.load(Path(examples) / "train.images.npy"))
     labels = torch.from_numpy(np.load(Path(examples) / "train.labels.npy"))
     torch.manual_seed(seed)
-    module = build_model(describe(model, facts, "model")).train()
+    module = build_model(describe(section(model), facts, "model")).train()
     settings = train["optimizer"]
     matrices = [weight for weight in module.parameters() if weight.ndim > 1]
     vectors = [weight for weight in module.parameters() if weight.ndim <= 1]

@@ -9,8 +9,8 @@ from understudy.errors import InputError
 from understudy.models.outputs import Extra, Outputs
 from understudy.train.shapes import check_shapes
 
-IMAGES = {"labels": ["a", "b", "c"]}
-TEXTS = {"vocab_size": 5}
+IMAGES = {"task": "image-classification", "labels": ["a", "b", "c"]}
+TEXTS = {"task": "causal-lm", "vocab_size": 5}
 
 
 class Split:

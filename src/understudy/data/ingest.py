@@ -1,4 +1,8 @@
-"""A source's records, checked and split once and for all."""
+"""A source's records, checked, split and put in order once and for all.
+
+Their order, as their split, is that of their contents: the same records are the same bytes, in whichever files, under
+whichever names and in whichever order the source had them.
+"""
 
 import tempfile
 from collections import Counter
@@ -26,7 +30,6 @@ class Row:
     """A record whose content waits in the spool: a file, since all of them together need not fit into memory."""
 
     id: str
-    name: str
     label: str | None
     own: Split | None
     start: int
@@ -47,7 +50,7 @@ def ingest(data: Data, task: Task, folder: Path, progress: Progress) -> None:
     """
     with tempfile.TemporaryFile(dir=folder) as spool:
         rows, skipped = _gather(data, task, spool, progress)
-        rows.sort(key=lambda row: row.name)
+        rows.sort(key=lambda row: (row.id, row.label or ""))  # equal content may have two labels
         splits, moved = assign([(row.id, row.own) for row in rows], data.validation, data.test)
         labels = _labels(rows, task)
         _check_splits(_place(data), splits, skipped)
@@ -72,7 +75,7 @@ def _gather(data: Data, task: Task, spool: IO[bytes], progress: Progress) -> tup
         checked = _checked(record, task)
         if isinstance(checked, Raw):
             length = spool.write(checked.content)
-            rows.append(Row(sha256(checked.content), checked.name, checked.label, checked.split, start, length))
+            rows.append(Row(sha256(checked.content), checked.label, checked.split, start, length))
             start += length
         elif data.on_error == "skip" or checked.reason == EMPTY:
             skipped.append(checked)
@@ -145,4 +148,4 @@ def _records(rows: list[Row], splits: list[Split], spool: IO[bytes]) -> Iterator
     """The rows with their contents, one at a time."""
     for row, split in zip(rows, splits, strict=True):
         spool.seek(row.start)
-        yield Record(row.id, row.name, split, row.label, spool.read(row.length))
+        yield Record(row.id, split, row.label, spool.read(row.length))

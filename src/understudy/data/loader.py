@@ -4,16 +4,17 @@ There is no state: what a rank reads at a step is a function of (seed, step, ran
 at a step reads exactly what it would have read, on any number of ranks.
 """
 
-import json
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from understudy.models.facts import read_facts
 
 IGNORED = -100  # the label of a position without a target
 
@@ -84,15 +85,10 @@ class TextExamples:
 
 def open_split(folder: Path, split: str) -> Examples:
     """One split of an examples object."""
-    facts = json.loads((folder / "examples.json").read_text())
+    facts = read_facts(folder)
     if facts["task"] == "causal-lm":
         return TextExamples(folder, split, facts["sequence_length"], facts["eos_id"])
     return ImageExamples(folder, split)
-
-
-def facts(folder: Path) -> dict[str, Any]:
-    """The content of examples.json."""
-    return dict(json.loads((folder / "examples.json").read_text()))
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ GROUP_BYTES, GROUP_ROWS = 64 * 2**20, 4096
 
 
 class Record(NamedTuple):
-    """A row of the file; the id is the content's SHA-256."""
+    """A row of the file; the id is the content's SHA-256. What the source called it does not matter from here on."""
 
     id: str
-    name: str
     split: Split
     label: str | None
     content: bytes
@@ -25,14 +24,13 @@ def write(path: Path, records: Iterable[Record]) -> None:
     import pyarrow.parquet as pq
 
     text = pa.string()
-    schema = pa.schema([("id", text), ("name", text), ("split", text), ("label", text), ("content", pa.binary())])
+    schema = pa.schema([("id", text), ("split", text), ("label", text), ("content", pa.binary())])
     with pq.ParquetWriter(
         path, schema, compression="zstd", use_dictionary=["split", "label"], write_statistics=False
     ) as writer:
         for group in _groups(records):
             columns = [
                 _strings([record.id for record in group]),
-                _strings([record.name for record in group]),
                 _strings([record.split for record in group]),
                 _strings([record.label for record in group]),
                 _column([record.content for record in group], pa.binary()),

@@ -5,6 +5,7 @@ tokens as int64 (B, L) to logits (B, L, vocabulary).
 """
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,7 +13,9 @@ from torch import Tensor, nn
 
 from understudy.errors import InputError
 from understudy.models import remote_code
+from understudy.models.facts import Description, Facts
 from understudy.models.outputs import Extra, Outputs
+from understudy.recipe import Task
 
 NOTHING: frozenset[Extra] = frozenset()
 
@@ -63,13 +66,13 @@ def _outputs(output: Any, extras: frozenset[Extra]) -> Outputs:
     return Outputs(logits, found.get("hidden_states", ()), found.get("attentions", ()))
 
 
-def build_model(description: dict[str, Any], where: str = "model") -> nn.Module:
+def build_model(description: Description, where: str = "model") -> nn.Module:
     """A new model with random weights, drawn from torch's global generator."""
     if description["kind"] == "factory":
         net = factory_function(description["factory"], where)(**description["kwargs"])
         _check_module(net, description["factory"], where)
     elif "code" in description:
-        net = remote_code.build(description, auto_class(description["task"]))
+        net = remote_code.build(description["config"], description["code"], auto_class(description["task"]))
     else:
         from transformers import AutoConfig
 
@@ -78,7 +81,7 @@ def build_model(description: dict[str, Any], where: str = "model") -> nn.Module:
     return task_model(net, description)
 
 
-def factory_function(factory: str, where: str) -> Any:
+def factory_function(factory: str, where: str) -> Callable[..., nn.Module]:
     """The function that a recipe names as package.module:function.
 
     Raises:
@@ -86,22 +89,23 @@ def factory_function(factory: str, where: str) -> Any:
     """
     module, _, name = factory.partition(":")
     try:
-        return getattr(importlib.import_module(module), name)
+        found: Callable[..., nn.Module] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, SyntaxError) as error:
         raise InputError(
             f"{where}.factory: {factory} cannot be imported ({error}). It is looked for in the recipe's folder, in "
             "the one that understudy was started in, in PYTHONPATH and in this environment."
         ) from error
+    return found
 
 
-def _check_module(net: Any, factory: str, where: str) -> None:
+def _check_module(net: object, factory: str, where: str) -> None:
     if not isinstance(net, nn.Module):
         raise InputError(f"{where}.factory: {factory} returned {type(net).__name__}, not a torch.nn.Module")
     if any(torch.nn.parameter.is_lazy(parameter) for parameter in net.parameters()):
         raise InputError(f"{where}.factory: {factory} returned lazy modules; give their sizes, which the data decides")
 
 
-def auto_class(task: str) -> Any:
+def auto_class(task: Task) -> Any:
     """The transformers class that builds a task's models from their configuration."""
     if task == "causal-lm":
         from transformers import AutoModelForCausalLM
@@ -112,7 +116,7 @@ def auto_class(task: str) -> Any:
     return AutoModelForImageClassification
 
 
-def task_model(net: nn.Module, description: dict[str, Any]) -> nn.Module:
+def task_model(net: nn.Module, description: Facts) -> nn.Module:
     """A bare network with the task's inputs and outputs around it."""
     if description["task"] == "causal-lm":
         return TextModel(net, description["vocab_size"])

@@ -1,4 +1,4 @@
-"""What a model is on given examples: a recipe's spec checked against the data, before anything is built or trained."""
+"""What a model is on given examples: a recipe's section checked against the data, before anything is trained."""
 
 import difflib
 import inspect
@@ -9,53 +9,70 @@ import torch
 
 from understudy.errors import InputError
 from understudy.models.build import auto_class, build_model, factory_function
+from understudy.models.facts import (
+    Config,
+    Description,
+    Factory,
+    Facts,
+    ImageTransformers,
+    TextTransformers,
+    Transformers,
+    about_images,
+    about_texts,
+)
+from understudy.recipe import ArchitectureModel, FactoryModel, Model
 
 
-def describe(spec: dict[str, Any], examples: dict[str, Any], where: str) -> dict[str, Any]:
-    """What a model of this spec is on these examples: the content of understudy.json.
+def describe(model: Model, facts: Facts, where: str) -> Description:
+    """What a model of this section is on these examples: the content of understudy.json.
 
     Args:
-        spec: the recipe's model section: an architecture or a factory.
-        examples: the content of examples.json.
+        model: the recipe's section; not of a pretrained model, whose files bring a description along.
+        facts: the content of examples.json.
         where: the recipe's path of the section, for errors.
 
     Raises:
-        InputError: the spec's configuration does not exist or does not fit the examples.
+        InputError: the section's configuration does not exist or does not fit the examples.
     """
-    image = examples["task"] == "image-classification"
-    shape = (
-        {
-            "num_labels": len(examples["labels"]),
-            "image_size": examples["image"]["size"],
-            "num_channels": examples["image"]["channels"],
-        }
-        if image
-        else {"vocab_size": examples["vocab_size"]}
-    )
-    kept = ("labels", "image", "mean", "std") if image else ("vocab_size", "sequence_length", "eos_id")
-    description = {"task": examples["task"], **{key: examples[key] for key in kept}}
-    if "factory" in spec:
-        kwargs = _kwargs(spec, shape, where)
-        return {**description, "kind": "factory", "factory": spec["factory"], "kwargs": kwargs}
-    description |= {"kind": "transformers", "config": _config(spec, shape, examples, where)}
-    _check_build(description, where)
-    return description
+    shape = _shape(facts)
+    if isinstance(model, FactoryModel):
+        factory: Factory = {"kind": "factory", "factory": model.factory, "kwargs": _kwargs(model, shape, where)}
+        if facts["task"] == "causal-lm":
+            return {**about_texts(facts), **factory}
+        return {**about_images(facts), **factory}
+    assert isinstance(model, ArchitectureModel)
+    net: Transformers = {"kind": "transformers", "config": _config(model, shape, facts, where)}
+    if facts["task"] == "causal-lm":
+        texts: TextTransformers = {**about_texts(facts), **net}
+        _check_build(texts, where)
+        return texts
+    images: ImageTransformers = {**about_images(facts), **net}
+    _check_build(images, where)
+    return images
 
 
-def _kwargs(spec: dict[str, Any], shape: dict[str, int], where: str) -> dict[str, Any]:
+def _shape(facts: Facts) -> dict[str, int]:
+    """What follows from the data, under the names that transformers has for it."""
+    if facts["task"] == "causal-lm":
+        return {"vocab_size": facts["vocab_size"]}
+    image = facts["image"]
+    return {"num_labels": len(facts["labels"]), "image_size": image["size"], "num_channels": image["channels"]}
+
+
+def _kwargs(model: FactoryModel, shape: dict[str, int], where: str) -> Config:
     """What a factory is called with: the recipe's kwargs, and what it takes of the data's shape."""
-    signature = inspect.signature(factory_function(spec["factory"], where))
+    signature = inspect.signature(factory_function(model.factory, where))
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
     known = {name: value for name, value in shape.items() if takes_all or name in signature.parameters}
-    kwargs = {**known, **spec["kwargs"]}
+    kwargs = {**known, **model.kwargs}
     try:
         signature.bind(**kwargs)
     except TypeError as error:
-        raise InputError(f"{where}.kwargs: {spec['factory']}{signature} cannot be called so: {error}") from error
+        raise InputError(f"{where}.kwargs: {model.factory}{signature} cannot be called so: {error}") from error
     return kwargs
 
 
-def _check_build(description: dict[str, Any], where: str) -> None:
+def _check_build(description: ImageTransformers | TextTransformers, where: str) -> None:
     """Build the model without memory, so that a configuration that contradicts itself is told before any work."""
     try:
         with torch.device("meta"):
@@ -66,32 +83,40 @@ def _check_build(description: dict[str, Any], where: str) -> None:
         raise InputError(f"{where}.config: no {name} can be built so ({kind}: {words})") from error
 
 
-def _config(spec: dict[str, Any], shape: dict[str, int], examples: dict[str, Any], where: str) -> dict[str, Any]:
+def _config(model: ArchitectureModel, shape: dict[str, int], facts: Facts, where: str) -> Config:
     from huggingface_hub.errors import StrictDataclassError
+    from transformers import AutoConfig
+
+    known = _known_settings(model, where)
+    for key in model.config:
+        if key not in known and key not in shape:
+            raise InputError(f"{where}.config.{key}: {model.type} has no such setting{_meant(key, known)}")
+    for key, value in shape.items():
+        if model.config.get(key, value) != value:
+            raise InputError(f"{where}.config.{key}: is {model.config[key]}, the data has {value}; leave it out")
+    defaults: Config = {}
+    if facts["task"] == "causal-lm":
+        defaults = dict.fromkeys(("bos_token_id", "eos_token_id"), facts["eos_id"])
+        if "is_decoder" in known:
+            defaults["is_decoder"] = True  # or it would see the tokens that it is to predict
+    try:
+        config = AutoConfig.for_model(model.type, **{**defaults, **shape, **model.config})
+    except (StrictDataclassError, ValueError, TypeError) as error:
+        raise InputError(f"{where}.config: {' '.join(str(error).split())}") from error
+    check_config(config, facts, where)
+    return dict(config.to_diff_dict())
+
+
+def _known_settings(model: ArchitectureModel, where: str) -> Config:
+    """An architecture's settings with their defaults."""
     from transformers import AutoConfig
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
-    given = spec["config"]
     try:
-        known = AutoConfig.for_model(spec["type"]).to_dict()
+        return dict(AutoConfig.for_model(model.type).to_dict())
     except ValueError as error:
-        hint = _meant(spec["type"], CONFIG_MAPPING_NAMES)
-        raise InputError(f"{where}.type: transformers has no architecture {spec['type']!r}{hint}") from error
-    for key in given:
-        if key not in known and key not in shape:
-            raise InputError(f"{where}.config.{key}: {spec['type']} has no such setting{_meant(key, known)}")
-    for key, value in shape.items():
-        if given.get(key, value) != value:
-            raise InputError(f"{where}.config.{key}: is {given[key]}, the data has {value}; leave it out")
-    causal = {"is_decoder": True} if "is_decoder" in known else {}  # or it would see the tokens that it is to predict
-    ends = dict.fromkeys(("bos_token_id", "eos_token_id"), examples.get("eos_id"))
-    defaults = {**ends, **causal} if examples["task"] == "causal-lm" else {}
-    try:
-        config = AutoConfig.for_model(spec["type"], **{**defaults, **shape, **given})
-    except (StrictDataclassError, ValueError, TypeError) as error:
-        raise InputError(f"{where}.config: {' '.join(str(error).split())}") from error
-    check_config(config, examples, where)
-    return dict(config.to_diff_dict())
+        hint = _meant(model.type, CONFIG_MAPPING_NAMES)
+        raise InputError(f"{where}.type: transformers has no architecture {model.type!r}{hint}") from error
 
 
 def _meant(word: str, known: Iterable[str]) -> str:
@@ -99,13 +124,13 @@ def _meant(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def check_config(config: Any, examples: dict[str, Any], where: str) -> None:
+def check_config(config: Any, facts: Facts, where: str) -> None:
     """Whether a transformers configuration can be a model for these examples.
 
     Raises:
         InputError: its architecture is for another task, it sees the tokens to come, or too few positions.
     """
-    task = examples["task"]
+    task = facts["task"]
     if type(config) not in auto_class(task)._model_mapping and not getattr(config, "auto_map", None):
         raise InputError(f"{where}: {config.model_type} is no architecture for the task {task}")
     if task == "causal-lm" and not getattr(config, "is_decoder", True) and "is_decoder" in type(config)().to_dict():
@@ -114,8 +139,8 @@ def check_config(config: Any, examples: dict[str, Any], where: str) -> None:
             "is_decoder: true; take another model"
         )
     longest = getattr(config, "max_position_embeddings", None)
-    if task == "causal-lm" and longest and longest < examples["sequence_length"]:
+    if facts["task"] == "causal-lm" and longest and longest < facts["sequence_length"]:
         raise InputError(
-            f"{where}: sees {longest} positions, data.text.sequence_length is {examples['sequence_length']}; "
+            f"{where}: sees {longest} positions, data.text.sequence_length is {facts['sequence_length']}; "
             "make that smaller or take a model that sees more"
         )

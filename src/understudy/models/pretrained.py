@@ -2,16 +2,41 @@
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from understudy.errors import InputError
 from understudy.models import remote_code
+from understudy.models.facts import (
+    AboutImages,
+    AboutTexts,
+    Config,
+    Facts,
+    ImageTransformers,
+    TextTransformers,
+    Transformers,
+    about_images,
+    about_texts,
+    read_facts,
+)
 from understudy.models.hub import hub_file
+from understudy.models.labels import output_order, put_into_order
+from understudy.models.normalization import PREPROCESSOR, normalization
 from understudy.recipe import PretrainedModel
-from understudy.store.files import Fingerprints, read_json
+from understudy.store.files import Fingerprints
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
+
+Head = Literal["kept", "new"]
+
+
+class LoadingInfo(TypedDict):
+    """What of a model's weights transformers did not find, as far as it is read here."""
+
+    missing_keys: Iterable[str]
+    mismatched_keys: Iterable[tuple[str, ...]]
+    """Each with the name first."""
 
 
 def identity(model: PretrainedModel, fingerprints: Fingerprints, where: str) -> str:
@@ -31,7 +56,7 @@ def identity(model: PretrainedModel, fingerprints: Fingerprints, where: str) -> 
     return path.parent.name
 
 
-def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head: str = "kept") -> None:
+def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head: Head = "kept") -> None:
     """Write a pretrained model's files into a folder, in the form that every model of the store has.
 
     Args:
@@ -42,7 +67,8 @@ def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head
         head: "kept", or "new" when the model is trained further and may get a new head for the data's labels.
 
     Raises:
-        InputError: pickle weights, remote code, or labels, vocabulary or image size that do not fit the data.
+        InputError: pickle weights, remote code, labels, vocabulary or image size that do not fit the data, or images
+            of which nobody says what they were normalised with.
     """
     import torch
 
@@ -50,12 +76,13 @@ def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head
     from understudy.models.files import save_model
 
     torch.manual_seed(0)
-    facts = json.loads((examples / "examples.json").read_text())
+    facts = read_facts(examples)
     source = _source(model, where)
     net = _load(model, source, facts, where, head)
-    description = _description(net.config, source, facts, where)
-    if getattr(net.config, "auto_map", None) and model.trust_remote_code:
-        description["code"] = remote_code.read(source)
+    if facts["task"] == "image-classification" and head == "kept":
+        order = output_order(net.config.id2label, model.labels, facts["labels"], where)
+        put_into_order(net, order, facts["labels"], where)
+    description = _description(model, net.config, source, facts, where)
     wrapped = task_model(net, description)
     aliases = tied_weights(wrapped)
     state = {name: tensor for name, tensor in wrapped.state_dict().items() if name not in aliases}
@@ -72,7 +99,7 @@ def _source(model: PretrainedModel, where: str) -> Path:
         if config is None:
             raise InputError(f"{place}: {model.pretrained} has no config.json; is it a transformers model?")
         folder = config.parent
-        names = ["model.safetensors", "model.safetensors.index.json", "preprocessor_config.json"]
+        names = ["model.safetensors", "model.safetensors.index.json", PREPROCESSOR]
         found = [hub_file(model.pretrained, name, folder.name, place) for name in names]
         if found[1]:
             for shard in sorted(set(json.loads(found[1].read_text())["weight_map"].values())):
@@ -105,7 +132,7 @@ def _fetch_code(repository: str, config: Path, place: str) -> None:
         todo |= set(get_relative_imports(path) if path else ()) - seen
 
 
-def _load(model: PretrainedModel, source: Path, facts: dict[str, Any], where: str, head: str) -> Any:
+def _load(model: PretrainedModel, source: Path, facts: Facts, where: str, head: Head) -> Any:
     import torch
     from safetensors import SafetensorError
     from transformers import AutoConfig
@@ -138,17 +165,18 @@ def _load(model: PretrainedModel, source: Path, facts: dict[str, Any], where: st
             ) from error
         raise InputError(f"{place}: {model.pretrained}: {' '.join(str(error).split())}") from error
     _check_weights(net, loaded, place, head)
+    net.config.architectures = [type(net).__name__]  # of several that a deit may be, and not the base that was loaded
     return net
 
 
-def _new_labels(facts: dict[str, Any], head: str) -> dict[str, Any]:
+def _new_labels(facts: Facts, head: Head) -> Config:
     if facts["task"] != "image-classification" or head == "kept":
         return {}
     labels = facts["labels"]
     return {"id2label": dict(enumerate(labels)), "label2id": {label: index for index, label in enumerate(labels)}}
 
 
-def _check_weights(net: Any, loaded: dict[str, Any], place: str, head: str) -> None:
+def _check_weights(net: Any, loaded: LoadingInfo, place: str, head: Head) -> None:
     """Refuse a model of which more than a head that is to be trained would keep its random weights."""
     random = {*loaded["missing_keys"], *(mismatch[0] for mismatch in loaded["mismatched_keys"])}
     body = {name for name in random if name.startswith(f"{net.base_model_prefix}.")}
@@ -159,16 +187,29 @@ def _check_weights(net: Any, loaded: dict[str, Any], place: str, head: str) -> N
         )
 
 
-def _description(config: Any, source: Path, facts: dict[str, Any], where: str) -> dict[str, Any]:
-    common = {"task": facts["task"], "kind": "transformers", "config": config.to_diff_dict()}
+def _description(
+    model: PretrainedModel, config: Any, source: Path, facts: Facts, where: str
+) -> ImageTransformers | TextTransformers:
+    net: Transformers = {"kind": "transformers", "config": config.to_diff_dict()}
+    if getattr(config, "auto_map", None) and model.trust_remote_code:
+        net["code"] = remote_code.read(source)
     if facts["task"] == "causal-lm":
-        if config.vocab_size < facts["vocab_size"]:
-            raise InputError(
-                f"{where}: knows {config.vocab_size} tokens, the data has {facts['vocab_size']}; teacher and student "
-                "need one vocabulary: set data.text.tokenizer.pretrained to the same model"
-            )
-        return {**common, **{key: facts[key] for key in ("vocab_size", "sequence_length", "eos_id")}}
-    _check_labels([config.id2label[index] for index in range(config.num_labels)], facts["labels"], where)
+        _check_vocabulary(config, facts, where)
+        return {**about_texts(facts), **net}
+    _check_shape(config, facts, where)
+    mean, std = normalization(model, source, facts, where)
+    return {**about_images(facts), **net, "mean": mean, "std": std}
+
+
+def _check_vocabulary(config: Any, facts: AboutTexts, where: str) -> None:
+    if config.vocab_size < facts["vocab_size"]:
+        raise InputError(
+            f"{where}: knows {config.vocab_size} tokens, the data has {facts['vocab_size']}; teacher and student "
+            "need one vocabulary: set data.text.tokenizer.pretrained to the same model"
+        )
+
+
+def _check_shape(config: Any, facts: AboutImages, where: str) -> None:
     size = getattr(config, "image_size", facts["image"]["size"])
     channels = getattr(config, "num_channels", facts["image"]["channels"])
     if (size, channels) != (facts["image"]["size"], facts["image"]["channels"]):
@@ -176,30 +217,3 @@ def _description(config: Any, source: Path, facts: dict[str, Any], where: str) -
             f"{where}: sees images of {size} x {size} pixels in {channels} channels; set data.image.size={size} and "
             f"data.image.channels={channels}"
         )
-    mean, std = _normalisation(source, facts)
-    return {**common, "labels": facts["labels"], "image": facts["image"], "mean": mean, "std": std}
-
-
-def _normalisation(source: Path, facts: dict[str, Any]) -> tuple[list[float], list[float]]:
-    """Mean and deviation of x / 255 that the model was trained with; the data's where its files do not tell."""
-    from understudy.models.files import DESCRIPTION
-
-    ours, theirs = (read_json(source / name) or {} for name in (DESCRIPTION, "preprocessor_config.json"))
-    if ours:
-        return ours["mean"], ours["std"]
-    if not theirs:
-        return facts["mean"], facts["std"]
-    plain = [0.0] * facts["image"]["channels"], [1.0] * facts["image"]["channels"]
-    mean, std = (theirs["image_mean"], theirs["image_std"]) if theirs.get("do_normalize", True) else plain
-    unit = 255 * (theirs.get("rescale_factor", 1 / 255) if theirs.get("do_rescale", True) else 1)
-    return [value / unit for value in mean], [value / unit for value in std]
-
-
-def _check_labels(own: list[str], data: list[str], where: str) -> None:
-    unnamed = own == [f"LABEL_{index}" for index in range(len(own))]
-    if own == data or (unnamed and len(own) == len(data)):
-        return
-    raise InputError(
-        f"{where}: its {len(own)} labels ({', '.join(own[:5])}, ...) are not the data's {len(data)} "
-        f"({', '.join(data[:5])}, ...); give the teacher a section train, or use data with its labels"
-    )

@@ -2,9 +2,11 @@
 
 import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from understudy.models.facts import Config
 from understudy.store.files import canonical, sha256
 
 
@@ -13,16 +15,18 @@ def read(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py"))}
 
 
-def build(description: dict[str, Any], auto: Any) -> Any:
-    """A new network with random weights, of the class that the description's code defines for an auto class."""
+def build(config: Config, code: Mapping[str, str], auto: Any) -> Any:
+    """A new network with random weights, of the class that a model's own code defines for one of transformers' auto
+    classes.
+    """
     from transformers import AutoConfig
 
     with tempfile.TemporaryDirectory() as parent:
         # transformers imports the code from a folder, and knows it again by the folder's name.
-        folder = Path(parent) / f"code_{sha256(canonical(description['code']))[:16]}"
+        folder = Path(parent) / f"code_{sha256(canonical(code))[:16]}"
         folder.mkdir()
-        (folder / "config.json").write_text(json.dumps(description["config"]))
-        for name, text in description["code"].items():
+        (folder / "config.json").write_text(json.dumps(config))
+        for name, text in code.items():
             (folder / name).write_text(text, encoding="utf-8")
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=True)
-        return auto.from_config(config, trust_remote_code=True)
+        built = AutoConfig.from_pretrained(folder, trust_remote_code=True)
+        return auto.from_config(built, trust_remote_code=True)

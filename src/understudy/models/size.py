@@ -1,18 +1,18 @@
 """How large a saved model is: its parameters, its bytes, the operations of a forward pass."""
 
-import json
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from understudy.models.build import build_model
-from understudy.models.files import DESCRIPTION, WEIGHTS
+from understudy.models.facts import read_description
+from understudy.models.files import WEIGHTS
 
 
 def parameter_count(folder: Path) -> int:
     """The number of a saved model's weights, tied ones counted once, buffers left out."""
-    description = json.loads((folder / DESCRIPTION).read_text())
+    description = read_description(folder)
     # Without memory where that is possible: a factory may look at values while it builds.
     with torch.device("meta" if description["kind"] == "transformers" else "cpu"):
         model = build_model(description, where=str(folder))

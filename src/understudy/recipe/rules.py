@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from understudy.recipe.schema import METRICS, Degrees, MetricName, Recipe, Resources, Train
+from understudy.recipe.schema import METRICS, Degrees, MetricName, PretrainedModel, Recipe, Resources, Train
 from understudy.recipe.sources import serving
 
 Place = tuple[str | int, ...]
@@ -16,6 +16,7 @@ UNDECIDABLE: dict[MetricName, str] = {
 def conflicts(recipe: Recipe) -> Iterator[Conflict]:
     """Where the recipe contradicts itself: the place, and what to do, in words."""
     yield from _data(recipe)
+    yield from _models(recipe)
     yield from _metrics(recipe)
     if recipe.teacher.train:
         yield from _job(("teacher", "train"), recipe.teacher.train, "teacher", recipe.resources.teacher)
@@ -37,6 +38,21 @@ def _data(recipe: Recipe) -> Iterator[Conflict]:
         yield ("data", "validation"), f"validation and test together take {total:g} of the data; leave some to train on"
     if data.text and data.text.tokenizer.revision and not data.text.tokenizer.pretrained:
         yield ("data", "text", "tokenizer", "revision"), "is of a pretrained tokenizer, and pretrained is not given"
+
+
+def _models(recipe: Recipe) -> Iterator[Conflict]:
+    fresh = {"teacher.model": recipe.teacher.train is not None, "student.model": True}
+    for where, model in recipe.models.items():
+        if not isinstance(model, PretrainedModel):
+            continue
+        place = tuple(where.split("."))
+        if recipe.task != "image-classification":
+            if model.normalization is not None:
+                yield (*place, "normalization"), f"means nothing to the task {recipe.task}; remove it"
+            if model.labels is not None:
+                yield (*place, "labels"), f"means nothing to the task {recipe.task}; remove it"
+        elif model.labels is not None and fresh[where]:
+            yield (*place, "labels"), "the model is trained further, with outputs for the data's labels; remove it"
 
 
 def _metrics(recipe: Recipe) -> Iterator[Conflict]:

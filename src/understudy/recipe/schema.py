@@ -35,6 +35,13 @@ class ArchitectureModel(Section):
     config: dict[str, Any] = Field(default={})
 
 
+class Normalization(Section):
+    """What an image model's inputs were normalised with in training: (x / 255 - mean) / std, a number per channel."""
+
+    mean: tuple[float, ...]
+    std: tuple[Annotated[float, Field(gt=0)], ...]
+
+
 class PretrainedModel(Section):
     """A folder in the hub's format, or a hub id at a commit."""
 
@@ -44,6 +51,10 @@ class PretrainedModel(Section):
     allow_pickle: bool = False
     """Pickle files run code when they are opened; without this only safetensors are read."""
     trust_remote_code: bool = False
+    normalization: Normalization | None = None
+    """For images. Default: what the model's preprocessor_config.json says."""
+    labels: tuple[str, ...] | None = None
+    """For images: the names of the model's outputs, in their order. Default: what its config.json says."""
 
 
 class FactoryModel(Section):

@@ -10,7 +10,7 @@ from understudy.steps.step import Work
 from understudy.store.files import flush
 
 
-def fetched_model(work: Work, model: Model, where: str, head: str) -> Path | None:
+def fetched_model(work: Work, model: Model, where: str, head: pretrained.Head) -> Path | None:
     """A pretrained model's files, in the work folder; None for a model that is not pretrained."""
     if not isinstance(model, PretrainedModel):
         return None

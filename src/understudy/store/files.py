@@ -97,11 +97,11 @@ class Fingerprints:
     def _entry(self, path: Path) -> Path:
         return self._folder / sha256(os.fsencode(path.absolute()))
 
-    def tree(self, root: Path, pattern: str = "**/*") -> str:
+    def tree(self, root: Path) -> str:
         """One digest over names and contents of the files below a folder (or of one file)."""
         if root.is_file():
             return self.file(root)
-        files = sorted(path for path in root.glob(pattern) if path.is_file())
+        files = sorted(path for path in root.glob("**/*") if path.is_file())
         return sha256(canonical([[str(path.relative_to(root)), self.file(path)] for path in files]))
 
 

@@ -17,13 +17,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from understudy.data.loader import Examples, Order, facts, open_split
+from understudy.data.loader import Examples, Order, open_split
 from understudy.distill.objectives import objective
 from understudy.distill.teacher import Teacher
 from understudy.errors import InputError, disk_errors
 from understudy.models.build import build_model, tied_weights
 from understudy.models.describe import describe
-from understudy.models.files import DESCRIPTION, load_model, save_model
+from understudy.models.facts import Description, read_description, read_facts
+from understudy.models.files import load_model, save_model
 from understudy.models.outputs import Extra
 from understudy.parallel.apply import parallelize, shard, unwrapped
 from understudy.parallel.checkpoint import Checkpoints, whole_state
@@ -139,7 +140,7 @@ def _try_others(job: TrainingJob, split: Examples) -> None:
     """Whether the models that come after this job fit the data too: hours later would be late to hear it."""
     cpu = torch.device("cpu")
     for where, model in job.others.items():
-        description = describe(model.model_dump(mode="json"), facts(job.examples), where)
+        description = describe(model, read_facts(job.examples), where)
         check_shapes(build_model(description, where), split, description, cpu, where)
 
 
@@ -204,13 +205,13 @@ def _process_group(device: torch.device) -> Iterator[None]:
     dist.destroy_process_group()  # not on an error: the others, whom that lets fail too, must not be heard first
 
 
-def _description(job: TrainingJob) -> dict[str, Any]:
+def _description(job: TrainingJob) -> Description:
     if job.initial:
-        return dict(json.loads((job.initial / DESCRIPTION).read_text()))
-    return describe(job.model.model_dump(mode="json"), facts(job.examples), job.section)
+        return read_description(job.initial)
+    return describe(job.model, read_facts(job.examples), job.section)
 
 
-def _initial_model(job: TrainingJob, description: dict[str, Any], device: torch.device) -> tuple[nn.Module, set[str]]:
+def _initial_model(job: TrainingJob, description: Description, device: torch.device) -> tuple[nn.Module, set[str]]:
     """The model to start from, the same on every rank, and the names of its tied weights."""
     torch.manual_seed(job.seed)
     model = load_model(job.initial, device) if job.initial else build_model(description, job.section).to(device)
@@ -230,8 +231,7 @@ def _teacher(
     if job.teacher is None:
         return None
     model = load_model(job.teacher, device)
-    description = json.loads((job.teacher / DESCRIPTION).read_text())
-    check_shapes(model, examples, description, device, "teacher.model", extras)
+    check_shapes(model, examples, read_description(job.teacher), device, "teacher.model", extras)
     if found.shards:
         shard(model, over.fsdp, dtype)
     return Teacher(model, extras)
@@ -246,7 +246,7 @@ def _save(
     job: TrainingJob,
     output: Path,
     model: nn.Module,
-    description: dict[str, Any],
+    description: Description,
     aliases: set[str],
     curve: list[Point],
 ) -> None:

@@ -1,7 +1,5 @@
 """Whether a model's outputs are what the data needs, tried on one example before anything is trained."""
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import nn
@@ -9,13 +7,14 @@ from torch import nn
 from understudy.data.loader import Examples
 from understudy.errors import InputError
 from understudy.models.build import NOTHING
+from understudy.models.facts import Description
 from understudy.models.outputs import Extra
 
 
 def check_shapes(
     model: nn.Module,
     examples: Examples,
-    description: dict[str, Any],
+    description: Description,
     device: torch.device,
     where: str,
     extras: frozenset[Extra] = NOTHING,
@@ -25,7 +24,7 @@ def check_shapes(
     Args:
         model: maps a batch of inputs to Outputs, with logits (B, classes) or (B, L, vocabulary).
         examples: the training split.
-        description: the model's, as returned by description.describe().
+        description: the model's, as returned by describe().
         device: cpu or cuda.
         where: the recipe's path of the model, for errors.
         extras: what the objectives need of it besides its logits.
@@ -34,8 +33,7 @@ def check_shapes(
         InputError: the model fails on the example, or its output has another shape.
     """
     inputs, labels = examples.batch(np.zeros(1, dtype=np.int64))
-    outputs = len(description["labels"]) if "labels" in description else description["vocab_size"]
-    expected, training = (*labels.shape, outputs), model.training
+    expected, training = (*labels.shape, _outputs(description)), model.training
     try:
         with torch.no_grad():
             found = tuple(model.eval()(inputs.to(device), extras).logits.shape)
@@ -55,5 +53,11 @@ def check_shapes(
         )
 
 
-def _what(description: dict[str, Any]) -> str:
-    return "a batch of images" if "labels" in description else "a batch of tokens"
+def _outputs(description: Description) -> int:
+    if description["task"] == "image-classification":
+        return len(description["labels"])
+    return description["vocab_size"]
+
+
+def _what(description: Description) -> str:
+    return "a batch of images" if description["task"] == "image-classification" else "a batch of tokens"

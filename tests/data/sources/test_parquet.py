@@ -1,3 +1,6 @@
+import json
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -28,6 +31,34 @@ def test_binary_images_with_string_labels(tmp_path):
 def test_images_of_the_datasets_library_with_numbers_as_labels(tmp_path):
     path = write(tmp_path / "a.parquet", image=[{"bytes": b"1", "path": "1.png"}], label=[3])
     assert records(path) == [Raw("a.parquet#0", b"1", "3")]
+
+
+def test_labels_have_the_names_that_the_datasets_library_gave_them():
+    """The file was written by datasets 5.2.0: Dataset.to_parquet with ClassLabel(names=["dog", "cat", "bird"])."""
+    found = records(Path(__file__).with_name("written_by_datasets.parquet"))
+    assert [raw.label for raw in found] == ["cat", "dog", "bird", "dog"]
+    assert all(raw.content.startswith(b"\x89PNG") for raw in found)
+
+
+def named(path, labels, feature):
+    about = json.dumps({"info": {"features": {"label": feature}}})
+    pq.write_table(pa.table({"image": [b"1"] * len(labels), "label": labels}, metadata={"huggingface": about}), path)
+    return path
+
+
+def test_a_number_without_a_name_is_broken(tmp_path):
+    path = named(tmp_path / "a.parquet", [0, -1, 2], {"_type": "ClassLabel", "names": ["x", "y"]})
+    first, *others = records(path)
+    assert first == Raw("a.parquet#0", b"1", "x")
+    assert others == [
+        Broken("a.parquet#1", "column label is -1, and only 0 to 1 have a name"),
+        Broken("a.parquet#2", "column label is 2, and only 0 to 1 have a name"),
+    ]
+
+
+@pytest.mark.parametrize("feature", [{"_type": "Value", "dtype": "int64"}, None, []])
+def test_a_column_of_another_type_has_no_names(tmp_path, feature):
+    assert [raw.label for raw in records(named(tmp_path / "a.parquet", [3], feature))] == ["3"]
 
 
 def test_dictionaries_and_large_columns_are_read_too(tmp_path):

@@ -49,6 +49,23 @@ class TestIdentity:
         (text_folder / "README.md").write_text("new")
         assert source_identity(texts, fingerprints) == before
 
+    @pytest.mark.parametrize("beside", ["other.parquet", ".understudy/store/records.parquet", "b/c.parquet"])
+    def test_what_lies_beside_a_single_file_has_no_say(self, tmp_path, fingerprints, beside):
+        (tmp_path / "one.parquet").write_bytes(b"records")
+        single = section(type="parquet", path=str(tmp_path / "one.parquet"))
+        before = source_identity(single, fingerprints)
+        (tmp_path / beside).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / beside).write_bytes(b"others")
+        assert source_identity(single, fingerprints) == before
+        (tmp_path / "one.parquet").write_bytes(b"changed")
+        assert source_identity(single, fingerprints) != before
+
+    def test_hidden_files_have_no_say(self, text_folder, fingerprints):
+        texts = section(type="text-files", path=str(text_folder))
+        before = source_identity(texts, fingerprints)
+        (text_folder / ".hidden.txt").write_text("not read")
+        assert source_identity(texts, fingerprints) == before
+
     def test_built_in_sources_have_the_digest_of_what_they_read(self, fingerprints, monkeypatch, tmp_path):
         before = source_identity(section(type="digits"), fingerprints)
         assert len(before["sha256"]) == 64

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from understudy.data.raw import SPLIT_NAMES, Broken, Raw, Split
 from understudy.errors import InputError
-from understudy.store.files import Fingerprints
+from understudy.store.files import Fingerprints, canonical, sha256
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,9 @@ def digest(wanted: Wanted, fingerprints: Fingerprints) -> str:
     Raises:
         InputError: as of find().
     """
-    root, _ = find(wanted)
-    return fingerprints.tree(root, wanted.pattern)
+    # Only what is read: beside a single file may lie anything, such as a store, with Parquet files that come and go.
+    root, found = find(wanted)
+    return sha256(canonical([[path.relative_to(root).as_posix(), fingerprints.file(path)] for path in found]))
 
 
 def own_splits(root: Path) -> dict[str, Split]:

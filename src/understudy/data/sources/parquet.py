@@ -1,9 +1,10 @@
 """Images out of Parquet files: a column of encoded bytes (or the {bytes, path} of the datasets library) and a label."""
 
+import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from understudy.data.raw import SPLIT_NAMES, Broken, Raw, Reading, Split
 from understudy.data.sources import files
@@ -15,6 +16,21 @@ from understudy.store.files import Fingerprints
 BATCH_ROWS = 256
 # The hub's name for a split's file: train-00000-of-00002.parquet, or train.parquet.
 HUB_NAME = re.compile(rf"({'|'.join(SPLIT_NAMES)})(-\d+-of-\d+)?\.parquet")
+
+
+class Encoded(TypedDict):
+    """An image as the datasets library stores it."""
+
+    bytes: bytes | None
+    path: str | None
+
+
+class Row(NamedTuple):
+    """What a row says of a record; None is a null."""
+
+    image: bytes | Encoded | None
+    label: str | int | None
+    split: str | None
 
 
 class ParquetSource(SourceSection):
@@ -70,31 +86,49 @@ def _records(section: ParquetSource, found: dict[str, Path]) -> Iterator[Raw | B
         try:
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 _check_columns(section, name, file.schema_arrow)
+                labels = _label_names(section.label, file.schema_arrow.metadata or {})
                 for number, row in enumerate(_rows(section, file)):
-                    yield _record(section, name, f"{name}#{number}", row)
+                    yield _record(section, name, f"{name}#{number}", row, labels)
         except _damage() as error:
             yield Broken(name, f"is damaged or no Parquet file ({_first_line(error)})")
 
 
-def _rows(section: ParquetSource, file: Any) -> Iterator[dict[str, Any]]:
+def _label_names(column: str, metadata: Mapping[bytes, bytes]) -> list[str] | None:
+    """What the datasets library calls a column's whole numbers 0, 1, ...; None where its files do not say.
+
+    It keeps its own types as JSON beside the schema: {"info": {"features": {COLUMN: {"_type": "ClassLabel", "names":
+    [...]}}}}. Without them the labels of a class folder that it has read would be numbers.
+    """
+    found = json.loads(metadata.get(b"huggingface", b"null"))
+    for key in ("info", "features", column, "names"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return [str(name) for name in found] if isinstance(found, list) else None
+
+
+def _rows(section: ParquetSource, file: Any) -> Iterator[Row]:
     columns = [column for column in (section.image, section.label, section.split) if column is not None]
     for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=columns):
-        yield from batch.to_pylist()
+        images, labels = batch[section.image].to_pylist(), batch[section.label].to_pylist()
+        splits = [None] * len(images) if section.split is None else batch[section.split].to_pylist()
+        yield from map(Row, images, labels, splits)
 
 
-def _record(section: ParquetSource, file: str, name: str, row: dict[str, Any]) -> Raw | Broken:
-    image, label = row[section.image], row[section.label]
-    content = image["bytes"] if isinstance(image, dict) else image
+def _record(section: ParquetSource, file: str, name: str, row: Row, labels: list[str] | None) -> Raw | Broken:
+    content = row.image["bytes"] if isinstance(row.image, dict) else row.image
     if content is None:
         return Broken(name, f"column {section.image} holds no bytes")
-    if label is None:
+    if row.label is None:
         return Broken(name, f"column {section.label} is null")
-    return Raw(name, content, str(label), _split(section, file, name, row))
+    label = row.label
+    if labels is not None and isinstance(label, int):
+        if not 0 <= label < len(labels):  # -1 is how the library writes that a label is not known
+            return Broken(name, f"column {section.label} is {label}, and only 0 to {len(labels) - 1} have a name")
+        label = labels[label]
+    return Raw(name, content, str(label), _split(section, file, name, row.split))
 
 
-def _split(section: ParquetSource, file: str, name: str, row: dict[str, Any]) -> Split | None:
+def _split(section: ParquetSource, file: str, name: str, value: str | None) -> Split | None:
     if section.split is not None:
-        value = row[section.split]
         if value not in SPLIT_NAMES:
             fix = f"It may say {', '.join(SPLIT_NAMES)}."
             raise InputError(f"data.source.split: {name}: column {section.split} says {value!r}. {fix}")

@@ -1,0 +1,110 @@
+"""What examples are, as their examples.json says it, and what a saved model is, as its understudy.json does."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal, NotRequired, TypedDict
+
+DESCRIPTION = "understudy.json"
+"""A saved model's description, beside its weights."""
+
+Config = dict[str, Any]
+"""A configuration of transformers, as JSON: its keys are the architecture's."""
+
+
+class ImageShape(TypedDict):
+    """Images of size x size pixels."""
+
+    size: int
+    channels: int
+
+
+class AboutImages(TypedDict):
+    """What is said of examples, and of a model, of the task image-classification."""
+
+    task: Literal["image-classification"]
+    labels: list[str]
+    image: ImageShape
+    mean: list[float]
+    """Of x / 255, per channel; so is std."""
+    std: list[float]
+
+
+class AboutTexts(TypedDict):
+    """What is said of examples, and of a model, of the task causal-lm."""
+
+    task: Literal["causal-lm"]
+    vocab_size: int
+    eos_id: int
+    sequence_length: int
+
+
+Facts = AboutImages | AboutTexts
+
+
+class Transformers(TypedDict):
+    """A network of the transformers library."""
+
+    kind: Literal["transformers"]
+    config: Config
+    code: NotRequired[dict[str, str]]
+    """Its own code by file name, where it brings some."""
+
+
+class Factory(TypedDict):
+    """A network that a user's function returns."""
+
+    kind: Literal["factory"]
+    factory: str
+    kwargs: dict[str, Any]
+
+
+class ImageTransformers(AboutImages, Transformers):
+    """understudy.json of an image classifier of transformers."""
+
+
+class ImageFactory(AboutImages, Factory):
+    """understudy.json of an image classifier of a user's."""
+
+
+class TextTransformers(AboutTexts, Transformers):
+    """understudy.json of a language model of transformers."""
+
+
+class TextFactory(AboutTexts, Factory):
+    """understudy.json of a language model of a user's."""
+
+
+Description = ImageTransformers | ImageFactory | TextTransformers | TextFactory
+
+
+def about_images(facts: AboutImages) -> AboutImages:
+    """What a model keeps of its examples."""
+    return {
+        "task": facts["task"],
+        "labels": facts["labels"],
+        "image": facts["image"],
+        "mean": facts["mean"],
+        "std": facts["std"],
+    }
+
+
+def about_texts(facts: AboutTexts) -> AboutTexts:
+    """What a model keeps of its examples."""
+    return {
+        "task": facts["task"],
+        "vocab_size": facts["vocab_size"],
+        "eos_id": facts["eos_id"],
+        "sequence_length": facts["sequence_length"],
+    }
+
+
+def read_facts(examples: Path) -> Facts:
+    """examples.json of an examples object's folder."""
+    facts: Facts = json.loads((examples / "examples.json").read_text(encoding="utf-8"))
+    return facts
+
+
+def read_description(model: Path) -> Description:
+    """understudy.json of a saved model's folder."""
+    description: Description = json.loads((model / DESCRIPTION).read_text(encoding="utf-8"))
+    return description

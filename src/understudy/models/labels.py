@@ -1,0 +1,96 @@
+"""A pretrained classifier's labels and the data's: matched by name, and the model's outputs put into the data's order.
+
+Never by position: a model whose outputs are another class than one thinks still trains a student, to a bad one.
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from understudy.errors import InputError
+
+PREFIX = "LABEL_"
+"""transformers calls outputs that nobody has named LABEL_0, LABEL_1, ..."""
+
+
+def output_order(
+    id2label: Mapping[int, str], given: Sequence[str] | None, data: Sequence[str], where: str
+) -> list[int]:
+    """For each label of the data, the number of the model's output that stands for it.
+
+    Args:
+        id2label: the model's own, from its configuration.
+        given: the recipe's names of its outputs, in their order; they come before its own.
+        data: the data's labels.
+        where: the recipe's path of the model, for errors.
+
+    Raises:
+        InputError: its outputs have no names, or other names than the data's labels.
+    """
+    count = len(id2label)
+    own = list(given or (id2label[index] for index in range(count)))
+    if given and len(given) != count:
+        raise InputError(f"{where}.labels: names {len(given)} outputs, the model has {count}; name every one, in order")
+    if own == [f"{PREFIX}{index}" for index in range(count)]:
+        own = [name.removeprefix(PREFIX) for name in own]  # a match where the data's labels are 0, 1, ... themselves
+        if count == len(data) and set(own) != set(data):
+            raise InputError(
+                f"{where}: its outputs have no names ({PREFIX}0, {PREFIX}1, ...). Name them in the order that it was "
+                f"trained with; were it that of the data: {where}.labels: [{', '.join(data)}]"
+            )
+    if sorted(own) != sorted(data):
+        raise InputError(
+            f"{where}: its {len(own)} labels ({', '.join(own[:5])}, ...) are not the data's {len(data)} "
+            f"({', '.join(data[:5])}, ...); give the teacher a section train, or use data with its labels"
+        )
+    return [own.index(label) for label in data]
+
+
+def put_into_order(net: Any, order: Sequence[int], labels: Sequence[str], where: str) -> None:
+    """Let a transformers classifier's outputs come in another order, under these names.
+
+    Args:
+        net: the classifier; its weights are changed in place.
+        order: which of its outputs comes first, second, ...
+        labels: the names of the outputs in the new order.
+        where: the recipe's path of the model, for errors.
+
+    Raises:
+        InputError: it cannot be told which of its weights belong to which output.
+    """
+    import torch  # here, since asking for step keys reads labels and must not wait seconds for it
+
+    if list(order) != sorted(order):
+        state = net.state_dict()
+        for name, dimension in _label_dimensions(net, where).items():
+            state[name].copy_(state[name].index_select(dimension, torch.tensor(order, device=state[name].device)))
+    net.config.id2label = dict(enumerate(labels))
+    net.config.label2id = {label: index for index, label in enumerate(labels)}
+
+
+def _label_dimensions(net: Any, where: str) -> dict[str, int]:
+    """The tensors that have an entry for each label, and in which dimension.
+
+    Architectures call their heads what they like. So the same model is built without memory with one label more: what
+    has grown by one is the head.
+    """
+    count = net.config.num_labels
+    config = copy.deepcopy(net.config)
+    config.num_labels = count + 1
+    import torch
+
+    with torch.device("meta"):
+        wider = type(net)(config).state_dict()
+    found = {}
+    for name, tensor in net.state_dict().items():
+        pairs = enumerate(zip(tensor.shape, wider[name].shape, strict=True))
+        grown = [(dimension, after - before) for dimension, (before, after) in pairs if after != before]
+        if not grown:
+            continue
+        if len(grown) > 1 or grown[0][1] != 1:
+            raise InputError(
+                f"{where}: its labels come in another order than the data's, and its head ({name}) cannot be put into "
+                "theirs; give the teacher a section train"
+            )
+        found[name] = grown[0][0]
+    return found
