@@ -1,6 +1,8 @@
-"""Teacher, student and control on digits over several seeds, with a paired interval on student minus control.
+"""What the teacher is worth over several seeds: teacher, student and control, and student minus control.
 
-python -m benchmarks.seeds [--seeds 5] [--home FOLDER]
+python -m benchmarks.seeds [RECIPE] [--seeds 5] [--home FOLDER]
+
+Every seed has its own initial weights and its own order of the data; the split hangs on the data alone.
 """
 
 import argparse
@@ -10,62 +12,65 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
+from understudy.evaluate.metrics import METRICS
+from understudy.recipe import MetricName
 
-RECIPE = "recipes/digits.yaml"
+ROLES = ("teacher", "student", "control")
 T_975 = {4: 2.776, 9: 2.262, 19: 2.093}  # Student's t, two-sided 95 %, by degrees of freedom
 
 
-def measured(home: Path, seed: int) -> tuple[dict[str, float], Any]:
-    """Accuracies by role, and per-example student minus control."""
-    command = [
-        sys.executable,
-        "-m",
-        "understudy",
-        "--home",
-        str(home),
-        "run",
-        RECIPE,
-        "--set",
-        f"seed={seed}",
-        "--json",
-    ]
+@dataclass(frozen=True)
+class Measured:
+    """One seed's run: the gate's metric by role, and student minus control with its interval over the examples."""
+
+    values: dict[str, float]
+    observed: float
+    low: float
+    high: float
+    seconds: float
+
+
+def run(recipe: str, home: Path, seed: int) -> tuple[MetricName, Measured]:
+    """A run with this seed: the gate's metric, and what was measured with it."""
+    understudy = [sys.executable, "-m", "understudy", "--home", str(home)]
+    command = [*understudy, "run", recipe, "--set", f"seed={seed}", "--json"]
+    began = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    seconds = time.monotonic() - began
     if done.returncode not in (0, 3):
         sys.exit(done.stderr)
-    events = [json.loads(line) for line in done.stdout.splitlines()]
-    digest = [event["digest"] for event in events if event.get("step") == "evaluate" and event["digest"]][-1]
-    arrays = np.load(home / "store" / "objects" / digest[:2] / digest / "per_example.npz")
-    accuracies = {role: model["metrics"]["accuracy"] for role, model in events[-1]["measures"]["models"].items()}
-    return accuracies, arrays["student.correct"] - arrays["control.correct"]
+    end = json.loads(done.stdout.splitlines()[-1])
+    metric, control = end["verdict"]["metric"], end["verdict"]["control"]
+    values = {role: end["measures"]["models"][role]["metrics"][metric] for role in ROLES}
+    low, high = control["interval"]
+    return metric, Measured(values, control["observed"], low, high, seconds)
 
 
 def main() -> None:
-    """Print the table, the paired t interval over seeds, and the paired bootstrap over seeds and examples."""
+    """Print a row per seed, and the paired t interval over the seeds."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("recipe", nargs="?", default="recipes/pydoc.yaml")
     parser.add_argument("--seeds", type=int, default=5, choices=[n + 1 for n in T_975])
     parser.add_argument("--home", type=Path)
     options = parser.parse_args()
     home = options.home or Path(tempfile.mkdtemp())
-    rows = [measured(home, seed) for seed in range(options.seeds)]
-    print("| seed | teacher | student | control | student - control |\n|---|---|---|---|---|")
-    for seed, (found, _) in enumerate(rows):
-        cells = " | ".join(f"{found[role]:.4f}" for role in ("teacher", "student", "control"))
-        print(f"| {seed} | {cells} | {found['student'] - found['control']:+.4f} |")
-    differences = [found["student"] - found["control"] for found, _ in rows]
-    mean, spread = statistics.mean(differences), statistics.stdev(differences) / math.sqrt(len(rows))
-    half = T_975[len(rows) - 1] * spread
-    print(f"\nmean {mean:+.4f}, paired t interval over seeds (95 %) [{mean - half:+.4f}, {mean + half:+.4f}]")
-    table, random = np.stack([found for _, found in rows]), np.random.default_rng(0)
-    seeds, examples = table.shape
-    draws = [
-        table[random.integers(0, seeds, seeds)][:, random.integers(0, examples, examples)].mean() for _ in range(10_000)
-    ]
-    low, high = np.percentile(draws, [2.5, 97.5])
-    print(f"paired bootstrap over seeds and examples (95 %) [{low:+.4f}, {high:+.4f}]")
+    runs = [run(options.recipe, home, seed) for seed in range(options.seeds)]
+    form = METRICS[runs[0][0]]
+    print("| seed | teacher | student | control | student - control | its 95 % interval | seconds |")
+    print("|---|---|---|---|---|---|---|")
+    for seed, (_, found) in enumerate(runs):
+        values = " | ".join(form.show(found.values[role]) for role in ROLES)
+        observed, low, high = map(form.show_difference, (found.observed, found.low, found.high))
+        print(f"| {seed} | {values} | {observed} | {low} to {high} | {found.seconds:.0f} |")
+    differences = [found.observed for _, found in runs]
+    mean, error = statistics.mean(differences), statistics.stdev(differences) / math.sqrt(len(runs))
+    half = T_975[len(runs) - 1] * error
+    mean_text, low, high = map(form.show_difference, (mean, mean - half, mean + half))
+    print(f"\nmean {mean_text}, paired t interval over the seeds (95 %) {low} to {high}")
 
 
 if __name__ == "__main__":
