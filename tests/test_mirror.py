@@ -18,6 +18,7 @@ WITHOUT = {
     "agent/training.py": "the callables that a training is given: agent/test_worker.py",
     "data/raw.py": "a record's type",
     "data/sources/source.py": "the type of a source: each source's own test",
+    "evaluate/contents.py": "types of two files: evaluate/test_measure.py and evaluate/test_gate.py",
     "evaluate/plots.py": "pictures of the report: evaluate/test_report.py",
     "jobs/heartbeat.py": "what a heartbeat says: agent/test_heartbeat.py writes it",
     "evaluate/quality.py": "evaluate/test_gate.py",

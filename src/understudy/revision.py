@@ -6,11 +6,11 @@ Comments, docstrings and layout do not count; a template (.j2) counts for the mo
 
 import ast
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from packaging.requirements import Requirement
 
@@ -29,20 +29,27 @@ CARRIERS = ("understudy.errors", "understudy.recipe", "understudy.revision", "un
 """Modules, or packages with all that is in them."""
 
 
+class Revision(TypedDict):
+    """What decides a step's numbers besides its recipe section and inputs."""
+
+    source: str
+    """A digest."""
+    libraries: Mapping[str, str]
+    """Versions, by distribution."""
+    python: str
+
+
 def revision(
     modules: tuple[str, ...],
     root: Path = Path(__file__).parent,
     functions: tuple[Callable[..., Any], ...] = (),
-) -> dict[str, Any]:
+) -> Revision:
     """What decides a step's numbers besides its recipe section and inputs.
 
     Args:
         modules: the modules that the step enters.
         root: the package's folder.
         functions: what enters them; each counts with what it uses of its own module, and without what that imports.
-
-    Returns:
-        {"source": digest, "libraries": {distribution: version}}
     """
     sources, libraries = _closure(modules, root)
     for function in functions:

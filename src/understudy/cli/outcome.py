@@ -5,14 +5,15 @@ import math
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from understudy.errors import DONE, REJECTED, STOPPED
+from understudy.evaluate.contents import Measures, Verdict
 from understudy.launch.platform import platform
 from understudy.steps import summary_of
+from understudy.steps.summary import Registered
 from understudy.store import Run, StepState, Store
 
 
@@ -60,7 +61,7 @@ def _shortest(path: Path) -> str:
     )
 
 
-def _registered(run: Run, registration: dict[str, Any]) -> str:
+def _registered(run: Run, registration: Registered) -> str:
     """Where the student is. An alias may have been moved since an earlier run registered it."""
     if not registration["version"]:
         return "not registered; the evidence is in MLflow"
@@ -89,7 +90,7 @@ def _silent_end(run: Run, states: list[StepState]) -> str:
     return f"error: {what}; its output is in {log}. Run again to go on."
 
 
-def results(measures: dict[str, Any]) -> Table:
+def results(measures: Measures) -> Table:
     """Teacher, student, control and champion side by side."""
     metric = measures["gate_metric"]
     title = f"{metric.replace('_', ' ')} on {measures['examples']} test examples"
@@ -118,7 +119,7 @@ def _bytes(size: float) -> str:
     return f"{size / 1000**power:.{1 if power else 0}f} {('B', 'kB', 'MB', 'GB')[power]}"
 
 
-def show_verdict(console: Console, verdict: dict[str, Any]) -> None:
+def show_verdict(console: Console, verdict: Verdict) -> None:
     """The gate's word, rule by rule."""
     console.print(
         "approved" if verdict["approved"] else "rejected", style="bold green" if verdict["approved"] else "bold red"

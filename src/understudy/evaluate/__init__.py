@@ -8,6 +8,7 @@ scoring     from logits to per-example results
 latency     all models timed in turn
 trivial     what one can say without looking at the example
 measure     the evaluate step: writes measures.json and per_example.npz
+contents    what measures.json and verdict.json hold
 gate        the gate step: the verdict, rule by rule
 quality     the rules about quality: against models, the trivial predictor, a minimum
 cautions    what a reader has to know before the rules

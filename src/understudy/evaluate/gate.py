@@ -1,11 +1,23 @@
-"""The gate: may the student step in? A verdict, rule by rule; what was not measured was not passed."""
+"""The gate: may the student step in? A verdict, rule by rule; what was not measured was not passed.
+
+Quality, against the teacher and, where there is one, the champion: the loss is the student's shortfall (accuracy:
+other - student; the rest: student - other), absolute for accuracy, a share of the other's value for the rest. Its
+two-sided interval at `gate.confidence` is the metric's (intervals.py), and its upper end must not exceed
+`gate.margin`. As only that end is compared, a student whose true loss is the margin passes with a probability of
+(1 - confidence) / 2: 2.5 % at a confidence of 95 %, a one-sided test at 97.5 %; what benchmarks/gate_rates.py
+measures is in docs/benchmarks.md. Too few examples to tell fail the rule.
+
+Against the trivial predictor the whole interval of the loss must lie below 0; against `gate.minimum` the worse end
+of the student's own interval counts. Size and latency: the student's bytes over the teacher's, and the median over the
+rounds of its time over the teacher's, against the gate's limits; a limit of None has no rule.
+"""
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from understudy.evaluate.cautions import cautions, meaning
+from understudy.evaluate.contents import Verdict, Worth
 from understudy.evaluate.metrics import METRICS, Unmeasured
 from understudy.evaluate.quality import TRIVIAL, Loss, Rule, above_minimum, against_model, against_trivial, failed, loss
 from understudy.evaluate.statistics import Bootstrap, Difference
@@ -19,31 +31,15 @@ def decide(
     metric: MetricName,
     champion_problem: str = "",
     training_losses: Mapping[str, float] | None = None,
-) -> dict[str, Any]:
-    """The content of verdict.json: approved when every rule passed.
-
-    Quality, against the teacher and, where there is one, the champion: the loss is the student's shortfall (accuracy:
-    other - student; the rest: student - other), absolute for accuracy, a share of the other's value for the rest. Its
-    two-sided interval at `gate.confidence` is the metric's (intervals.py), and its upper end must not exceed
-    `gate.margin`. As only that end is compared, a student whose true loss is the margin passes with a probability of
-    (1 - confidence) / 2: 2.5 % at a confidence of 95 %, a one-sided test at 97.5 %; what benchmarks/gate_rates.py
-    measures is in docs/benchmarks.md. Too few examples to tell fail the rule. Size and latency: the student's bytes
-    over the teacher's, and the median over the rounds of its time over the teacher's, against the gate's limits; a
-    limit of None has no rule.
-
-    `smallest_detectable` is the smallest true loss against the teacher that this test set could have seen, at this
-    confidence with a power of 80 %; None when the comparison could not be made.
-
-    Against the trivial predictor the whole interval of the loss must lie below 0; against `gate.minimum` the worse end
-    of the student's own interval counts. `cautions` are sentences to be read first, and fail nothing.
+) -> Verdict:
+    """The verdict: approved when every rule passed. `cautions` are sentences to be read first, and fail nothing.
 
     A `champion_problem` says why a champion that may exist could not be measured; it fails the rule.
 
     Never raises for what measures and per_example lack: the rules that need it fail and say so.
     """
     models = _mapping(measures.get("models"))
-    champion = "champion" in models or any(str(name).startswith("champion.") for name in per_example)
-    others = ["teacher", "champion"] if champion else ["teacher"]
+    others = ["teacher", "champion"] if _has_champion(models, per_example) else ["teacher"]
     extra = ["control"] if "control" in models else []
     bootstrap = Bootstrap(per_example, ["student", *others, *extra, TRIVIAL])
     losses, quality = _against_models(bootstrap, metric, gate, others)
@@ -60,8 +56,13 @@ def decide(
         "confidence": gate.confidence,
         "margin": gate.margin,
         "smallest_detectable": losses["teacher"].smallest if "teacher" in losses else None,
-        "rules": [asdict(rule) for rule in rules],
+        "rules": [rule.told for rule in rules],
     }
+
+
+def _has_champion(models: Mapping[str, Any], per_example: Mapping[str, Any]) -> bool:
+    """Whether either file knows a champion: one that only half of the evidence has fails the gate."""
+    return "champion" in models or any(str(name).startswith("champion.") for name in per_example)
 
 
 def _against_models(
@@ -100,7 +101,7 @@ def _against_control(bootstrap: Bootstrap, metric: MetricName, gate: Gate) -> Di
     return found if math.isfinite(found.low) and math.isfinite(found.high) else None
 
 
-def _worth(found: Difference, metric: MetricName, gate: Gate) -> dict[str, Any]:
+def _worth(found: Difference, metric: MetricName, gate: Gate) -> Worth:
     form = METRICS[metric]
     observed, low, high = (form.show_difference(number) for number in (found.observed, found.low, found.high))
     what = meaning(found, form)

@@ -7,22 +7,24 @@ of the rounds' own ratios, which a machine that slows down half-way does not mov
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from understudy.evaluate.contents import Latency
+from understudy.evaluate.metrics import FloatArray
 
 WARM_UP = 3
 
 
 def latency(
     modules: Mapping[str, nn.Module], inputs: Tensor, repeats: int, tick: Callable[[], None]
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Latency]:
     """Time all models on the same inputs, (batch, ...), already on their device.
 
-    Returns, by role: batch_size, median_ms, min_ms, p95_ms, throughput_per_s (inputs a second at the median), and
-    ratio_to_teacher (the median over the rounds of its time over the teacher's in the same round).
+    Returns:
+        Each model's latency, by its role.
     """
     roles = list(modules)
     seconds: dict[str, list[float]] = {role: [] for role in roles}
@@ -34,13 +36,7 @@ def latency(
                 seconds[role].append(taken)
         tick()
     milliseconds = {role: np.array(taken) * 1000 for role, taken in seconds.items()}
-    return {
-        role: {
-            **_summary(taken, len(inputs)),
-            "ratio_to_teacher": float(np.median(taken / milliseconds["teacher"])),
-        }
-        for role, taken in milliseconds.items()
-    }
+    return {role: _summary(taken, milliseconds["teacher"], len(inputs)) for role, taken in milliseconds.items()}
 
 
 def _seconds(module: nn.Module, inputs: Tensor) -> float:
@@ -51,7 +47,7 @@ def _seconds(module: nn.Module, inputs: Tensor) -> float:
     return time.perf_counter() - start
 
 
-def _summary(milliseconds: np.ndarray[Any, np.dtype[np.float64]], batch_size: int) -> dict[str, Any]:
+def _summary(milliseconds: FloatArray, teacher: FloatArray, batch_size: int) -> Latency:
     median = float(np.median(milliseconds))
     return {
         "batch_size": batch_size,
@@ -59,4 +55,5 @@ def _summary(milliseconds: np.ndarray[Any, np.dtype[np.float64]], batch_size: in
         "min_ms": float(milliseconds.min()),
         "p95_ms": float(np.quantile(milliseconds, 0.95)),
         "throughput_per_s": batch_size / median * 1000,
+        "ratio_to_teacher": float(np.median(milliseconds / teacher)),
     }

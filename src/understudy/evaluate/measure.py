@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from understudy.errors import InputError
+from understudy.evaluate.contents import Hardware, Latency, Measures, ModelMeasures, Quality
 from understudy.evaluate.latency import WARM_UP, latency
 from understudy.evaluate.metrics import FloatArray
 from understudy.evaluate.results import CONFIDENCE, by_label, by_length, quality, slices
@@ -58,23 +58,10 @@ def measure(
     described = json.loads((examples / "examples.json").read_text(encoding="utf-8"))
     split = _test_split(examples, described)
     target = torch.device(device)
-    modules = {role: load_model(path, target) for role, path in models.items()}
-    per_example, speed, flops = _run(modules, split, recipe, target, progress)
+    per_example, speed, flops = _run(models, split, recipe, target, progress)
     per_example |= trivial_results(examples)
-    roles = list(models)
-    found = quality(per_example, roles, recipe.metrics)
-    described_models = {
-        role: {
-            "digest": digests[role],
-            "parameters": parameter_count(path),
-            "flops": flops[role],
-            "bytes": weight_bytes(path),
-            **found[role],
-            "latency": speed[role],
-        }
-        for role, path in models.items()
-    }
-    measures = {
+    found = quality(per_example, list(models), recipe.metrics)
+    measures: Measures = {
         "task": recipe.task,
         "split": "test",
         "examples": len(split.tokens),
@@ -82,14 +69,30 @@ def measure(
         "gate_metric": recipe.gate_metric,
         "confidence": CONFIDENCE,
         "hardware": hardware(target),
-        "models": described_models,
-        "slices": slices(per_example, roles, recipe.gate_metric, _groups(split, described)),
+        "models": {
+            role: _of_model(path, digests[role], flops[role], found[role], speed[role]) for role, path in models.items()
+        },
+        "slices": slices(per_example, list(models), recipe.gate_metric, _groups(split, described)),
     }
     (folder / "measures.json").write_text(json.dumps(measures, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     np.savez_compressed(folder / "per_example.npz", allow_pickle=False, **per_example)
 
 
-def hardware(device: torch.device) -> dict[str, Any]:
+def _of_model(path: Path, digest: str, flops: int, found: Quality, speed: Latency) -> ModelMeasures:
+    """All that is known of a model, in the order in which measures.json has it."""
+    return {
+        "digest": digest,
+        "parameters": parameter_count(path),
+        "flops": flops,
+        "bytes": weight_bytes(path),
+        "metrics": found["metrics"],
+        "intervals": found["intervals"],
+        "calibration": found["calibration"],
+        "latency": speed,
+    }
+
+
+def hardware(device: torch.device) -> Hardware:
     """What the numbers are measured on."""
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
@@ -124,13 +127,14 @@ def _groups(split: Images | Documents, described: Mapping[str, Any]) -> dict[str
 
 
 def _run(
-    modules: Mapping[str, nn.Module],
+    models: Mapping[str, Path],
     split: Images | Documents,
     recipe: Recipe,
     device: torch.device,
     progress: Progress,
-) -> tuple[dict[str, FloatArray], dict[str, dict[str, Any]], dict[str, int]]:
+) -> tuple[dict[str, FloatArray], dict[str, Latency], dict[str, int]]:
     """Per-example results, latencies and FLOPs of all models."""
+    modules = {role: load_model(path, device) for role, path in models.items()}
     settings = recipe.evaluate
     size, repeats = settings.batch_size, settings.latency.repeats
     total = len(modules) * split.batch_count(size) + WARM_UP + repeats

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.evaluate.contents import Bin
 from understudy.recipe import MetricName
 
 FloatArray = NDArray[np.float64]
@@ -157,7 +158,7 @@ def columns(per_example: Mapping[str, Any], role: str) -> FloatArray:
     return table
 
 
-def bins(per_example: Mapping[str, Any], role: str) -> list[dict[str, float | None]]:
+def bins(per_example: Mapping[str, Any], role: str) -> list[Bin]:
     """The calibration plot's points: mean confidence, accuracy and share of predictions, bin by bin.
 
     An empty bin has weight 0, and neither confidence nor accuracy.

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from understudy.evaluate.contents import Measures, ModelMeasures, Verdict
 from understudy.evaluate.metrics import METRICS, FloatArray, Metric
 from understudy.evaluate.statistics import Difference
 from understudy.recipe import MetricName
@@ -48,8 +49,8 @@ def png(figure: Figure) -> bytes:
 
 
 def draw(
-    measures: Mapping[str, Any],
-    verdict: Mapping[str, Any],
+    measures: Measures,
+    verdict: Verdict,
     histories: Mapping[str, Sequence[Mapping[str, Any]]],
     differences: Mapping[str, Difference],
 ) -> dict[str, bytes]:
@@ -105,20 +106,20 @@ def difference_plot(differences: Mapping[str, Difference], metric: Metric, margi
     return figure
 
 
-def quality_plot(models: Mapping[str, Any], name: MetricName) -> Figure:
+def quality_plot(models: Mapping[str, ModelMeasures], name: MetricName) -> Figure:
     """The verdict's metric against bytes on disk and against latency."""
     figure = _figure(3.5)
-    metric, roles = METRICS[name], _measured(models, name)
+    metric, measured = METRICS[name], _measured(models, name)
     left, right = figure.subplots(1, 2, sharey=True)
     for axes, title, values in (
-        (left, "weights on disk, MB", {role: models[role]["bytes"] / 1e6 for role in roles}),
-        (right, "median latency, ms", {role: models[role]["latency"]["median_ms"] for role in roles}),
+        (left, "weights on disk, MB", {role: models[role]["bytes"] / 1e6 for role in measured}),
+        (right, "median latency, ms", {role: models[role]["latency"]["median_ms"] for role in measured}),
     ):
         is_wide = max(values.values()) > 50 * min(values.values())
         right_end = 1.12 * max(values.values())
         axes.set(xscale="log") if is_wide else axes.set(xlim=(0, right_end))
-        for role in roles:
-            value, interval = models[role]["metrics"][name], models[role]["intervals"][name]
+        for role, value in measured.items():
+            interval = models[role]["intervals"][name]
             ends = np.array([[value - interval[0]], [interval[1] - value]]).clip(0) if interval else None
             aside = ASIDE.get(role, 0) * (values[role] * 5 if is_wide else right_end)
             _points(axes, [values[role] + aside], [value], role, yerr=ends, color=COLOURS.get(role, GREY), label=role)
@@ -126,7 +127,7 @@ def quality_plot(models: Mapping[str, Any], name: MetricName) -> Figure:
     _percent(left, metric)
     left.set_ylabel(f"{metric.title} ({'higher' if metric.higher_is_better else 'lower'} is better)")
     handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=len(roles))
+    figure.legend(handles, labels, loc="outside upper left", ncols=len(measured))
     return figure
 
 
@@ -157,7 +158,7 @@ def smoothed(losses: FloatArray) -> FloatArray:
     return np.asarray((sums[ends] - sums[starts]) / (ends - starts), dtype=np.float64)
 
 
-def calibration_plot(models: Mapping[str, Any]) -> Figure:
+def calibration_plot(models: Mapping[str, ModelMeasures]) -> Figure:
     """How often predictions are right against how sure the model was; below, how many predictions there are."""
     roles = [role for role in models if models[role]["calibration"]]
     figure = _figure(3.6)
@@ -166,10 +167,11 @@ def calibration_plot(models: Mapping[str, Any]) -> Figure:
         colour = COLOURS.get(role, GREY)
         bins = models[role]["calibration"]
         filled = [one for one in bins if one["weight"]]
-        confidence, accuracy, weight = ([one[key] for one in filled] for key in ("confidence", "accuracy", "weight"))
+        confidence, accuracy = [one["confidence"] for one in filled], [one["accuracy"] for one in filled]
+        sizes = [12 + 160 * one["weight"] for one in filled]
         upper.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (4, 3)))
         upper.plot(confidence, accuracy, color=colour, linewidth=1.2, alpha=0.6)
-        upper.scatter(confidence, accuracy, s=[12 + 160 * share for share in weight], color=colour, linewidths=0)
+        upper.scatter(confidence, accuracy, s=sizes, color=colour, linewidths=0)
         upper.set_title(role)
         upper.set(xlim=(-0.04, 1.04), ylim=(-0.06, 1.08))
         edges = np.linspace(0, 1, len(bins) + 1)
@@ -218,8 +220,10 @@ def _points(axes: Axes, x: Sequence[float], y: Sequence[float], role: str, **sty
     )
 
 
-def _measured(models: Mapping[str, Any], name: MetricName) -> list[str]:
-    return [role for role, model in models.items() if model["metrics"].get(name) is not None]
+def _measured(models: Mapping[str, ModelMeasures], name: MetricName) -> dict[str, float]:
+    """The metric of each model that has one."""
+    found = {role: model["metrics"].get(name) for role, model in models.items()}
+    return {role: value for role, value in found.items() if value is not None}
 
 
 def _is_plain(metric: Metric) -> bool:

@@ -8,6 +8,7 @@ the test set must rule out that the student is no better.
 import math
 from dataclasses import dataclass
 
+from understudy.evaluate.contents import RuleOutcome
 from understudy.evaluate.intervals import least_examples
 from understudy.evaluate.metrics import METRICS, Unmeasured
 from understudy.evaluate.statistics import Bootstrap
@@ -27,6 +28,18 @@ class Rule:
     observed: float | None = None
     interval: tuple[float, float] | None = None
     threshold: float | None = None
+
+    @property
+    def told(self) -> RuleOutcome:
+        """The outcome as verdict.json has it."""
+        return {
+            "rule": self.rule,
+            "passed": self.passed,
+            "detail": self.detail,
+            "observed": self.observed,
+            "interval": self.interval,
+            "threshold": self.threshold,
+        }
 
 
 @dataclass(frozen=True)

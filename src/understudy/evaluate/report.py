@@ -11,6 +11,7 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from understudy.evaluate.cautions import meaning
+from understudy.evaluate.contents import Measures, RuleOutcome, Verdict
 from understudy.evaluate.metrics import METRICS, Metric, Unmeasured
 from understudy.evaluate.plots import COLOURS, SLICES, draw
 from understudy.evaluate.statistics import Bootstrap, Difference
@@ -41,8 +42,8 @@ class Comparison:
 def write(
     folder: Path,
     recipe: Mapping[str, Any],
-    measures: Mapping[str, Any],
-    verdict: Mapping[str, Any],
+    measures: Measures,
+    verdict: Verdict,
     histories: Mapping[str, Sequence[Mapping[str, Any]]],
     lineage: Mapping[str, str],
     per_example: Mapping[str, Any],
@@ -61,15 +62,10 @@ def write(
     roles = list(measures["models"])
     bootstrap = Bootstrap(per_example, roles)
     others = [role for role in OTHERS if role in roles]
-    names: list[MetricName] = [name for name in METRICS if name in measures["models"][roles[0]]["metrics"]]
-    names.sort(key=lambda name: name != verdict["metric"])
-    differences = {
-        other: found for other in others if (found := _difference(bootstrap, verdict["metric"], other, verdict))
-    }
+    names = _names(measures, verdict)
+    differences = _differences(bootstrap, others, verdict)
     plots = draw(measures, verdict, histories, differences)
-    (folder / "plots").mkdir(exist_ok=True)
-    for name, content in plots.items():
-        (folder / "plots" / f"{name}.png").write_bytes(content)
+    _keep(plots, folder / "plots")
     text = _template().render(
         recipe=recipe,
         recipe_yaml=yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True),
@@ -84,6 +80,26 @@ def write(
         lineage=lineage,
     )
     (folder / "report.html").write_text(text, encoding="utf-8")
+
+
+def _names(measures: Measures, verdict: Verdict) -> list[MetricName]:
+    """The metrics that were measured, the gate's first."""
+    first = next(iter(measures["models"].values()))
+    names = [name for name in METRICS if name in first["metrics"]]
+    return sorted(names, key=lambda name: name != verdict["metric"])
+
+
+def _differences(bootstrap: Bootstrap, others: Sequence[str], verdict: Verdict) -> dict[str, Difference]:
+    """The student minus each other model by the gate's metric, where it could be told."""
+    found = {other: _difference(bootstrap, verdict["metric"], other, verdict) for other in others}
+    return {other: difference for other, difference in found.items() if difference}
+
+
+def _keep(plots: Mapping[str, bytes], folder: Path) -> None:
+    """Write the pictures beside the report too, where MLflow shows them."""
+    folder.mkdir(exist_ok=True)
+    for name, content in plots.items():
+        (folder / f"{name}.png").write_bytes(content)
 
 
 def _template() -> Template:
@@ -109,11 +125,11 @@ def si(value: float | None, unit: str) -> str:
     return f"{value:.3g} {unit}".rstrip()
 
 
-def _observed(rule: Mapping[str, Any], metric: Metric) -> str:
+def _observed(rule: RuleOutcome, metric: Metric) -> str:
     return _in_its_unit(rule["observed"], rule, metric)
 
 
-def _threshold(rule: Mapping[str, Any], metric: Metric) -> str:
+def _threshold(rule: RuleOutcome, metric: Metric) -> str:
     if rule["threshold"] is None:
         return "—"
     if rule["rule"] == "quality-against-trivial":
@@ -122,7 +138,7 @@ def _threshold(rule: Mapping[str, Any], metric: Metric) -> str:
     return f"{sign} {_in_its_unit(rule['threshold'], rule, metric).lstrip('+')}"
 
 
-def _in_its_unit(value: float | None, rule: Mapping[str, Any], metric: Metric) -> str:
+def _in_its_unit(value: float | None, rule: RuleOutcome, metric: Metric) -> str:
     if value is None:
         return "—"
     if rule["rule"] == "minimum":
@@ -130,7 +146,7 @@ def _in_its_unit(value: float | None, rule: Mapping[str, Any], metric: Metric) -
     return metric.show_difference(value) if rule["rule"].startswith("quality") else f"{value:.3g} ×"
 
 
-def _difference(bootstrap: Bootstrap, name: MetricName, other: str, verdict: Mapping[str, Any]) -> Difference | None:
+def _difference(bootstrap: Bootstrap, name: MetricName, other: str, verdict: Verdict) -> Difference | None:
     try:
         found = bootstrap.difference(name, "student", other, verdict["confidence"])
     except Unmeasured:
@@ -138,9 +154,7 @@ def _difference(bootstrap: Bootstrap, name: MetricName, other: str, verdict: Map
     return found if math.isfinite(found.low) and math.isfinite(found.high) else None
 
 
-def _comparisons(
-    bootstrap: Bootstrap, names: Sequence[MetricName], other: str, verdict: Mapping[str, Any]
-) -> list[Comparison]:
+def _comparisons(bootstrap: Bootstrap, names: Sequence[MetricName], other: str, verdict: Verdict) -> list[Comparison]:
     rows = []
     for name in names:
         metric, seen = METRICS[name], _difference(bootstrap, name, other, verdict)
@@ -152,9 +166,7 @@ def _comparisons(
     return rows
 
 
-def _tiles(
-    measures: Mapping[str, Any], verdict: Mapping[str, Any], differences: Mapping[str, Difference]
-) -> list[tuple[str, str, str]]:
+def _tiles(measures: Measures, verdict: Verdict, differences: Mapping[str, Difference]) -> list[tuple[str, str, str]]:
     """The numbers at the top: what, the number, what it is compared with."""
     metric, models = METRICS[verdict["metric"]], measures["models"]
     student, teacher = models["student"], models["teacher"]

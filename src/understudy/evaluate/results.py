@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.evaluate.contents import Quality
 from understudy.evaluate.metrics import Sums, Unmeasured, bins, columns, value
 from understudy.evaluate.statistics import Bootstrap
 from understudy.recipe import MetricName
@@ -14,11 +15,8 @@ CONFIDENCE = 0.95  # of the intervals in measures.json; the gate computes its ow
 QUARTERS = ("shortest quarter", "second quarter", "third quarter", "longest quarter")
 
 
-def quality(per_example: Mapping[str, Any], roles: Sequence[str], names: Sequence[MetricName]) -> dict[str, Any]:
-    """For each model: metrics {name: value}, intervals {name: [low, high]}, calibration [15 bins].
-
-    What was not measured is None, calibration then an empty list.
-    """
+def quality(per_example: Mapping[str, Any], roles: Sequence[str], names: Sequence[MetricName]) -> dict[str, Quality]:
+    """How good each model is, by its role."""
     bootstrap = Bootstrap(per_example, roles)
     return {
         role: {
@@ -32,7 +30,7 @@ def quality(per_example: Mapping[str, Any], roles: Sequence[str], names: Sequenc
 
 def slices(
     per_example: Mapping[str, Any], roles: Sequence[str], name: MetricName, groups: Mapping[str, NDArray[np.intp]]
-) -> list[dict[str, Any]]:
+) -> list[Mapping[str, str | float | None]]:
     """The metric by slice of the test split; `groups` holds each slice's examples. Empty slices are left out."""
     return [
         {"slice": group, "examples": len(rows), **{role: value(name, _sums(per_example, role, rows)) for role in roles}}

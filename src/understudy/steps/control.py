@@ -1,6 +1,6 @@
 """Examples -> the control: the student without its teacher, with the same budget and the same seed."""
 
-from typing import Any
+from collections.abc import Mapping
 
 from understudy.recipe import LABELS, Recipe
 from understudy.revision import TRAINING
@@ -15,7 +15,7 @@ def _train_alone(work: Work) -> None:
     train(work, student_spec(work, "control", LABELS))
 
 
-def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
+def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
     return {**student_identity(recipe, store), **objectives_identity(LABELS)}
 
 

@@ -1,6 +1,6 @@
 """Examples and the teacher -> the student."""
 
-from typing import Any
+from collections.abc import Mapping
 
 from understudy.recipe import Recipe
 from understudy.revision import TRAINING
@@ -11,7 +11,7 @@ from understudy.steps.training import train
 from understudy.store import Store
 
 
-def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
+def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
     return {**student_identity(recipe, store), **objectives_identity(recipe.student.distill)}
 
 

@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 from understudy.launch.platform import platform
 from understudy.recipe import FactoryModel, Recipe
@@ -17,7 +16,7 @@ log = logging.getLogger(__name__)
 MODELS = ("teacher", "student", "control", "champion")
 
 
-def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
+def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
     code = {
         where: model_identity(model, store, where)
         for where, model in recipe.models.items()

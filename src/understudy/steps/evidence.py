@@ -1,6 +1,6 @@
 """What the report and the registry tell of a run besides its measures: its trained models, lineage and recipe."""
 
-from typing import Any
+from collections.abc import Mapping
 
 from understudy.recipe import Recipe
 from understudy.steps.step import Work
@@ -20,7 +20,7 @@ def trained(work: Work) -> list[str]:
     return [role for role in TRAINED if role in work.inputs]
 
 
-def told_recipe(recipe: Recipe) -> dict[str, Any]:
+def told_recipe(recipe: Recipe) -> Mapping[str, object]:
     """The recipe without what changes nothing in the result."""
     checkpoints = {"train": {"checkpoint_every"}}
     return recipe.model_dump(

@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from understudy.errors import FAILED, STOPPED, Stopped, UnderstudyError, disk_errors
 from understudy.recipe import Recipe
 from understudy.steps.signals import Left
-from understudy.steps.step import Result, Step, Work, parts
+from understudy.steps.step import Parts, Result, Step, Work, parts
 from understudy.store import Lease, Run, StepState, Store, remote_cache
 from understudy.store.files import canonical, sha256
 from understudy.store.lease import Process, holder
@@ -64,7 +64,7 @@ def _end(step: str, error: BaseException) -> tuple[Literal["stopped", "failed"],
 
 
 def _find_or_make(
-    step: Step, store: Store, run: Run, recipe: Recipe, decided_by: Mapping[str, Any], state: StepState
+    step: Step, store: Store, run: Run, recipe: Recipe, decided_by: Parts, state: StepState
 ) -> tuple[str, str, str]:
     """The result's digest, `done` or `reused`, and where it came from when that is not this store."""
 
@@ -103,7 +103,7 @@ def _tell(run: Run, state: StepState, text: str) -> None:
     run.record(replace(run.state(state.step) or state, detail=text))
 
 
-def _make(step: Step, store: Store, run: Run, recipe: Recipe, decided_by: Mapping[str, Any], lease: Lease) -> str:
+def _make(step: Step, store: Store, run: Run, recipe: Recipe, decided_by: Parts, lease: Lease) -> str:
     started = time.time()
     try:
         work = Work(step.name, store, run, recipe, decided_by["inputs"], decided_by["world"], lease, lease.staging())

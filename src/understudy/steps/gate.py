@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from understudy.recipe import Recipe
 from understudy.steps.champion import champion_problem
@@ -18,7 +17,7 @@ def _why_no_champion(run: Run, store: Store, inputs: Mapping[str, str]) -> World
     return World(facts={"champion_problem": problem} if problem else {})
 
 
-def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
+def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
     del store
     return {"gate": recipe.gate.model_dump(mode="json"), "metric": recipe.gate_metric, "recipe": told_recipe(recipe)}
 

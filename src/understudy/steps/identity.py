@@ -1,6 +1,6 @@
 """What decides a trained model: its initial state, and the way it is trained."""
 
-from typing import Any
+from collections.abc import Mapping
 
 from understudy.errors import InputError
 from understudy.launch.platform import platform
@@ -11,7 +11,7 @@ from understudy.revision import revision
 from understudy.store import Store
 
 
-def model_identity(model: Model, store: Store, where: str) -> dict[str, Any]:
+def model_identity(model: Model, store: Store, where: str) -> Mapping[str, object]:
     """What decides a model's initial state: its section, the content that the section points to, how it is read."""
     if isinstance(model, PretrainedModel):
         section = model.model_dump(mode="json", exclude={"pretrained", "revision"})  # where it lies decides nothing
@@ -26,7 +26,7 @@ def model_identity(model: Model, store: Store, where: str) -> dict[str, Any]:
     return section
 
 
-def training_identity(train: Train | None, resources: Resources, seed: int) -> dict[str, Any]:
+def training_identity(train: Train | None, resources: Resources, seed: int) -> Mapping[str, object]:
     """What of the way a model is trained has a say in its numbers.
 
     Checkpoints have none. Threads change the order of sums, and so the last bits, from machine to machine; what one
@@ -40,12 +40,12 @@ def training_identity(train: Train | None, resources: Resources, seed: int) -> d
     return {"seed": seed, "train": settings, "world": world, "device": platform().job_device(resources)}
 
 
-def student_identity(recipe: Recipe, store: Store) -> dict[str, Any]:
+def student_identity(recipe: Recipe, store: Store) -> Mapping[str, object]:
     """What decides the student without its teacher."""
     model = model_identity(recipe.student.model, store, "student.model")
     return {"model": model, **training_identity(recipe.student.train, recipe.resources.distill, recipe.seed)}
 
 
-def objectives_identity(objectives: tuple[ObjectiveSection, ...]) -> dict[str, Any]:
+def objectives_identity(objectives: tuple[ObjectiveSection, ...]) -> Mapping[str, object]:
     """What a model learns from."""
     return {"objectives": [objective.model_dump(mode="json") for objective in objectives]}

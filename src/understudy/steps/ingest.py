@@ -1,7 +1,7 @@
 """The source -> records, split by content."""
 
 import json
-from typing import Any
+from collections.abc import Mapping
 
 from understudy.launch.platform import platform
 from understudy.recipe import Recipe
@@ -10,7 +10,7 @@ from understudy.steps.step import Step, Work
 from understudy.store import Store
 
 
-def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
+def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
     from understudy.data.sources.registry import module_of, source_identity
 
     data = recipe.data.model_dump(mode="json", exclude={"image": True, "text": True, "source": {"path"}})

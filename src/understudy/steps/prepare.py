@@ -1,6 +1,6 @@
 """Records -> examples, the arrays that training maps into memory."""
 
-from typing import Any
+from collections.abc import Mapping
 
 from understudy.launch.platform import platform
 from understudy.recipe import Recipe
@@ -8,7 +8,7 @@ from understudy.steps.step import Step, Work
 from understudy.store import Store
 
 
-def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
+def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
     if recipe.task == "image-classification":
         return {"task": recipe.task, "image": recipe.image.model_dump(mode="json")}
     from understudy.data.tokenizer import files

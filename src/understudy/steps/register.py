@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from understudy import __version__
 from understudy.recipe import Recipe
@@ -26,7 +25,7 @@ def _server(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
     return World(facts={"server": identity(tracking_uri(store), store.folder.parent)})
 
 
-def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
+def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
     del store
     return {"model": recipe.model_name, "experiment": recipe.experiment, "recipe": told_recipe(recipe)}
 

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from understudy.recipe import Recipe
-from understudy.revision import revision
+from understudy.revision import Revision, revision
 from understudy.steps.environment import RUN, tracking_uri
 from understudy.steps.pace import Pace
 from understudy.store import Lease, Run, Store
@@ -39,7 +39,7 @@ class Work:
     lease: Lease
     staged: Path
     """An empty folder; its files become the object."""
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, object] = field(default_factory=dict)
     """Small facts for the object's manifest."""
     _pace: Pace = field(default_factory=Pace)
 
@@ -104,10 +104,18 @@ class Step:
     """What is done once the result is there, made now or found."""
 
 
-def parts(
-    step: Step, recipe: Recipe, store: Store, inputs: Mapping[str, str], world: Mapping[str, str]
-) -> dict[str, Any]:
-    """All that decides a step's result; the digest of this is the key under which it is remembered."""
+class Parts(TypedDict):
+    """All that decides a step's result, as the step cache keeps it."""
+
+    step: str
+    code: Revision
+    recipe: Mapping[str, object]
+    inputs: Mapping[str, str]
+    world: Mapping[str, str]
+
+
+def parts(step: Step, recipe: Recipe, store: Store, inputs: Mapping[str, str], world: Mapping[str, str]) -> Parts:
+    """What decides a step's result; the digest of this is the key under which it is remembered."""
     return {
         "step": step.name,
         "code": revision(step.modules, functions=step.functions),

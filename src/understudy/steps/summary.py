@@ -1,12 +1,30 @@
 """What a run came to: the verdict, the measures, the registration, and what should be noted."""
 
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
+from understudy.evaluate.contents import Measures, Verdict
 from understudy.store import Run, Store
+from understudy.store.files import read_json
 
 NAMED = 3  # records that could not be read; the others are in records.json
+
+
+class Registered(TypedDict):
+    """The content of registration.json; fields as of registry.register.Registration."""
+
+    parent_run_id: str
+    version: str | None
+    name: str
+    url: str
+
+
+class Skipped(TypedDict):
+    """A record that was left out, as records.json has it."""
+
+    name: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -14,32 +32,32 @@ class Summary:
     """What a run came to."""
 
     run: str
-    verdict: dict[str, Any] | None
-    measures: dict[str, Any] | None
-    registration: dict[str, Any] | None
+    verdict: Verdict | None
+    measures: Measures | None
+    registration: Registered | None
     notes: list[str]
 
 
 def summary_of(store: Store, run: Run) -> Summary:
     """What a run came to, as far as it got."""
-
-    def content(step: str, name: str) -> dict[str, Any] | None:
-        state = run.state(step)
-        path = store.objects.path(state.digest) / name if state and state.digest else None
-        return dict(json.loads(path.read_text())) if path and path.exists() else None
-
+    records = _content(store, run, "ingest", "records.json")
     return Summary(
         run.id,
-        content("gate", "verdict.json"),
-        content("evaluate", "measures.json"),
-        content("register", "registration.json"),
-        [*run.notes, *_left_out(content("ingest", "records.json"))],
+        _content(store, run, "gate", "verdict.json"),
+        _content(store, run, "evaluate", "measures.json"),
+        _content(store, run, "register", "registration.json"),
+        [*run.notes, *_left_out(records["skipped"] if records else [])],
     )
 
 
-def _left_out(records: dict[str, Any] | None) -> list[str]:
+def _content(store: Store, run: Run, step: str, name: str) -> Any:
+    """A file of a step's result; None where the run did not get so far."""
+    state = run.state(step)
+    return read_json(store.objects.path(state.digest) / name) if state and state.digest else None
+
+
+def _left_out(skipped: Sequence[Skipped]) -> list[str]:
     """The records that could not be read, in a sentence that names the first of them."""
-    skipped = records["skipped"] if records else []
     if not skipped:
         return []
     first = "; ".join(f"{broken['name']} {broken['reason']}" for broken in skipped[:NAMED])

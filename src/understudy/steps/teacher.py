@@ -1,7 +1,7 @@
 """Examples -> the teacher: trained, or fetched, or both."""
 
 import os
-from typing import Any
+from collections.abc import Mapping
 
 from understudy.recipe import LABELS, Recipe
 from understudy.revision import TRAINING
@@ -13,7 +13,7 @@ from understudy.steps.training import train
 from understudy.store import Store
 
 
-def _section(recipe: Recipe, store: Store) -> dict[str, Any]:
+def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
     model = model_identity(recipe.teacher.model, store, "teacher.model")
     trained = training_identity(recipe.teacher.train, recipe.resources.teacher, recipe.seed)
     return {"model": model, **trained, **objectives_identity(LABELS)}

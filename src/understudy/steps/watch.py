@@ -3,13 +3,22 @@
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from understudy.jobs import attempts
 from understudy.jobs.specification import JobSpec
 from understudy.steps.step import Work
 
 TAIL = 4096  # bytes in which the last line of the metrics lies
+
+
+class Reported(TypedDict):
+    """What this module reads of a line of the metrics; fields as of train.job.Report, which would import torch."""
+
+    step: int
+    steps: int
+    loss: float
+    rate: float
 
 
 class Watch:
@@ -42,7 +51,7 @@ class Watch:
             stream.seek(max(0, size - TAIL))
             return stream.read().rstrip().rpartition(b"\n")[2]
 
-    def _tell_step(self, entry: dict[str, Any]) -> None:
+    def _tell_step(self, entry: Reported) -> None:
         unit = "tokens" if self._work.recipe.task == "causal-lm" else "images"
         detail = f"loss {entry['loss']:.4f}, {entry['rate']:,.0f} {unit}/s"
         self._work.progress(entry["step"], entry["steps"], "steps", detail)

@@ -1,0 +1,112 @@
+"""What measures.json and verdict.json hold, for those who write them and those who read them.
+
+Types only: the command line and the registry read these files and must not wait for torch.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
+
+from understudy.recipe import MetricName
+
+
+class Latency(TypedDict):
+    """How fast a model answers."""
+
+    batch_size: int
+    median_ms: float
+    min_ms: float
+    p95_ms: float
+    throughput_per_s: float
+    """Inputs a second, at the median."""
+    ratio_to_teacher: float
+    """The median over the rounds of its time over the teacher's in the same round."""
+
+
+class Bin(TypedDict):
+    """A point of the calibration plot; one that no prediction fell into has weight 0 and nothing else."""
+
+    confidence: float | None
+    accuracy: float | None
+    weight: float
+    """The share of all predictions."""
+
+
+class Quality(TypedDict):
+    """How good a model is. What was not measured is None; its calibration then has no bins."""
+
+    metrics: dict[MetricName, float | None]
+    intervals: dict[MetricName, Sequence[float] | None]
+    """Low and high."""
+    calibration: list[Bin]
+
+
+class ModelMeasures(Quality):
+    """All that was measured of a model."""
+
+    digest: str
+    parameters: int
+    flops: int
+    """Of one example."""
+    bytes: int
+    latency: Latency
+
+
+class Hardware(TypedDict):
+    """What the numbers were measured on."""
+
+    device: str
+    cpu: str
+    cores: int | None
+    threads: int
+    torch: str
+
+
+class Measures(TypedDict):
+    """The content of measures.json."""
+
+    task: str
+    split: str
+    examples: int
+    data: Mapping[str, object]
+    """What examples.json says of its counts, and of what was left out."""
+    gate_metric: MetricName
+    confidence: float
+    hardware: Hardware
+    models: dict[str, ModelMeasures]
+    slices: Sequence[Mapping[str, str | float | None]]
+    """`slice`, `examples`, and for each role the gate's metric there."""
+
+
+class RuleOutcome(TypedDict):
+    """How one rule of the gate ended; fields as of quality.Rule."""
+
+    rule: str
+    passed: bool
+    detail: str
+    observed: float | None
+    interval: Sequence[float] | None
+    threshold: float | None
+
+
+class Worth(TypedDict):
+    """What the teacher was worth: the student minus the control."""
+
+    observed: float
+    interval: Sequence[float]
+    meaning: str
+    detail: str
+
+
+class Verdict(TypedDict):
+    """The content of verdict.json."""
+
+    approved: bool
+    cautions: list[str]
+    control: Worth | None
+    metric: MetricName
+    confidence: float
+    margin: float
+    smallest_detectable: float | None
+    """The smallest true loss against the teacher that this test set could have seen, at this confidence with a power of
+    80 %; None when the comparison could not be made."""
+    rules: list[RuleOutcome]
