@@ -50,7 +50,7 @@ def save(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path, last: in
     assert checkpoints.latest() is None
     for number in range(1, last + 1):
         step(model, chosen, number)
-        checkpoints.save(number, {"history": [number]})
+        checkpoints.save(number, json.dumps({"history": [number]}))
     checkpoints.finish()
     for number in (last + 1, last + 2):
         step(model, chosen, number)
@@ -62,7 +62,7 @@ def go_on(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path) -> Any:
     checkpoints = Checkpoints(folder, model, chosen)
     latest = checkpoints.latest()
     assert latest is not None
-    assert checkpoints.load(latest) == {"history": [latest]}
+    assert json.loads(checkpoints.load(latest)) == {"history": [latest]}
     for number in (latest + 1, latest + 2):
         step(model, chosen, number)
     return state(model)
@@ -97,7 +97,7 @@ def save_beside_another(model: nn.Module, chosen: torch.optim.Optimizer, folder:
     checkpoints = Checkpoints(folder, model, chosen)
     (folder / ".writing-2-successor").mkdir()
     step(model, chosen, 1)
-    checkpoints.save(1, {})
+    checkpoints.save(1, "{}")
     checkpoints.finish()
 
 
@@ -110,10 +110,10 @@ def after_a_takeover(model: nn.Module, chosen: torch.optim.Optimizer, folder: Pa
     checkpoints = Checkpoints(folder / "1.me", model, chosen)
     step(model, chosen, 1)
     if when == "during":
-        checkpoints.save(1, {})
+        checkpoints.save(1, "{}")
     (folder / "1.me").rename(folder / "2.other")
     with pytest.raises(Fenced) as caught:
-        checkpoints.finish() if when == "during" else checkpoints.save(1, {})
+        checkpoints.finish() if when == "during" else checkpoints.save(1, "{}")
     return str(caught.value)
 
 
@@ -131,7 +131,7 @@ def put_in_place(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path) 
 
     checkpoints = Checkpoints(folder, model, chosen)
     step(model, chosen, 1)
-    checkpoints.save(1, {})
+    checkpoints.save(1, "{}")
     for _ in range(2000):
         checkpoints.finish_if_written()
         if checkpoints.latest() == 1:

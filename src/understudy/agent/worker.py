@@ -6,20 +6,24 @@ import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from understudy import logs
 from understudy.agent.parent import die_with_parent
+
+if TYPE_CHECKING:
+    from understudy.agent.heartbeat import HeartbeatWriter
+    from understudy.jobs.outcome import Outcome
+    from understudy.jobs.specification import JobSpec
 
 log = logging.getLogger("understudy.agent.worker")  # `python -m` calls this module __main__
 
 
 def main() -> int:
     """Do this rank's part of the job, and say in its outcome file how it ended."""
-    die_with_parent()
+    die_with_parent()  # before anything that takes long: what is imported here and below takes seconds
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a stop comes through the stop file
-    from understudy.agent.heartbeat import HeartbeatWriter
-    from understudy.errors import FAILED, Fenced, UnderstudyError
-    from understudy.jobs.outcome import Outcome
+    from understudy.errors import UnderstudyError
     from understudy.jobs.specification import JobSpec
 
     logs.configure()
@@ -28,10 +32,28 @@ def main() -> int:
     except UnderstudyError as error:  # of another image: where its outcome belongs is not known
         log.error("%s", error)
         return error.exit_code
-    rank = int(os.environ["RANK"])
+    return _run_rank(spec, int(os.environ["RANK"]))
+
+
+def _run_rank(spec: "JobSpec", rank: int) -> int:
+    """One rank, from its first heartbeat to its outcome file; the exit code."""
+    from understudy.agent.heartbeat import HeartbeatWriter
+
     heartbeat = HeartbeatWriter(spec, rank)
     if spec.supervised:
         _write_into(spec.log(rank))
+    outcome = _trained(spec, rank, heartbeat)
+    heartbeat.stop()
+    if (Path(spec.folder) / heartbeat.attempt).is_dir():  # otherwise another attempt goes on, and this word is not its
+        replace(outcome, attempt=heartbeat.attempt).write(spec.outcome(rank))
+    return outcome.exit_code
+
+
+def _trained(spec: "JobSpec", rank: int, heartbeat: "HeartbeatWriter") -> "Outcome":
+    """How the training ended. Whatever ended it is caught: a rank without an outcome is a rank that was killed."""
+    from understudy.errors import FAILED, Fenced, UnderstudyError
+    from understudy.jobs.outcome import Outcome
+
     try:
         heartbeat("importing")
         if spec.supervised:
@@ -40,20 +62,16 @@ def main() -> int:
         from understudy.train.job import run
 
         run(training_job(spec), callbacks(spec, heartbeat))
-        outcome = Outcome(0)
     except UnderstudyError as error:
         replace(spec, attempt=heartbeat.attempt).clear()
         log.error("%s", error)
-        outcome = Outcome(error.exit_code, str(error), "lost" if isinstance(error, Fenced) else "told")
+        return Outcome(error.exit_code, str(error), "lost" if isinstance(error, Fenced) else "told")
     except BaseException as error:
         replace(spec, attempt=heartbeat.attempt).clear()
         log.exception("rank %d failed", rank)
         message = f"rank {rank}: {_one_line(error)}; the whole story is in {spec.logs}"
-        outcome = Outcome(FAILED, message, "lost" if _is_another_s_fault(error) else "raised")
-    heartbeat.stop()
-    if (Path(spec.folder) / heartbeat.attempt).is_dir():  # otherwise another attempt goes on, and this word is not its
-        replace(outcome, attempt=heartbeat.attempt).write(spec.outcome(rank))
-    return outcome.exit_code
+        return Outcome(FAILED, message, "lost" if _is_another_s_fault(error) else "raised")
+    return Outcome(0)
 
 
 def _refuse_another_build(version: str) -> None:

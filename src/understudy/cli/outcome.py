@@ -68,7 +68,7 @@ def _registered(run: Run, registration: Registered) -> str:
     state, version = run.state("register"), f"{registration['name']} version {registration['version']}"
     if state and state.state == "reused":
         return f"registered before: {version}"
-    if registration.get("stays"):  # not in what an older understudy has registered
+    if registration.get("stays"):
         return f"registered before: {version}; the alias challenger stays where it is: {registration['stays']}"
     return f"registered: {version}, alias challenger"
 

@@ -9,6 +9,7 @@ import os
 import platform
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,15 @@ from understudy.recipe import Recipe
 Progress = Callable[[float, float, str], None]
 
 
+@dataclass(frozen=True)
+class Costs:
+    """What a model's answers cost."""
+
+    flops: int
+    """Of one example."""
+    latency: Latency
+
+
 def measure(
     models: Mapping[str, Path],
     digests: Mapping[str, str],
@@ -39,16 +49,14 @@ def measure(
     device: str,
     progress: Progress,
 ) -> None:
-    """Measure models on the test split and write measures.json and per_example.npz.
-
-    A model whose logits are NaN does not stop the others: its metrics are null.
+    """Measure models on the test split. A model whose logits are NaN does not stop the others: its metrics are null.
 
     Args:
         models: a folder of a saved model for each role: teacher, student, and perhaps control and champion.
         digests: the models' digests by role.
         examples: the folder of an `examples` object.
         recipe: says what to measure and how.
-        folder: where to write.
+        folder: where measures.json and per_example.npz are written.
         device: cpu or cuda.
         progress: called with what is done, the total, and the unit.
 
@@ -58,8 +66,7 @@ def measure(
     described = json.loads((examples / "examples.json").read_text(encoding="utf-8"))
     split = _test_split(examples, described)
     target = torch.device(device)
-    per_example, speed, flops = _run(models, split, recipe, target, progress)
-    per_example |= trivial_results(examples)
+    per_example, costs = _run(models, split, recipe, target, progress)
     found = quality(per_example, list(models), recipe.metrics)
     measures: Measures = {
         "task": recipe.task,
@@ -69,26 +76,28 @@ def measure(
         "gate_metric": recipe.gate_metric,
         "confidence": CONFIDENCE,
         "hardware": hardware(target),
-        "models": {
-            role: _of_model(path, digests[role], flops[role], found[role], speed[role]) for role, path in models.items()
-        },
+        "models": {role: _of_model(models[role], digests[role], found[role], costs[role]) for role in models},
         "slices": slices(per_example, list(models), recipe.gate_metric, _groups(split, described)),
     }
+    _write(folder, measures, per_example | trivial_results(examples))
+
+
+def _write(folder: Path, measures: Measures, per_example: Mapping[str, FloatArray]) -> None:
     (folder / "measures.json").write_text(json.dumps(measures, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     np.savez_compressed(folder / "per_example.npz", allow_pickle=False, **per_example)
 
 
-def _of_model(path: Path, digest: str, flops: int, found: Quality, speed: Latency) -> ModelMeasures:
+def _of_model(path: Path, digest: str, found: Quality, costs: Costs) -> ModelMeasures:
     """All that is known of a model, in the order in which measures.json has it."""
     return {
         "digest": digest,
         "parameters": parameter_count(path),
-        "flops": flops,
+        "flops": costs.flops,
         "bytes": weight_bytes(path),
         "metrics": found["metrics"],
         "intervals": found["intervals"],
         "calibration": found["calibration"],
-        "latency": speed,
+        "latency": costs.latency,
     }
 
 
@@ -132,8 +141,8 @@ def _run(
     recipe: Recipe,
     device: torch.device,
     progress: Progress,
-) -> tuple[dict[str, FloatArray], dict[str, Latency], dict[str, int]]:
-    """Per-example results, latencies and FLOPs of all models."""
+) -> tuple[dict[str, FloatArray], dict[str, Costs]]:
+    """Per-example results of all models, and what their answers cost."""
     modules = {role: load_model(path, device) for role, path in models.items()}
     settings = recipe.evaluate
     size, repeats = settings.batch_size, settings.latency.repeats
@@ -156,7 +165,8 @@ def _run(
                 score(module, batch, device, scores)
                 tick()
             results |= scores.arrays(role)
-        return results, latency(modules, inputs, repeats, tick), flops
+        speed = latency(modules, inputs, repeats, tick)
+    return results, {role: Costs(flops[role], speed[role]) for role in modules}
 
 
 def _full_precision() -> AbstractContextManager[Any]:

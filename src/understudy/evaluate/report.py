@@ -59,9 +59,8 @@ def write(
         lineage: digests by name, in the order to be shown.
         per_example: the arrays of per_example.npz.
     """
-    roles = list(measures["models"])
-    bootstrap = Bootstrap(per_example, roles)
-    others = [role for role in OTHERS if role in roles]
+    bootstrap = Bootstrap(per_example, measures["models"])
+    others = [role for role in OTHERS if role in measures["models"]]
     names = _names(measures, verdict)
     differences = _differences(bootstrap, others, verdict)
     plots = draw(measures, verdict, histories, differences)
@@ -72,7 +71,7 @@ def write(
         measures=measures,
         verdict=verdict,
         metric=METRICS[verdict["metric"]],
-        roles=roles,
+        roles=list(measures["models"]),
         names=names,
         tiles=_tiles(measures, verdict, differences),
         comparisons={other: _comparisons(bootstrap, names, other, verdict) for other in others},

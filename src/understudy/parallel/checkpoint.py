@@ -4,7 +4,6 @@ A checkpoint is written aside and renamed to `step-N` once every rank's part and
 lie below the step's lease: after somebody else took over, they are gone, and so is the writer's power to do harm.
 """
 
-import json
 import os
 import secrets
 import shutil
@@ -54,7 +53,7 @@ class Checkpoints:
         dist.broadcast(answer, 0, group=self._group)
         return None if answer.item() < 0 else int(answer.item())
 
-    def load(self, step: int) -> dict[str, Any]:
+    def load(self, step: int) -> str:
         """Load a checkpoint into model and optimiser.
 
         Returns:
@@ -67,14 +66,14 @@ class Checkpoints:
         set_state_dict(
             self._model, self._optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
         )
-        return dict(json.loads((path / PROGRESS).read_text()))
+        return (path / PROGRESS).read_text()
 
-    def save(self, step: int, progress: dict[str, Any]) -> None:
+    def save(self, step: int, progress: str) -> None:
         """Begin to write a checkpoint; the one before is finished first.
 
         Args:
             step: how many steps were taken.
-            progress: what else is needed to go on; the first rank's counts.
+            progress: what else is needed to go on, as JSON; the first rank's counts.
 
         Raises:
             Fenced: another run has taken over.
@@ -89,7 +88,7 @@ class Checkpoints:
         dist.barrier(self._group)
         model, optimizer = get_state_dict(self._model, self._optimizer)
         state = {"model": model, "optimizer": optimizer}
-        future = async_save(state, storage_writer=_Writer(aside, json.dumps(progress)), process_group=self._group)
+        future = async_save(state, storage_writer=_Writer(aside, progress), process_group=self._group)
         assert isinstance(future, Future)
         self._pending = future, aside, step
 

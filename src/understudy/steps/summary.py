@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from understudy.evaluate.contents import Measures, Verdict
 from understudy.store import Run, Store
@@ -18,6 +18,7 @@ class Registered(TypedDict):
     version: str | None
     name: str
     url: str
+    stays: NotRequired[str]  # not in what an older understudy has registered
 
 
 class Skipped(TypedDict):

@@ -7,6 +7,7 @@ continues bit for bit.
 """
 
 import hashlib
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -40,6 +41,12 @@ class Point(TypedDict):
     loss: float
     learning_rate: float
     grad_norm: float
+
+
+class Progress(TypedDict):
+    """What a checkpoint holds beside model and optimiser."""
+
+    history: list[Point]
 
 
 @dataclass
@@ -92,11 +99,11 @@ def train(job: Training) -> list[Point]:
         if last or due or recent.is_due():
             stop = recent.flush(step + 1)
             if stop and not last:
-                job.checkpoints.save(step + 1, {"history": job.history})
+                _save(job, step + 1)
                 job.checkpoints.finish()
                 raise Stopped(f"stopped at step {step + 1} of {job.steps}, at a checkpoint")
         if due or last:
-            job.checkpoints.save(step + 1, {"history": job.history})
+            _save(job, step + 1)
         else:
             job.checkpoints.finish_if_written()
     job.checkpoints.finish()
@@ -107,8 +114,15 @@ def _resume(job: Training) -> int:
     step = job.checkpoints.latest()
     if step is None:
         return 0
-    job.history = job.checkpoints.load(step)["history"]
+    progress: Progress = json.loads(job.checkpoints.load(step))
+    job.history = progress["history"]
     return step
+
+
+def _save(job: Training, step: int) -> None:
+    """Begin a checkpoint. Model and optimiser are all that it needs beside the curve: see the module's docstring."""
+    progress: Progress = {"history": job.history}
+    job.checkpoints.save(step, json.dumps(progress))
 
 
 def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:

@@ -38,19 +38,24 @@ def check_shapes(
         with torch.no_grad():
             found = tuple(model.eval()(inputs.to(device), extras).logits.shape)
     except torch.OutOfMemoryError:
-        raise
+        raise  # it is a RuntimeError too, and neither the model nor the example is to blame
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        kind, words = type(error).__name__, " ".join(str(error).split())[:500]
-        raise InputError(
-            f"{where}: the model fails on the first example, {_what(description)} of shape {tuple(inputs.shape)} "
-            f"({kind}: {words}); it has to fit the data and return logits, or an object with .logits"
-        ) from error
+        raise _refusal(error, f"{_what(description)} of shape {tuple(inputs.shape)}", where) from error
     model.train(training)
     if found != expected:
         raise InputError(
             f"{where}: the model answers {tuple(inputs.shape)} with logits of shape {found}, "
             f"the data needs {expected}; one logit for each label or token"
         )
+
+
+def _refusal(error: Exception, example: str, where: str) -> InputError:
+    """What a model's own code made of an example that it was not written for."""
+    kind, words = type(error).__name__, " ".join(str(error).split())[:500]
+    return InputError(
+        f"{where}: the model fails on the first example, {example} ({kind}: {words}); it has to fit the data and "
+        "return logits, or an object with .logits"
+    )
 
 
 def _outputs(description: Description) -> int:
