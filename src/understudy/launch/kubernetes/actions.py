@@ -56,7 +56,7 @@ class Actions:
             case Resize():
                 self._resize(decision, status)
             case Finish(outcome):
-                if outcome.exit_code != DONE:
+                if outcome.exit_code != DONE:  # a good one stays for a day, for whoever wants to look at it
                     self.delete_job(status.name)
                 return outcome
         return None
@@ -69,6 +69,7 @@ class Actions:
     def _submit(self) -> Outcome | None:
         """Submit the job; the outcome when it is not accepted."""
         self._watch()  # forgetting what the attempt before said needs the lease as much as submitting does
+        # A wish to stop was meant for the ranks of an earlier job; the new ones would leave at their first report.
         self._job.spec.stop_file.unlink(missing_ok=True)
         attempts.keep_failures(self._job.spec)
         try:
@@ -81,6 +82,8 @@ class Actions:
     def _delete_pods(self, decision: DeletePods) -> None:
         for name in decision.dead:
             self._watch()
+            # A grace of 0 removes it from the API although its node never confirms. Its processes may live on there:
+            # that is why a new attempt renames the folder that ranks write to (jobs/attempts.py).
             self._kube.delete_pod(name, grace=0)
         for name in decision.others:
             self._watch()

@@ -134,6 +134,7 @@ class Kube:
 
     def log(self, pod: str, lines: int) -> list[str]:
         """The last lines that a pod said; none when there is no such pod any more, or it has said nothing."""
+        # Not ask(): a log is text and no JSON, and what cannot be had of it is no reason to wait or to fail.
         try:
             answer = self.core.read_namespaced_pod_log(
                 pod, self.namespace, tail_lines=lines, _request_timeout=SECONDS, _preload_content=False
@@ -144,6 +145,7 @@ class Kube:
 
     def workload_of(self, job: KubernetesObject) -> KubernetesObject | None:
         """Kueue's view of a job, with why it waits; None when Kueue has none, or is not there."""
+        # By the owner reference: Kueue names a workload after the job and a hash.
         found = self.ask(
             self.custom.list_namespaced_custom_object, WORKLOADS[0], WORKLOADS[1], self.namespace, WORKLOADS[2]
         )
@@ -226,6 +228,8 @@ def _in_words(error: ApiException) -> UnderstudyError:
         message = str(json.loads(error.body)["message"])
     except (TypeError, ValueError, KeyError):
         message = str(error.reason)
+    # A webhook that is down comes as a 500 of the API server's ("failed calling webhook") and may be back in a moment;
+    # one that says no comes as "denied the request", and will say so again.
     if error.status in (429, 500, 502, 503, 504) and "denied the request" not in message:
         return Away(f"the API server cannot answer now ({message})")
     if error.status == 403 and " cannot " in message:

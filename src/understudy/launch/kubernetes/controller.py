@@ -91,6 +91,7 @@ class Controller:
             raise
 
     def _tick(self) -> Outcome | None:
+        # Volume and API server are borne apart: a minute's patience with the one must not be used up by the other.
         self._patience.bear("files", self._look_at_files)
         if self._clock() < self._due:
             return None
@@ -111,10 +112,13 @@ class Controller:
         status = observe(self._job, self._kube, self._history, self._clock())
         self._history = self._history.after(status)
         decision = self._with_evidence(decide(status, self._history), status)
+        # Before it is carried out, since what is carried out may raise: the API server deletes the job, its answer is
+        # lost, and the next round finds the job gone. Only the intention tells that from somebody else's deletion.
         self._history = self._history.intending(decision)
         outcome = self._actions.carry_out(decision, status)
         if outcome:
             self._follow(end=True)
+        # Only now: a decision that was not carried out to its end is taken again from the same history.
         self._history = self._history.then(decision, status)
         return outcome
 

@@ -36,6 +36,7 @@ def smaller(spec: JobSpec, job: KubernetesObject, standing: Standing, pods: Sequ
     homeless = [pod for pod in pods if unschedulable(pod)]
     if standing.stage != "pending" or not homeless:
         return None
+    # As many as found a node; one less than now at least, or the job would be changed into what it is.
     return max(spec.least, min(now - 1, len(pods) - len(homeless)))
 
 
@@ -56,10 +57,14 @@ def goes_on(spec: JobSpec, pods: Sequence[KubernetesObject]) -> bool:
 def _suffice(spec: JobSpec, pods: Sequence[KubernetesObject]) -> bool:
     if len(pods) >= spec.nodes:
         return True
-    return len(pods) >= spec.least and any(name(pod).endswith("-worker-0") for pod in pods)
+    # torchrun's range alone is not enough: of two pods for one free node the one that hosts the rendezvous is as likely
+    # to be left out, and then nobody meets (docs/notes.md).
+    has_host = any(name(pod).endswith("-worker-0") for pod in pods)
+    return has_host and len(pods) >= spec.least
 
 
 def resized(job: KubernetesObject, nodes: int) -> KubernetesObject:
     """The patch that makes a PyTorchJob ask for so many nodes, unless somebody changed it since it was seen."""
+    # The resource version makes it a compare-and-swap: Kueue, or another launcher, may change the job at this moment.
     spec = {"elasticPolicy": {"maxReplicas": nodes}, "pytorchReplicaSpecs": {"Worker": {"replicas": nodes}}}
     return {"metadata": {"resourceVersion": job["metadata"]["resourceVersion"]}, "spec": spec}

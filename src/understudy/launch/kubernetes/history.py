@@ -59,6 +59,8 @@ class History:
         if status.rivals is not None:
             return replace(self, terminating=terminating)
         standing = status.standing
+        # Not the detail: its words change while the reason stays (how many nodes lack what), and each time the minute
+        # would begin anew.
         where = standing.stage, bool(standing.broken), standing.is_never_admitted
         stays = self.where in (where, (*where[:2], True))  # what is only no longer hopeless has waited as long
         return replace(
@@ -86,6 +88,8 @@ class History:
             case Restart():
                 return replace(self, name="", pending=None)
             case Resize(nodes):
+                # A minute for the first node less, ten seconds for each further one; once the job is as small as it may
+                # be, the whole minute counts again before it is judged.
                 ahead = RECOVERY - RESIZE if nodes > status.job.spec.least else 0.0
                 return replace(self, since=status.at - ahead)
             case Tell():
@@ -98,6 +102,8 @@ class History:
 
     def overdue(self, pods: Iterable[KubernetesObject], at: float) -> tuple[str, ...]:
         """The names of pods that were seen as deleted for longer than their grace period: their node is dead."""
+        # By the launcher's own clock, since it saw the deletion. The pod's deletionTimestamp is the API server's time,
+        # and where clocks differed a pod was given up that still wrote its checkpoint.
         names = []
         for meta in (pod["metadata"] for pod in pods):
             allowed = meta.get("deletionGracePeriodSeconds", 0) + TERMINATION
@@ -111,5 +117,7 @@ def _terminating(pods: Iterable[KubernetesObject]) -> list[str]:
 
 
 def _unwatched(status: JobStatus) -> frozenset[str]:
-    ended = status.standing.has_ended and status.was_abandoned and status.found is not None
-    return frozenset([status.found["metadata"]["uid"]]) if ended and status.found else frozenset()
+    """The job, where its ranks have left since they saw no launcher."""
+    if status.found is None or not status.standing.has_ended or not status.was_abandoned:
+        return frozenset()
+    return frozenset([status.found["metadata"]["uid"]])

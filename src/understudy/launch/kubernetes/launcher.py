@@ -32,6 +32,7 @@ class KubernetesLauncher:
         """See a job to its end; arguments, outcome and errors as of Launcher.run()."""
         kube = Kube()
         patiently(lambda: preflight.check(kube, self.kind, self.cluster, spec.resources, spec.section), watch)
+        # Each question by itself, so that an API server that goes away between two of them repeats the second only.
         owner = patiently(lambda: owner_now(kube), watch)
         job = Job(spec, self.identity, spec.resources, self.cluster, self.since, owner, self.task, self.kind)
         patiently(lambda: preflight.refuse_rivals(kube, self.kind, job.selector), watch)

@@ -35,11 +35,14 @@ def observe(job: Job, kube: Kube, history: History, at: float) -> JobStatus:
     """
     if not history.name:
         rivals = tuple(kube.jobs(job.kind, job.selector))
-        meets_them = not rivals and not job.kind.replaces_pods
-        left = tuple(kube.pods(job.kind.pods_of(job.name))) if meets_them else ()
+        left: tuple[KubernetesObject, ...] = ()
+        # A JobSet keeps its name from one TrainJob to the next, so the new one's pods would meet those of the old one.
+        if not rivals and not job.kind.replaces_pods:
+            left = tuple(kube.pods(job.kind.pods_of(job.name)))
         return JobStatus(job, at, rivals, pods=left, is_complete=attempts.is_complete(job.spec))
     found = kube.job(job.kind, history.name)
     pods = elastic.enough(job.spec, kube.pods(job.kind.pods_of(history.name))) if found else []
+    # Workloads are listed whole, so this is asked only while a queue holds the job back.
     workload = kube.workload_of(found) if found and job.kind.is_suspended(found) else None
     status = JobStatus(
         job,
@@ -57,6 +60,8 @@ def observe(job: Job, kube: Kube, history: History, at: float) -> JobStatus:
     )
     if status.standing.has_ended:
         return _with_the_end(status, kube)
+    # Events and nodes cost a question per pod. No rule acts on them in the first minute, in which most of what they
+    # tell mends by itself; a healthy job never asks for them.
     after = history.after(status)
     return _with_reports(status, after, kube) if after.waited(status) >= RECOVERY else status
 
@@ -70,6 +75,7 @@ def _with_the_end(status: JobStatus, kube: Kube) -> JobStatus:
         return replace(status, owner_over=over)
     says_why = status.failed or status.is_complete or status.was_abandoned or was_disrupted(status.pods)
     if status.standing.stage == "failed" and not says_why:
+        # The pod that ended first: the others failed since they had lost it, and their logs say only that.
         first = first_dead(status.pods)
         lines = kube.log(first, TAIL) if first else []
         return replace(status, pod_log=(f"the last lines of {first}:", *lines) if lines else ())
@@ -88,6 +94,7 @@ def _with_reports(status: JobStatus, history: History, kube: Kube) -> JobStatus:
     if not pods:
         return replace(status, events=tuple(kube.refusals(status.job.kind, status.found)))
     events = tuple(event for pod in pods for event in kube.events(pod))
+    # Where an autoscaler may make a node, those that are there now say nothing about what can be.
     judged = not history.scales and not may_come(events)
     return replace(status, events=events, nodes=_open_nodes(pods[0], kube) if judged else None)
 
@@ -97,7 +104,7 @@ def _open_nodes(pod: KubernetesObject, kube: Kube) -> tuple[KubernetesObject, ..
     try:
         nodes: Sequence[KubernetesObject] = kube.nodes()
     except Refused:
-        return None
+        return None  # to list nodes takes a ClusterRole, which not every namespace's account is given
     for claim in claims_near(pod):
         others = kube.pods(f"{STORE}={claim}")
         there = {other["spec"].get("nodeName") for other in others if other["status"].get("phase") == "Running"}

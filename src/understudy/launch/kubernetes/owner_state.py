@@ -22,10 +22,11 @@ def why_over(kube: Kube, owner: OwnerReference) -> str:
     if owner["kind"] not in ("Job", "Workflow"):
         return ""
     name, found = f"{owner['kind']} {owner['name']}", _owner(kube, owner)
-    if found is None or found["metadata"]["uid"] != owner["uid"]:
+    if found is None or found["metadata"]["uid"] != owner["uid"]:  # another one of its name is none of its business
         return f"{name} is not there any more"
     if "deletionTimestamp" in found["metadata"]:
         return f"{name} was deleted"
+    # "Terminate" in KFP sets the deadline to 0 and keeps the Workflow, so that what it owns goes on (KFP 2.17).
     if found["spec"].get("activeDeadlineSeconds") == 0:
         return f"{name} was terminated"
     ended = holding(found).keys() & ENDED or found.get("status", {}).get("phase") in OVER

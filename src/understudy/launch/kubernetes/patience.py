@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from understudy.launch.kubernetes.api import Away, Refused
 
-RECOVERY = 60.0  # seconds in which what is broken may mend
+RECOVERY = 60.0  # seconds in which what is broken may mend: a registry, a webhook, an image that is pushed late
 UNMOUNTED = 600.0  # the same for volumes: a disk that was on a dead node is taken from it after six minutes
 SETTLE = 10.0  # seconds that the outcomes of a finished job may take to be seen on the volume
 TERMINATION = 10.0  # seconds beyond its grace period that a pod may take: its node hears of it later
@@ -46,7 +46,7 @@ class Patience:
             self._say(f"{error}; the job goes on, and its launcher asks again")
         except (Refused, OSError) as error:  # a server that has just started; a volume that is away for a moment
             if isinstance(error, OSError) and error.errno in FULL:
-                raise
+                raise  # ranks cannot checkpoint there either: every further minute of theirs would be lost
             if self._clock() - self._failing_since.setdefault(what, self._clock()) > RECOVERY:
                 raise
             self._say(str(error))

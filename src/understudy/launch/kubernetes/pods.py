@@ -85,7 +85,9 @@ def mount_error(events: Sequence[KubernetesObject]) -> tuple[str, float]:
     Args:
         events: all that was reported of the pod, the newest last; of one that got them, something else comes after.
     """
-    told = [event for event in events if event.get("reason") != "SandboxChanged"]  # that goes before the next try
+    # A pod whose network could not be made is tried again, and the kubelet says SandboxChanged before each try: taken
+    # for the newest word, it would mean that the pod had got past its mounts.
+    told = [event for event in events if event.get("reason") != "SandboxChanged"]
     failed = [event for event in told if event.get("reason") in MOUNT_FAILURES and event.get("lastTimestamp")]
     if not failed or failed[-1] is not told[-1]:
         return "", 0.0
@@ -109,6 +111,8 @@ def _deaths(pods: Iterable[KubernetesObject]) -> Iterable[tuple[str, str, str]]:
     for pod in pods:
         status = pod.get("status", {})
         if phase(pod) == "Failed" and status.get("reason"):
+            # Evicted or preempted: the pod as a whole has a reason and no time, and sorts before its containers' ends,
+            # which only followed from it.
             yield "", name(pod), f"{name(pod)} was ended ({status['reason']}): {status.get('message', '')}"
         for ended in _terminated(pod):
             if ended.get("exitCode"):
@@ -141,5 +145,5 @@ def was_disrupted(pods: Iterable[KubernetesObject]) -> bool:
 def memory_limit(pod: KubernetesObject) -> str | None:
     """How much memory a pod's first container may take."""
     limits = pod["spec"]["containers"][0].get("resources", {}).get("limits") or {}
-    found: str | None = limits.get("memory")
+    found: str | None = limits.get("memory")  # none: the kernel killed it for what its node has
     return found

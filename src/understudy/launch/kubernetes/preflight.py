@@ -41,11 +41,12 @@ def refuse_rivals(kube: Kube, kind: JobKind, selector: str) -> None:
         if other is kind or not kube.has(other):
             continue
         with suppress(Refused):  # a right that only the other launcher needs
-            rivals = [job["metadata"]["name"] for job in kube.jobs(other, selector) if not _has_ended(job, other)]
+            rivals = [job for job in kube.jobs(other, selector) if not _has_ended(job, other)]
             if rivals:
+                name = rivals[0]["metadata"]["name"]
                 raise InputError(
-                    f"the {other.name} {rivals[0]} does this work already. Let it end, delete it, or set `launcher` in "
-                    "the cluster's settings to what it was"
+                    f"the {other.name} {name} does this work already. Let it end, delete it, or set `launcher` in the "
+                    "cluster's settings to what it was"
                 )
 
 

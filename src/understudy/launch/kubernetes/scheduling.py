@@ -3,7 +3,7 @@
 Pure functions of what the API answered.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 
 from understudy.launch.kubernetes.objects import REQUIRED, KubernetesObject
@@ -44,6 +44,7 @@ def _refusal(events: Sequence[KubernetesObject]) -> list[str]:
 
 def never_fits(pod: KubernetesObject, nodes: Sequence[KubernetesObject]) -> str:
     """Why no node could take a pod even if it were empty; nothing when one could."""
+    # What is allocatable, not what is free: other pods end, and a node grows for nobody.
     fitting = _chosen(pod, nodes)
     if not fitting:
         wanted = ", ".join(f"{key}={value}" for key, value in (pod["spec"].get("nodeSelector") or {}).items())
@@ -58,7 +59,12 @@ def never_fits(pod: KubernetesObject, nodes: Sequence[KubernetesObject]) -> str:
 def has_its_kind(pod: KubernetesObject, nodes: Sequence[KubernetesObject]) -> bool:
     """Whether a node is there that a pod chooses and that has some of everything that it asks for."""
     offers = [node["status"].get("allocatable", {}) for node in _chosen(pod, nodes)]
-    return any(all(amount(offer.get(name, "0")) > 0 for name in _asked(pod)) for offer in offers)
+    return any(_has_all(offer, _asked(pod)) for offer in offers)
+
+
+def _has_all(offer: Mapping[str, str], names: Iterable[str]) -> bool:
+    # A new GPU node is Ready before it offers its GPUs: those come with the device plugin's pod.
+    return all(amount(offer.get(name, "0")) > 0 for name in names)
 
 
 def claims_near(pod: KubernetesObject) -> list[str]:

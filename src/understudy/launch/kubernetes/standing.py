@@ -55,6 +55,7 @@ def standing_of(
         dead: the names of those whose node does not answer.
         kind: what it is.
     """
+    # A job that is being deleted has gone: its pods may take their grace period, and nothing of it begins any more.
     if job is None or "deletionTimestamp" in job["metadata"]:
         return Standing("gone", "the job is not there any more")
     conditions = holding(job)
@@ -131,6 +132,8 @@ def _lacks_quota(workload: KubernetesObject | None) -> bool:
 
 def is_never_admitted(said: str) -> bool:
     """Whether no flavor could ever take a job: Kueue names all that it tried, and one may only be in use now."""
+    # "unused quota" may be free later; "maximum capacity" never. A job is hopeless only if every flavor that is in use
+    # now is too small as well: one that only waited for one of several flavors was failed once.
     in_use = set(re.findall(r"insufficient unused quota for \S+ in flavor ([^,]+)", said))
     too_small = set(re.findall(r"insufficient quota for \S+ in flavor ([^,]+), request > maximum capacity", said))
     misnamed = re.search(r"doesn't match ClusterQueue selector|(Local|Cluster)Queue \S+ doesn't exist", said)

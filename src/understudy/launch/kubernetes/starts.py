@@ -30,9 +30,11 @@ class Starts:
         if status.step > starts.best:
             starts = replace(starts, best=status.step, count=0)
         pods = frozenset(pod["metadata"]["uid"] for pod in status.pods)
+        # All of them: the operator also replaces a single pod, and ranks then go on from where they were.
         all_are_new = len(pods) >= status.job.spec.least and not pods & starts.pods
         if all_are_new:
             return replace(starts, count=starts.count + 1, pods=pods, job=job)
+        # A job that fails within the 1.5 s between two rounds has ended before any pod of it was seen.
         if status.standing.has_ended and job != starts.job:
             return replace(starts, count=starts.count + 1, job=job)
         return starts

@@ -51,6 +51,7 @@ def node_never_fits(status: JobStatus, history: History) -> Decision | None:
     if status.nodes is None:
         unknown = "whether a node could ever take it is not known, since this account may not list nodes"
         return Wait(f"pending: {standing.detail}; {unknown}")
+    # The autoscaler has made all nodes that it may, and none of this kind has come up yet: they are on their way.
     if has_all_nodes(status.events) and not has_its_kind(status.pods[0], status.nodes):
         return None
     why = never_fits(status.pods[0], status.nodes)

@@ -20,6 +20,7 @@ def result_complete(status: JobStatus, _history: History) -> Decision | None:
 
 def outcomes_missing(status: JobStatus, history: History) -> Decision | None:
     """A job that succeeded gets ten seconds until what its ranks said is seen on the volume."""
+    # The operator's word may be here before what ranks of other nodes have written is seen on the volume.
     if status.standing.stage != "succeeded" or history.waited(status) >= SETTLE:
         return None
     return Wait("succeeded: waiting for its ranks to say how they ended")
@@ -57,6 +58,8 @@ def pods_evicted(status: JobStatus, _history: History) -> Decision | None:
     """A job whose pods were evicted, or that went with the run that had submitted it, is restarted."""
     if not _ended_in_silence(status):
         return None
+    # DisruptionTarget is the cluster's word that the pod was not to blame. A job that is gone and not of this run went
+    # with the run that had submitted it.
     if status.standing.stage != "gone" and not was_disrupted(status.pods):
         return None
     return Restart(death(status.pods) or status.standing.detail)

@@ -14,6 +14,7 @@ def node_lost(status: JobStatus, _history: History) -> Decision | None:
     dead = status.standing.dead
     if not dead:
         return None
+    # The others wait in a collective for the dead ones, and nobody tells them: all of them start again together.
     if not status.job.kind.replaces_pods:  # a Job counts on its pods until it is deleted itself
         return Restart(status.standing.detail)
     others = [pod for pod in status.pods if name(pod) not in dead and "deletionTimestamp" not in pod["metadata"]]
@@ -46,6 +47,7 @@ def volume_missing(status: JobStatus, history: History) -> Decision | None:
     pod = name(first_pending(status.pods))
     if not why:
         return None
+    # Both: what was reported of the pod may be older than the last time that the job ran well without it.
     if min(lasted, status.at - history.ran_at) < UNMOUNTED:
         return Wait(f"pulling: {pod} does not start yet: {why}")
     return Finish(Outcome(FAILED, f"{pod} did not start for {lasted / 60:.0f} minutes: {why}"), explain=True)

@@ -30,6 +30,8 @@ def rank_failed(status: JobStatus, _history: History) -> Decision | None:
 
 def killed_too_often(status: JobStatus, _history: History) -> Decision | None:
     """A job starts again after a killed rank as often as the recipe says; after an eviction or a lost node always."""
+    # Only ranks that were killed. An eviction or a lost node is no fault of the job's, and on spot nodes those alone
+    # would use max_restarts up.
     killed = [outcome for outcome in status.failures if outcome.kind == "killed"]
     section, allowed = status.job.spec.section, status.job.spec.resources.max_restarts
     if len(killed) <= allowed:
@@ -40,6 +42,8 @@ def killed_too_often(status: JobStatus, _history: History) -> Decision | None:
 
 def no_progress(status: JobStatus, history: History) -> Decision | None:
     """Whatever it is that ends the ranks each time: started again and again without a further step, it stays."""
+    # A bound on all other rules that restart: each of them is right once, and a job whose ranks die in the same way
+    # before every checkpoint would be restarted for ever.
     if status.rivals is not None or history.starts.count <= STARTS:
         return None
     last = status.failures[-1].message if status.failures else death(status.pods)
@@ -55,4 +59,5 @@ def rank_lost(status: JobStatus, _history: History) -> Decision | None:
 
 
 def _will_pass(cause: Outcome) -> bool:
+    # STOPPED though nobody asked: the pod had to go, and its ranks took a checkpoint first.
     return cause.exit_code == STOPPED or cause.kind in ("killed", "lost")

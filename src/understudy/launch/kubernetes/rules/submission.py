@@ -17,6 +17,7 @@ def launcher_replaced(status: JobStatus, _history: History) -> Decision | None:
     good = [job for job in status.rivals or () if _is_worth_watching(job, status)]
     if not good:
         return None
+    # There can be two: of a launcher that was frozen, and of another run that took its lease over meanwhile.
     name = _name(good[-1])
     return Adopt(name, tuple(_name(job) for job in status.rivals or () if _name(job) != name))
 
