@@ -20,7 +20,8 @@ log = logging.getLogger(__name__)
 
 # For good:
 STOPPED_AT_CHECKPOINT = 75  # the run was stopped, or no launcher watches any more (EX_TEMPFAIL of sysexits.h)
-# To be started again:
+# To be started again: above 127, since the operator's restartPolicy ExitCode takes those for failures that may pass.
+# The first and the last are what a shell makes of SIGKILL and SIGTERM.
 KILLED = 137  # a rank was killed, and not for memory
 PEERS_LOST = 140  # another pod's ranks went away
 HUNG = 142
@@ -39,9 +40,11 @@ def exit_code(spec: JobSpec, failures: dict[int, int] | None, eviction: Path) ->
         return 0
     reason = eviction.read_text() if eviction.exists() else ""
     if failures is None:
-        return STOPPED_AT_CHECKPOINT if reason == ABANDONED else EVICTED if reason else PEERS_LOST
+        return _without_word(reason)
     word = eviction.with_name(ATTEMPT)
     attempt = word.read_text() if word.exists() else ""
+    # A new attempt renames the folder of the one before. A node that was cut off and comes back would otherwise end the
+    # new attempt with the failure of its own old ranks.
     if attempt and not (Path(spec.folder) / attempt).is_dir():
         log.warning("another attempt is running: this node was cut off, and its outcome does not count")
         return PEERS_LOST
@@ -52,6 +55,13 @@ def exit_code(spec: JobSpec, failures: dict[int, int] | None, eviction: Path) ->
     if outcome.kind in ("killed", "lost"):
         return KILLED if outcome.kind == "killed" else PEERS_LOST
     return outcome.exit_code
+
+
+def _without_word(reason: str) -> int:
+    """The exit code of a node whose ranks did not fail by themselves."""
+    if reason == ABANDONED:
+        return STOPPED_AT_CHECKPOINT
+    return EVICTED if reason else PEERS_LOST
 
 
 def _outcome(spec: JobSpec, rank: int, code: int, attempt: str) -> Outcome:
@@ -66,7 +76,8 @@ def _outcome(spec: JobSpec, rank: int, code: int, attempt: str) -> Outcome:
 
 
 def _death(rank: int, code: int, spec: JobSpec) -> Outcome:
-    if code == -signal.SIGKILL and (limit := _killed_for_memory()):
+    limit = _killed_for_memory() if code == -signal.SIGKILL else None
+    if limit:
         message = (
             f"rank {rank} was killed for memory (OOMKilled): its pod may take {limit}. Raise {spec.section}.memory, "
             "or take a smaller batch_size, larger gradient_accumulation_steps or strategy fsdp."
@@ -82,7 +93,10 @@ def _death(rank: int, code: int, spec: JobSpec) -> Outcome:
 
 
 def _killed_for_memory() -> str | None:
-    """The memory limit of this container, if one of its processes was killed for it (cgroups, version 2 or 1)."""
+    """The memory limit of this container, if one of its processes was killed for it (cgroups, version 2 or 1).
+
+    Kubernetes says OOMKilled only when the container's first process was killed, and that is this agent.
+    """
     for events, limit in (
         ("memory.events", "memory.max"),
         ("memory/memory.oom_control", "memory/memory.limit_in_bytes"),

@@ -53,7 +53,7 @@ def run(path: Path) -> int:
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     watchdog = Watchdog(spec, eviction)
     signal.signal(signal.SIGTERM, watchdog.evict)
-    watchdog.start()
+    watchdog.start()  # before anything is copied or imported: a pod may have to go in its first minute
     return exit_code(spec, _failures(spec, node_cache.local(spec, path)), eviction)
 
 
@@ -74,8 +74,8 @@ def _failures(spec: JobSpec, path: Path) -> dict[int, int] | None:
         rdzv_endpoint=met.endpoint,
         rdzv_configs=dict(met.configs),
         nproc_per_node=spec.processes,
-        max_restarts=0,
-        monitor_interval=0.1,
+        max_restarts=0,  # the operator starts pods again, and the launcher bounds how often
+        monitor_interval=0.1,  # seconds; a whole pod's end waits for this look
         signals_to_handle="SIGINT",  # SIGTERM is the watchdog's
         logs_specs=DefaultLogsSpecs(log_dir=tempfile.mkdtemp()),
     )

@@ -30,7 +30,6 @@ LIMIT = "UNDERSTUDY_CACHE_LIMIT"
 """Bytes that Kubernetes allows in it: a pod with more in an emptyDir is evicted."""
 READ_ONLY = "UNDERSTUDY_READ_ONLY"
 """FROM:TO, the shared volume's path and the one at which it can only be read."""
-READ = ("examples", "teacher", "initial")
 BLOCK = 4096  # a file takes whole blocks
 
 
@@ -43,7 +42,8 @@ def local(spec: JobSpec, path: Path) -> Path:
     """
     if not {CACHE, READ_ONLY} & os.environ.keys():
         return path
-    sources = {role: _read_only(Path(source)) for role in READ if (source := getattr(spec, role))}
+    named = {"examples": spec.examples, "teacher": spec.teacher, "initial": spec.initial}
+    sources = {role: _read_only(Path(source)) for role, source in named.items() if source}
     if CACHE in os.environ:
         cache = _cache(RunLog(Path(spec.logs)))
         sources = {role: cache.copy(source, role) for role, source in sources.items()}
@@ -84,6 +84,7 @@ class Cache:
             source: an object of the store, or any folder of files.
             name: what it is called in messages.
         """
+        # Whatever goes wrong here costs time and nothing else: the shared bytes are the same, and are read instead.
         began = time.monotonic()
         try:
             for part in ("objects", "incoming", "locks"):
@@ -104,6 +105,8 @@ class Cache:
         digest = sha256(manifest.encode())
         lock = self._lock(digest, fcntl.LOCK_SH)  # never closed: the copy is in use until this process ends
         assert lock is not None
+        # The shared lock keeps _make_room() of other agents away, and is no hindrance to those who read too. The kernel
+        # gives it back when this process ends, however it ends.
         path, made = self._objects.path(digest), False
         while path.exists() and (damage := self._objects.damage(digest, thorough=True)):
             self._say(f"the copy of {name} on this node is damaged and is made again: {damage[0]}")
@@ -112,7 +115,7 @@ class Cache:
             self._make_room(manifest.size + BLOCK * (len(manifest.files) + 8))
             self._make(source, manifest, digest)
             made = True
-        os.utime(path)
+        os.utime(path)  # what is used last goes last
         return path, made
 
     def _make(self, source: Path, manifest: Manifest, digest: str) -> None:
@@ -158,6 +161,7 @@ class Cache:
         free = disk.f_bavail * disk.f_frsize
         if self._limit is None:
             return free
+        # st_blocks counts in 512 bytes whatever the file system's block is. Kubernetes too counts what files occupy.
         return min(free, self._limit - sum(path.lstat().st_blocks * 512 for path in self._folder.rglob("*")))
 
     def _drop(self, digest: str, lock: int) -> None:

@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -19,7 +20,7 @@ log = logging.getLogger(__name__)
 
 CLOSED = "closed"  # in the job's folder: a node that came back found the rendezvous closed
 LOOK = 1.0  # seconds between two looks at the ranks
-CARE = 5.0  # seconds between two looks at the launcher
+CARE = 5.0  # seconds between two looks at the launcher: each asks the shared volume, from every node
 
 
 class Watchdog(threading.Thread):
@@ -29,11 +30,15 @@ class Watchdog(threading.Thread):
         super().__init__(name="watchdog", daemon=True)
         self._spec, self._eviction = spec, eviction
         self._folder = Path(spec.folder)
+        # By the volume's clock. What the ranks of an attempt before said is no word of these: pods that waited for each
+        # other were ended as hung, four times in three minutes, since they were judged by the old ranks' heartbeats.
         self._began = volume_time(self._folder)
         self._silent = False
 
     def evict(self, _signal: int, _frame: FrameType | None) -> None:
         """The pod has to go: its ranks take a checkpoint if they have anything to keep."""
+        # Ranks look for the eviction file after a step. Those that still wait for each other would never see it, and
+        # the pod would be killed at the end of its grace period with nothing said.
         if not self._has_stepped():
             _end(EVICTED)
         if not self._eviction.exists():
@@ -47,8 +52,9 @@ class Watchdog(threading.Thread):
 
     def run(self) -> None:
         """Look until the ranks are done."""
-        ended, waited = threading.Event(), 0.0
-        while not ended.wait(LOOK):
+        waited = 0.0
+        while True:
+            time.sleep(LOOK)
             waited += LOOK
             try:
                 if not self._folder.is_dir():
@@ -62,8 +68,10 @@ class Watchdog(threading.Thread):
                 log.warning("cannot look after the ranks now: %s", error)
 
     def _look_for_the_launcher(self) -> None:
-        silent_before, self._silent = self._silent, seconds_since_launcher(self._folder) > self._spec.launcher_timeout
-        if not (self._silent and silent_before):  # one look may have hung with the volume for as long
+        silent_before = self._silent
+        self._silent = seconds_since_launcher(self._folder) > self._spec.launcher_timeout
+        # Twice in a row: a volume that hung through one look makes the launcher's last sign as old as that look took.
+        if not (self._silent and silent_before):
             return
         if not self._eviction.exists():
             log.warning("nobody has watched this job for %.0f s: leaving", self._spec.launcher_timeout)
@@ -75,6 +83,8 @@ class Watchdog(threading.Thread):
 
     def _look_for_a_closed_rendezvous(self) -> None:
         """Ranks that wait for one that has failed would wait for long, and whoever comes instead is not let in."""
+        # torch closes a rendezvous for good when an agent fails in it. A rank elsewhere that is still in
+        # init_process_group does not notice, and every successor was refused, every 8 s for 400 s (docs/notes.md).
         closed = self._folder / CLOSED
         if not closed.exists() or closed.stat().st_mtime < self._began:
             return
@@ -86,17 +96,17 @@ class Watchdog(threading.Thread):
     def _look_for_a_hang(self) -> None:
         ranks = attempts.ranks(self._spec)
         quiet = seconds_since_heartbeat(self._folder, ranks, self._began)
+        # A second more than the ranks' own timers, which write stacks and collectives: those have to be there first.
         if quiet is None or quiet < self._spec.hang_timeout + LOOK:
             return
         said = attempts.outcomes(self._spec)
         if any(outcome.exit_code for outcome in said):
             return  # the agents end the others
-        if len(said) == len(ranks):
+        if len(said) == len(ranks):  # a thread of a library that does not end, say: the work is done all the same
             log.warning("every rank is done, and a process of theirs does not end: ending it")
             _end(0)
-        places = [
-            f"rank {b.rank} on {b.node}: {b.phase}, step {b.step}" for b in heartbeats(self._folder, ranks).values()
-        ]
+        last = heartbeats(self._folder, ranks).values()
+        places = [f"rank {beat.rank} on {beat.node}: {beat.phase}, step {beat.step}" for beat in last]
         left = f"stacks and collectives are in {self._spec.logs}"
         text = f"no rank has moved for {quiet:.0f} s ({'; '.join(places)}); {left}"
         try:
@@ -106,6 +116,9 @@ class Watchdog(threading.Thread):
 
 
 def _end(code: int) -> None:
-    """End the pod: its ranks die with this process."""
+    """End the pod: its ranks die with this process.
+
+    sys.exit() would end the watchdog's thread alone, and in the signal handler it would be an exception in torchrun.
+    """
     sys.stdout.flush()
     os._exit(code)

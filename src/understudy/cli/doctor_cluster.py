@@ -204,8 +204,10 @@ def _lacking(name: str, groups: list[KubernetesObject], labels: dict[str, dict[s
     for group in groups:
         if not asked & set(group["coveredResources"]):
             continue
-        flavors = [found for flavor in group["flavors"] if (found := labels[flavor["name"]]) is not None]
-        if not any(_fits(flavor, {key for one in flavors for key in one}, pool) for flavor in flavors):
+        known = [labels[flavor["name"]] for flavor in group["flavors"]]
+        flavors = [found for found in known if found is not None]
+        keys = {key for flavor in flavors for key in flavor}
+        if not any(_fits(flavor, keys, pool) for flavor in flavors):
             return f"give ClusterQueue {name} a ResourceFlavor with the pool's labels"
     return ""
 

@@ -76,7 +76,8 @@ def _registered(run: Run, registration: Registered) -> str:
 def _problems(run: Run, code: int) -> list[str]:
     if code in (DONE, REJECTED):
         return []
-    states = [state for path in sorted((run.folder / "steps").glob("*.json")) if (state := run.state(path.stem))]
+    found = [run.state(path.stem) for path in sorted((run.folder / "steps").glob("*.json"))]
+    states = [state for state in found if state]
     if code == STOPPED:
         return [state.detail for state in states if state.state == "stopped"] or ["stopped; run again to go on"]
     told = [f"error: {state.detail}" for state in states if state.state == "failed"]

@@ -245,7 +245,8 @@ def _close_if_stopped(run: "Run", uri: str) -> None:
 
 
 def _states(run: "Run", steps: list[str]) -> list["StepState"]:
-    return [state for step in steps if (state := run.state(step))]
+    found = [run.state(step) for step in steps]
+    return [state for state in found if state]
 
 
 def _exit_code(run: "Run", steps: list[str], store: "Store") -> int:

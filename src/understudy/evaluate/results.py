@@ -18,25 +18,27 @@ QUARTERS = ("shortest quarter", "second quarter", "third quarter", "longest quar
 def quality(per_example: Mapping[str, Any], roles: Sequence[str], names: Sequence[MetricName]) -> dict[str, Quality]:
     """How good each model is, by its role."""
     bootstrap = Bootstrap(per_example, roles)
-    return {
-        role: {
-            "metrics": {name: value(name, _sums(per_example, role)) for name in names},
+    found: dict[str, Quality] = {}
+    for role in roles:
+        sums = _sums(per_example, role)
+        found[role] = {
+            "metrics": {name: value(name, sums) for name in names},
             "intervals": {name: _interval(bootstrap, name, role) for name in names},
             "calibration": bins(per_example, role),
         }
-        for role in roles
-    }
+    return found
 
 
 def slices(
     per_example: Mapping[str, Any], roles: Sequence[str], name: MetricName, groups: Mapping[str, NDArray[np.intp]]
 ) -> list[Mapping[str, str | float | None]]:
     """The metric by slice of the test split; `groups` holds each slice's examples. Empty slices are left out."""
-    return [
-        {"slice": group, "examples": len(rows), **{role: value(name, _sums(per_example, role, rows)) for role in roles}}
-        for group, rows in groups.items()
-        if len(rows)
-    ]
+    found: list[Mapping[str, str | float | None]] = []
+    for group, rows in groups.items():
+        if len(rows):
+            values = {role: value(name, _sums(per_example, role, rows)) for role in roles}
+            found.append({"slice": group, "examples": len(rows), **values})
+    return found
 
 
 def by_label(labels: NDArray[np.int64], names: Sequence[str]) -> dict[str, NDArray[np.intp]]:

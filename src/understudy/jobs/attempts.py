@@ -70,6 +70,8 @@ def begin(spec: JobSpec, world_size: int) -> str:
     while True:
         before = latest(folder)
         name = f"{PREFIX}{_number(before.name) + 1 if before else 1}.{secrets.token_hex(4)}"
+        # The rename is the fence: of two ranks 0 that begin an attempt one finds its source gone and looks again, and
+        # ranks of the attempt before can write their checkpoints nowhere.
         try:
             with disk_errors(folder):
                 os.rename(before, folder / name) if before else (folder / name).mkdir()
@@ -107,13 +109,15 @@ def report_hang(spec: JobSpec, text: str) -> None:
 
 def _append(folder: Path, outcome: Outcome) -> None:
     with (folder / FAILURES).open("a") as stream:
+        # A line break before it too: the disk may have been full in the middle of the line before.
         stream.write(f"\n{json.dumps(asdict(outcome))}\n")
 
 
 def keep_failures(spec: JobSpec) -> None:
     """What the attempt before said is history now: of all its ranks the one that made the others fail."""
     paths = list(Path(spec.folder).glob("outcome-*.json"))
-    failed = [outcome for path in paths if (outcome := Outcome.read(path)) and outcome.exit_code]
+    said = [Outcome.read(path) for path in paths]
+    failed = [outcome for outcome in said if outcome is not None and outcome.exit_code]
     with disk_errors(Path(spec.folder)):
         if failed:
             _append(Path(spec.folder), Outcome.cause(failed))

@@ -53,7 +53,8 @@ def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
             job = kube.ask(kube.batch.read_namespaced_job, name, kube.namespace)
             pods = kube.pods(f"batch.kubernetes.io/job-name={name}")
             sight = reported(kube, job, pods, pending(pods))
-            if (found := f"{sight.stage}: {sight.detail}" if sight else "") != waiting:
+            found = f"{sight.stage}: {sight.detail}" if sight else ""
+            if found != waiting:
                 waiting = found
                 say(waiting or "its pod runs")
             first = not said and job is not None and not job.get("status", {}).get("failed")
@@ -109,8 +110,15 @@ def _refused(why: str) -> Standing:
 
 def _is_beyond_its_quota(why: str) -> bool:
     found = re.search(r"requested: (\S+), used: \S+, limited: (\S+)", why)
-    asked, limits = (dict(one.split("=") for one in part.split(",")) for part in found.groups()) if found else ({}, {})
+    if not found:
+        return False
+    asked, limits = _amounts(found[1]), _amounts(found[2])
     return any(amount(asked[name]) > amount(limits[name]) for name in asked.keys() & limits.keys())
+
+
+def _amounts(listed: str) -> dict[str, str]:
+    """Amounts as a refusal lists them: requests.cpu=2,requests.memory=1Gi."""
+    return dict(one.split("=") for one in listed.split(","))
 
 
 def _stream(kube: Kube, pod: KubernetesObject, said: dict[str, str], say: Callable[[str], None]) -> None:
@@ -149,7 +157,7 @@ def exit_code(job: KubernetesObject, pods: list[KubernetesObject]) -> int | None
         return DONE
     if "Failed" not in ended:
         return None
-    final = [code for pod in pods if (code := answer(pod)) in FINAL]
+    final = [code for code in map(answer, pods) if code in FINAL]
     if not final:
         late = ended["Failed"].get("reason") == "DeadlineExceeded"
         why = (not late and death(pods)) or ended["Failed"].get("message") or "Kubernetes does not say why"

@@ -58,9 +58,8 @@ def _threads(resources: Resources) -> int:
 
 def _others(recipe: Recipe, role: Role) -> dict[str, Model]:
     """The models of the recipe that this job does not train; what is fetched is checked when it is."""
+    if role == "distill":  # no training comes after it
+        return {}
     own = "teacher.model" if role == "teacher" else "student.model"
-    return {
-        where: model
-        for where, model in recipe.models.items()
-        if where != own and role != "distill" and not isinstance(model, PretrainedModel)
-    }
+    others = {where: model for where, model in recipe.models.items() if where != own}
+    return {where: model for where, model in others.items() if not isinstance(model, PretrainedModel)}

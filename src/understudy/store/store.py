@@ -105,7 +105,8 @@ class Store:
     def servers(self) -> dict[str, Path]:
         """The servers that remember_server() was told, each with the file that says so."""
         files = sorted((self.folder / "servers").glob("[0-9a-f]*.json"))
-        return {found["address"]: file for file in files if (found := read_json(file))}
+        found = {file: read_json(file) for file in files}
+        return {value["address"]: file for file, value in found.items() if value}
 
     def create_run(self, name: str, recipe: Mapping[str, object], tracking_uri: str, run_id: str | None = None) -> Run:
         """A new run's folder."""

@@ -13,8 +13,9 @@ from understudy.recipe import Schedule
 
 def optimizer(parameters: Sequence[nn.Parameter], settings: OptimizerSettings) -> Optimizer:
     """The recipe's optimiser. Vectors (biases, norms) get no weight decay."""
-    decayed = [parameter for parameter in parameters if parameter.requires_grad and parameter.ndim > 1]
-    plain = [parameter for parameter in parameters if parameter.requires_grad and parameter.ndim <= 1]
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    decayed = [parameter for parameter in trained if parameter.ndim > 1]
+    plain = [parameter for parameter in trained if parameter.ndim <= 1]
     groups = [
         {"params": decayed, "weight_decay": settings.weight_decay},
         {"params": plain, "weight_decay": 0.0},
