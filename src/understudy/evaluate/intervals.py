@@ -26,6 +26,7 @@ NOTHING = 1e-12  # of the squares it is a difference of: a variance below this s
 
 def wilson(right: float, count: float, confidence: float) -> Interval:
     """The score interval of a share, `right` of `count` independent answers (Wilson 1927)."""
+    # Not Wald's p ± z sqrt(p(1 - p)/n): that has no width at all for a model that is right on every example.
     square = _normal((1 + confidence) / 2) ** 2
     share = right / count
     centre = (share + square / (2 * count)) / (1 + square / count)
@@ -52,6 +53,8 @@ def _upper_score(wins: int, losses: int, count: int, confidence: float) -> float
 
     def beyond(difference: float) -> float:
         """Above 0 where a true difference of this size is not ruled out."""
+        # Given a difference, the likelihood of the share of losses has its maximum at the root of a quadratic: Tango's
+        # equation, with `middle` its linear coefficient.
         middle = -wins - losses + (2 * count - wins + losses) * difference
         root = math.sqrt(max(middle**2 + 8 * count * losses * difference * (1 - difference), 0.0))
         other = (root - middle) / (4 * count)  # the most likely share of losses, were this the true difference
@@ -103,6 +106,8 @@ class Ratio:
             residual = above - ratio[..., None] * below
             squares = np.einsum("...i,...j,...ij->...", residual, residual, second)
             scale = np.einsum("...i,...ii->...", residual**2, second)
+            # The sum of squared residuals comes out of sums of products, so what is left of two equal models is the
+            # rounding of large numbers, about 1e-16 of them and of either sign.
             squares = np.where(squares > NOTHING * scale, squares, 0.0)
             return ratio, np.asarray(np.sqrt(squares) / np.abs(total))
 
@@ -130,11 +135,12 @@ def ratio_interval(
     sample = Moments(table.sum(axis=0), table.T @ table)
     point, spread = (float(number) for number in ratio.value(sample))
     low, high = _resampled_ends(point, spread, *ratio.value(resamples), confidence)
-    corrected = spread * math.sqrt(len(table) / (len(table) - 1))
+    corrected = spread * math.sqrt(len(table) / (len(table) - 1))  # n - 1, as Student's t assumes
     alike, effective = _alike_standard_error(ratio, table, weights, point)
     for error, examples in ((corrected, len(table)), (alike, effective)):
         half = student_t(examples - 1, confidence) * error
         low, high = min(low, -half), max(high, half)
+    # All ends are of the ratio itself and go through `shown` last: it is monotone, so they stay ends.
     below, at, above = (float(ratio.shown(np.array(point + step))) for step in (low, 0.0, high))
     slope = (float(ratio.shown(np.array(point + STEP))) - at) / STEP
     return at, (below, above), slope * max(corrected, alike)
@@ -148,10 +154,13 @@ def _resampled_ends(
     low, high = percentiles(distance, confidence)
     if spread == 0:  # all examples have one and the same ratio: there is nothing to divide by
         return low, high
+    # A resample that misses every losing example has no spread: its t is infinite. Where more than 2.5 % of the
+    # resamples are like that, so is the interval's end, and the gate fails closed: so few examples carry the loss.
     with np.errstate(divide="ignore", invalid="ignore"):
         studentised = np.where(distance == 0, 0.0, distance / spreads)
     least = float(np.quantile(studentised, (1 - confidence) / 2, method="lower"))  # "linear" makes NaN of infinite ones
     most = float(np.quantile(studentised, (1 + confidence) / 2, method="higher"))
+    # The ends change places: a resample whose t is large says that the true value may lie as far below.
     return min(low, -most * spread), max(high, -least * spread)
 
 

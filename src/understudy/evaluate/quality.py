@@ -61,7 +61,7 @@ def loss(bootstrap: Bootstrap, metric: MetricName, other: str, confidence: float
     if METRICS[metric].ratio is None:
         raise Unmeasured(f"no interval of the {METRICS[metric].title} is to be relied on; let the gate compare nll")
     found = bootstrap.difference(metric, role, other, confidence)
-    if found.few:
+    if found.few:  # "too few to tell" fails closed, as everything does that was not measured
         raise Unmeasured(found.few)
     if METRICS[metric].higher_is_better:
         return Loss(-found.observed, -found.high, -found.low, found.smallest)
@@ -72,6 +72,8 @@ def against_model(bootstrap: Bootstrap, seen: Loss, metric: MetricName, other: s
     """Whether a loss of more than the margin is ruled out."""
     form = METRICS[metric]
     margin, smallest = (form.show_difference(number).lstrip("+") for number in (gate.margin, seen.smallest))
+    # The upper end alone. That the loss itself is within the margin proves nothing: at a true loss of the margin half
+    # of all test sets would say so.
     passed = seen.high <= gate.margin + ROUNDING
     detail = _compared(bootstrap, seen, metric, other, gate.confidence)
     detail += f"its upper end is {'within' if passed else 'over'} the margin of {margin}."
@@ -102,6 +104,8 @@ def above_minimum(bootstrap: Bootstrap, metric: MetricName, minimum: float, conf
         value, (low, high) = bootstrap.value(metric, "student"), bootstrap.interval(metric, "student", confidence)
     except Unmeasured as error:
         return failed("minimum", minimum, str(error))
+    # A student that is right on all of ten examples has a lower end of 72 %, which a low minimum would pass; but of so
+    # few a tenth of the population may have been missed altogether.
     if bootstrap.examples < least_examples(confidence) or not math.isfinite(low + high):
         return failed("minimum", minimum, f"{bootstrap.examples} test examples are too few to tell")
     passed = low >= minimum - ROUNDING if form.higher_is_better else high <= minimum + ROUNDING

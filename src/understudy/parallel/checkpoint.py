@@ -38,6 +38,8 @@ class Checkpoints:
     def __init__(self, folder: Path, model: nn.Module, optimizer: Optimizer) -> None:
         self._folder = folder
         self._model, self._optimizer = model, optimizer
+        # A group of its own, on the CPU: async_save asks for one, and the collectives of its thread must not meet those
+        # of the training.
         group = dist.new_group(backend="gloo")
         assert isinstance(group, dist.ProcessGroup)
         self._group = group
@@ -48,6 +50,7 @@ class Checkpoints:
 
     def latest(self) -> int | None:
         """The step of the newest complete checkpoint, the same answer on every rank."""
+        # The first rank's list counts. Ranks of other nodes may see an older one, and would load another step than it.
         steps = [int(path.name.removeprefix("step-")) for path in self._folder.glob("step-*")]
         answer = torch.tensor([max(steps, default=-1)])
         dist.broadcast(answer, 0, group=self._group)
@@ -79,13 +82,13 @@ class Checkpoints:
             Fenced: another run has taken over.
             UnderstudyError: the disk is full.
         """
-        self.finish()
+        self.finish()  # async_save copies the whole state: one copy at a time
         self._align_buffers()
         aside = self._aside(step)
         if self._leads:
             with disk_errors(aside):
                 _make(aside)
-        dist.barrier(self._group)
+        dist.barrier(self._group)  # nobody writes before the folder is there: _Files makes none
         model, optimizer = get_state_dict(self._model, self._optimizer)
         state = {"model": model, "optimizer": optimizer}
         future = async_save(state, storage_writer=_Writer(aside, progress), process_group=self._group)
@@ -121,6 +124,8 @@ class Checkpoints:
 
     def finish_if_written(self) -> None:
         """Put the checkpoint in place as soon as it is written, so that a kill costs as little as possible."""
+        # Without a barrier, since the others are in the middle of a step: that the future is done on the first rank
+        # means that all have written, because its metadata goes last. finish() then only finds the checkpoint in place.
         if self._leads and self._pending and self._pending[0].done():
             future, aside, step = self._pending
             with disk_errors(self._folder):
@@ -130,7 +135,7 @@ class Checkpoints:
 
     def _put_in_place(self, aside: Path, step: int) -> None:
         target = self._folder / f"step-{step}"
-        if target.exists():
+        if target.exists():  # finish_if_written() was here
             return
         try:
             os.rename(aside, target)
@@ -188,6 +193,8 @@ class _Files(FileSystem):
 
 
 def _outcome(future: Future[Any]) -> None:
+    # torch wraps what each rank met. Of them the one that explains the others comes first: a path that is gone means
+    # that the lease is; then what the system says of the disk.
     try:
         future.result()
     except CheckpointException as error:

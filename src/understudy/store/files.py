@@ -89,6 +89,7 @@ class Fingerprints:
         """The file's SHA-256, all bytes read now; what was remembered of it is replaced."""
         identity = _identity(path)
         digest = hash_file(path)
+        # The identity was taken before the bytes were read: a change in between gives another ctime, and is read again.
         if time.time_ns() - identity[-1] > self._SETTLED and os.access(self._folder, os.W_OK):
             with suppress(UnderstudyError):  # a full disk costs time, no more
                 write_json(self._entry(path), [*identity, digest])

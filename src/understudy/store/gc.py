@@ -47,12 +47,14 @@ def plan(store: Store, registered: Iterable[str], forget_after: float | None = N
         forget_after: forget finished steps, ended runs and abandoned work not used for this many seconds;
             None keeps them all.
     """
+    # First what is forgotten: it no longer keeps its object. What runs begin to use meanwhile, collect() finds.
     now = time.time()
     old = [] if forget_after is None else _unused(store, now - forget_after)
     forgotten = {removal.path.stem for removal in old if removal.path.parent.name == step_cache.FOLDER}
     cached = [step.digest for step in store.step_cache if step.key not in forgotten]
     kept = reachable(store, registered, cached)
     unreached = (store.objects.path(digest) for digest in store.objects if digest not in kept)
+    # ctime, since a rename leaves mtime as it was: an object made a year ago is young in the trash.
     trash = (path for path in (store.folder / "trash").glob("*") if now - path.stat().st_ctime > SETTLED)
     parts = [store.folder / name for name in ("work", step_cache.FOLDER, "runs", "fingerprints")]
     aside = (path for part in parts for path in part.glob(".*"))
@@ -118,6 +120,8 @@ def collect(store: Store, removals: Iterable[Removal], registered: Iterable[str]
         elif path.parent.name != "work" or not _is_worked_on(store, path):
             _remove(path)
             freed += removal.size
+    # Asked once more, now that they lie aside. A run that said "I use this" before the move is found here, and its
+    # object comes back; one that says so later does not find the object and makes it again.
     kept = reachable(store, registered, (step.digest for step in store.step_cache))
     for removal, trash in aside:
         if removal.path.name in kept and not removal.path.exists():

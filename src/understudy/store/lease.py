@@ -94,6 +94,7 @@ class Lease:
 
     def _renew(self) -> None:
         beat = self.folder / _holder_file(self.folder.name)
+        # Six times within the lease: a volume that is away for a moment costs some of them, and not the lease.
         while not self._done.wait(self._seconds / 6):
             try:
                 os.utime(beat)
@@ -128,6 +129,7 @@ class Lease:
         """End the work: its folder goes."""
         self._done.set()
         self._thread.join()
+        # Renamed first: whoever looks while the tree is being removed must not find half of it and take it over.
         gone = self.folder.parent.with_name(f".{self.folder.parent.name}.{secrets.token_hex(4)}")
         if self.folder.is_dir():
             os.rename(self.folder.parent, gone)
@@ -157,13 +159,15 @@ def acquire(work: Path, key: str, seconds: float) -> Lease | None:
             return _first(root, name, seconds)
         if not _is_up_for_grabs(current, seconds):
             return None
+        # The new holder's file is written before the rename and under the new name, so that a folder never has a name
+        # without the file that says who holds it and when it was last renewed.
         epoch = int(current.name.split(".")[0]) + 1
         target = root / f"{epoch}.{name}"
         try:
             _write_holder(current, target.name)
             os.rename(current, target)
             _sweep(target)
-        except FileNotFoundError:
+        except FileNotFoundError:  # another contender's rename came first
             return None
     return Lease(target, seconds)
 
@@ -198,6 +202,8 @@ def _current(root: Path) -> Path | None:
 
 
 def _first(root: Path, name: str, seconds: float) -> Lease | None:
+    # Made aside and renamed as a whole: rename does not replace a folder that holds something, so of two first holders
+    # one gets an error.
     aside = root.with_name(f".{root.name}.{name}")
     folder = aside / f"1.{name}"
     folder.mkdir(parents=True)
@@ -217,11 +223,13 @@ def _write_holder(folder: Path, name: str) -> None:
 def _is_up_for_grabs(folder: Path, seconds: float) -> bool:
     if folder.name.endswith(FREE):
         return True
+    # A process of this machine and boot can be asked whether it lives: its work is taken over at once. Of one elsewhere
+    # only its silence tells, and that takes the whole lease.
     process = _holder(folder)
     beat = folder / _holder_file(folder.name) if process else folder  # a lost power may have lost the file
     try:
         return (process is not None and process.is_gone()) or _now(folder) - beat.stat().st_mtime > seconds
-    except FileNotFoundError:
+    except FileNotFoundError:  # it changes hands right now
         return False
 
 

@@ -92,6 +92,8 @@ class Objects:
             encoded = manifest.encode()
             digest = sha256(encoded)
             (staged / MANIFEST).write_bytes(encoded)
+            # Files, then the folder that names them. A rename may reach the disk before the bytes do: after a lost
+            # power the object would have its name and empty files.
             for path in [*staged.rglob("*"), staged]:
                 flush(path)
             self._move(staged, digest)
@@ -100,12 +102,12 @@ class Objects:
     def _move(self, staged: Path, digest: str) -> None:
         target = self.path(digest)
         target.parent.mkdir(parents=True, exist_ok=True)
-        while True:
+        while True:  # until it lies there, or a whole copy does: another process may publish, or damage be set aside
             try:
                 os.rename(staged, target)
                 break
             except OSError as error:
-                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # file systems differ in which they say
                     raise
             if not self.damage(digest, thorough=True):
                 os.utime(target)  # young again: gc leaves it alone until its step is in the step cache
@@ -143,7 +145,8 @@ class Objects:
 
 def described(folder: Path, kind: str, inputs: Mapping[str, str], facts: Mapping[str, Any]) -> Manifest:
     """The manifest of a folder's files, all of them read now."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
+    files_below = (path for path in folder.rglob("*") if path.is_file())
+    paths = sorted(path for path in files_below if path != folder / MANIFEST)
     files = tuple((path.relative_to(folder).as_posix(), path.stat().st_size, hash_file(path)) for path in paths)
     return Manifest(kind, files, inputs, facts)
 

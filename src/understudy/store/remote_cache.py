@@ -47,6 +47,7 @@ class RemoteCache:
         cached = _cached_step(bucket, key)
         if cached is None or not transfer.holds(bucket, cached.digest):
             return False
+        # The object first: a step in the cache whose object is missing would be looked for, and not found, at each run.
         transfer.pull(store, cached.digest, self._url, lambda name: self._tell(f"fetching {name} from {self._url}"))
         store.step_cache.put(cached)
         return True
@@ -61,6 +62,8 @@ class RemoteCache:
         if cached is None:
             return  # somebody told gc to forget it meanwhile
         bucket = Bucket(self._url)
+        # Two clusters may have made the same step, and not the same bits. The later one stands, so that a result that
+        # was forgotten here and made anew does not stay behind an older one there.
         known = _cached_step(bucket, key)
         if known and known.at >= cached.at and transfer.holds(bucket, known.digest):
             return

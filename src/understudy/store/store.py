@@ -49,6 +49,7 @@ class Store:
         cached = self.step_cache.get(key)
         if cached is None:
             return None
+        # Said before it is looked for: gc looks at what live runs use only after it has moved an object aside.
         if run:
             run.use(cached.digest)
         if not self.objects.path(cached.digest).exists():
@@ -86,6 +87,7 @@ class Store:
             Fenced: the lease was lost; nothing went into the step cache.
         """
         key = lease.folder.parent.name
+        # Both renames come out of the lease's folder, so a holder that was fenced fails here with nothing written down.
         try:
             digest = self.objects.publish(staged, kind, inputs, facts)
             cached = CachedStep(key, step, dict(parts), digest, seconds, time.time())

@@ -64,6 +64,7 @@ def pull(store: Store, digest: str, url: str, tell: Tell) -> int:
     manifest = _manifest(bucket, digest)
     if manifest is None:
         raise InputError(f"{url}: there is no whole object {digest}")
+    # Two runs that miss the same object fetch it once: the lease is on the object's digest as if it were a step's key.
     lease = store.wait_for(digest, lambda: not store.objects.damage(digest))
     if lease is None:
         return 0
@@ -123,6 +124,8 @@ def _manifest(bucket: Bucket, digest: str) -> Manifest | None:
     Raises:
         UnderstudyError: it is none that understudy has written.
     """
+    # Its own hash is its name, so nobody can give an object another manifest; but who can write to the bucket can add
+    # objects, and whoever names one by its digest must not get files outside of its folder.
     encoded = bucket.read(_path(digest, MANIFEST))
     if not encoded or sha256(encoded) != digest:
         return None

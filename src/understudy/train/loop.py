@@ -134,13 +134,15 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
     shares = job.order.shares(step, rank, readers, job.settings.gradient_accumulation_steps)
     total = torch.zeros((), device=job.device)
     for part, indices in enumerate(shares):
+        # A rank may get nothing of a micro-batch. It computes one example all the same and counts it 0 times: the
+        # others wait in the gradients' collective for it.
         inputs, labels = job.examples.batch(indices if len(indices) else job.order.batch(step)[:1])
         inputs, labels = inputs.to(job.device, non_blocking=True), labels.to(job.device, non_blocking=True)
-        synced = part + 1 == len(shares)
+        synced = part + 1 == len(shares)  # once a step; in between gradients only add up, on each rank for itself
         with gradient_sync(job.model, enabled=synced), gradient_sync(job.objective, enabled=synced):
             with autocast(job.precision, job.device):
                 loss = _loss(job, Batch(inputs, labels)) / targets
-            if not len(indices):  # a rank without examples takes part in the communication all the same
+            if not len(indices):
                 loss = loss * 0.0
             torch.autograd.backward(loss * readers)  # gradients are averaged over ranks, the loss is their sum
         total += loss.detach()
@@ -202,6 +204,7 @@ class _Recent:
         elapsed = time.perf_counter() - self._since
         shared = torch.cat([losses.double(), torch.tensor([elapsed, float(self._job.must_stop())])])
         dist.all_reduce(shared, group=self._job.meshes.loss.get_group())
+        # Summed over ranks: the losses are shares of one sum. Norms are the same on every rank already.
         points = [
             Point(step=self._first + place + 1, loss=loss, learning_rate=rate, grad_norm=norm)
             for place, (loss, rate, norm) in enumerate(
@@ -212,6 +215,8 @@ class _Recent:
         if dist.get_rank() == 0:
             self._job.report(points, elapsed)
         self._job.heartbeat(steps)
+        # From the mean over ranks, which all of them know: each has to come to the same interval, or they would meet in
+        # different collectives.
         pace = shared[-2].item() / self._job.meshes.loss.size() / len(points)
         self._interval = max(1, int(REPORT_SECONDS / max(pace, 1e-6)))
         self._first, self._since = steps, time.perf_counter()
@@ -223,10 +228,12 @@ class _Recent:
         return point["step"] % -(-self._job.steps // CURVE_POINTS) == 0 or point["step"] == self._job.steps
 
     def _refuse_nan(self, losses: Tensor, norms: Tensor) -> None:
+        # Told before the checkpoint that this report may lead to: one with NaN in it would be the one to resume from.
+        # Every rank says its own first bad step in a place of its own, so that the sum tells them apart.
         found = torch.zeros(2, dist.get_world_size(), dtype=torch.long)
         found[:, dist.get_rank()] = torch.tensor([self._first_bad(losses), self._first_bad(norms)])
         dist.all_reduce(found)
-        by_rank = found[0] if found[0].any() else found[1]
+        by_rank = found[0] if found[0].any() else found[1]  # the loss says which rank; its gradient is NaN on all
         if not by_rank.any():
             return
         step = int(by_rank[by_rank > 0].min())
