@@ -24,6 +24,8 @@ from understudy.store import Run, Store
 
 FACTS = {"task": "image-classification", "kind": "transformers", "labels": ["0", "1"], "mean": [0.5], "std": [0.5]}
 FACTS |= {"image": {"size": 8, "channels": 1}}
+EXAMPLES = {"task": "image-classification", "counts": {"train": 4, "validation": 0, "test": 2}, "labels": ["0", "1"]}
+EXAMPLES |= {"image": {"size": 8, "channels": 1}, "mean": [0.5], "std": [0.5], "skipped": 0}
 HISTORY = [
     {"step": step, "loss": 2 / step, "learning_rate": 0.1 / step, "grad_norm": 1.0 + step} for step in range(1, 301)
 ]
@@ -148,6 +150,9 @@ class Pipeline:
         (evidence / "verdict.json").write_text(json.dumps(verdict(approved)))
         (evidence / "report.html").write_text("<html>the report</html>")
         (evidence / "plots" / "curves.png").write_bytes(b"a picture")
+        examples = run.folder / "examples"
+        examples.mkdir(exist_ok=True)
+        (examples / "examples.json").write_text(json.dumps(EXAMPLES))
         submission = Submission(
             self.recipe,
             model=self.store.objects.path(digests["student"]),
@@ -155,6 +160,7 @@ class Pipeline:
             measures=evidence,
             verdict=evidence,
             models={role: self.store.objects.path(digest) for role, digest in digests.items()},
+            examples=examples,
             lineage={"teacher": digests["teacher"], "examples": "e" * 64, "recipe": "r" * 64, "revision": "abc"},
         )
         return register(run, self.uri, submission)

@@ -17,7 +17,7 @@ from tests.registry.submitted import HISTORY, RECIPE, Pipeline, Server, connect
 from understudy.errors import Stopped, UnderstudyError
 from understudy.registry import recorder as recording
 from understudy.registry.client import server_at
-from understudy.registry.recorder import Recorder, close_dead, close_ended, flat
+from understudy.registry.recorder import Recorder, close_dead, close_ended
 from understudy.registry.tracking import Value
 from understudy.store.files import read_json
 
@@ -206,11 +206,6 @@ def test_a_run_closes_its_own_record_and_no_other(pipeline: Pipeline, client: Ml
     close_ended(pipeline.run, pipeline.uri)
     assert {client.get_run(run).info.status for run in (parent, nested)} == {"KILLED"}
     assert close_dead(pipeline.store, pipeline.uri) == 0
-
-
-def test_parameters_are_flat_and_without_credentials() -> None:
-    values = {"a": {"b": 1, "c": {}}, "d": [1, 2], "e": None, "f": "s3://me:secret@host/x", "g": "text"}
-    assert flat(values) == {"a.b": "1", "a.c": "{}", "d": "[1, 2]", "e": "null", "f": "s3://host/x", "g": "text"}
 
 
 def test_long_parameters_are_cut(make_pipeline: Callable[..., Pipeline], uri: str, client: MlflowClient) -> None:

@@ -62,6 +62,30 @@ def test_the_parent_run_holds_recipe_evidence_and_verdict(pipeline: Pipeline, cl
     assert artifacts == {"measures.json", "verdict.json", "report.html", "plots"}
 
 
+def test_the_run_is_described_and_its_data_set_linked(pipeline: Pipeline, client: MlflowClient) -> None:
+    made = pipeline.register()
+    run = client.get_run(made.parent_run_id)
+    note = run.data.tags["mlflow.note.content"]
+    assert note.startswith("Recipe **digits**, image-classification: the student vit learns from the teacher vit.")
+    assert "| accuracy | 0.975 [0.96, 0.99] |" in note
+    assert "The student passed the gate on 360 examples" in note
+    assert f"Registered as {made.name} version 1." in note
+    (linked,) = run.inputs.dataset_inputs
+    assert (linked.dataset.name, linked.dataset.digest, linked.dataset.source_type) == ("digits", "e" * 36, "digits")
+    assert json.loads(linked.dataset.profile)["counts"] == {"train": 4, "validation": 0, "test": 2}
+    assert "mlflow_tensorspec" in linked.dataset.schema
+    for step, context in (("teacher", "training"), ("evaluate", "evaluation")):
+        (linked,) = client.get_run(nested(client, pipeline, step)).inputs.dataset_inputs
+        assert [(tag.key, tag.value) for tag in linked.tags] == [("mlflow.data.context", context)]
+
+
+def test_a_rejected_students_run_says_so(pipeline: Pipeline, client: MlflowClient) -> None:
+    made = pipeline.register(approved=False)
+    note = client.get_run(made.parent_run_id).data.tags["mlflow.note.content"]
+    assert "did not pass" in note
+    assert "Not registered." in note
+
+
 @pytest.mark.parametrize("step", ["teacher", "distill", "control"])
 def test_curves_equal_the_history(pipeline: Pipeline, client: MlflowClient, step: str) -> None:
     pipeline.register()

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.registry.submitted import Server, connect
+from understudy.errors import UnderstudyError
 from understudy.registry.client import server_at
 from understudy.registry.tracking import PARAMS, TrackingServer, Value, Version
 
@@ -20,13 +21,26 @@ def test_a_run_is_made_found_and_ended(uri: str) -> None:
     assert asked.experiment("runs") == place
     assert place in asked.experiments()
     made = asked.make_run(place, 1000, {"a": "1"}, "run")
-    assert asked.runs(asked.experiments(), "tags.a = '1'") == [made]
+    assert asked.experiment_of(made) == place
+    later = asked.make_run(place, 2000, {"a": "1"}, "later")
+    assert asked.runs(asked.experiments(), "tags.a = '1'") == [later, made]
+    asked.end(later, "FINISHED")
     asked.set_tags(made, {"b": "2"})
     assert {"a": "1", "b": "2"}.items() <= (asked.run_tags(made) or {}).items()
     asked.end(made, "KILLED")
     assert asked.runs([place], "attributes.status = 'RUNNING'") == []
     asked.reopen(made)
     assert asked.runs([place], "attributes.status = 'RUNNING'") == [made]
+
+
+def test_an_experiment_says_that_models_are_trained_in_it(uri: str) -> None:
+    place = server_at(uri).experiment("kind")
+    assert connect(uri).get_experiment(place).tags["mlflow.experimentKind"] == "custom_model_development"
+
+
+def test_a_run_that_is_not_there_has_no_experiment(uri: str) -> None:
+    with pytest.raises(UnderstudyError, match="MLflow cannot be used"):
+        server_at(uri).experiment_of("0" * 32)
 
 
 def test_curves_and_parameters_are_kept_whole(uri: str) -> None:

@@ -90,8 +90,19 @@ def _announce(server: "subprocess.Popen[bytes]", port: int, quiet: bool) -> None
             time.sleep(0.2)
             continue
         if not quiet:
-            print(f"MLflow's pages are at {address}; Ctrl-C ends them", flush=True)
+            print(_where_to_look(address), flush=True)
         return
+
+
+def _where_to_look(address: str) -> str:
+    from understudy.registry.latest import latest_page
+
+    words = f"MLflow's pages are at {address}; Ctrl-C ends them"
+    try:
+        page = latest_page(address)
+    except UnderstudyError:  # the pages are there all the same
+        return words
+    return f"{words}\nthe latest run: {page}" if page else words
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:

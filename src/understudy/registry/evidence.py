@@ -3,6 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from understudy.recipe import ArchitectureModel, Model, PretrainedModel, Recipe
+
+LONGEST = 8000  # characters of a tag in MLflow
 ROLES = ("teacher", "student", "control", "champion")
 
 
@@ -37,6 +40,32 @@ def key_figures(measures: Mapping[str, Any]) -> dict[str, str]:
     return {key: f"{found[key]:.6g}" for key in keys if key in found}
 
 
+def intent(recipe: Recipe) -> str:
+    """What a run trains, in a sentence."""
+    student, teacher = (_model(section.model) for section in (recipe.student, recipe.teacher))
+    return f"Recipe **{recipe.name}**, {recipe.task}: the student {student} learns from the teacher {teacher}."
+
+
+def _model(model: Model) -> str:
+    if isinstance(model, ArchitectureModel):
+        return model.type
+    return model.pretrained if isinstance(model, PretrainedModel) else model.factory
+
+
+def note(recipe: Recipe, measures: Mapping[str, Any], verdict: Mapping[str, Any], version: str | None) -> str:
+    """The run's page in MLflow, in Markdown: what was trained, the verdict, and the numbers.
+
+    Args:
+        recipe: the run's recipe.
+        measures: the content of measures.json.
+        verdict: the content of verdict.json.
+        version: the version that the student became; None for a rejected one.
+    """
+    became = f"Registered as {recipe.model_name} version {version}." if version else "Not registered."
+    lines = [intent(recipe), "", *_findings(measures, verdict), "", became, "Plots and report.html are its artifacts."]
+    return "\n".join(lines)[:LONGEST]
+
+
 def description(measures: Mapping[str, Any], verdict: Mapping[str, Any], run: str) -> str:
     """The version's page in MLflow, in Markdown.
 
@@ -45,22 +74,22 @@ def description(measures: Mapping[str, Any], verdict: Mapping[str, Any], run: st
         verdict: the content of verdict.json.
         run: where the run's evidence is, an address or an id.
     """
+    return "\n".join([*_findings(measures, verdict), f"Curves, plots and report.html: run {run}."])
+
+
+def _findings(measures: Mapping[str, Any], verdict: Mapping[str, Any]) -> Iterator[str]:
+    """The verdict, the models side by side, and the rules."""
     verb = "passed" if verdict["approved"] else "did not pass"
     where = ", ".join(str(measures["hardware"][key]) for key in ("device", "cpu") if measures["hardware"].get(key))
-    return "\n".join(
-        [
-            f"The student {verb} the gate on {measures['examples']} examples of the test split.",
-            *(f"\n**{caution}**" for caution in verdict.get("cautions", [])),
-            "",
-            *_table(measures),
-            "",
-            f"Gate on {verdict['metric']}, margin {verdict['margin']:g}, confidence {verdict['confidence']:.0%}:",
-            "",
-            *(f"- {'✓' if rule['passed'] else '✗'} **{rule['rule']}**: {rule['detail']}" for rule in verdict["rules"]),
-            "",
-            f"Measured on {where}. Curves, plots and report.html: run {run}.",
-        ]
-    )
+    yield f"The student {verb} the gate on {measures['examples']} examples of the test split."
+    for caution in verdict.get("cautions", []):
+        yield f"\n**{caution}**"
+    yield ""
+    yield from _table(measures)
+    yield f"\nGate on {verdict['metric']}, margin {verdict['margin']:g}, confidence {verdict['confidence']:.0%}:\n"
+    for rule in verdict["rules"]:
+        yield f"- {'✓' if rule['passed'] else '✗'} **{rule['rule']}**: {rule['detail']}"
+    yield f"\nMeasured on {where}."
 
 
 def _table(measures: Mapping[str, Any]) -> Iterator[str]:

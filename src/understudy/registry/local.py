@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from understudy.errors import InputError, disk_errors
-from understudy.registry.over_mlflow import OverMlflow, connect, silence
+from understudy.registry.over_mlflow import OverMlflow, connect
 from understudy.registry.relocation import location_beside, relocate
 from understudy.registry.server import SQLITE, database, translated
 from understudy.store.files import read_json, write_json
@@ -37,7 +37,6 @@ class LocalDatabase(OverMlflow):
     def client(self) -> "MlflowClient":
         """MLflow's own client; the database is made where there is none."""
         self.check()
-        silence()
         with translated(self._uri):
             if not self._path.exists():
                 _create(self._path)

@@ -9,31 +9,17 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from understudy.registry import rest
+from understudy.registry.names import EXPERIMENT
 from understudy.registry.server import URI, public_uri, translated
 from understudy.registry.tracking import Value, Version, deleted, in_parts
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Dataset
 
 PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 SECONDS = 5.0
 PAGE = 1000  # versions in one answer
-
-# MLflow would send usage data to its makers, try an unreachable server for minutes, and write to both output streams.
-QUIET = {
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    "MLFLOW_LOGGING_LEVEL": "CRITICAL",
-}
-
-
-def silence() -> None:
-    """Set what MLflow reads when it is imported."""
-    os.environ.update(MLFLOW_DISABLE_TELEMETRY="true", DO_NOT_TRACK="true")
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
 
 
 def connect(uri: str) -> "MlflowClient":
@@ -42,7 +28,6 @@ def connect(uri: str) -> "MlflowClient":
     Raises:
         UnderstudyError: the server does not answer.
     """
-    silence()
     bare, before = _without_credentials(uri), os.environ.get(URI)
     with translated(uri):
         import mlflow
@@ -101,7 +86,7 @@ class OverMlflow:
             found = client.get_experiment_by_name(name)
             if found is None:
                 try:
-                    return str(client.create_experiment(name, artifact_location=self.artifact_location))
+                    return str(client.create_experiment(name, self.artifact_location, EXPERIMENT))
                 except MlflowException:
                     found = client.get_experiment_by_name(name)  # another process may have made it in between
                     if found is None:
@@ -121,6 +106,12 @@ class OverMlflow:
         client = self.client
         with translated(self._uri):
             return [str(run.info.run_id) for run in client.search_runs(list(experiments), query)]
+
+    def experiment_of(self, run_id: str) -> str:
+        """See TrackingServer."""
+        client = self.client
+        with translated(self._uri):
+            return str(client.get_run(run_id).info.experiment_id)
 
     def run_tags(self, run_id: str) -> dict[str, str] | None:
         """See TrackingServer."""
@@ -197,6 +188,14 @@ class OverMlflow:
                 token = page.token
                 if not token:
                     return found
+
+    def link_dataset(self, run_id: str, dataset: "Dataset", context: str) -> None:
+        """Let a run show the data set that it used; `context` says for what."""
+        client = self.client
+        from mlflow.entities import DatasetInput, InputTag
+
+        with translated(self._uri):
+            client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", context)])])
 
     def download(self, source: str, folder: Path) -> Path:
         """Fetch an artifact into a folder; where it lies there."""

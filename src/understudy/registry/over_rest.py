@@ -7,6 +7,8 @@ from typing import Any
 
 from understudy.errors import UnderstudyError
 from understudy.registry import rest
+from understudy.registry.names import EXPERIMENT
+from understudy.registry.server import public_uri
 from understudy.registry.tracking import Value, Version, deleted, in_parts
 
 PAGE = 5000  # values that a server answers within seconds
@@ -28,7 +30,8 @@ class OverRest:
         found = self._named(name)
         if found is None:
             try:
-                return str(self._post("experiments/create", name=name)["experiment_id"])
+                made = self._post("experiments/create", name=name, tags=_pairs(EXPERIMENT.items()))
+                return str(made["experiment_id"])
             except UnderstudyError:
                 found = self._named(name)  # another process may have made it in between
                 if found is None:
@@ -50,6 +53,13 @@ class OverRest:
         """See TrackingServer."""
         found = self._post("runs/search", experiment_ids=list(experiments), filter=query)
         return [str(run["info"]["run_id"]) for run in found.get("runs", ())]
+
+    def experiment_of(self, run_id: str) -> str:
+        """See TrackingServer."""
+        found = self._get("runs/get", run_id=run_id)
+        if found is None:
+            raise rest.silent(public_uri(self._uri), f"there is no run {run_id}")
+        return str(found["run"]["info"]["experiment_id"])
 
     def run_tags(self, run_id: str) -> dict[str, str] | None:
         """See TrackingServer."""

@@ -4,7 +4,6 @@ Whichever process needs a run first makes it, under a lease, and leaves its id i
 server that does not answer never stops a training: what it missed is sent when the student is registered.
 """
 
-import json
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -13,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from understudy.errors import DONE, REJECTED, STOPPED, Fenced, Stopped, UnderstudyError
+from understudy.recipe import Recipe
 from understudy.registry.client import server_at
 from understudy.registry.curves import Point, Tail, send
-from understudy.registry.names import PARENT, RUN, STEP
+from understudy.registry.evidence import intent
+from understudy.registry.names import NOTE, PARENT, RUN, STEP
+from understudy.registry.params import log_params
 from understudy.registry.server import identity, public_uri
 from understudy.registry.tracking import TrackingServer
 from understudy.store import Run, Store
@@ -27,7 +29,6 @@ RETRY = 30.0  # seconds until a server that failed is asked again
 PATIENCE = 30.0  # seconds that the end of a training waits for its last points to arrive
 HURRY = 1.0  # seconds that the last points get when this process has to go and the training goes on
 LEASE = 30.0  # seconds
-LONGEST_KEY, LONGEST_VALUE = 250, 6000  # MLflow's limits
 STATUS = {DONE: "FINISHED", REJECTED: "FINISHED", STOPPED: "KILLED"}
 """MLflow's word for a run that ended with an exit code; of any other it is FAILED."""
 
@@ -93,7 +94,7 @@ class Recorder:
             run_id = same[0]
         else:
             tags = {**self._tags, RUN: self.run.id, STEP: step, "mlflow.source.name": "understudy"}
-            tags |= {"mlflow.parentRunId": parent} if parent else {}
+            tags |= {"mlflow.parentRunId": parent} if parent else {NOTE: intent(Recipe.model_validate(self.run.recipe))}
             name = self.run.id if step == PARENT else step
             run_id = server.make_run(place, self._started(step), tags, name)
         if step == PARENT:
@@ -207,36 +208,3 @@ def _server_of(run: Run, uri: str) -> str:
 def close(run: Run) -> None:
     """Write down that the run's record in MLflow is complete."""
     write_json(run.folder / "mlflow.json", {**read_json(run.folder / "mlflow.json"), "closed": True})
-
-
-def log_params(server: TrackingServer, run_id: str, values: Mapping[str, Any]) -> None:
-    """Log nested values as parameters a.b.c; what is too long for MLflow is cut."""
-    server.set_params(run_id, {key[:LONGEST_KEY]: _cut(value) for key, value in flat(values).items()})
-
-
-def _cut(value: str) -> str:
-    return value if len(value) <= LONGEST_VALUE else value[: LONGEST_VALUE - 1] + "…"
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested values by their path, as an override writes it; addresses lose their credentials.
-
-    Sections in a list are named by their type; other lists stay whole, as JSON.
-    """
-    found: dict[str, str] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{prefix}{key}.")
-        elif by_type := _by_type(value):
-            found |= flat(by_type, f"{prefix}{key}.")
-        else:
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            found[f"{prefix}{key}"] = public_uri(text) if "://" in text else text
-    return found
-
-
-def _by_type(value: Any) -> dict[str, Any]:
-    """A list of sections by their types; empty for any other value, and where two have one type."""
-    sections = [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
-    found = {entry["type"]: entry for entry in sections if "type" in entry}
-    return found if sections and len(found) == len(value) else {}

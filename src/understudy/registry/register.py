@@ -16,15 +16,18 @@ from understudy.recipe import Recipe
 from understudy.registry import evidence, pyfunc
 from understudy.registry.client import mlflow_at, server_at
 from understudy.registry.curves import send
-from understudy.registry.names import CHALLENGER, CHAMPION, DIGEST, RUN, VERDICT
+from understudy.registry.dataset import dataset
+from understudy.registry.names import CHALLENGER, CHAMPION, DIGEST, NOTE, RUN, VERDICT
 from understudy.registry.over_mlflow import OverMlflow
-from understudy.registry.recorder import Recorder, close, log_params
-from understudy.registry.server import page, translated
+from understudy.registry.params import log_params
+from understudy.registry.recorder import Recorder, close
+from understudy.registry.server import run_page, translated
 from understudy.registry.tracking import Value
 from understudy.store import Run
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Dataset
 
 STEPS = {"teacher": "teacher", "student": "distill", "control": "control"}
 
@@ -58,6 +61,8 @@ class Submission:
     """The folder of the verdict object."""
     models: Mapping[str, Path]
     """The folders of teacher, student, and perhaps control, with their history.json."""
+    examples: Path
+    """The folder of the examples object."""
     lineage: Mapping[str, str]
     """Tags without their prefix: teacher, examples, records, recipe, revision, version."""
 
@@ -90,7 +95,7 @@ def register(run: Run, uri: str, submission: Submission) -> Registration:
         InputError: a factory model's code cannot go along with it.
     """
     server = mlflow_at(uri)
-    client, name = server.client, submission.recipe.model_name
+    name = submission.recipe.model_name
     with translated(uri), disk_errors(run.folder):
         tags = {f"understudy.{key}": value for key, value in submission.lineage.items()}
         recorder = Recorder(run, uri, submission.recipe.experiment, tags)
@@ -99,21 +104,14 @@ def register(run: Run, uri: str, submission: Submission) -> Registration:
         _log_parent(server, parent, submission)
         version, stays = None, ""
         if submission.judged["approved"]:
-            version = _version(client, run, parent, submission, uri)
+            version = _version(server, run, parent, submission, uri)
             stays = _put_up_for_review(server, name, version)
+        note = evidence.note(submission.recipe, submission.measured, submission.judged, version)
+        server.set_tags(parent, {NOTE: note})
         server.end(parent, "FINISHED")
         close(run)
-        url = _version_page(uri, name, version) if version else _run_page(uri, client, parent)
+        url = run_page(uri, server.experiment_of(parent), parent)
     return Registration(parent, version, name, url, stays)
-
-
-def _version_page(uri: str, name: str, version: str) -> str:
-    return page(uri, f"models/{name}/versions/{version}") or f"models:/{name}/{version}"
-
-
-def _run_page(uri: str, client: "MlflowClient", run_id: str) -> str:
-    experiment = client.get_run(run_id).info.experiment_id
-    return page(uri, f"experiments/{experiment}/runs/{run_id}") or f"runs:/{run_id}"
 
 
 def is_registered(uri: str, registration: Registration, digest: str) -> bool:
@@ -142,6 +140,8 @@ def _log_steps(server: OverMlflow, recorder: Recorder, submission: Submission) -
         log_params(server, run_id, params[role])
         history = folder / "history.json"
         points = json.loads(history.read_text()) if history.exists() else []
+        if role != "teacher" or recipe.teacher.train:
+            server.link_dataset(run_id, _dataset(submission), "training")
         known = server.steps(run_id)
         send(server, run_id, recipe.task, [point for point in points if point["step"] not in known])
         figures = evidence.metrics(measured["models"][role])
@@ -149,6 +149,7 @@ def _log_steps(server: OverMlflow, recorder: Recorder, submission: Submission) -
         server.end(run_id, "FINISHED")
     run_id = recorder.open(server, "evaluate")
     log_params(server, run_id, {**recipe.evaluate.model_dump(mode="json"), "hardware": measured["hardware"]})
+    server.link_dataset(run_id, _dataset(submission), "evaluation")
     _log_figures(server, run_id, evidence.all_metrics(measured), submission, {})
     server.end(run_id, "FINISHED")
 
@@ -156,6 +157,7 @@ def _log_steps(server: OverMlflow, recorder: Recorder, submission: Submission) -
 def _log_parent(server: OverMlflow, parent: str, submission: Submission) -> None:
     tags = {VERDICT: submission.verdict_tag, DIGEST: submission.digest}
     tags |= {f"understudy.{key}": value for key, value in submission.lineage.items()}
+    server.link_dataset(parent, _dataset(submission), "training")
     _log_figures(server, parent, evidence.all_metrics(submission.measured), submission, tags)
     client = server.client
     client.log_artifact(parent, str(submission.measures / "measures.json"))
@@ -163,6 +165,10 @@ def _log_parent(server: OverMlflow, parent: str, submission: Submission) -> None
         client.log_artifact(parent, str(submission.verdict / name))
     if (submission.verdict / "plots").is_dir():
         client.log_artifacts(parent, str(submission.verdict / "plots"), "plots")
+
+
+def _dataset(submission: Submission) -> "Dataset":
+    return dataset(submission.recipe, submission.examples, submission.lineage["examples"])
 
 
 def _log_figures(
@@ -174,12 +180,12 @@ def _log_figures(
     server.set_tags(run_id, tags)
 
 
-def _version(client: "MlflowClient", run: Run, parent: str, submission: Submission, uri: str) -> str:
+def _version(server: OverMlflow, run: Run, parent: str, submission: Submission, uri: str) -> str:
     """The version of this student, whichever run made it."""
     name = submission.recipe.model_name
     query = f"name = '{name}' and tags.`{DIGEST}` = '{submission.digest}'"
-    made = [version.version for version in client.search_model_versions(query)]
-    return str(max(made, key=int)) if made else _made_version(client, run, parent, submission, uri)
+    made = [version.number for version in server.versions(query)]
+    return max(made, key=int) if made else _made_version(server, run, parent, submission, uri)
 
 
 def _put_up_for_review(server: OverMlflow, name: str, version: str) -> str:
@@ -203,17 +209,17 @@ def _put_up_for_review(server: OverMlflow, name: str, version: str) -> str:
     return ""
 
 
-def _made_version(client: "MlflowClient", run: Run, parent: str, submission: Submission, uri: str) -> str:
+def _made_version(server: OverMlflow, run: Run, parent: str, submission: Submission, uri: str) -> str:
     from mlflow.exceptions import MlflowException
 
-    name, measured = submission.recipe.model_name, submission.measured
+    client, name, measured = server.client, submission.recipe.model_name, submission.measured
     model_id = _logged_model(client, run, parent, submission)
     try:
         client.create_registered_model(name)
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-    text = evidence.description(measured, submission.judged, _run_page(uri, client, parent))
+    text = evidence.description(measured, submission.judged, run_page(uri, server.experiment_of(parent), parent))
     tags = {f"understudy.{key}": value for key, value in submission.lineage.items()}
     tags |= {DIGEST: submission.digest, RUN: run.id, VERDICT: submission.verdict_tag}
     tags |= evidence.key_figures(measured)

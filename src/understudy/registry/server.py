@@ -17,6 +17,15 @@ URI = "MLFLOW_TRACKING_URI"
 SQLITE = "sqlite:///"
 SCHEMES = {"http", "https", "file", "sqlite", "databricks", "uc", "postgresql", "mysql", "mssql", ""}
 
+# MLflow would send usage data to its makers, try an unreachable server for minutes, and write to both output streams.
+QUIET = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_LOGGING_LEVEL": "CRITICAL",
+}
+
 
 def tracking_uri(home: Path, given: str | None) -> str:
     """The server to use: the one given, or MLFLOW_TRACKING_URI, or the local one in `home`."""
@@ -66,9 +75,22 @@ def address(identity: str, home: Path) -> str:
     return f"{SQLITE}{home.absolute() / path}" if path else identity
 
 
-def page(uri: str, path: str) -> str | None:
-    """The address of a page of the server's UI; None when the server has none of its own."""
-    return f"{public_uri(uri)}/#/{path}" if uri.startswith("http") else None
+def run_page(uri: str, experiment: str, run_id: str) -> str:
+    """The address of a run's page, or MLflow's own name for the run where the server has no pages.
+
+    MLflow 3.17 greets whoever comes for the first time with its pages for language-model applications, unless the
+    address says which kind of work it is.
+    """
+    if not uri.startswith(("http://", "https://")):
+        return f"runs:/{run_id}"
+    return f"{public_uri(uri)}/#/experiments/{experiment}/runs/{run_id}?workflowType=machine_learning"
+
+
+def silence() -> None:
+    """Set what MLflow reads when it is imported."""
+    os.environ.update(MLFLOW_DISABLE_TELEMETRY="true", DO_NOT_TRACK="true")
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
 
 
 @contextmanager
@@ -78,6 +100,7 @@ def translated(uri: str) -> Iterator[None]:
     Raises:
         UnderstudyError: MLflow, its connection or its database failed.
     """
+    silence()  # here, because this is where MLflow is imported first
     from mlflow.exceptions import MlflowException
     from requests import RequestException
     from sqlalchemy.exc import SQLAlchemyError

@@ -41,7 +41,10 @@ class TrackingServer(Protocol):
         """The ids of all experiments."""
 
     def runs(self, experiments: Sequence[str], query: str) -> list[str]:
-        """The ids of the runs that a query in MLflow's language finds."""
+        """The ids of the runs that a query in MLflow's language finds, the newest first."""
+
+    def experiment_of(self, run_id: str) -> str:
+        """The id of the experiment that a run belongs to."""
 
     def run_tags(self, run_id: str) -> dict[str, str] | None:
         """A run's tags; None when there is no such run."""

@@ -43,6 +43,7 @@ def _register(work: Work) -> None:
         measures=work.input("measures"),
         verdict=work.input("verdict"),
         models={role: work.input(role) for role in trained(work)},
+        examples=work.input("examples"),
         lineage={**lineage(work), **_provenance(work.recipe)},
     )
     registration = register(work.run, work.tracking_uri, submission)

@@ -1,0 +1,43 @@
+"""Nested values as parameters of an MLflow run, by their path in the recipe."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from understudy.registry.server import public_uri
+from understudy.registry.tracking import TrackingServer
+
+LONGEST_KEY, LONGEST_VALUE = 250, 6000  # MLflow's limits
+
+
+def log_params(server: TrackingServer, run_id: str, values: Mapping[str, Any]) -> None:
+    """Log nested values as parameters a.b.c; what is too long for MLflow is cut."""
+    server.set_params(run_id, {key[:LONGEST_KEY]: _cut(value) for key, value in flat(values).items()})
+
+
+def _cut(value: str) -> str:
+    return value if len(value) <= LONGEST_VALUE else value[: LONGEST_VALUE - 1] + "…"
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested values by their path, as an override writes it; addresses lose their credentials.
+
+    Sections in a list are named by their type; other lists stay whole, as JSON.
+    """
+    found: dict[str, str] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f"{prefix}{key}.")
+        elif by_type := _by_type(value):
+            found |= flat(by_type, f"{prefix}{key}.")
+        else:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            found[f"{prefix}{key}"] = public_uri(text) if "://" in text else text
+    return found
+
+
+def _by_type(value: Any) -> dict[str, Any]:
+    """A list of sections by their types; empty for any other value, and where two have one type."""
+    sections = [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
+    found = {entry["type"]: entry for entry in sections if "type" in entry}
+    return found if sections and len(found) == len(value) else {}
