@@ -124,6 +124,7 @@ def ours(size: dict[str, int], folder: Path) -> float:
         initial=None,
         teacher=None,
         others={},
+        asked=(),
         processes=1,
         threads=THREADS,
         device="cpu",

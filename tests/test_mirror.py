@@ -61,7 +61,6 @@ WITHOUT = {
     "steps/evidence.py": "steps/test_keys.py, and evaluate/test_report.py shows it",
     "steps/identity.py": "steps/test_keys.py",
     "steps/ingest.py": "steps/test_summary.py runs it; what decides it: steps/test_keys.py",
-    "steps/prepare.py": "what decides it: steps/test_keys.py; its work: data/test_prepare.py",
     "steps/step.py": "steps/test_keys.py and steps/test_execution.py",
     "store/bucket.py": "store/test_remote_cache.py",
     "train/job.py": "train/test_parity.py and train/test_resume.py",

@@ -1,8 +1,10 @@
 import json
 from pathlib import Path
 
+import pytest
 import yaml
 
+ROOT = Path(__file__).parents[2]
 RECIPE = """\
 name: digits
 task: image-classification
@@ -54,3 +56,39 @@ def test_a_home_that_is_a_file_is_wrong_input(understudy, tmp_path: Path) -> Non
     outcome = understudy("--home", "file", "run", "r.yaml")
     assert outcome.code == 2
     assert "is a file, not a folder" in outcome.err
+
+
+def test_a_recipe_in_which_nothing_is_wrong_is_told_what_is_not_known_yet(understudy) -> None:
+    outcome = understudy("recipe", "check", str(ROOT / "recipes" / "digits.yaml"), "--set", "seed=3")
+    assert outcome.code == 0
+    first, *unknown = outcome.out.splitlines()
+    assert first.endswith("digits.yaml: nothing is wrong")
+    assert unknown
+    assert all(line.startswith("not known yet: ") for line in unknown)
+
+
+@pytest.mark.parametrize("command", [("recipe", "check"), ("run",)])
+def test_what_a_schema_cannot_know_is_one_message_with_lines_too(understudy, command: tuple[str, ...]) -> None:
+    Path("r.yaml").write_text(RECIPE.replace("{source: {type: digits}}", "{source: {type: parquet, path: no}}"))
+    overrides = ("--set", "student.model.type=vitt", "--set", "teacher.model.config.hiden_size=8")
+    outcome = understudy(*command, "r.yaml", *overrides)
+    assert (outcome.code, outcome.out) == (2, "")
+    one, two, three = outcome.err.splitlines()
+    assert one.startswith(f"error: r.yaml:3: data.source.path: {Path('no').absolute()} does not exist")
+    assert two == (
+        "--set student.model.type=vitt: student.model.type: vitt is no architecture of transformers; did you mean vit?"
+    )
+    assert three.endswith("teacher.model.config.hiden_size: vit has no such setting; did you mean hidden_size?")
+    assert not Path(".understudy").exists()
+
+
+def test_a_factory_starts_at_the_recipes_folder(understudy) -> None:
+    Path("mine").mkdir()
+    Path("mine/nets.py").write_text("def small(): ...")
+    text = RECIPE.replace("student: {model: {type: vit}", "student: {model: {factory: 'nets:small'}")
+    for folder in ("mine", "."):
+        Path(folder, "r.yaml").write_text(text)
+    assert understudy("recipe", "check", "mine/r.yaml").code == 0
+    outcome = understudy("recipe", "check", "r.yaml")
+    assert outcome.code == 2
+    assert "r.yaml:5: student.model.factory: there is no module nets in the recipe's folder" in outcome.err

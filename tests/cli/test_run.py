@@ -22,7 +22,7 @@ from understudy.cli.settings import Settings
 from understudy.errors import REJECTED, STOPPED
 from understudy.launch.kubernetes import api, owner, owner_state, settings
 from understudy.launch.kubernetes.api import Away
-from understudy.recipe.file import load
+from understudy.recipe.file import read
 from understudy.registry import recorder
 from understudy.store import Run, Store
 
@@ -102,9 +102,9 @@ def test_a_local_registry_without_its_artifacts_is_refused_before_anything_runs(
 
 
 def run_here(folder: Path) -> int:
-    recipe, store = load(Path("recipes/digits.yaml")), Store(folder / "store")
+    written, store = read(Path("recipes/digits.yaml")), Store(folder / "store")
     settings = Settings(folder, None, quiet=True, verbose=False)
-    return command._run_here(recipe, "r", store, "http://mlflow", settings, as_json=False)
+    return command._run_here(written, store, "http://mlflow", settings, as_json=False)
 
 
 @pytest.mark.parametrize("ends", [SystemExit(1), command._Gone(143)], ids=["broken pipe", "pod has to go"])

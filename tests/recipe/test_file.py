@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from understudy.errors import InputError
 from understudy.recipe import Recipe
-from understudy.recipe.file import completed, dump, from_values, load, schema
+from understudy.recipe.file import completed, dump, from_values, load, read, schema
 from understudy.recipe.overrides import split_overrides
 from understudy.recipe.yaml import parse
 
@@ -465,6 +465,21 @@ def test_a_pretrained_model_is_a_folder_when_it_looks_or_is_like_one(tmp_path: P
     for name, expected in {**names, "org/there": str(tmp_path / "org" / "there"), "/x": "/x"}.items():
         path.write_text(DIGITS.replace("type: vit, config: {hidden_size: 96}", f"pretrained: {name}"))
         assert load(path).teacher.model.pretrained == expected  # type: ignore[union-attr]
+
+
+# What steps say later
+
+
+def test_what_a_step_says_of_a_place_gets_the_recipes_line(tmp_path: Path) -> None:
+    source = read(write(tmp_path, DIGITS), ["gate.margin=0.1"]).source
+    said = "data.image.size: too small\nteacher.model: no\ngate.margin: too much\nnothing: of ours\nno place at all"
+    assert source.located(said).replace(f"{tmp_path}/", "").splitlines() == [
+        "r.yaml:6: data.image.size: too small",
+        "r.yaml:9: teacher.model: no",
+        "--set gate.margin=0.1: gate.margin: too much",
+        "nothing: of ours",
+        "no place at all",
+    ]
 
 
 # What comes out

@@ -513,3 +513,18 @@ def test_waiting_is_no_part_of_the_pace(store: Store, run: Run, monkeypatch: pyt
 
     execute(replace(Recorded("toy").step, work=trains), store, run, {}, {})
     assert left == [0, 80, 0, 70]
+
+
+def test_what_inputs_show_to_be_in_vain_is_refused_although_the_result_is_remembered(store: Store, run: Run) -> None:
+    assert do(Recorded("toy"), store, run)
+    refused: list[Mapping[str, str]] = []
+
+    def check(recipe: Recipe, store: Store, inputs: Mapping[str, str]) -> None:
+        refused.append(inputs)
+        raise InputError("data.test: too few")
+
+    toy = Recorded("toy", check=check)
+    with pytest.raises(InputError, match="too few"):
+        do(toy, store, run)
+    assert (toy.times, refused) == (0, [{}])
+    assert (state_of(run).state, state_of(run).detail, state_of(run).exit_code) == ("failed", "data.test: too few", 2)

@@ -11,7 +11,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tests.train import jobs
+from understudy.agent.training import training_job
+from understudy.data.loader import open_split
 from understudy.distill.objectives import Batch, Labels, Objective, WeightedSum
+from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
 from understudy.models.files import WEIGHTS
 from understudy.models.outputs import Outputs
@@ -90,3 +93,27 @@ def test_it_goes_on_from_its_checkpoint(ranks: Any, tmp_path: Path, image_exampl
     ranks.run(1, train, parted)
     assert losses(parted) == losses(whole)
     assert (parted.output / WEIGHTS).read_bytes() == (whole.output / WEIGHTS).read_bytes()
+
+
+class Plain(nn.Module):
+    """Logits and nothing else, whatever it is asked for."""
+
+    def __init__(self, num_labels: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, num_labels))
+
+    def forward(self, images: Tensor, **asked: bool) -> Tensor:
+        logits: Tensor = self.layers(images)
+        return logits
+
+
+def test_a_student_that_cannot_give_what_is_asked_of_it_is_refused_before_the_teacher_is_trained(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, image_examples: Path
+) -> None:
+    plain = {"factory": f"{__name__}:Plain", "kwargs": {}}
+    spec = jobs.spec(tmp_path, image_examples, jobs.VIT, others={"student.model": plain}, asked=[{"type": "logits"}])
+    job, split = training_job(spec), open_split(image_examples, "train")
+    training._try_others(job, split)
+    monkeypatch.setattr(training, "objective", lambda sections: WeightedSum([(1.0, Projected())] * len(sections)))
+    with pytest.raises(InputError, match=r"^student\.model: .* was asked for hidden_states and gives none"):
+        training._try_others(job, split)

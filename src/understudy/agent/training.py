@@ -24,6 +24,7 @@ def training_job(spec: JobSpec) -> TrainingJob:
         initial=Path(spec.initial) if spec.initial else None,
         teacher=Path(spec.teacher) if spec.teacher else None,
         others=spec.others,
+        asked=spec.asked,
         processes=spec.processes,
         threads=spec.threads,
         device=spec.device,

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from understudy.steps.summary import Registered
 from understudy.store import Run, StepState, Store
 
 
-def conclude(run: Run, store: Store, code: int, console: Console, as_json: bool) -> None:
+def conclude(
+    run: Run, store: Store, code: int, console: Console, as_json: bool, located: Callable[[str], str] = str
+) -> None:
     """Say what a run came to.
 
     Args:
@@ -26,9 +29,10 @@ def conclude(run: Run, store: Store, code: int, console: Console, as_json: bool)
         code: its exit code.
         console: where results go; problems go to stderr.
         as_json: print the last line of the machine's output too.
+        located: adds the recipe's lines to what a step said about it.
     """
     came_to = summary_of(store, run)
-    problems = _problems(run, code)
+    problems = _problems(run, code, located)
     if as_json:
         print(json.dumps({"event": "end", "exit_code": code, "errors": problems, **asdict(came_to)}), flush=True)
     if came_to.measures:
@@ -73,14 +77,14 @@ def _registered(run: Run, registration: Registered) -> str:
     return f"registered: {version}, alias challenger"
 
 
-def _problems(run: Run, code: int) -> list[str]:
+def _problems(run: Run, code: int, located: Callable[[str], str]) -> list[str]:
     if code in (DONE, REJECTED):
         return []
     found = [run.state(path.stem) for path in sorted((run.folder / "steps").glob("*.json"))]
     states = [state for state in found if state]
     if code == STOPPED:
         return [state.detail for state in states if state.state == "stopped"] or ["stopped; run again to go on"]
-    told = [f"error: {state.detail}" for state in states if state.state == "failed"]
+    told = [f"error: {located(state.detail)}" for state in states if state.state == "failed"]
     return told or [_silent_end(run, states)]
 
 

@@ -1,11 +1,15 @@
-"""understudy recipe: the recipe's schema, and a recipe with all that it leaves open filled in."""
+"""understudy recipe: its schema, a recipe with all that it leaves open filled in, and what is wrong with one."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from understudy.cli.output import print_json
+
+if TYPE_CHECKING:
+    from understudy.recipe.file import Written
 
 RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe's YAML file.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="Change a value.")]
@@ -27,3 +31,43 @@ def show(recipe: RecipePath, overrides: Overrides = None) -> None:
     from understudy.recipe.file import dump, load
 
     typer.echo(dump(load(recipe, overrides or ())), nl=False)
+
+
+@app.command()
+def check(recipe: RecipePath, overrides: Overrides = None) -> None:
+    """Say what is wrong with a recipe on this machine, all at once, before anything is read or trained.
+
+    Model types and their settings, paths, modules of factories, the hub's answer, and whether the data can be enough
+    for the gate. `understudy run` asks the same before it begins. Exit codes: 0 nothing is wrong, 2 something is.
+    """
+    _, unknown = checked(recipe, overrides or (), waits_for_hub=False)
+    typer.echo(f"{recipe}: nothing is wrong")
+    for what in unknown:
+        typer.echo(f"not known yet: {what}")
+    typer.echo("not known yet: whether the models can be built from their values; tried before the first training")
+
+
+def checked(
+    path: Path, overrides: Sequence[str], *, elsewhere: bool = False, waits_for_hub: bool = True
+) -> "tuple[Written, tuple[str, ...]]":
+    """A recipe in which nothing is wrong that can be known now, and what could not be known.
+
+    Args:
+        path: the recipe's file.
+        overrides: a.b.c=value.
+        elsewhere: whether the run will be on other machines, where paths and modules are others.
+        waits_for_hub: whether a hub that cannot be reached is an error.
+
+    Raises:
+        InputError: a line for each problem, with the file's line and the fix.
+    """
+    from understudy.models.user_code import search_path
+    from understudy.recipe.file import read
+    from understudy.steps.recipe_check import Here, findings
+
+    written = read(path, overrides)
+    here = Here(not elsewhere, not elsewhere, search_path(path.parent), waits_for_hub and not elsewhere)
+    found = findings(written.recipe, here)
+    if found.problems:
+        raise written.source.error(found.problems)
+    return written, found.unknown

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from understudy.cli.checkout import checkout
-from understudy.cli.recipe import Overrides, RecipePath
+from understudy.cli.recipe import Overrides, RecipePath, checked
 from understudy.cli.settings import Settings
 from understudy.errors import DONE, FAILED, REJECTED, STOPPED, InputError, UnderstudyError
 
 if TYPE_CHECKING:
     from understudy.cli.display import Display
     from understudy.recipe import Recipe
+    from understudy.recipe.file import Written
     from understudy.store import Run, StepState, Store
 
 
@@ -51,7 +52,6 @@ def run(
     What an earlier run has finished is not done again; a run that was stopped or killed goes on from its last
     checkpoint. Exit codes: 0 registered, 1 failed, 2 wrong input, 3 rejected by the gate, 130 stopped.
     """
-    from understudy.recipe.file import load
     from understudy.registry.client import server_at
     from understudy.registry.server import database
     from understudy.store import Store, remote_cache
@@ -64,20 +64,22 @@ def run(
     if on is Place.CLUSTER:
         from understudy.cli.cluster import run_there
 
-        raise typer.Exit(run_there(load(recipe, overrides or []), namespace, settings.quiet))
+        there, _ = checked(recipe, overrides or (), elsewhere=True)
+        raise typer.Exit(run_there(there.recipe, namespace, settings.quiet))
     try:
         remote_cache.address()  # an old name of its variable is refused before anything is made
-        wanted, store, uri = load(recipe, overrides or []), Store(settings.store_folder), settings.tracking_uri
+        written, _ = checked(recipe, overrides or ())
+        store, uri = Store(settings.store_folder), settings.tracking_uri
         if database(uri):  # a server that does not answer stops no training; a local registry is put right, or refused
             server_at(uri).check()
     except UnderstudyError as error:
         if as_json:
             print(json.dumps({"event": "end", "exit_code": error.exit_code, "errors": [str(error)]}))
         raise
-    raise typer.Exit(_run_here(wanted, str(recipe), store, uri, settings, as_json))
+    raise typer.Exit(_run_here(written, store, uri, settings, as_json))
 
 
-def _run_here(wanted: "Recipe", name: str, store: "Store", uri: str, settings: Settings, as_json: bool) -> int:
+def _run_here(written: "Written", store: "Store", uri: str, settings: Settings, as_json: bool) -> int:
     """Run a recipe to its end, say what it came to, and return its exit code."""
     from rich.console import Console
 
@@ -88,6 +90,7 @@ def _run_here(wanted: "Recipe", name: str, store: "Store", uri: str, settings: S
     from understudy.registry.server import public_uri
     from understudy.steps import step_names
 
+    wanted, name = written.recipe, written.source.name
     detached = platform().detached
     if detached:  # the first process of a pod, which does not hear what it has no handler for
         signal.signal(signal.SIGTERM, _gone)
@@ -105,7 +108,7 @@ def _run_here(wanted: "Recipe", name: str, store: "Store", uri: str, settings: S
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the run has its answer, and this pod gives it
     code = _exit_code(begun, step_names(wanted), store)
     begun.end(code)
-    conclude(begun, store, code, console, as_json)
+    conclude(begun, store, code, console, as_json, written.source.located)
     with suppress(UnderstudyError, KeyboardInterrupt):  # a server that does not answer now is told by the next run
         close_dead(store, uri)
     return code

@@ -10,7 +10,7 @@ import typer
 
 from understudy.cli.checkout import checkout
 from understudy.cli.compile import say_what_pods_need
-from understudy.cli.recipe import Overrides, RecipePath
+from understudy.cli.recipe import Overrides, RecipePath, checked
 from understudy.cli.settings import Settings
 from understudy.errors import DONE, REJECTED, InputError
 
@@ -31,14 +31,12 @@ def submit(
     With --wait the exit code is the run's: 0 registered, 1 failed, 3 rejected by the gate. The verdict comes from
     MLflow, so --tracking-uri or MLFLOW_TRACKING_URI has to name the cluster's.
     """
-    from understudy.recipe.file import load
-
     sys.path.insert(0, str(checkout()))
     from pipelines import submission
     from pipelines.pods import MOUNT
 
     settings: Settings = ctx.obj
-    wanted = load(recipe, overrides or [])
+    wanted = checked(recipe, overrides or (), elsewhere=True)[0].recipe
     if wait and not settings.given_tracking_uri:
         raise InputError("--wait: the verdict is in the cluster's MLflow; name it with --tracking-uri")
     server = submission.Server(host, namespace, partial(_token, token_file))

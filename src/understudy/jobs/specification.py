@@ -42,6 +42,8 @@ class JobSpec:
     logs: str
     others: dict[str, Model] = field(default_factory=dict)
     """Models that later jobs of the run will train, by their place in the recipe: tried on an example beforehand."""
+    asked: tuple[ObjectiveSection, ...] = ()
+    """What the student will learn from: tried beforehand too, for what it asks of teacher and student."""
     supervised: bool = False
     """Whether a launcher in a cluster watches: ranks that end early are started again, as the job's next attempt."""
     attempt: str = ""

@@ -108,6 +108,17 @@ def _source(model: PretrainedModel, where: str) -> Path:
             hub_file(model.pretrained, "pytorch_model.bin", folder.name, place)
         if model.trust_remote_code:
             _fetch_code(model.pretrained, config, place)
+    check_folder(folder, model, where)
+    return folder
+
+
+def check_folder(folder: Path, model: PretrainedModel, where: str) -> None:
+    """Whether a folder has what a model in the hub's format has.
+
+    Raises:
+        InputError: no configuration, or weights in pickle files alone.
+    """
+    place = f"{where}.pretrained"
     if not (folder / "config.json").exists():
         raise InputError(f"{place}: {folder} has no config.json; give a folder in the hub's format")
     if not any(folder.glob("*.safetensors")) and not model.allow_pickle:
@@ -115,7 +126,6 @@ def _source(model: PretrainedModel, where: str) -> Path:
             f"{place}: {model.pretrained} has no safetensors. Pickle files run code when they are opened: convert "
             f"them, or say {where}.allow_pickle: true if you trust their source."
         )
-    return folder
 
 
 def _fetch_code(repository: str, config: Path, place: str) -> None:

@@ -1,12 +1,13 @@
 """A user's own code: all that the module of a model factory imports, read off the source without importing it."""
 
 import ast
+import difflib
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import util
+from importlib import machinery, util
 from pathlib import Path
 
 from understudy.revision import PACKAGE, distributions, version
@@ -78,6 +79,61 @@ def environment(folder: Path) -> dict[str, str]:
     PYTHONSAFEPATH stops that. Children inherit both, so that every step and every rank imports the same module.
     """
     return {"PYTHONPATH": os.pathsep.join(search_path(folder)), "PYTHONSAFEPATH": "1"}
+
+
+def problem(factory: str, search_path: Sequence[str]) -> str:
+    """What is wrong with a factory, package.module:function, read off its source; empty when nothing is.
+
+    Args:
+        factory: the recipe's word.
+        search_path: where to look first.
+    """
+    module, _, name = factory.partition(":")
+    spec = _find(module, search_path)
+    if isinstance(spec, str):
+        return spec
+    if not spec.has_location or not spec.origin or not spec.origin.endswith(".py"):
+        return ""  # no source to read, and so nothing to say
+    try:
+        tree = ast.parse(Path(spec.origin).read_bytes())
+    except (SyntaxError, ValueError) as error:
+        return f"{spec.origin} is no Python ({error})"
+    names = set(_bound(tree))
+    return "" if name in names or names & {"*", "__getattr__"} else f"{spec.origin} has no {name}{_meant(name, names)}"
+
+
+def _find(module: str, search_path: Sequence[str]) -> machinery.ModuleSpec | str:
+    """A module, whose packages are not imported for it; why there is none."""
+    outer, _, part = module.rpartition(".")
+    places = [*search_path, *sys.path]
+    if outer:
+        package = _find(outer, search_path)
+        if isinstance(package, str):
+            return package
+        places = list(package.submodule_search_locations or [])
+    spec = machinery.PathFinder.find_spec(module, places)
+    if spec is None and not outer:
+        spec = util.find_spec(module)  # built in, or installed with a finder of its own
+    if spec is not None:
+        return spec
+    modules = {path.stem for folder in places for path in Path(folder).glob("*.py")}
+    looked = "in the recipe's folder, in the current one, in PYTHONPATH or in this environment"
+    return f"there is no module {module} {looked}{_meant(part, modules)}"
+
+
+def _bound(tree: ast.AST) -> Iterator[str]:
+    """All names that a source may give to something, at whatever depth; * where an import does not say which."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
+                yield name
+            case ast.alias(name=name, asname=other):
+                yield other or name.partition(".")[0]
+
+
+def _meant(word: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(word, sorted(known), 1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def imported_libraries(code: Mapping[str, str]) -> set[str]:

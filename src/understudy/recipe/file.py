@@ -26,6 +26,8 @@ PRETRAINED = (
     ("data", "text", "tokenizer", "pretrained"),
 )
 
+SECTIONS = frozenset(field.alias or name for name, field in Recipe.model_fields.items())
+
 
 @dataclass(frozen=True)
 class Source:
@@ -41,6 +43,16 @@ class Source:
         """All problems as one error: a line for each, in the file's order, what overrides brought at the end."""
         located = [(*self._locate(place), _words(place, text)) for place, text in found]
         return InputError("\n".join(f"{where}: {words}{also}" for _, where, also, words in sorted(located)))
+
+    def located(self, text: str) -> str:
+        """What a step said, whose lines begin with their places in the recipe, with the lines of these."""
+        lines = []
+        for line in text.splitlines():
+            place, colon, words = line.partition(": ")
+            keys = place.split(".")
+            known = colon and keys[0] in SECTIONS
+            lines.append(str(self.error([(tuple(keys), words)])) if known else line)
+        return "\n".join(lines)
 
     def _locate(self, place: Place) -> tuple[int, str, str]:
         """A rank, the override or line that a place comes from, and the overrides that changed something inside it."""

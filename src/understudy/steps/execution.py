@@ -37,6 +37,7 @@ def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world
             raise Stopped(f"{step.name}: not begun, the run was asked to stop; run again to go on")
         for digest in inputs.values():
             run.use(digest)
+        step.check(recipe, store, inputs)
         decided_by = parts(step, recipe, store, inputs, world)
         state = replace(state, key=sha256(canonical(decided_by)))
         digest, how, whence = _find_or_make(step, store, run, recipe, decided_by, state)

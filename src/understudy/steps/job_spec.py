@@ -44,6 +44,7 @@ def job_spec(
         device=here.job_device(resources),
         logs=str(work.run.folder / "logs"),
         others=_others(work.recipe, role),
+        asked=work.recipe.student.distill,
         supervised=here.detached,
         launcher_timeout=here.launcher_timeout,
     )

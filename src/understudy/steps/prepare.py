@@ -1,7 +1,10 @@
 """Records -> examples, the arrays that training maps into memory."""
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 
+from understudy.errors import InputError
 from understudy.launch.platform import platform
 from understudy.recipe import Recipe
 from understudy.steps.step import Step, Work
@@ -25,6 +28,33 @@ def _prepare(work: Work) -> None:
     prepare(work.recipe.data, work.recipe.task, work.input("records"), work.staged, work.progress)
 
 
+def _check_test_split(recipe: Recipe, store: Store, inputs: Mapping[str, str]) -> None:
+    """Whether the test split can show what the gate asks for: its size is known now, and nothing is trained yet."""
+    from understudy.evaluate.sufficiency import indistinct, shortfalls
+
+    folder, gate, metric = store.objects.path(inputs["records"]), recipe.gate, recipe.gate_metric
+    examples = json.loads((folder / "records.json").read_text())["counts"]["test"]
+    found = [f"{'.'.join(place)}: {why}" for place, why in shortfalls(recipe.task, metric, gate, examples)]
+    if not found and recipe.task == "image-classification" and metric == "accuracy":
+        why = indistinct(_unlike_most(folder), examples, gate.confidence)
+        found = [f"data.test: {why}"] if why else []
+    if found:
+        raise InputError("\n".join(found))
+
+
+def _unlike_most(records: Path) -> int:
+    """Test records with another label than the most frequent one in training; the most where several are that."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(records / "records.parquet", columns=["split", "label"])
+    groups = table.group_by(["split", "label"]).aggregate([([], "count_all")]).to_pylist()
+    counts: dict[tuple[str, str], int] = {(group["split"], group["label"]): group["count_all"] for group in groups}
+    trained = {label: count for (split, label), count in counts.items() if split == "train"}
+    tested = {label: count for (split, label), count in counts.items() if split == "test"}
+    most = [label for label, count in trained.items() if count == max(trained.values())]
+    return sum(tested.values()) - min(tested.get(label, 0) for label in most)
+
+
 PREPARE = Step(
     name="prepare",
     kind="examples",
@@ -32,5 +62,6 @@ PREPARE = Step(
     functions=(_prepare,),
     modules=("understudy.data.prepare",),
     section=_section,
+    check=_check_test_split,
     inputs=("records",),
 )

@@ -5,7 +5,7 @@ from typing import Any
 
 from understudy.errors import InputError
 from understudy.recipe import Recipe
-from understudy.recipe.file import from_values
+from understudy.recipe.file import read_values
 from understudy.recipe.overrides import split_overrides
 from understudy.steps.environment import RUN, open_store, tracking_uri
 from understudy.steps.graph import step_names
@@ -31,10 +31,7 @@ def start(values: dict[str, Any], overrides: str, seed: int, job_id: str, steps:
 
     store = open_store()
     made = store.run(os.environ[RUN]) if RUN in os.environ else None
-    if made:
-        recipe = Recipe.model_validate(made.recipe)
-    else:
-        recipe = from_values(values, [f"seed={seed}", *split_overrides(overrides)], "overrides")
+    recipe = Recipe.model_validate(made.recipe) if made else _checked(values, overrides, seed)
     wanted = step_names(recipe)
     if wanted != steps:
         raise InputError(
@@ -45,3 +42,17 @@ def start(values: dict[str, Any], overrides: str, seed: int, job_id: str, steps:
         return made.id
     uri = public_uri(tracking_uri(store))
     return store.create_run(recipe.name, recipe.model_dump(mode="json", by_alias=True), uri, job_id).id
+
+
+def _checked(values: dict[str, Any], overrides: str, seed: int) -> Recipe:
+    """The recipe of a run that no command has checked.
+
+    Folders and modules of models may be in the trainer's image alone; this task runs in the launcher's, as ingest does.
+    """
+    from understudy.steps.recipe_check import Here, findings
+
+    written = read_values(values, [f"seed={seed}", *split_overrides(overrides)], "overrides")
+    found = findings(written.recipe, Here(models=False, waits_for_hub=False))
+    if found.problems:
+        raise written.source.error(found.problems)
+    return written.recipe

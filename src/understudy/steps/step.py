@@ -94,6 +94,8 @@ class Step:
     """Functions that decide it too, each with what it uses of its own module; what that imports does not count."""
     section: Callable[[Recipe, Store], Mapping[str, Any]]
     """What of the recipe, and of the data and models that it names, decides the result."""
+    check: Callable[[Recipe, Store, Mapping[str, str]], None] = lambda recipe, store, inputs: None
+    """Refuses, with InputError, what its inputs show to be in vain; asked before the step is looked up or done."""
     inputs: tuple[str, ...] = ()
     """Roles of the objects that other steps of the pipeline make for it; a pipeline may lack some."""
     outside: Callable[[Run, Store, Mapping[str, str]], World] = lambda run, store, inputs: World()

@@ -56,6 +56,8 @@ class TrainingJob:
     """The object with the teacher, if an objective needs one."""
     others: Mapping[str, Model]
     """Models that later jobs of the run will train, by their place in the recipe: tried on an example beforehand."""
+    asked: tuple[ObjectiveSection, ...]
+    """What the student will learn from: tried beforehand too, for what it asks of teacher and student."""
     processes: int
     """Ranks on each node."""
     threads: int
@@ -121,7 +123,7 @@ def run(job: TrainingJob, callbacks: Callbacks) -> None:
         _try_others(job, split)
         description = _description(job)
         model, aliases = _initial_model(job, description, device)
-        check_shapes(model, split, description, device, job.section, objective(job.objectives).extras)
+        check_shapes(model, split, description, device, job.section, _extras(job))
         training = _training(job, split, model, device, folder, callbacks)
         callbacks.heartbeat("training", -1)
         curve = train(training)
@@ -142,7 +144,12 @@ def _try_others(job: TrainingJob, split: Examples) -> None:
     cpu = torch.device("cpu")
     for where, model in job.others.items():
         description = describe(model, read_facts(job.examples), where)
-        check_shapes(build_model(description, where), split, description, cpu, where)
+        check_shapes(build_model(description, where), split, description, cpu, where, _extras(job))
+
+
+def _extras(job: TrainingJob) -> frozenset[Extra]:
+    """What this job and the student's ask of a model besides its logits."""
+    return objective((*job.objectives, *job.asked)).extras
 
 
 def _training(

@@ -1,0 +1,74 @@
+"""Whether a test set can show what the gate asks for. If a perfect student would be refused, nobody need train one.
+
+These are bounds, not advice: what lies within them may still be too small for the student that there will be.
+"""
+
+import math
+from collections.abc import Iterator
+from statistics import NormalDist
+
+from understudy.evaluate.intervals import least_examples, paired_score
+from understudy.recipe import Gate, MetricName, Task
+
+Shortfall = tuple[tuple[str, ...], str]
+"""The recipe's place that asks for too much, and what to do about it."""
+
+
+def shortfalls(task: Task, metric: MetricName, gate: Gate, examples: int) -> Iterator[Shortfall]:
+    """What so many test examples cannot show, however good the student is."""
+    if metric == "accuracy" and gate.minimum is not None and gate.minimum >= 1:
+        yield ("gate", "minimum"), "no test set can show that every answer would be right; ask for less, such as 0.99"
+    elif metric != "accuracy" and gate.minimum == 0:
+        yield ("gate", "minimum"), f"no model reaches 0 by {metric}; ask for more"
+    if task == "image-classification" and metric == "accuracy":
+        yield from _answers(gate, examples)
+        return
+    least = least_examples(gate.confidence)
+    if examples < least:
+        yield ("data", "test"), f"{examples} test examples are too few to tell by {metric}: {_it_takes(least)}"
+
+
+def least_answers(loss: float, confidence: float) -> int:
+    """How many right or wrong answers it takes to rule out a loss, when not one of them shows any.
+
+    Wilson's and Tango's intervals both end z^2 / (n + z^2) from what was observed then.
+    """
+    square = NormalDist().inv_cdf((1 + confidence) / 2) ** 2
+    return math.ceil(square * (1 - loss) / loss)
+
+
+def indistinct(others: int, examples: int, confidence: float) -> str:
+    """Why a student that is always right could not be told from one label for all images; empty when it could.
+
+    Args:
+        others: test images with another label than the one that is the most frequent in training.
+        examples: all test images.
+        confidence: the gate's.
+    """
+    if paired_score(others, 0, examples, confidence)[0] > 0:
+        return ""
+    enough = (more for more in range(others, examples + 1) if paired_score(more, 0, examples, confidence)[0] > 0)
+    least = next(enough, None)
+    takes = f"it takes {least} or more of {examples}" if least else "it takes more test images"
+    return (
+        f"{others} of {examples} test images have another label than the one that is the most frequent in training: "
+        f"even a student that is always right could not be told from a predictor that always says that one; {takes}"
+    )
+
+
+def _answers(gate: Gate, examples: int) -> Iterator[Shortfall]:
+    """The shortfalls of single answers, right or wrong."""
+    sure = f"at a confidence of {100 * gate.confidence:g} %"
+    if gate.margin > 0 and examples < (least := least_answers(gate.margin, gate.confidence)):
+        why = (
+            f"{examples} test images cannot rule out a loss of more than {100 * gate.margin:g} points {sure}, not even "
+        )
+        yield ("gate", "margin"), f"{why}for a student that answers all of them as the teacher does: {_it_takes(least)}"
+    wanted = gate.minimum or 0
+    if 0 < wanted < 1 and examples < (least := least_answers(1 - wanted, gate.confidence)):
+        why = f"{examples} test images cannot show an accuracy of {100 * wanted:g} % {sure}, not even "
+        yield ("gate", "minimum"), f"{why}for a student that is always right: {_it_takes(least)}"
+
+
+def _it_takes(least: int) -> str:
+    return f"it takes {least:,} or more. Give more data or a larger data.test, or ask for less."

@@ -1,0 +1,198 @@
+"""What is wrong with a recipe that its schema cannot know, told before anything is read or trained.
+
+Nothing here imports torch or transformers: a run of which every step is remembered asks the same questions. What takes
+them is tried when the first training begins (train/job.py), what takes the data once it is ingested (prepare.py).
+"""
+
+import difflib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from understudy.data.sources import registry
+from understudy.data.tokenizer import PLACE, files
+from understudy.errors import InputError
+from understudy.evaluate.sufficiency import shortfalls
+from understudy.models import architectures, user_code
+from understudy.models.hub import Unreachable, hub_file
+from understudy.models.pretrained import COMMIT, check_folder
+from understudy.recipe import ArchitectureModel, FactoryModel, Model, PretrainedModel, Recipe
+from understudy.recipe.rules import Conflict
+
+
+class Unknown(NamedTuple):
+    """Something that could not be known here."""
+
+    what: str
+
+
+Found = Iterator[Conflict | Unknown]
+
+
+@dataclass(frozen=True)
+class Here:
+    """What of that which the recipe names can be looked at from here."""
+
+    data: bool = True
+    """The data's path."""
+    models: bool = True
+    """Folders of models, and modules of factories."""
+    search_path: Sequence[str] = ()
+    """Where factories are looked for first."""
+    waits_for_hub: bool = True
+    """Whether what the hub cannot be asked about now will be missing: that is wrong then, and otherwise unknown."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What was found: what is wrong, and what could not be known."""
+
+    problems: tuple[Conflict, ...]
+    unknown: tuple[str, ...]
+
+
+def findings(recipe: Recipe, here: Here) -> Findings:
+    """Look at all that a recipe names."""
+    found = [*_data(recipe, here), *_tokenizer(recipe, here)]
+    for where, model in recipe.models.items():
+        found += _model(recipe, model, where, here)
+    problems = tuple(finding for finding in found if not isinstance(finding, Unknown))
+    return Findings(problems, tuple(finding.what for finding in found if isinstance(finding, Unknown)))
+
+
+def _data(recipe: Recipe, here: Here) -> Found:
+    """The path of the data, and whether it has enough for the gate even if all of it were the test split."""
+    source = recipe.data.source
+    path = getattr(source, "path", None)
+    if path is None or not here.data:
+        yield Unknown(
+            f"how many test records {source.type} has; whether they are enough for the gate is told after ingest"
+        )
+        return
+    try:
+        total = registry.read(source).total
+    except InputError as error:
+        yield _located(error)
+        return
+    few = list(shortfalls(recipe.task, recipe.gate_metric, recipe.gate, total))
+    yield from few
+    if not few:
+        yield Unknown(f"how many of {total:,} records are test records; whether they are enough is told after ingest")
+
+
+def _tokenizer(recipe: Recipe, here: Here) -> Found:
+    settings = recipe.text.tokenizer if recipe.task == "causal-lm" else None
+    if settings is None or settings.pretrained is None:
+        return
+    if Path(settings.pretrained).is_absolute() and not here.data:
+        yield Unknown(f"{PLACE}: {settings.pretrained} has to be where the run will be")
+        return
+    try:
+        found = files(settings)
+    except Unreachable as error:
+        yield _located(error) if here.waits_for_hub else Unknown(str(error))
+    except InputError as error:
+        yield _located(error)
+    else:
+        if "tokenizer.json" not in [path.name for path in found]:
+            yield tuple(PLACE.split(".")), f"{settings.pretrained} has no tokenizer.json"
+
+
+def _model(recipe: Recipe, model: Model, where: str, here: Here) -> Found:
+    match model:
+        case ArchitectureModel():
+            yield from _architecture(recipe, model, where)
+        case FactoryModel() if here.models:
+            if why := user_code.problem(model.factory, here.search_path):
+                yield (*where.split("."), "factory"), why
+        case PretrainedModel():
+            yield from _pretrained(recipe, model, where, here)
+        case FactoryModel():
+            yield Unknown(f"{where}.factory: {model.factory} has to be where the run will be")
+
+
+def _architecture(recipe: Recipe, model: ArchitectureModel, where: str) -> Found:
+    """A model type and the names in its configuration; their values are tried before the first training."""
+    place = (*where.split("."), "type")
+    fitting = architectures.types_for(recipe.task)
+    if not fitting:
+        yield Unknown(f"{where}.type: transformers is not installed here and knows whether it has {model.type}")
+        return
+    if model.type not in fitting:
+        known = model.type in architectures.model_types()
+        why = f"is no architecture for the task {recipe.task}" if known else "is no architecture of transformers"
+        yield place, f"{model.type} {why}{_meant(model.type, fitting)}"
+        return
+    shape = _shape(recipe)
+    settings = architectures.settings(model.type)
+    for key, value in model.config.items():
+        at = (*where.split("."), "config", key)
+        if key in shape:
+            if shape[key] not in (None, value):
+                yield at, f"is {value}, the data has {shape[key]}; leave it out"
+        elif settings is not None and key not in settings:
+            yield at, f"{model.type} has no such setting{_meant(key, settings)}"
+
+
+def _shape(recipe: Recipe) -> dict[str, int | None]:
+    """What a configuration gets from the data, under transformers' names; None for what only the data tells."""
+    if recipe.task == "causal-lm":
+        return {"vocab_size": None}
+    return {"num_labels": None, "image_size": recipe.image.size, "num_channels": recipe.image.channels}
+
+
+def _pretrained(recipe: Recipe, model: PretrainedModel, where: str, here: Here) -> Found:
+    """A folder's files, or what the hub says of an id; and whether the configuration there fits the recipe."""
+    place, folder = f"{where}.pretrained", Path(model.pretrained)
+    if folder.is_absolute() and not here.models:
+        yield Unknown(f"{place}: {model.pretrained} has to be where the run will be")
+        return
+    pinned = model.revision is not None and COMMIT.fullmatch(model.revision)
+    if pinned and here.waits_for_hub and not folder.is_dir():
+        return  # perhaps it is remembered, and nobody will ask for it
+    try:
+        if folder.is_dir():
+            check_folder(folder, model, where)
+            config: Path | None = folder / "config.json"
+        else:
+            config = hub_file(model.pretrained, "config.json", model.revision, place)
+    except Unreachable as error:
+        yield _located(error) if here.waits_for_hub else Unknown(str(error))
+    except InputError as error:
+        yield _located(error)
+    else:
+        yield from _config(recipe, model, config, where)
+
+
+def _config(recipe: Recipe, model: PretrainedModel, path: Path | None, where: str) -> Found:
+    """Whether a pretrained model's own config.json fits the recipe."""
+    place = (*where.split("."), "pretrained")
+    if path is None:
+        yield place, f"{model.pretrained} has no config.json; is it a transformers model?"
+        return
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        yield place, f"{path} is not JSON ({error}); fetch it again"
+        return
+    kind, fitting = config.get("model_type"), architectures.types_for(recipe.task)
+    if fitting and kind not in fitting and not config.get("auto_map"):
+        yield place, f"{model.pretrained} is a {kind}, which is no architecture for the task {recipe.task}"
+    for key, wanted in _shape(recipe).items():
+        name = {"image_size": "size", "num_channels": "channels"}.get(key)
+        if name and isinstance(config.get(key), int) and config[key] != wanted:
+            why = f"is {wanted}, but the {place[0]} {model.pretrained} sees {config[key]}; make it {config[key]}"
+            yield ("data", "image", name), why
+
+
+def _located(error: InputError) -> Conflict:
+    """A message that begins with its place in the recipe, taken apart."""
+    place, _, words = str(error).partition(": ")
+    return tuple(place.split(".")), words
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, sorted(known), 1)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -1,0 +1,48 @@
+from typing import Any
+
+import pytest
+
+from understudy.evaluate.intervals import least_examples, paired_score, wilson
+from understudy.evaluate.sufficiency import indistinct, least_answers, shortfalls
+from understudy.recipe import Gate
+
+
+def places(*given: Any) -> list[str]:
+    return [".".join(place) for place, _ in shortfalls(*given)]
+
+
+@pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
+@pytest.mark.parametrize("loss", [0.005, 0.02, 0.05, 0.3])
+def test_the_least_number_is_where_the_gates_own_intervals_begin_to_reach(loss: float, confidence: float) -> None:
+    least = least_answers(loss, confidence)
+    assert paired_score(0, 0, least, confidence)[1] <= loss < paired_score(0, 0, least - 1, confidence)[1]
+    assert wilson(least, least, confidence)[0] >= 1 - loss > wilson(least - 1, least - 1, confidence)[0]
+
+
+def test_a_margin_of_nothing_asks_for_a_better_student_and_not_for_more_examples() -> None:
+    assert places("image-classification", "accuracy", Gate(margin=0), 3) == []
+
+
+@pytest.mark.parametrize(
+    ("minimum", "examples", "refused"),
+    [(0.99, 380, True), (0.99, 381, False), (1.0, 10**6, True), (0.0, 100, False)],
+)
+def test_a_minimum_that_a_perfect_student_would_not_reach_is_refused(
+    minimum: float, examples: int, refused: bool
+) -> None:
+    gate = Gate(margin=0.5, minimum=minimum)
+    assert (places("image-classification", "accuracy", gate, examples) == ["gate.minimum"]) is refused
+
+
+def test_metrics_of_sums_need_as_many_examples_as_the_gate_does() -> None:
+    least = least_examples(0.95)
+    for task, metric in (("causal-lm", "bits_per_byte"), ("causal-lm", "accuracy"), ("image-classification", "nll")):
+        assert places(task, metric, Gate(), least) == []
+        assert places(task, metric, Gate(), least - 1) == ["data.test"]
+    assert places("causal-lm", "bits_per_byte", Gate(minimum=0), 100) == ["gate.minimum"]
+
+
+def test_one_label_for_nearly_all_images_leaves_nothing_to_be_better_at() -> None:
+    assert "it takes 4 or more of 100" in indistinct(3, 100, 0.95)
+    assert indistinct(4, 100, 0.95) == ""
+    assert "it takes more test images" in indistinct(0, 3, 0.95)

@@ -1,0 +1,60 @@
+"""What is refused as soon as the records are there; what prepare makes is in data/test_prepare.py."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from understudy.errors import InputError
+from understudy.launch.local.platform import LocalPlatform
+from understudy.recipe import Recipe
+from understudy.steps import STEPS
+from understudy.steps.execution import execute
+from understudy.store import Store
+
+Checked = Callable[..., None]
+
+
+@pytest.fixture
+def checked(
+    store: Store, digits: Recipe, change: Callable[..., Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Checked:
+    """Ingest so many images by label and split, and check what came of them."""
+    monkeypatch.setattr(LocalPlatform, "prepare", lambda *_: None)
+
+    def check(counts: dict[str, int], *overrides: str) -> None:
+        random = np.random.default_rng(0)
+        for place, count in counts.items():
+            (tmp_path / "images" / place).mkdir(parents=True)
+            for number in range(count):
+                pixels = random.integers(0, 256, (4, 4), dtype=np.uint8)
+                Image.fromarray(pixels).save(tmp_path / "images" / place / f"{number}.png")
+        recipe = change(digits, f"data.source={{type: image-folder, path: {tmp_path / 'images'}}}", *overrides)
+        run = store.create_run("images", recipe.model_dump(mode="json", by_alias=True), "")
+        records = execute(STEPS["ingest"], store, run, {}, {}).digest
+        STEPS["prepare"].check(recipe, store, {"records": records})
+
+    return check
+
+
+HALF = {"train/cat": 3, "train/dog": 2, "test/cat": 20, "test/dog": 20}
+
+
+def test_a_test_split_that_cannot_show_the_margin_is_refused_with_the_number_that_it_takes(checked: Checked) -> None:
+    with pytest.raises(InputError, match=r"^gate\.margin: 40 test images .* it takes 73 or more"):
+        checked(HALF)
+
+
+def test_one_that_can_is_not(checked: Checked) -> None:
+    checked(HALF, "gate.margin=0.1")
+
+
+def test_a_test_split_of_nearly_one_label_is_refused(checked: Checked) -> None:
+    with pytest.raises(InputError, match=r"^data\.test: 1 of 40 test images have another label"):
+        checked({**HALF, "test/cat": 39, "test/dog": 1}, "gate.margin=0.1")
+
+
+def test_of_two_labels_that_are_as_frequent_either_may_be_the_likeliest(checked: Checked) -> None:
+    checked({**HALF, "train/dog": 3, "test/cat": 39, "test/dog": 1}, "gate.margin=0.1")
