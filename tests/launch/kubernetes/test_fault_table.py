@@ -1,4 +1,4 @@
-"""The fault table of docs/cluster.md, on a cluster in memory: every row that the launcher decides has a test.
+"""The fault table of docs/supervision.md, on a cluster in memory: every row that the launcher decides has a test.
 
 Here are the faults of launchers and of the API server; test_fault_table_ranks.py and test_fault_table_cluster.py have
 the others. A test names the rules that its fault is for, and fails unless they decided. Faults of a real cluster are in
@@ -21,7 +21,7 @@ from understudy.launch.kubernetes.identity import Identity
 from understudy.launch.kubernetes.kind import PYTORCHJOB, JobKind
 from understudy.launch.kubernetes.patience import STARTS
 
-TABLE = Path(__file__).parents[3] / "docs" / "cluster.md"
+TABLE = Path(__file__).parents[3] / "docs" / "supervision.md"
 
 
 @BOTH
