@@ -46,11 +46,51 @@ def test_splits_are_known_in_any_case_of_letters(tmp_path, picture, names):
     assert {raw.split for raw in found} == {"train", "test" if names[1] == "Test" else "validation"}
 
 
-def test_a_link_to_a_folder_is_refused_and_not_left_out(image_folder, tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    (image_folder / "dog2").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match=r"dog2 is a link to a folder; links are not followed"):
-        records(type="image-folder", path=str(image_folder))
+def test_labels_folders_may_be_links_inside_the_data(image_folder):
+    (image_folder / "wolf").symlink_to(image_folder / "dog")
+    found = records(type="image-folder", path=str(image_folder))
+    assert sorted(raw.name for raw in found if raw.label == "wolf") == [f"wolf/{n:02}.png" for n in range(1, 40, 2)]
+    assert len(found) == 60
+
+
+def test_labels_folders_elsewhere_are_read_where_the_recipe_says_so(image_folder, tmp_path):
+    subset = tmp_path / "subset"
+    subset.mkdir()
+    for label in ("cat", "dog"):
+        (subset / label).symlink_to(image_folder / label)
+    with pytest.raises(
+        InputError, match=r"cat is a link that leads out of the folder, to .*/images/cat\. .*follow_links"
+    ):
+        records(type="image-folder", path=str(subset))
+    found = records(type="image-folder", path=str(subset), follow_links=True)
+    assert {raw.name: raw.content for raw in found} == {
+        path.relative_to(image_folder).as_posix(): path.read_bytes() for path in image_folder.rglob("*.png")
+    }
+
+
+@pytest.mark.parametrize("name", ["train", "Train"])
+def test_a_train_folder_alone_is_no_label(tmp_path, image_folder, name):
+    image_folder.rename(tmp_path / name)
+    (tmp_path / "data").mkdir()
+    (tmp_path / name).rename(tmp_path / "data" / name)
+    found = records(type="image-folder", path=str(tmp_path / "data"))
+    assert {(raw.label, raw.split) for raw in found} == {("cat", "train"), ("dog", "train")}
+
+
+def test_a_train_folder_of_images_without_labels_is_refused_with_the_fix(tmp_path, picture):
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "1.png").write_bytes(picture(1))
+    with pytest.raises(InputError, match=r"train/1\.png lies in no label's folder\. Move it to <label>/ below train/"):
+        records(type="image-folder", path=str(tmp_path))
+
+
+@pytest.mark.parametrize("names", [("test",), ("val", "test")])
+def test_splits_without_one_to_train_on_are_refused(tmp_path, picture, names):
+    for name in names:
+        (tmp_path / name / "cat").mkdir(parents=True)
+        (tmp_path / name / "cat" / "0.png").write_bytes(picture(1))
+    with pytest.raises(InputError, match=r"has .*test/.*, and no train/ to train on\. Put it there"):
+        records(type="image-folder", path=str(tmp_path))
 
 
 def test_a_label_may_be_called_train(image_folder):

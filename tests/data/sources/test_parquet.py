@@ -132,3 +132,12 @@ def test_damage_in_the_middle_is_found(tmp_path):
     broken = records(path)[-1]
     assert broken.name == "a.parquet"
     assert "is damaged" in broken.reason
+
+
+def test_a_single_file_may_be_a_link_that_the_recipe_names(tmp_path):
+    write(tmp_path / "a.parquet", image=[b"1"], label=[1])
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "b.parquet").symlink_to(tmp_path / "a.parquet")
+    assert records(tmp_path / "elsewhere" / "b.parquet") == [Raw("b.parquet#0", b"1", "1")]
+    with pytest.raises(InputError, match=r"b\.parquet is a link that leads out of the folder"):
+        records(tmp_path / "elsewhere")

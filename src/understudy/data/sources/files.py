@@ -1,11 +1,12 @@
 """The files below a path that a source reads, the splits that their folders are, and what identifies them."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from understudy.data.raw import SPLIT_NAMES, Broken, Raw, Split
+from understudy.data.sources.tree import Tree
 from understudy.errors import InputError
 from understudy.store.files import Fingerprints, canonical, sha256
 
@@ -24,13 +25,15 @@ class Wanted:
     """In lower case; None takes every file of the pattern."""
     may_be_one: bool = False
     """Whether the path may be a single file."""
+    follow_links: bool = False
+    """Whether links may lead out of the path."""
 
 
 def find(wanted: Wanted) -> tuple[Path, list[Path]]:
     """The folder that names are relative to, and the files that the source reads, sorted; hidden ones do not count.
 
     Raises:
-        InputError: there are none, or a name is not UTF-8.
+        InputError: there are none, a name is not UTF-8, or a link leads out of the folder.
     """
     root = Path(wanted.path).expanduser()
     if not root.exists():
@@ -42,8 +45,7 @@ def find(wanted: Wanted) -> tuple[Path, list[Path]]:
         return root.parent, [root]
     if not root.is_dir():
         raise InputError(f"data.source.path: {wanted.path} is not a folder. Give the folder that holds the files.")
-    found = _matching(root, wanted.pattern)
-    _refuse_links(root)
+    found = _matching(root, wanted)
     for path in found:
         _check_name(path)
     if wanted.suffixes is not None:
@@ -68,13 +70,29 @@ def digest(wanted: Wanted, fingerprints: Fingerprints) -> str:
 
 
 def own_splits(root: Path) -> dict[str, Split]:
-    """The sub-folders that are splits: train/ with test/, validation/, valid/ or val/ beside it; otherwise none are.
+    """The sub-folders that are splits: of train/, test/ and validation/ (valid/, val/) two or more; otherwise none are.
 
     They may be written in any case.
+
+    Raises:
+        InputError: there is no train/ among them.
     """
     folders = sorted(path.name for path in root.iterdir() if path.is_dir())
     present = {name: SPLIT_NAMES[known] for known in SPLIT_NAMES for name in folders if name.lower() == known}
-    return present if "train" in present.values() and len(set(present.values())) > 1 else {}
+    if len(set(present.values())) < 2:
+        return {}
+    check_trainable(root, present)
+    return present
+
+
+def check_trainable(root: Path, splits: Mapping[str, Split]) -> None:
+    """Refuse splits without one to train on."""
+    if "train" not in splits.values():
+        names = " and ".join(f"{name}/" for name in splits)
+        raise InputError(
+            f"data.source.path: {root} has {names}, and no train/ to train on. Put it there, or move their content "
+            "one folder up to have it split by data.test."
+        )
 
 
 def read_file(root: Path, path: Path, label: str | None, split: Split | None) -> Raw | Broken:
@@ -86,29 +104,14 @@ def read_file(root: Path, path: Path, label: str | None, split: Split | None) ->
         return Broken(name, f"cannot be read ({error.strerror})")
 
 
-def _matching(root: Path, pattern: str) -> list[Path]:
-    try:
-        if ".." in Path(pattern).parts:
-            raise ValueError("it leads out of data.source.path")
-        found = sorted(path for path in root.glob(pattern) if path.is_file())
-        return [path for path in found if not _is_hidden(path.relative_to(root).parts)]
-    except (ValueError, NotImplementedError) as error:
+def _matching(root: Path, wanted: Wanted) -> list[Path]:
+    pattern = Path(wanted.pattern)
+    if not pattern.parts or pattern.is_absolute() or ".." in pattern.parts:
         raise InputError(
-            f"data.source.glob: {pattern!r} does not fit ({error}). Give a pattern below path, such as **/*.txt."
-        ) from error
-
-
-def _is_hidden(parts: Iterable[str]) -> bool:
-    return any(part.startswith(".") for part in parts)
-
-
-def _refuse_links(root: Path) -> None:
-    """A glob does not follow a link to a folder, and what lies behind it would be missing without a word."""
-    for path in (*root.glob("[!.]*"), *root.glob("[!.]*/[!.]*")):
-        if path.is_symlink() and path.is_dir():
-            raise InputError(
-                f"data.source.path: {path} is a link to a folder; links are not followed, put it there itself"
-            )
+            f"data.source.glob: {wanted.pattern!r} does not name files below data.source.path. "
+            "Give a pattern below path, such as **/*.txt."
+        )
+    return Tree(root, pattern.parts, wanted.follow_links).files()
 
 
 def _check_name(path: Path) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from understudy.data.raw import Broken, Raw, Reading, Split
+from understudy.data.raw import SPLIT_NAMES, Broken, Raw, Reading, Split
 from understudy.data.sources import files
 from understudy.data.sources.source import DataSource
 from understudy.errors import InputError
@@ -22,16 +22,19 @@ class ImageFolderSource(SourceSection):
 
     type: Literal["image-folder"]
     path: str
+    follow_links: bool = False
+    """Whether links may lead out of the path. Links inside it are always followed."""
 
 
 def read(section: ImageFolderSource) -> Reading:
     """Images below path/<label>/, or path/<split>/<label>/.
 
     Raises:
-        InputError: an image lies in no label's folder, or a label's folder beside train/ and test/.
+        InputError: an image lies in no label's folder, or a label's folder beside train/ and test/, or there is nothing
+            to train on.
     """
     root, found = files.find(_wanted(section))
-    splits = files.own_splits(root)
+    splits = files.own_splits(root) or _only_split(root, found)
     places = {path: _place(section, path.relative_to(root), splits) for path in found}
     return Reading(len(found), _records(root, places))
 
@@ -42,7 +45,19 @@ def digest(section: ImageFolderSource, fingerprints: Fingerprints) -> str:
 
 
 def _wanted(section: ImageFolderSource) -> files.Wanted:
-    return files.Wanted(section.path, "**/*", f"images ({' '.join(sorted(SUFFIXES))})", SUFFIXES)
+    return files.Wanted(
+        section.path, "**/*", f"images ({' '.join(sorted(SUFFIXES))})", SUFFIXES, follow_links=section.follow_links
+    )
+
+
+def _only_split(root: Path, found: list[Path]) -> dict[str, Split]:
+    """train/ where all images are below it; beside others it is a label's folder like them."""
+    (first, *others) = {path.relative_to(root).parts[0] for path in found}
+    if others or first.lower() not in SPLIT_NAMES:
+        return {}
+    only = {first: SPLIT_NAMES[first.lower()]}
+    files.check_trainable(root, only)
+    return only
 
 
 def _records(root: Path, places: dict[Path, Place]) -> Iterator[Raw | Broken]:
@@ -58,7 +73,7 @@ def _place(section: ImageFolderSource, path: Path, splits: dict[str, Split]) -> 
         return folders[1], splits[folders[0]]
     layout = "<label>/"
     if splits:
-        layout = "/<label>/ below " + " or ".join(f"{name}/" for name in splits)
+        layout = "<label>/ below " + " or ".join(f"{name}/" for name in splits)
     raise InputError(f"data.source.path: {section.path}: {path} lies in no label's folder. Move it to {layout}.")
 
 

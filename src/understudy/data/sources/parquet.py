@@ -42,6 +42,8 @@ class ParquetSource(SourceSection):
     label: str = "label"
     split: str | None = None
     """Column that names each row's split: train, validation or test."""
+    follow_links: bool = False
+    """Whether links may lead out of the path. Links inside it are always followed."""
 
 
 def read(section: ParquetSource) -> Reading:
@@ -60,7 +62,9 @@ def digest(section: ParquetSource, fingerprints: Fingerprints) -> str:
 
 
 def _wanted(section: ParquetSource) -> files.Wanted:
-    return files.Wanted(section.path, "**/*.parquet", "*.parquet files", may_be_one=True)
+    return files.Wanted(
+        section.path, "**/*.parquet", "*.parquet files", may_be_one=True, follow_links=section.follow_links
+    )
 
 
 def _damage() -> tuple[type[Exception], ...]:

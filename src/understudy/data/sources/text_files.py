@@ -17,6 +17,8 @@ class TextFilesSource(SourceSection):
     type: Literal["text-files"]
     path: str
     glob: str = "**/*.txt"
+    follow_links: bool = False
+    """Whether links may lead out of the path. Links inside it are always followed."""
 
 
 def read(section: TextFilesSource) -> Reading:
@@ -31,7 +33,8 @@ def digest(section: TextFilesSource, fingerprints: Fingerprints) -> str:
 
 
 def _wanted(section: TextFilesSource) -> files.Wanted:
-    return files.Wanted(section.path, section.glob, f"files that match data.source.glob {section.glob}")
+    words = f"files that match data.source.glob {section.glob}"
+    return files.Wanted(section.path, section.glob, words, follow_links=section.follow_links)
 
 
 def _records(root: Path, found: list[Path], splits: dict[str, Split]) -> Iterator[Raw | Broken]:
