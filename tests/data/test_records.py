@@ -2,7 +2,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from understudy.data import records
-from understudy.data.records import Record, write
+from understudy.data.records import Content, Record, read, write
 
 
 def record(number: int, label: str | None = "a") -> Record:
@@ -17,6 +17,16 @@ def test_a_row_group_is_closed_when_it_is_full(tmp_path, monkeypatch, limit, val
     with pq.ParquetFile(tmp_path / "r.parquet") as file:
         assert [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)] == groups
         assert [Record(**row) for row in file.read().to_pylist()] == written
+
+
+def test_records_are_read_in_their_order_some_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "BATCH_ROWS", 4)
+    written = [record(number)._replace(split=("train", "test")[number % 2]) for number in range(10)]
+    write(tmp_path / "records.parquet", written)
+    expected = [Content(one.split, one.label, one.content) for one in written]
+    assert [len(batch) for batch in read(tmp_path)] == [4, 4, 2]
+    assert [row for batch in read(tmp_path) for row in batch] == expected
+    assert [row for batch in read(tmp_path, "test") for row in batch] == expected[1::2]
 
 
 def test_records_without_labels_have_none(tmp_path):

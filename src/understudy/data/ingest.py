@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from understudy.data.raw import SPLITS, Broken, Raw, Split
-from understudy.data.records import Record, write
+from understudy.data.records import FILE, Record, write
 from understudy.data.sources.registry import read
 from understudy.data.split import assign
 from understudy.errors import InputError
@@ -56,7 +56,7 @@ def ingest(data: Data, task: Task, folder: Path, progress: Progress) -> None:
         _check_splits(_place(data), splits, skipped)
         if labels is not None:
             _check_labels(_place(data), rows, splits, labels)
-        write(folder / "records.parquet", _records(rows, splits, spool))
+        write(folder / FILE, _records(rows, splits, spool))
     counts = Counter(splits)
     facts = {
         "task": task,

@@ -6,6 +6,7 @@ Whatever is learned from data here (mean, deviation, the tokenizer) is learned f
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,22 @@ from numpy.typing import NDArray
 
 from understudy.data.npy import NpyFile
 from understudy.data.raw import SPLITS
+from understudy.data.records import Content, read
+from understudy.models.facts import AboutImages, AboutTexts, ImageShape
 from understudy.recipe import Task
 from understudy.recipe.data import Data, Image, Text
 from understudy.store.files import read_json, write_json
 
 Progress = Callable[[int, int], None]
-Batch = list[dict[str, Any]]
 
-BATCH_ROWS = 256
 GREY_LEVEL = 1 / 255
+
+
+class TextFacts(AboutTexts):
+    """What is said of text examples alone."""
+
+    tokens: dict[str, int]
+    """By split, end-of-text tokens included."""
 
 
 def prepare(data: Data, task: Task, records: Path, folder: Path, progress: Progress) -> None:
@@ -39,24 +47,16 @@ def prepare(data: Data, task: Task, records: Path, folder: Path, progress: Progr
         InputError: the pretrained tokenizer cannot be had.
     """
     facts = read_json(records / "records.json")
-    about = {"task": task, "counts": facts["counts"], "skipped": len(facts["skipped"])}
-    batches = _reported(_batches(records), sum(facts["counts"].values()), progress)
+    batches = _reported(read(records), sum(facts["counts"].values()), progress)
+    about: AboutImages | TextFacts
     if task == "causal-lm":
-        about |= _texts(data.text or Text(), records, batches, folder)
+        about = _texts(data.text or Text(), records, batches, folder)
     else:
-        about |= _images(data.image or Image(), facts["labels"], batches, folder)
-    write_json(folder / "examples.json", about)
+        about = _images(data.image or Image(), facts["labels"], batches, folder)
+    write_json(folder / "examples.json", {**about, "counts": facts["counts"], "skipped": len(facts["skipped"])})
 
 
-def _batches(records: Path, *, split: str | None = None) -> Iterator[Batch]:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(records / "records.parquet") as file:
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=["split", "label", "content"]):
-            yield [row for row in batch.to_pylist() if split is None or row["split"] == split]
-
-
-def _reported(batches: Iterator[Batch], total: int, progress: Progress) -> Iterator[Batch]:
+def _reported(batches: Iterator[list[Content]], total: int, progress: Progress) -> Iterator[list[Content]]:
     done = 0
     for batch in batches:
         yield batch
@@ -64,24 +64,12 @@ def _reported(batches: Iterator[Batch], total: int, progress: Progress) -> Itera
         progress(done, total)
 
 
-def _images(shape: Image, labels: list[str], batches: Iterator[Batch], folder: Path) -> dict[str, Any]:
-    from understudy.data.images import pixels
+def _images(shape: Image, labels: list[str], batches: Iterator[list[Content]], folder: Path) -> AboutImages:
+    from understudy.data.image_arrays import write_images
 
-    index = {label: number for number, label in enumerate(labels)}
-    row = (shape.channels, shape.size, shape.size)
-    histogram = np.zeros((shape.channels, 256), np.int64)
-    with ExitStack() as stack:
-        images = {s: stack.enter_context(NpyFile(folder / f"{s}.images.npy", np.uint8, row)) for s in SPLITS}
-        targets = {s: stack.enter_context(NpyFile(folder / f"{s}.labels.npy", np.int64)) for s in SPLITS}
-        for batch in batches:
-            for record in batch:
-                image = pixels(record["content"], shape.size, shape.channels)
-                images[record["split"]].append(image[np.newaxis])
-                targets[record["split"]].append(np.array([index[record["label"]]]))
-                if record["split"] == "train":
-                    histogram += [np.bincount(channel.ravel(), minlength=256) for channel in image]
-    mean, deviation = _moments(histogram)
-    return {"labels": labels, "image": shape.model_dump(), "mean": mean, "std": deviation}
+    mean, deviation = _moments(write_images(chain.from_iterable(batches), labels, shape, SPLITS, folder))
+    image: ImageShape = {"size": shape.size, "channels": shape.channels}
+    return {"task": "image-classification", "labels": labels, "image": image, "mean": mean, "std": deviation}
 
 
 def _moments(histogram: NDArray[np.int64]) -> tuple[list[float], list[float]]:
@@ -101,11 +89,11 @@ def _moments(histogram: NDArray[np.int64]) -> tuple[list[float], list[float]]:
     return means, deviations
 
 
-def _texts(shape: Text, records: Path, batches: Iterator[Batch], folder: Path) -> dict[str, Any]:
+def _texts(shape: Text, records: Path, batches: Iterator[list[Content]], folder: Path) -> TextFacts:
     from understudy.data import tokenizer as tokenizers
 
     if shape.tokenizer.pretrained is None:
-        documents = (row["content"].decode() for batch in _batches(records, split="train") for row in batch)
+        documents = (row.content.decode() for batch in read(records, "train") for row in batch)
         tokenizer = tokenizers.train(documents, shape.tokenizer.vocab_size)
         end = tokenizer.token_to_id(tokenizers.END_OF_TEXT)
     else:
@@ -113,11 +101,25 @@ def _texts(shape: Text, records: Path, batches: Iterator[Batch], folder: Path) -
     (folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     size = max(tokenizer.get_vocab().values()) + 1
     tokens = _encode(tokenizer, end, size, batches, folder)
-    return {"tokens": tokens, "vocab_size": size, "eos_id": end, "sequence_length": shape.sequence_length}
+    return {
+        "task": "causal-lm",
+        "vocab_size": size,
+        "eos_id": end,
+        "sequence_length": shape.sequence_length,
+        "tokens": tokens,
+    }
 
 
-def _encode(tokenizer: Any, end: int, size: int, batches: Iterator[Batch], folder: Path) -> dict[str, int]:
-    """Write tokens, offsets and bytes of each split; returns the number of tokens by split."""
+def _encode(tokenizer: Any, end: int, size: int, batches: Iterator[list[Content]], folder: Path) -> dict[str, int]:
+    """Write tokens, offsets and bytes of each split; returns the number of tokens by split.
+
+    Args:
+        tokenizer: of the tokenizers library.
+        end: the id of its end-of-text token.
+        size: of its vocabulary.
+        batches: the records.
+        folder: where to write.
+    """
     offset: dict[str, int] = dict.fromkeys(SPLITS, 0)
     with ExitStack() as stack:
         dtype = np.uint16 if size <= 2**16 else np.uint32
@@ -127,13 +129,12 @@ def _encode(tokenizer: Any, end: int, size: int, batches: Iterator[Batch], folde
         for split in SPLITS:
             offsets[split].append(np.array([0]))
         for batch in batches:
-            texts = [record["content"].decode() for record in batch]
-            for record, encoded in zip(
-                batch, tokenizer.encode_batch_fast(texts, add_special_tokens=False), strict=True
-            ):
-                split, ids = record["split"], np.array([*encoded.ids, end])
+            texts = [record.content.decode() for record in batch]
+            found = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+            for record, encoded in zip(batch, found, strict=True):
+                split, ids = record.split, np.array([*encoded.ids, end])
                 offset[split] += len(ids)
                 tokens[split].append(ids)
                 offsets[split].append(np.array([offset[split]]))
-                lengths[split].append(np.array([len(record["content"])]))
+                lengths[split].append(np.array([len(record.content)]))
     return offset

@@ -6,13 +6,23 @@ from typing import Any, NamedTuple
 
 from understudy.data.raw import Split
 
-GROUP_BYTES, GROUP_ROWS = 64 * 2**20, 4096
+FILE = "records.parquet"
+GROUP_BYTES, GROUP_ROWS = 64 * 2**20, 4096  # written at once
+BATCH_ROWS = 256  # read at once
 
 
 class Record(NamedTuple):
     """A row of the file; the id is the content's SHA-256. What the source called it does not matter from here on."""
 
     id: str
+    split: Split
+    label: str | None
+    content: bytes
+
+
+class Content(NamedTuple):
+    """What an example is made from."""
+
     split: Split
     label: str | None
     content: bytes
@@ -36,6 +46,21 @@ def write(path: Path, records: Iterable[Record]) -> None:
                 _column([record.content for record in group], pa.binary()),
             ]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+
+
+def read(folder: Path, split: Split | None = None) -> Iterator[list[Content]]:
+    """What examples are made from, of all records or of one split, in their order, some at a time.
+
+    Args:
+        folder: of a records object.
+        split: None for all.
+    """
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(folder / FILE) as file:
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(Content._fields)):
+            rows = map(Content, *(batch[name].to_pylist() for name in Content._fields))
+            yield [row for row in rows if split in (None, row.split)]
 
 
 def _groups(records: Iterable[Record]) -> Iterator[list[Record]]:

@@ -1,0 +1,48 @@
+"""Image records -> arrays: pixels of one shape, and the numbers of their labels, a file of each per split."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.data.images import pixels
+from understudy.data.npy import NpyFile
+from understudy.data.raw import Split
+from understudy.data.records import Content
+from understudy.recipe.data import Image
+
+Histogram = NDArray[np.int64]
+"""How often each grey level occurs, (channels, 256)."""
+
+
+def write_images(
+    records: Iterable[Content], labels: Sequence[str], shape: Image, splits: Sequence[Split], folder: Path
+) -> Histogram:
+    """Write SPLIT.images.npy, uint8 (N, channels, size, size), and SPLIT.labels.npy, int64 (N,), in the records' order.
+
+    Args:
+        records: of these splits alone.
+        labels: all labels of the data, in their order.
+        shape: what every image becomes.
+        splits: which are written.
+        folder: where to write.
+
+    Returns:
+        The grey levels of the training split; zeros where that is not among the splits.
+    """
+    index = {label: number for number, label in enumerate(labels)}
+    row = (shape.channels, shape.size, shape.size)
+    histogram = np.zeros((shape.channels, 256), np.int64)
+    with ExitStack() as stack:
+        images = {s: stack.enter_context(NpyFile(folder / f"{s}.images.npy", np.uint8, row)) for s in splits}
+        targets = {s: stack.enter_context(NpyFile(folder / f"{s}.labels.npy", np.int64)) for s in splits}
+        for record in records:
+            assert record.label is not None
+            image = pixels(record.content, shape.size, shape.channels)
+            images[record.split].append(image[np.newaxis])
+            targets[record.split].append(np.array([index[record.label]]))
+            if record.split == "train":
+                histogram += [np.bincount(channel.ravel(), minlength=256) for channel in image]
+    return histogram
