@@ -29,19 +29,6 @@ def hub_file(repository: str, name: str, revision: str | None, place: str) -> Pa
     at = f"{place}: {repository}"
     try:
         return Path(hf_hub_download(repository, name, revision=revision))
-    except errors.HFValidationError as error:
-        raise InputError(f"{at} is neither a folder here nor a hub id (owner/name). Correct it; {FOLDER}.") from error
-    except errors.GatedRepoError as error:
-        raise InputError(
-            f"{at} is gated. Ask for access on its page on the hub, then run: hf auth login (or set HF_TOKEN)."
-        ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise InputError(
-            f"{at}: there is no such folder, and the hub knows no such repository, or does not show it to you (401). "
-            f"Correct it; {FOLDER}. For a private repository run: hf auth login (or set HF_TOKEN)."
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise InputError(f"{at} has no revision {revision}. Give one of its commits, tags or branches.") from error
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
         raise Unreachable(
             f"{at}: there is no such folder; as a hub id it cannot be looked up, since the hub cannot be reached, and "
@@ -50,8 +37,25 @@ def hub_file(repository: str, name: str, revision: str | None, place: str) -> Pa
         ) from error
     except errors.EntryNotFoundError:
         return None
-    except errors.HfHubHTTPError as error:
-        reason = str(error).partition("\n")[0]
-        raise InputError(
-            f"{at}: the hub refused {name} ({reason}). Check HF_TOKEN and the network, then run again."
-        ) from error
+    except (errors.HFValidationError, errors.HfHubHTTPError) as error:
+        raise InputError(f"{at}{_refusal(error, name, revision)}") from error
+
+
+def _refusal(error: Exception, name: str, revision: str | None) -> str:
+    """What the hub's refusal means, and the way out. A gated repository is one of those not found: it comes first."""
+    from huggingface_hub import errors
+
+    match error:
+        case errors.HFValidationError():
+            return f" is neither a folder here nor a hub id (owner/name). Correct it; {FOLDER}."
+        case errors.GatedRepoError():
+            return " is gated. Ask for access on its page on the hub, then run: hf auth login (or set HF_TOKEN)."
+        case errors.RepositoryNotFoundError():
+            return (
+                ": there is no such folder, and the hub knows no such repository, or does not show it to you (401). "
+                f"Correct it; {FOLDER}. For a private repository run: hf auth login (or set HF_TOKEN)."
+            )
+        case errors.RevisionNotFoundError():
+            return f" has no revision {revision}. Give one of its commits, tags or branches."
+    reason = str(error).partition("\n")[0]
+    return f": the hub refused {name} ({reason}). Check HF_TOKEN and the network, then run again."

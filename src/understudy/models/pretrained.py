@@ -93,21 +93,8 @@ def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head
 def _source(model: PretrainedModel, where: str) -> Path:
     """The folder with the model's own files, fetched from the hub when it is not local."""
     folder = Path(model.pretrained)
-    place = f"{where}.pretrained"
     if not folder.is_dir():
-        config = hub_file(model.pretrained, "config.json", model.revision, place)
-        if config is None:
-            raise InputError(f"{place}: {model.pretrained} has no config.json; is it a transformers model?")
-        folder = config.parent
-        names = ["model.safetensors", "model.safetensors.index.json", PREPROCESSOR]
-        found = [hub_file(model.pretrained, name, folder.name, place) for name in names]
-        if found[1]:
-            for shard in sorted(set(json.loads(found[1].read_text())["weight_map"].values())):
-                hub_file(model.pretrained, shard, folder.name, place)
-        if model.allow_pickle and not (found[0] or found[1]):
-            hub_file(model.pretrained, "pytorch_model.bin", folder.name, place)
-        if model.trust_remote_code:
-            _fetch_code(model.pretrained, config, place)
+        folder = _from_hub(model, f"{where}.pretrained")
     check_folder(folder, model, where)
     return folder
 
@@ -126,6 +113,28 @@ def check_folder(folder: Path, model: PretrainedModel, where: str) -> None:
             f"{place}: {model.pretrained} has no safetensors. Pickle files run code when they are opened: convert "
             f"them, or say {where}.allow_pickle: true if you trust their source."
         )
+
+
+def _from_hub(model: PretrainedModel, place: str) -> Path:
+    """The folder of a hub id's commit in the hub's cache, with the files that are needed and no others."""
+    config = hub_file(model.pretrained, "config.json", model.revision, place)
+    if config is None:
+        raise InputError(f"{place}: {model.pretrained} has no config.json; is it a transformers model?")
+    commit = config.parent.name  # all others are of this one, though a branch may move on meanwhile
+
+    def brought(name: str) -> Path | None:
+        return hub_file(model.pretrained, name, commit, place)
+
+    brought(PREPROCESSOR)
+    whole, index = brought("model.safetensors"), brought("model.safetensors.index.json")
+    if index:
+        for shard in sorted(set(json.loads(index.read_text())["weight_map"].values())):
+            brought(shard)
+    if model.allow_pickle and not (whole or index):
+        brought("pytorch_model.bin")
+    if model.trust_remote_code:
+        _fetch_code(model.pretrained, config, place)
+    return config.parent
 
 
 def _fetch_code(repository: str, config: Path, place: str) -> None:

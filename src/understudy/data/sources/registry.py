@@ -20,7 +20,7 @@ def read(section: SourceSection) -> Reading:
     return _source(section).read(section)
 
 
-def source_identity(section: SourceSection, fingerprints: Fingerprints) -> dict[str, Any]:
+def source_identity(section: SourceSection, fingerprints: Fingerprints) -> dict[str, str]:
     """What a step's key says about a source's content: a digest of it.
 
     A file is read again when its inode says that it was touched (see Fingerprints); the built-in sources are small
