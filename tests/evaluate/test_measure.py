@@ -1,12 +1,15 @@
+import io
 import json
 import math
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image as PictureFile
 from torch import nn
 
 from tests.models.sections import section
+from understudy.data.records import Record, write
 from understudy.errors import InputError
 from understudy.evaluate.gate import decide
 from understudy.evaluate.measure import measure
@@ -17,6 +20,7 @@ from understudy.recipe import Recipe
 
 FACTORIES = """
 import torch
+from PIL import Image as PictureFile
 from torch import nn
 
 def linear(num_labels, image_size, num_channels):
@@ -87,12 +91,16 @@ def text_examples(tmp_path):
     return folder
 
 
-def run(tmp_path, folders, examples, recipe):
+def run(tmp_path, folders, examples, recipe, records=None):
     out = tmp_path / "measures"
     out.mkdir()
     seen = []
     digests = {role: role[0] * 64 for role in folders}
-    measure(folders, digests, examples, recipe, out, "cpu", lambda done, total, unit: seen.append((done, total, unit)))
+
+    def tell(done, total, unit):
+        seen.append((done, total, unit))
+
+    measure(folders, digests, examples, recipe, out, "cpu", tell, records)
     assert seen[-1] == (len(seen), len(seen), "batches")
     return json.loads((out / "measures.json").read_text()), dict(np.load(out / "per_example.npz"))
 
@@ -119,6 +127,29 @@ def test_images_are_measured_as_by_hand(tmp_path, image_examples):
     assert mean == pytest.approx(student["metrics"]["accuracy"])
     assert measures["hardware"]["torch"] == torch.__version__
     assert arrays["trivial.correct"].sum() == 10, "the trivial predictor says what was most frequent in training"
+
+
+def test_a_champion_of_another_image_size_is_measured_on_images_of_its_own(tmp_path, image_examples):
+    (tmp_path / "records").mkdir()
+    grey = [PictureFile.new("L", (9, 9), 8 * n) for n in range(30)]
+    streams = [io.BytesIO() for _ in grey]
+    for one, stream in zip(grey, streams, strict=True):
+        one.save(stream, "PNG")
+    write(
+        tmp_path / "records" / "records.parquet",
+        [Record(f"{n:064}", "test", LABELS[n % 3], stream.getvalue()) for n, stream in enumerate(streams)],
+    )
+    larger = {**IMAGES, "image": {"size": 8, "channels": 1}}
+    factory = {"factory": "made_here:linear"}
+    folders = {role: saved(tmp_path / role, factory, IMAGES, seed) for seed, role in enumerate(("teacher", "student"))}
+    folders["champion"] = saved(tmp_path / "champion", factory, larger, 2)
+    measures, arrays = run(tmp_path, folders, image_examples, recipe_for("image-classification"), tmp_path / "records")
+    champion = load_model(folders["champion"], torch.device("cpu"))
+    images = torch.stack([torch.full((1, 8, 8), 8 * n, dtype=torch.uint8) for n in range(30)])
+    expected = nn.functional.cross_entropy(champion(images).logits.detach(), torch.arange(30) % 3, reduction="none")
+    np.testing.assert_allclose(arrays["champion.nll"], expected, rtol=1e-5)
+    assert measures["models"]["champion"]["flops"] == 2 * 64 * 3
+    assert sorted(path.name for path in (tmp_path / "measures").iterdir()) == ["measures.json", "per_example.npz"]
 
 
 def test_text_is_measured_as_by_hand(tmp_path, text_examples):

@@ -15,12 +15,16 @@ FACTS = {"task": "image-classification", "labels": ["a", "b"], "image": {"size":
 
 
 def described(store: Store, folder: Path, facts: dict[str, Any], tokenizer: str = "") -> str:
-    """The digest of examples in the store."""
+    """The digest of examples in the store, whose records are there too."""
     folder.mkdir()
+    records = folder.with_name(f"{folder.name}-records")
+    records.mkdir()
+    (records / "records.parquet").write_bytes(b"records")
+    made_from = {"records": store.objects.publish(records, "records")}
     (folder / "examples.json").write_text(json.dumps({**facts, "counts": {"test": 3}}))
     if tokenizer:
         (folder / "tokenizer.json").write_text(tokenizer)
-    return store.objects.publish(folder, "examples")
+    return store.objects.publish(folder, "examples", made_from)
 
 
 def model(store: Store, folder: Path, facts: dict[str, Any] = FACTS, tokenizer: str = "") -> str:

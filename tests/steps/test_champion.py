@@ -53,7 +53,6 @@ TEXT = {"task": "causal-lm", "vocab_size": 50}
     ("champion", "run_facts", "tokenizers"),
     [
         ({**FACTS, "labels": ["a", "c"]}, FACTS, ("", "")),
-        ({**FACTS, "image": {"size": 16, "channels": 1}}, FACTS, ("", "")),
         (TEXT, FACTS, ("one", "")),
         ({**TEXT, "vocab_size": 60}, TEXT, ("one", "one")),
         (TEXT, TEXT, ("one", "two")),
@@ -72,7 +71,35 @@ def test_a_champion_to_which_the_examples_mean_something_else_fails_the_gate(
     name_champion(monkeypatch, model(store, tmp_path / "model", champion, tokenizers[0]))
     examples = described(store, tmp_path / "others", run_facts, tokenizers[1])
     assert champion_input(store, run, examples) == {}
-    assert "trained for other labels, image sizes or tokens" in champion_problem(run)
+    assert "trained for other labels or tokens" in champion_problem(run)
+
+
+LARGER = {**FACTS, "image": {"size": 16, "channels": 1}}
+
+
+def test_a_champion_of_another_image_size_comes_with_the_records_that_its_images_are_made_from(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: Store, run: Run
+) -> None:
+    digest, examples = model(store, tmp_path / "model", LARGER), described(store, tmp_path / "others", FACTS)
+    name_champion(monkeypatch, digest)
+    manifest = store.objects.manifest(examples)
+    assert manifest is not None
+    records = manifest.inputs["records"]
+    assert champion_input(store, run, examples) == {"champion": digest, "records": records}
+    assert champion_problem(run) == ""
+    assert records in run.uses
+
+
+def test_a_champion_of_another_image_size_fails_the_gate_where_its_images_cannot_be_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: Store, run: Run
+) -> None:
+    digest, examples = model(store, tmp_path / "model", LARGER), described(store, tmp_path / "others", FACTS)
+    name_champion(monkeypatch, digest)
+    manifest = store.objects.manifest(examples)
+    assert manifest is not None
+    store.objects.set_aside(manifest.inputs["records"])
+    assert champion_input(store, run, examples) == {}
+    assert "sees images of 16 x 16 pixels, and the records that they are made from are not in" in champion_problem(run)
 
 
 def test_a_champion_of_the_same_tokenizer_is_measured(

@@ -4,6 +4,7 @@ metrics     from sums over examples to a metric's value: one function each
 statistics  which models are compared on which examples; the paired bootstrap
 intervals   intervals that keep their promise, and the smallest loss that a test set can see
 results     from per-example results to what measures.json says about quality
+splits      the test split as each model sees it
 scoring     from logits to per-example results
 latency     all models timed in turn
 trivial     what one can say without looking at the example

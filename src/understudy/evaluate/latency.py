@@ -19,9 +19,9 @@ WARM_UP = 3
 
 
 def latency(
-    modules: Mapping[str, nn.Module], inputs: Tensor, repeats: int, tick: Callable[[], None]
+    modules: Mapping[str, nn.Module], inputs: Mapping[str, Tensor], repeats: int, tick: Callable[[], None]
 ) -> dict[str, Latency]:
-    """Time all models on the same inputs, (batch, ...), already on their device.
+    """Time all models, each on its inputs, (batch, ...), of the same examples, already on their device.
 
     Returns:
         Each model's latency, by its role.
@@ -31,12 +31,13 @@ def latency(
     for turn in range(-WARM_UP, repeats):
         first = turn % len(roles)
         for role in roles[first:] + roles[:first]:
-            taken = _seconds(modules[role], inputs)
+            taken = _seconds(modules[role], inputs[role])
             if turn >= 0:
                 seconds[role].append(taken)
         tick()
     milliseconds = {role: np.array(taken) * 1000 for role, taken in seconds.items()}
-    return {role: _summary(taken, milliseconds["teacher"], len(inputs)) for role, taken in milliseconds.items()}
+    teacher = milliseconds["teacher"]
+    return {role: _summary(taken, teacher, len(inputs[role])) for role, taken in milliseconds.items()}
 
 
 def _seconds(module: nn.Module, inputs: Tensor) -> float:

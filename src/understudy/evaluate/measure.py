@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from understudy.errors import InputError
 from understudy.evaluate.contents import Hardware, Latency, Measures, ModelMeasures, Quality
 from understudy.evaluate.latency import WARM_UP, latency
 from understudy.evaluate.metrics import FloatArray
 from understudy.evaluate.results import CONFIDENCE, by_label, by_length, quality, slices
-from understudy.evaluate.scoring import Documents, Images, Scores, score
+from understudy.evaluate.scoring import Images, Scores, score
+from understudy.evaluate.splits import TestSplit, splits_by_role
 from understudy.evaluate.trivial import trivial_results
 from understudy.models.files import load_model
 from understudy.models.size import flops_per_example, parameter_count, weight_bytes
@@ -48,25 +48,25 @@ def measure(
     folder: Path,
     device: str,
     progress: Progress,
+    records: Path | None = None,
 ) -> None:
     """Measure models on the test split. A model whose logits are NaN does not stop the others: its metrics are null.
 
     Args:
         models: a folder of a saved model for each role: teacher, student, and perhaps control and champion.
         digests: the models' digests by role.
-        examples: the folder of an `examples` object.
+        examples: the folder of an `examples` object; an InputError is raised where its test split is empty.
         recipe: says what to measure and how.
         folder: where measures.json and per_example.npz are written.
         device: cpu or cuda.
         progress: called with what is done, the total, and the unit.
-
-    Raises:
-        InputError: the test split is empty.
+        records: the folder of the records that the examples were made from, where a model sees images of another shape.
     """
     described = json.loads((examples / "examples.json").read_text(encoding="utf-8"))
-    split = _test_split(examples, described)
     target = torch.device(device)
-    per_example, costs = _run(models, split, recipe, target, progress)
+    with splits_by_role(models, examples, records, folder) as splits:
+        per_example, costs = _run(models, splits, recipe, target, progress)
+    split = splits["teacher"]
     found = quality(per_example, list(models), recipe.metrics)
     measures: Measures = {
         "task": recipe.task,
@@ -119,17 +119,7 @@ def _processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def _test_split(examples: Path, described: Mapping[str, Any]) -> Images | Documents:
-    if described["task"] == "image-classification":
-        split: Images | Documents = Images(examples)
-    else:
-        split = Documents(examples, described["sequence_length"], described["eos_id"])
-    if not len(split.tokens):
-        raise InputError("data.test: the test split is empty, so nothing can be measured; give it a larger share")
-    return split
-
-
-def _groups(split: Images | Documents, described: Mapping[str, Any]) -> dict[str, NDArray[np.intp]]:
+def _groups(split: TestSplit, described: Mapping[str, Any]) -> dict[str, NDArray[np.intp]]:
     if isinstance(split, Images):
         return by_label(split.labels, described["labels"])
     return by_length(split.bytes, "bytes")
@@ -137,7 +127,7 @@ def _groups(split: Images | Documents, described: Mapping[str, Any]) -> dict[str
 
 def _run(
     models: Mapping[str, Path],
-    split: Images | Documents,
+    splits: Mapping[str, TestSplit],
     recipe: Recipe,
     device: torch.device,
     progress: Progress,
@@ -146,14 +136,16 @@ def _run(
     modules = {role: load_model(path, device) for role, path in models.items()}
     settings = recipe.evaluate
     size, repeats = settings.batch_size, settings.latency.repeats
+    split = splits["teacher"]
     total = len(modules) * split.batch_count(size) + WARM_UP + repeats
     done = iter(range(1, total + 1))
 
     def tick() -> None:
         progress(next(done), total, "batches")
 
-    inputs = torch.from_numpy(split.sample(settings.latency.batch_size)).to(device)
-    flops = {role: flops_per_example(module, inputs) for role, module in modules.items()}
+    timed = settings.latency.batch_size
+    inputs = {role: torch.from_numpy(splits[role].sample(timed)).to(device) for role in modules}
+    flops = {role: flops_per_example(module, inputs[role]) for role, module in modules.items()}
     results: dict[str, FloatArray] = {
         "weights.tokens": split.tokens.astype(np.float64),
         "weights.bytes": split.bytes.astype(np.float64),
@@ -161,7 +153,7 @@ def _run(
     with torch.inference_mode(), _full_precision():
         for role, module in modules.items():
             scores = Scores(len(split.tokens))
-            for batch in split.batches(size):
+            for batch in splits[role].batches(size):
                 score(module, batch, device, scores)
                 tick()
             results |= scores.arrays(role)

@@ -5,6 +5,7 @@ the gate fails closed on it.
 """
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from understudy.errors import UnderstudyError
@@ -14,18 +15,23 @@ from understudy.store import Run, Store
 from understudy.store.files import read_json, write_json
 
 FILE = "champion.json"
+MISFIT = (
+    "the champion was trained for other labels or tokens than this run's data has; give the alias champion to a "
+    "version that fits, remove the alias, or set register.model to another name"
+)
 
 
 def champion_input(store: Store, run: Run, examples: str) -> dict[str, str]:
     """The champion's digest by its role; nothing when there is none, or none that can be measured on these examples.
 
-    Why it cannot is written into the run's folder.
+    Where it sees images of another shape, the digest of the records that they are made from comes with it. Why it
+    cannot be measured is written into the run's folder.
     """
     problem, found = "", {}
     try:
         found = _champion(store, run)
-        for champion in found.values():
-            _check_meaning(store.objects.path(champion), store.objects.path(examples))
+        if found:
+            found |= _records(store, run, found["champion"], examples)
     except UnderstudyError as error:
         problem, found = str(error), {}
     write_json(run.folder / FILE, {"problem": problem})
@@ -54,13 +60,39 @@ def _champion(store: Store, run: Run) -> dict[str, str]:
     return {"champion": found.digest}
 
 
-def _check_meaning(champion: Path, examples: Path) -> None:
-    """Refuse a champion to which these examples' labels, pixels or tokens mean something else than to the student."""
-    own, ours = read_json(champion / "understudy.json"), read_json(examples / "examples.json")
-    same = all(own.get(key) == ours.get(key) for key in ("task", "labels", "image", "vocab_size"))
-    tokenizers = [folder / "tokenizer.json" for folder in (champion, examples)]
-    if not same or len({path.read_bytes() if path.exists() else b"" for path in tokenizers}) > 1:
+def _records(store: Store, run: Run, champion: str, examples: str) -> dict[str, str]:
+    """The digest of the examples' records by its role, where the champion's images have to be made from them.
+
+    Raises:
+        UnderstudyError: the champion cannot be measured on these examples.
+    """
+    own = read_json(store.objects.path(champion) / "understudy.json")
+    ours = read_json(store.objects.path(examples) / "examples.json")
+    _check_meaning(own, ours)
+    _check_tokenizers(store.objects.path(champion), store.objects.path(examples))
+    if own.get("image") == ours.get("image"):
+        return {}
+    manifest = store.objects.manifest(examples)
+    assert manifest is not None
+    records = manifest.inputs["records"]
+    run.use(records)
+    if store.objects.damage(records):
+        size = own["image"]["size"]
         raise UnderstudyError(
-            "the champion was trained for other labels, image sizes or tokens than this run's data has; give the alias "
-            "champion to a version that fits, remove the alias, or set register.model to another name"
+            f"the champion sees images of {size} x {size} pixels, and the records that they are made from are not in "
+            "the store, or damaged; run again, and they are made anew"
         )
+    return {"records": records}
+
+
+def _check_meaning(own: Mapping[str, object], ours: Mapping[str, object]) -> None:
+    """Refuse a champion to which these examples' labels or tokens mean something else than to the student."""
+    if any(own.get(key) != ours.get(key) for key in ("task", "labels", "vocab_size")):
+        raise UnderstudyError(MISFIT)
+
+
+def _check_tokenizers(*folders: Path) -> None:
+    """Refuse a champion whose tokens are others: by their bytes, since equal numbers of tokens say nothing."""
+    paths = [folder / "tokenizer.json" for folder in folders]
+    if len({path.read_bytes() if path.exists() else b"" for path in paths}) > 1:
+        raise UnderstudyError(MISFIT)

@@ -54,6 +54,7 @@ def _evaluate(work: Work) -> None:
         work.staged,
         _device(work.recipe),
         work.progress,
+        work.input("records") if "records" in work.inputs else None,
     )
     log.info("measured")
     measures = json.loads((work.staged / "measures.json").read_text())

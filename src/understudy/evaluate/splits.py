@@ -1,0 +1,66 @@
+"""The test split as each model sees it: the champion may have been trained on images of another shape than this run's.
+
+Its images are then made from the same records, as its own run would have made them. Measured on this run's images,
+scaled once more, it would look worse than it is and let a worse student pass.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from understudy.data.image_arrays import write_images
+from understudy.data.records import read
+from understudy.errors import InputError
+from understudy.evaluate.scoring import Documents, Images
+from understudy.models.facts import AboutImages, read_description, read_facts
+from understudy.recipe import Image
+
+TestSplit = Images | Documents
+
+
+@contextmanager
+def splits_by_role(
+    models: Mapping[str, Path], examples: Path, records: Path | None, scratch: Path
+) -> Iterator[dict[str, TestSplit]]:
+    """The same examples in the same order for every model.
+
+    Args:
+        models: a folder of a saved model for each role.
+        examples: the folder of an `examples` object.
+        records: that of the records that it was made from; needed where a model's images have another shape.
+        scratch: an existing folder; what is made there is gone afterwards.
+
+    Raises:
+        InputError: the test split is empty.
+    """
+    facts = read_facts(examples)
+    split: TestSplit
+    if facts["task"] == "causal-lm":
+        split = Documents(examples, facts["sequence_length"], facts["eos_id"])
+    else:
+        split = Images(examples)
+    if not len(split.tokens):
+        raise InputError("data.test: the test split is empty, so nothing can be measured; give it a larger share")
+    found = dict.fromkeys(models, split)
+    with TemporaryDirectory(dir=scratch) as aside:
+        if facts["task"] == "image-classification":
+            for role, shape in _other_shapes(models, facts).items():
+                assert records is not None
+                folder = Path(aside) / role
+                folder.mkdir()
+                write_images(chain.from_iterable(read(records, "test")), facts["labels"], shape, ("test",), folder)
+                found[role] = Images(folder)
+        yield found
+
+
+def _other_shapes(models: Mapping[str, Path], facts: AboutImages) -> dict[str, Image]:
+    """The images of those models whose are not the examples'."""
+    shapes = {}
+    for role, path in models.items():
+        description = read_description(path)
+        assert description["task"] == "image-classification"
+        if description["image"] != facts["image"]:
+            shapes[role] = Image.model_validate(description["image"])
+    return shapes
