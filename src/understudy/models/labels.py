@@ -74,11 +74,10 @@ def _label_dimensions(net: Any, where: str) -> dict[str, int]:
     Architectures call their heads what they like. So the same model is built without memory with one label more: what
     has grown by one is the head.
     """
-    count = net.config.num_labels
-    config = copy.deepcopy(net.config)
-    config.num_labels = count + 1
     import torch
 
+    config = copy.deepcopy(net.config)
+    config.num_labels += 1
     with torch.device("meta"):
         wider = type(net)(config).state_dict()
     found = {}
