@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.registry.saved_models import SMALL, VIT, describe_images, save
 from tests.registry.submitted import RECIPE, Pipeline, connect
+from understudy.data.images import pixels
 from understudy.models.files import load_model, save_model
 
 NET = """
@@ -62,9 +64,22 @@ import mlflow, numpy as np, pandas as pd
 assert importlib.util.find_spec("understudy") is None
 mlflow.set_tracking_uri(sys.argv[1])
 images = np.load(sys.argv[2])
+photos = pd.DataFrame({"image": [open(path, "rb").read() for path in sys.argv[3:]]})
 found = {}
 for name in ("vit", "factory", "own"):
-    found[name] = mlflow.pyfunc.load_model(f"models:/{name}@challenger").predict(images).to_dict("list")
+    model = mlflow.pyfunc.load_model(f"models:/{name}@challenger")
+    found[name] = model.predict(images).to_dict("list")
+    found[f"{name} of photos"] = model.predict(photos).to_dict("list")
+    assert len(model.predict(model.input_example)) == 1
+
+from pathlib import Path
+import torch, transformers
+(config,) = Path(mlflow.artifacts.download_artifacts("models:/vit@challenger")).glob("artifacts/*/config.json")
+net = transformers.AutoModelForImageClassification.from_pretrained(config.parent)
+facts = json.loads((config.parent / "understudy.json").read_text())
+with torch.inference_mode():
+    logits = net((torch.from_numpy(images) / 255 - facts["mean"][0]) / facts["std"][0]).logits
+found["transformers alone"] = [net.config.id2label[index] for index in logits.argmax(dim=-1).tolist()]
 model = mlflow.pyfunc.load_model("models:/lm@challenger")
 texts = pd.DataFrame({"text": ["Return the value of the value.", "of"]})
 found["lm"] = model.predict(texts, params={"max_new_tokens": 5}).to_dict("list")
@@ -95,6 +110,13 @@ def save_with_code(folder: Path) -> Path:
     description = {**describe_images(), "kind": "transformers", "config": config, "code": CODE}
     save_model(folder, {"layer.weight": torch.randn(3, 64), "layer.bias": torch.randn(3)}, description)
     return folder
+
+
+def picture(path: Path, seed: int, size: tuple[int, int]) -> str:
+    """A colourful JPEG."""
+    rng = np.random.default_rng(seed)
+    Image.fromarray(rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)).save(path)
+    return str(path)
 
 
 def trained_tokenizer(path: Path) -> Path:
@@ -181,9 +203,6 @@ def without_network() -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("imported_code")
-@pytest.mark.filterwarnings(
-    "ignore:Operation with range is deprecated"
-)  # MLflow, writing an example out of a DataFrame
 def test_versions_answer_alone_as_the_store_measured_them(tmp_path: Path, local: str, modules: Path) -> None:
     saved = make_models(tmp_path)
     (tmp_path / "pipeline").mkdir()
@@ -193,11 +212,12 @@ def test_versions_answer_alone_as_the_store_measured_them(tmp_path: Path, local:
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (5, 1, 8, 8), dtype=np.uint8)
     np.save(tmp_path / "images.npy", images)
+    photos = [picture(tmp_path / f"{number}.jpeg", seed=number, size=(37, 20 + number)) for number in range(2)]
     connect(local)
     python = fresh_environment(tmp_path / "venv", local, list(saved))
     for path in (tmp_path / "pipeline", modules, *saved.values()):
         path.rename(path.with_name(f"{path.name}-gone"))
-    command = [*without_network(), str(python), "-I", "-c", ELSEWHERE, local, str(tmp_path / "images.npy")]
+    command = [*without_network(), str(python), "-I", "-c", ELSEWHERE, local, str(tmp_path / "images.npy"), *photos]
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         command, cwd=tmp_path, env={**environment, "MLFLOW_DISABLE_TELEMETRY": "true"}, check=False,
@@ -211,6 +231,10 @@ def test_versions_answer_alone_as_the_store_measured_them(tmp_path: Path, local:
         expected = probabilities(saved[name], images)
         np.testing.assert_allclose(found[name]["probabilities"], expected, rtol=1e-4, atol=1e-6)
         assert found[name]["label"] == [["ant", "bee", "cat"][index] for index in expected.argmax(axis=1)]
+        prepared = np.stack([pixels(Path(photo).read_bytes(), 8, 1) for photo in photos])
+        expected = probabilities(saved[name], prepared)
+        np.testing.assert_allclose(found[f"{name} of photos"]["probabilities"], expected, rtol=1e-4, atol=1e-6)
+    assert found["transformers alone"] == found["vit"]["label"]
     expected = text_answers(saved["lm"])
     assert found["lm"]["completion"] == expected["completion"]
     np.testing.assert_allclose(found["lm"]["bits_per_byte"], expected["bits_per_byte"], rtol=1e-4)

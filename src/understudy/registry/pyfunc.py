@@ -3,6 +3,8 @@
 Nothing here imports torch: the model is not run when it is registered.
 """
 
+import base64
+import io
 import json
 import warnings
 from pathlib import Path
@@ -13,6 +15,7 @@ from understudy.models.user_code import imported_libraries, user_code
 from understudy.revision import version as installed
 
 if TYPE_CHECKING:
+    import pandas as pd
     from mlflow.models import Model, ModelSignature
 
 SCRIPT = Path(__file__).with_name("serving.py")
@@ -31,31 +34,41 @@ def write(folder: Path, model: Path, description: "Model") -> None:
     Raises:
         InputError: the code of a factory model cannot be found, or needs understudy.
     """
-    with warnings.catch_warnings():
-        # MLflow's own modules and defaults, not this model's.
-        warnings.filterwarnings("ignore", ".*Any type hint is inferred as AnyType", UserWarning)
-        import mlflow.pyfunc
-
     facts = json.loads((model / "understudy.json").read_text())
     code, libraries = _code(facts)
-    mlflow.pyfunc.save_model(
-        folder,
-        mlflow_model=description,
-        python_model=str(SCRIPT),
-        model_config={"task": facts["task"]},
-        artifacts={"model": str(model)},
-        code_paths=[str(path) for path in code] or None,
-        pip_requirements=sorted({pinned(name) for name in {*NEEDED, *libraries}}),
-        signature=signature(facts),
-        input_example=_example(facts),
-    )
+    with warnings.catch_warnings():
+        # MLflow's own modules and defaults, and how it writes a table; none of them is this model's.
+        warnings.filterwarnings("ignore", ".*Any type hint is inferred as AnyType", UserWarning)
+        warnings.filterwarnings("ignore", "Operation with range is deprecated")
+        import mlflow.pyfunc
+
+        mlflow.pyfunc.save_model(
+            folder,
+            mlflow_model=description,
+            python_model=str(SCRIPT),
+            model_config={"task": facts["task"]},
+            artifacts={"model": str(model), **_decoder(facts)},
+            code_paths=[str(path) for path in code] or None,
+            pip_requirements=sorted({pinned(name) for name in {*NEEDED, *libraries}}),
+            signature=signature(facts),
+            input_example=_example(facts),
+        )
+
+
+def _decoder(facts: dict[str, Any]) -> dict[str, str]:
+    """The file that decodes and resizes images, as it did for training."""
+    if facts["task"] != "image-classification":
+        return {}
+    from understudy.data import images
+
+    return {"images": str(images.__file__)}
 
 
 def _code(facts: dict[str, Any]) -> tuple[tuple[Path, ...], set[str]]:
     """The user's own files that go along, and the libraries that are imported."""
-    text = {"tokenizers"} if facts["task"] == "causal-lm" else set()
+    own = {"tokenizers"} if facts["task"] == "causal-lm" else {"PIL"}
     if facts["kind"] != "factory":
-        return (), {"transformers", *text, *imported_libraries(facts.get("code", {}))}
+        return (), {"transformers", *own, *imported_libraries(facts.get("code", {}))}
     try:
         found = user_code(facts["factory"].partition(":")[0])
     except ModuleNotFoundError as error:
@@ -66,7 +79,7 @@ def _code(facts: dict[str, Any]) -> tuple[tuple[Path, ...], set[str]]:
         raise InputError(
             f"{facts['factory']}: its code imports understudy, which is not there when the model is served"
         )
-    return found.paths, {*text, *found.libraries}
+    return found.paths, {*own, *found.libraries}
 
 
 def pinned(library: str) -> str:
@@ -78,7 +91,8 @@ def pinned(library: str) -> str:
 def signature(facts: dict[str, Any]) -> "ModelSignature":
     """What the version takes and returns.
 
-    Images: uint8 (N, channels, size, size) -> label, its probability, and the probabilities of all labels.
+    Images: N encoded ones, or their pixels -> label, its probability, and the probabilities of all labels. MLflow has
+    no type for one or the other: an array of objects lets both through, and serving.py checks what came.
     Text: a column `text` -> its greedy completion, and the bits per byte that the model needs for the text itself.
     """
     import numpy as np
@@ -96,20 +110,23 @@ def signature(facts: dict[str, Any]) -> "ModelSignature":
         ColSpec(DataType.double, "probability"),
         ColSpec(Array(DataType.double), "probabilities"),
     ]
-    return ModelSignature(Schema([TensorSpec(np.dtype("uint8"), (-1, *_shape(facts)))]), Schema(outputs))
+    return ModelSignature(Schema([TensorSpec(np.dtype("O"), (-1,))]), Schema(outputs))
 
 
-def _shape(facts: dict[str, Any]) -> tuple[int, int, int]:
-    image = facts["image"]
-    return image["channels"], image["size"], image["size"]
-
-
-def _example(facts: dict[str, Any]) -> Any:
-    import numpy as np
+def _example(facts: dict[str, Any]) -> "pd.DataFrame":
     import pandas as pd
 
     if facts["task"] == "causal-lm":
         return pd.DataFrame({"text": ["Return the"]})
-    channels, height, width = _shape(facts)
-    ramp = np.linspace(0, 255, width).astype(np.uint8)
-    return np.broadcast_to(ramp, (1, channels, height, width)).copy()
+    return pd.DataFrame({"image": [_picture(facts["image"]["size"])]})
+
+
+def _picture(size: int) -> str:
+    """A grey ramp, as a PNG in base64: what a request in JSON carries."""
+    import numpy as np
+    from PIL import Image
+
+    ramp = np.linspace(0, 255, size).astype(np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(np.tile(ramp, (size, 1))).save(stream, "PNG")
+    return base64.b64encode(stream.getvalue()).decode()

@@ -1,9 +1,11 @@
 """How a registered model answers. MLflow stores this file with the version and runs it wherever that is loaded.
 
 It imports nothing of understudy, reads nothing from the network, and knows the model by its understudy.json alone.
+Encoded images are decoded by the very file that prepared the training data: it is one of the version's own.
 """
 
-import importlib
+import base64
+import importlib.util
 import json
 import math
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 import mlflow
 import numpy as np
 import pandas as pd
+from mlflow.exceptions import MlflowException
 from mlflow.models import ModelConfig
 from mlflow.pyfunc import PythonModel, PythonModelContext
 
@@ -56,16 +59,33 @@ class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
 
 
 class ImageClassifier(Served):
-    """Pixels as they are, 0 to 255, to labels; they are normalised here as they were in training."""
+    """Images to labels. They are resized and normalised here as they were in training."""
+
+    def load_context(self, context: PythonModelContext) -> None:
+        """Read the model, and the code that decodes images."""
+        super().load_context(context)
+        spec = importlib.util.spec_from_file_location("understudy_images", context.artifacts["images"])
+        assert spec is not None
+        assert spec.loader is not None
+        self.images = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(self.images)
 
     def predict(
-        self, context: PythonModelContext, model_input: np.ndarray, params: dict[str, Any] | None = None
+        self, context: PythonModelContext, model_input: np.ndarray, params: dict[str, object] | None = None
     ) -> pd.DataFrame:
-        """Images, uint8 (N, C, S, S), to a row each: label, probability, probabilities."""
+        """Images to a row each: label, probability, probabilities.
+
+        Args:
+            context: MLflow's.
+            model_input: N encoded images (bytes, or their base64 where JSON carries them), or their pixels, whole
+                numbers from 0 to 255, (N, C, S, S).
+            params: none.
+        """
         import torch
 
+        pixels = self._decoded(model_input) if model_input.ndim == 1 else self._checked(model_input)
         mean, std = (torch.tensor(self.facts[key]).view(1, -1, 1, 1) * 255 for key in ("mean", "std"))
-        parts = torch.split(torch.from_numpy(np.array(model_input)), BATCH)
+        parts = torch.split(torch.from_numpy(pixels), BATCH)
         logits = torch.cat([self.logits((part - mean) / std) for part in parts])
         probabilities = logits.double().softmax(dim=-1).numpy()
         best = probabilities.argmax(axis=1)
@@ -76,6 +96,49 @@ class ImageClassifier(Served):
                 "probabilities": probabilities.tolist(),
             }
         )
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """What the network takes: channels, height, width."""
+        image = self.facts["image"]
+        return image["channels"], image["size"], image["size"]
+
+    def _decoded(self, given: np.ndarray) -> np.ndarray:
+        channels, size, _ = self.shape
+        found = np.empty((len(given), *self.shape), np.uint8)
+        for number, image in enumerate(given):
+            try:
+                found[number] = self.images.pixels(_content(image), size, channels)
+            except ValueError as error:
+                raise MlflowException.invalid_parameter_value(f"image {number}: {error}") from error
+        return found
+
+    def _checked(self, given: np.ndarray) -> np.ndarray:
+        numbers = np.array(given.tolist()) if given.dtype == object else given  # JSON comes as objects
+        whole = np.issubdtype(numbers.dtype, np.integer)
+        in_range = whole and numbers.min(initial=0) >= 0 and numbers.max(initial=0) <= 255
+        if numbers.shape[1:] != self.shape or not in_range:
+            raise MlflowException.invalid_parameter_value(
+                "this model takes encoded images of any size, or pixels as whole numbers from 0 to 255 of shape "
+                f"(N, {', '.join(map(str, self.shape))}); these are {numbers.dtype} of shape {numbers.shape}"
+            )
+        return numbers.astype(np.uint8)
+
+
+def _content(image: object) -> bytes:
+    """An encoded image's bytes.
+
+    Raises:
+        ValueError: it is neither bytes nor their base64.
+    """
+    if isinstance(image, bytes):
+        return image
+    if not isinstance(image, str):
+        raise ValueError(f"it is of type {type(image).__name__}; an encoded image is bytes, or text in base64")
+    try:
+        return base64.b64decode("".join(image.split()), validate=True)  # the command base64 breaks its lines
+    except ValueError as error:
+        raise ValueError(f"it is text and not base64 ({error})") from error
 
 
 class LanguageModel(Served):
@@ -89,7 +152,7 @@ class LanguageModel(Served):
         self.tokenizer = Tokenizer.from_file(str(self.folder / "tokenizer.json"))
 
     def predict(
-        self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None
+        self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, int] | None = None
     ) -> pd.DataFrame:
         """A row for each text: its greedy completion, and the bits per byte that the model needs for the text."""
         rows = []

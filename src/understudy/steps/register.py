@@ -91,7 +91,8 @@ REGISTER = Step(
     name="register",
     kind="registration",
     work=_register,
-    modules=("understudy.registry.register", "understudy.registry.serving"),  # MLflow stores the latter's file
+    # MLflow stores the files of the last two with a version.
+    modules=("understudy.registry.register", "understudy.registry.serving", "understudy.data.images"),
     functions=(_register, told_recipe, lineage, trained),
     section=_section,
     inputs=("measures", "verdict", *LINEAGE),
