@@ -8,7 +8,7 @@ import typer
 
 from understudy import __version__
 from understudy.cli import compile as compile_command
-from understudy.cli import doctor, jobs, recipe, run, store, submit, ui
+from understudy.cli import doctor, init, jobs, recipe, run, store, submit, ui
 from understudy.cli.loudness import LoudnessEverywhere, apply
 from understudy.cli.output import complain
 from understudy.cli.settings import Settings
@@ -20,6 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(init.init)
 app.command()(run.run)
 app.command("compile")(compile_command.compile_)
 app.command()(submit.submit)

@@ -1,6 +1,6 @@
 """The recipe's section data: where records come from, how they are split, and what every example looks like."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -8,7 +8,7 @@ from understudy.recipe.section import Fraction, Positive, Section
 from understudy.recipe.sources import Source
 
 
-def _no_truth(value: Any) -> Any:
+def _no_truth(value: object) -> object:
     """To Python, and so to pydantic's Literal, true is 1."""
     if isinstance(value, bool):
         raise ValueError(f"expected 1 or 3, got {str(value).lower()}")

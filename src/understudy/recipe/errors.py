@@ -4,7 +4,6 @@ import difflib
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from pydantic_core import ErrorDetails
 
@@ -80,7 +79,7 @@ def _reason(error: ErrorDetails) -> str:
             return f"{error['msg'][:1].lower()}{error['msg'][1:]}, {got}"
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value as it would be written, cut where it gets long."""
     if value is None:
         return "nothing (null)"
@@ -96,7 +95,7 @@ def _unknown(key: str, known: Sequence[str]) -> str:
     return f"unknown key; known here: {', '.join(known)}"
 
 
-def _choice(expected: str, value: Any) -> str:
+def _choice(expected: str, value: object) -> str:
     near = difflib.get_close_matches(str(value), re.findall(r"'([^']+)'", expected), n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     return f"expected {_unquoted(expected)}, got {shown(value)}{hint}"

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -96,7 +95,7 @@ def read(path: Path, overrides: Sequence[str] = ()) -> Written:
     return _checked(document.data, Source(str(path), document.lines, changes))
 
 
-def read_values(values: Mapping[str, Any], overrides: Sequence[str], where: str) -> Written:
+def read_values(values: Mapping[str, object], overrides: Sequence[str], where: str) -> Written:
     """Check a recipe that was read before, with overrides.
 
     Args:
@@ -117,7 +116,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     return read(path, overrides).recipe
 
 
-def from_values(values: Mapping[str, Any], overrides: Sequence[str], where: str) -> Recipe:
+def from_values(values: Mapping[str, object], overrides: Sequence[str], where: str) -> Recipe:
     """The recipe of read_values()."""
     return read_values(values, overrides, where).recipe
 
@@ -127,7 +126,7 @@ def dump(recipe: Recipe) -> str:
     return yaml.dump(completed(recipe).model_dump(mode="json", by_alias=True))
 
 
-def schema() -> dict[str, Any]:
+def schema() -> dict[str, object]:
     """The JSON schema of a recipe, for editors."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Recipe.model_json_schema(by_alias=True)}
 

@@ -1,6 +1,6 @@
 """The recipe's list student.distill: what the student learns from, each with its weight."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -28,7 +28,7 @@ class LogitsObjective(Section):
 ObjectiveSection = Annotated[LabelsObjective | LogitsObjective, Field(discriminator="type")]
 
 
-def _refuse_the_old_form(value: Any) -> Any:
+def _refuse_the_old_form(value: object) -> object:
     """Until version 0.1 this was one section with temperature and alpha."""
     if isinstance(value, dict) and value.keys() <= {"objective", "temperature", "alpha"}:
         alpha = 0.9 if value.get("alpha") is None else value["alpha"]

@@ -1,8 +1,8 @@
 """What a run is: the recipe as frozen models. Every error names the line, the path (a.b.c) and the fix."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, JsonValue, Tag, model_validator
 
 from understudy.recipe.data import Data, Image, Text
 from understudy.recipe.objectives import DISTILL, Distill
@@ -23,7 +23,7 @@ FACTORY = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 
 
-def _as_text(value: Any) -> Any:
+def _as_text(value: object) -> object:
     """YAML reads 4 as a number, and Kubernetes writes it as text."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
@@ -32,7 +32,7 @@ class ArchitectureModel(Section):
     """A transformers architecture, from scratch: its model type and the configuration's values."""
 
     type: str
-    config: dict[str, Any] = Field(default={})
+    config: dict[str, JsonValue] = Field(default={})
 
 
 class Normalization(Section):
@@ -61,10 +61,10 @@ class FactoryModel(Section):
     """A function that returns a torch module, as "package.module:function"."""
 
     factory: Annotated[str, Field(pattern=FACTORY)]
-    kwargs: dict[str, Any] = Field(default={})
+    kwargs: dict[str, JsonValue] = Field(default={})
 
 
-def _model_kind(value: Any) -> str | None:
+def _model_kind(value: object) -> str | None:
     keys = value if isinstance(value, dict) else value.__class__.model_fields if isinstance(value, Section) else ()
     return next((kind for kind, key in MODEL_KEYS.items() if key in keys), None)
 
@@ -92,7 +92,7 @@ class Degrees(Section):
     dp_shard: Positive = 1
 
 
-def _strategy_kind(value: Any) -> str:
+def _strategy_kind(value: object) -> str:
     return "degrees" if isinstance(value, dict | Degrees) else "shorthand"
 
 

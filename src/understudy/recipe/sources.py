@@ -5,7 +5,7 @@ has a value SOURCE: the section that the recipe may hold, and the tasks that the
 """
 
 import importlib
-from typing import Annotated, Any, Protocol, Union
+from typing import Annotated, Protocol, Union
 
 from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
@@ -56,7 +56,7 @@ def serving(task: str) -> list[str]:
 class _OneOfSources:
     """Tells pydantic that a section is one of the sources', told apart by its type."""
 
-    def __get_pydantic_core_schema__(self, _section: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(self, _section: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         sections = tuple(load(name).section for name in SOURCES)
         return handler.generate_schema(Annotated[Union[sections], Field(discriminator="type")])  # noqa: UP007
 

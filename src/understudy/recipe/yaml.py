@@ -14,6 +14,8 @@ Values: TypeAlias = dict[str, Value]
 
 NULL, BOOL, INT, FLOAT, TEXT = (f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str"))
 ALIAS = ("while scanning an alias", "while scanning an anchor")
+# The core schema of YAML 1.2. PyYAML's own is that of 1.1, in which 1e-3 is text, no is false and 1:30 is ninety. A
+# pattern is tried for the values that begin with one of the characters behind it.
 RESOLVERS = (
     (NULL, re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
     (BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
@@ -120,23 +122,27 @@ def _mapping(
 def _scalar(node: yaml.Node, place: Place, problems: list[Problem]) -> Value:
     value, line = str(node.value), node.start_mark.line + 1
     try:
-        match node.tag:
-            case t if t == TEXT:
-                return value
-            case t if t == NULL:
-                return None
-            case t if t == BOOL:
-                return value.lower() == "true"
-            case t if t == INT:
-                return int(value)
-            case t if t == FLOAT and math.isfinite(
-                number := float(value.replace(".inf", "inf").replace(".nan", "nan"))
-            ):
-                return number
-            case t if t == FLOAT:
-                problems.append(Problem(line, place, f"{value} is not a finite number"))
-            case _:
-                problems.append(Problem(line, place, f"the tag {node.tag} is not understood; leave it out"))
+        if node.tag == TEXT:
+            return value
+        if node.tag == NULL:
+            return None
+        if node.tag == BOOL:
+            return value.lower() == "true"
+        if node.tag == INT:
+            return int(value)  # refuses more than 4,300 digits, and so nobody waits for them
+        if node.tag == FLOAT:
+            return _finite(value, line, place, problems)
     except ValueError:
         problems.append(Problem(line, place, f"{value[:40]} is not a number"))
+        return None
+    problems.append(Problem(line, place, f"the tag {node.tag} is not understood; leave it out"))
+    return None
+
+
+def _finite(value: str, line: int, place: Place, problems: list[Problem]) -> float | None:
+    """A number; .inf and .nan are YAML, but nothing in a recipe can be either, and JSON has no word for them."""
+    number = float(value.replace(".inf", "inf").replace(".nan", "nan"))
+    if math.isfinite(number):
+        return number
+    problems.append(Problem(line, place, f"{value} is not a finite number"))
     return None

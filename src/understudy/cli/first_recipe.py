@@ -1,0 +1,186 @@
+"""The text of a first recipe for what a folder holds: sized for a laptop, with comments that say what to change."""
+
+import json
+
+from understudy.data.survey import Documents, Images
+from understudy.errors import InputError
+from understudy.evaluate.intervals import least_examples, least_score
+from understudy.evaluate.sufficiency import least_answers
+from understudy.recipe import yaml
+
+CONFIDENCE = 0.95
+MARGINS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
+SPARE = 1.3  # the split goes by content and is about so large: this many times the least is enough
+LEAST_SIDE, LARGEST_SIDE = 8, 64  # pixels
+STEPS = 600  # of a training, about; some minutes on two cores
+SHARE = 0.2
+
+HEAD = """\
+# {found}
+# What there is to set, with every default: docs/recipes.md, or understudy recipe show {file}
+{named}    # also names the experiment and the registered model in MLflow
+task: {task}
+seed: 0
+"""
+IMAGES = """\
+data:
+  source: {{type: image-folder, path: {path}}}
+  {split}
+  on_error: fail    # an image that cannot be read: fail names it, skip leaves it out and counts it
+  image: {{size: {size}, channels: {channels}}}    # every image is resized to this
+teacher:
+  model:    # from scratch; or  {{pretrained: FOLDER_OR_HUB_ID, revision: COMMIT}}
+    type: {type}
+    config: {teacher}
+  train:
+    epochs: {epochs}    # a first try:  --set teacher.train.steps=10
+    batch_size: 64
+    optimizer: {{learning_rate: 1.0e-3, weight_decay: 0.05}}
+    schedule: {{warmup: 40}}
+student:
+  model:
+    type: {type}
+    config: {student}
+  train:
+    epochs: {epochs}
+    batch_size: 64
+    optimizer: {{learning_rate: 2.0e-3, weight_decay: 0.05}}
+    schedule: {{warmup: 40}}
+  distill:    # what the student learns from: the labels, and the teacher's logits
+    - {{type: labels, weight: 0.1}}
+    - {{type: logits, weight: 0.9, temperature: 4.0}}
+  control: true    # train the student without the teacher too: what was the teacher worth?
+gate:
+  margin: {margin}    # the largest loss of accuracy; {why}
+"""
+TEXTS = """\
+data:
+  source: {{type: text-files, path: {path}, glob: "**/*{suffix}"}}    # a file is a document
+  {split}
+  on_error: fail    # a file that is no UTF-8: fail names it, skip leaves it out and counts it
+  text:
+    sequence_length: 128
+    tokenizer: {{vocab_size: {vocabulary}}}    # trained on the training documents
+teacher:
+  model:
+    type: gpt2
+    config: {{n_embd: 192, n_layer: 4, n_head: 4, n_positions: 128}}
+  train:
+    epochs: {epochs}    # a first try:  --set teacher.train.steps=10
+    batch_size: 16
+    optimizer: {{learning_rate: 2.0e-3, weight_decay: 0.1}}
+    schedule: {{warmup: 50}}
+student:
+  model:
+    type: gpt2
+    config: {{n_embd: 96, n_layer: 3, n_head: 3, n_positions: 128}}
+  train:
+    epochs: {epochs}
+    batch_size: 16
+    optimizer: {{learning_rate: 3.0e-3, weight_decay: 0.1}}
+    schedule: {{warmup: 50}}
+  distill:    # what the student learns from: the next tokens, and the teacher's logits
+    - {{type: labels, weight: 0.3}}
+    - {{type: logits, weight: 0.7, temperature: 2.0}}
+  control: true    # train the student without the teacher too: what was the teacher worth?
+gate:
+  margin: 0.05    # the largest loss of bits per byte, as a share of the teacher's
+"""
+
+
+def text(found: Images | Documents, name: str, path: str, file: str) -> str:
+    """A recipe's YAML.
+
+    Args:
+        found: what the folder holds.
+        name: the recipe's name.
+        path: the folder, as the recipe says it.
+        file: the recipe's file, for comments.
+
+    Raises:
+        InputError: it holds too little for any gate.
+    """
+    quoted = json.dumps(path, ensure_ascii=False)
+    if isinstance(found, Images):
+        task, rest = "image-classification", _images(found, quoted)
+    else:
+        task, rest = "causal-lm", _texts(found, quoted)
+    # A folder called null, or one with a line break in its name, must not become YAML of another meaning.
+    named, sentence = yaml.dump({"name": name}).strip(), " ".join(described(found).split())
+    return HEAD.format(found=sentence, file=file, named=named, task=task) + rest
+
+
+def described(found: Images | Documents) -> str:
+    """What was found, in a sentence."""
+    own = f"{found.train:,} to train on and {found.test:,} to test on" if found.test else f"{found.train:,}"
+    if isinstance(found, Documents):
+        return f"{own} documents (*{found.suffix}), {found.length / 1e6:,.3g} MB of text"
+    labels = ", ".join(found.labels[:4]) + (", ..." if len(found.labels) > 4 else "")
+    colour = "grey" if found.channels == 1 else "colour"
+    return f"{own} images in {colour} with {len(found.labels)} labels ({labels}), {found.side} pixels wide or high"
+
+
+def _images(found: Images, path: str) -> str:
+    tested = found.test or int(SHARE * found.train)
+    fitting = [margin for margin in MARGINS if tested >= SPARE * least_answers(margin, CONFIDENCE)]
+    if not fitting:
+        least = SPARE * least_answers(MARGINS[-1], CONFIDENCE)
+        raise InputError(f"{found.train} images are too few: it takes {least:.0f} to test on, others to train on")
+    side = max(LEAST_SIDE, min(LARGEST_SIDE, found.side // 4 * 4))
+    kind, teacher, student = _vit(side) if side < 16 else _resnet()
+    return IMAGES.format(
+        path=path,
+        split=_split(found.test, SHARE),
+        size=side,
+        channels=found.channels,
+        type=kind,
+        teacher=teacher,
+        student=student,
+        epochs=_epochs(found.train, 64, 30),
+        margin=fitting[0],
+        why=f"about {tested:,} test images can rule out no less than {least_score(tested, CONFIDENCE):.3f}",
+    )
+
+
+def _resnet() -> tuple[str, str, str]:
+    """Convolutions learn more from few images than attention does; a quarter of the side is left after the stem."""
+    large = "{embedding_size: 64, hidden_sizes: [64, 128, 256], depths: [2, 2, 2], layer_type: basic}"
+    small = "{embedding_size: 16, hidden_sizes: [16, 32, 64], depths: [1, 1, 1], layer_type: basic}"
+    return "resnet", large, small
+
+
+def _vit(side: int) -> tuple[str, str, str]:
+    """For images so small that a convolutional stem would leave two pixels of them."""
+    patch = 2 if side < 12 else 3
+    large = f"num_hidden_layers: 4, num_attention_heads: 4, intermediate_size: 192, patch_size: {patch}"
+    small = f"num_hidden_layers: 2, num_attention_heads: 2, intermediate_size: 64, patch_size: {patch}"
+    return "vit", f"{{hidden_size: 96, {large}}}", f"{{hidden_size: 32, {small}}}"
+
+
+def _texts(found: Documents, path: str) -> str:
+    least = least_examples(CONFIDENCE)
+    share = max(SHARE, round(SPARE * least / found.train, 2)) if found.test is None else 0.0
+    if share > 0.5 or (found.test is not None and found.test < least):
+        raise InputError(
+            f"{described(found)}: too few, since the gate compares documents and needs {least} to test on. A file is a "
+            "document; split long ones, such as a book into its chapters or pages"
+        )
+    sequences = found.length // 3 // 128  # about three bytes a token
+    return TEXTS.format(
+        path=path,
+        suffix=found.suffix,
+        split=_split(found.test, share),
+        vocabulary=2048 if found.length < 4e6 else 4096,
+        epochs=_epochs(sequences, 16, 10),
+    )
+
+
+def _split(test: int | None, share: float) -> str:
+    if test:
+        return "# its own folder test/ is the test split; nothing of it is trained on"
+    return f"test: {share:g}    # the share to test on, chosen by content"
+
+
+def _epochs(examples: int, batch_size: int, most: int) -> int:
+    """As many as make about STEPS steps."""
+    return max(1, min(most, round(STEPS * batch_size / max(1, examples))))

@@ -1,0 +1,58 @@
+"""understudy init: a first recipe for a folder of images or texts."""
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from understudy.errors import InputError
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="Images in a folder for each label, or text files.")] = Path(),
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The file. Default: the folder's name.")] = None,
+) -> None:
+    """Write a first recipe for a folder of images or texts, sized for a laptop.
+
+    The file is written into the current folder and never over another one.
+    """
+    from understudy.cli.first_recipe import described, text
+    from understudy.cli.recipe import checked
+    from understudy.data.survey import survey
+
+    found = survey(folder)
+    name = _name(folder.resolve().name)
+    path = output or Path(f"{name}.yaml")
+    written = text(found, name, _from(path, folder), str(path))
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(written)
+    except FileExistsError as error:
+        raise InputError(f"{path}: is there already, and is not overwritten; give another file with -o") from error
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be written ({os.strerror(error.errno or 0)}); give another file with -o"
+        ) from error
+    try:
+        checked(path, ())
+    except InputError:
+        path.unlink()  # what it says of the folder is wrong for the recipe too, and is all that there is to know
+        raise
+    typer.echo(f"found in {folder}: {described(found)}")
+    typer.echo(f"wrote {path}")
+    typer.echo(f"next: understudy run {path}")
+
+
+def _name(folder: str) -> str:
+    """A recipe's name out of a folder's: lower-case letters, digits and dashes, a letter first."""
+    words = re.sub(r"[^a-z0-9]+", "-", folder.lower()).strip("-")
+    fits = len(words) > 1 and words[0].isalpha()
+    return (words if fits else f"data-{words}")[:40].strip("-")
+
+
+def _from(path: Path, folder: Path) -> str:
+    """The folder as a recipe in that file says it: from there, unless it lies far away."""
+    relative = os.path.relpath(folder.resolve(), path.resolve().parent)
+    return relative if relative.count("..") < 2 else str(folder.resolve())

@@ -1,0 +1,125 @@
+"""What a folder holds, for a first recipe: images by label or text documents, how many, and of what size.
+
+Nothing is decoded: names, lengths and the headers of some images say enough.
+"""
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from understudy.data.raw import Split
+from understudy.data.sources.files import own_splits
+from understudy.data.sources.image_folder import SUFFIXES
+from understudy.errors import InputError
+
+TEXTS = (".txt", ".md", ".rst", ".tex", ".html")
+GREY = ("1", "L", "LA", "I;16")  # Pillow's modes
+LOOKED_AT = 200  # images whose headers are read
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images in folders that are their labels."""
+
+    labels: tuple[str, ...]
+    train: int
+    """All of them, where the folder has no test split of its own."""
+    test: int | None
+    """None where the folder has no test split of its own."""
+    side: int
+    """Pixels: the median of the shorter sides."""
+    channels: int
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Text files."""
+
+    suffix: str
+    train: int
+    """All of them, where the folder has no test split of its own."""
+    test: int | None
+    """None where the folder has no test split of its own."""
+    length: int
+    """Bytes of all."""
+
+
+def survey(folder: Path) -> Images | Documents:
+    """What there is the most of in a folder, images or texts; hidden files do not count.
+
+    Raises:
+        InputError: there is no such folder, nothing in it that a source reads, or no folder for each label.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: is no folder; give one with images in a folder for each label, or with text files")
+    names = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
+    shown = [name for name in names if not any(part.startswith(".") for part in name.parts)]
+    images = [name for name in shown if name.suffix.lower() in SUFFIXES]
+    texts = [name for name in shown if name.suffix in TEXTS]
+    if not images and not texts:
+        kinds = Counter(name.suffix or "no suffix" for name in shown).most_common(3)
+        instead = f"it has {', '.join(f'{count} x {kind}' for kind, count in kinds)}" if kinds else "it is empty"
+        known = " ".join((*sorted(SUFFIXES), *TEXTS))
+        raise InputError(f"{folder}: holds no images and no texts ({known}); {instead}")
+    return _images(folder, images) if len(images) >= len(texts) else _documents(folder, texts)
+
+
+def _images(folder: Path, names: Sequence[Path]) -> Images:
+    splits = own_splits(folder)
+    labelled = [(name, *_place(name, splits)) for name in names]
+    loose = [name for name, label, _ in labelled if label is None]
+    if loose:
+        layout = "<label>/" if not splits else " or ".join(f"{split}/<label>/" for split in splits)
+        raise InputError(f"{folder}: {loose[0]} lies in no label's folder; put every image into {layout}")
+    labels = tuple(sorted({str(label) for _, label, _ in labelled}))
+    if len(labels) < 2:
+        raise InputError(
+            f"{folder}: all images lie in {labels[0]}/; a classifier needs two labels or more, a folder each"
+        )
+    sides, modes = _headers([folder / name for name in names])
+    train, test = _counts([split for _, _, split in labelled])
+    return Images(labels, train, test, int(statistics.median(sides)), 1 if modes <= set(GREY) else 3)
+
+
+def _documents(folder: Path, names: Sequence[Path]) -> Documents:
+    suffix = Counter(name.suffix for name in names).most_common(1)[0][0]
+    names, splits = [name for name in names if name.suffix == suffix], own_splits(folder)
+    train, test = _counts([splits.get(name.parts[0]) for name in names])
+    return Documents(suffix, train, test, sum((folder / name).stat().st_size for name in names))
+
+
+def _place(name: Path, splits: dict[str, Split]) -> tuple[str | None, Split | None]:
+    """An image's label and split, as its source sees them."""
+    folders = name.parts[:-1]
+    if not splits:
+        return (folders[0] if folders else None), None
+    return (folders[1], splits[folders[0]]) if len(folders) > 1 and folders[0] in splits else (None, None)
+
+
+def _counts(splits: Sequence[Split | None]) -> tuple[int, int | None]:
+    """How many there are to train on and, where some are, how many to test on."""
+    test = splits.count("test")
+    return len(splits) - test - splits.count("validation"), test or None
+
+
+def _headers(paths: Sequence[Path]) -> tuple[list[int], set[str]]:
+    """The shorter sides of some images, taken evenly from all, and their modes.
+
+    Raises:
+        InputError: none of them is an image.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    sides, modes = list[int](), set[str]()
+    for path in paths[:: max(1, len(paths) // LOOKED_AT)]:
+        try:
+            with Image.open(path) as image:
+                sides.append(min(image.size))
+                modes.add(image.mode)
+        except (OSError, UnidentifiedImageError):
+            continue  # the run names it; on_error says what becomes of it
+    if not sides:
+        raise InputError(f"{paths[0]}: cannot be opened as an image, nor can others; are they damaged?")
+    return sides, modes

@@ -1,0 +1,119 @@
+"""understudy init; tests/pipeline/test_init.py runs what it writes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.cli.conftest import Command
+from understudy.recipe.file import load
+from understudy.recipe.yaml import parse
+
+
+def images(folder: Path, count: int, side: int = 30, labels: tuple[str, ...] = ("cat", "dog")) -> None:
+    for number in range(count):
+        path = folder / labels[number % len(labels)] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (side, side), (number, 0, 0)).save(path)
+
+
+def texts(folder: Path, count: int) -> None:
+    folder.mkdir(parents=True)
+    for number in range(count):
+        (folder / f"{number}.txt").write_text("a word " * 100)
+
+
+def test_a_folder_of_images_becomes_a_recipe_that_is_right(understudy: Command) -> None:
+    images(Path("My Pets"), 200)
+    outcome = understudy("init", "My Pets")
+    assert outcome.code == 0
+    assert outcome.out.splitlines() == [
+        "found in My Pets: 200 images in colour with 2 labels (cat, dog), 30 pixels wide or high",
+        "wrote my-pets.yaml",
+        "next: understudy run my-pets.yaml",
+    ]
+    recipe = load(Path("my-pets.yaml"))
+    assert (recipe.name, recipe.task) == ("my-pets", "image-classification")
+    assert recipe.data.source.model_dump() == {"type": "image-folder", "path": str(Path("My Pets").absolute())}
+    assert (recipe.image.size, recipe.image.channels) == (28, 3)
+    assert recipe.gate.margin == 0.2  # 40 test images cannot show less
+    assert understudy("recipe", "check", "my-pets.yaml").code == 0
+
+
+def test_a_folder_of_texts_becomes_a_recipe_with_enough_to_test_on(understudy: Command) -> None:
+    texts(Path("books/novels"), 120)
+    assert understudy("init", "books/novels", "-o", "books/first.yaml").code == 0
+    recipe = load(Path("books/first.yaml"))
+    assert recipe.data.source.path == str(Path("books/novels").absolute())  # type: ignore[attr-defined]
+    assert 120 * recipe.data.test > 36
+    assert 'path: "novels"' in Path("books/first.yaml").read_text()
+    assert understudy("recipe", "check", "books/first.yaml").code == 0
+
+
+@pytest.mark.parametrize("side", [5, 8, 11, 12, 16, 17, 28, 63, 500])
+def test_images_of_any_size_get_a_model_that_can_be_built(understudy: Command, side: int) -> None:
+    import torch
+
+    from understudy.models.describe import describe
+
+    images(Path("images"), 60, side)
+    assert understudy("init", "images").code == 0
+    recipe = load(Path("images.yaml"))
+    shape = recipe.image.model_dump()
+    facts = {"task": recipe.task, "labels": ["a", "b"], "image": shape, "mean": [0.5] * 3, "std": [0.5] * 3}
+    for where, model in recipe.models.items():
+        from understudy.models.build import build_model
+
+        built = build_model(describe(model, facts, where))
+        pixels = torch.zeros((2, shape["channels"], shape["size"], shape["size"]), dtype=torch.uint8)
+        assert built(pixels).logits.shape == (2, 2)
+
+
+def test_a_file_that_is_there_is_not_overwritten(understudy: Command) -> None:
+    images(Path("images"), 60)
+    Path("images.yaml").write_text("mine")
+    outcome = understudy("init", "images")
+    assert (outcome.code, Path("images.yaml").read_text()) == (2, "mine")
+    assert "images.yaml: is there already, and is not overwritten; give another file with -o" in outcome.err
+    outcome = understudy("init", "images", "-o", "no/such/folder.yaml")
+    assert outcome.code == 2
+    assert "cannot be written (No such file" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda folder: images(folder, 10), "10 images are too few"),
+        (lambda folder: texts(folder, 1), "1 documents (*.txt), 0.0007 MB of text: too few, since the gate compares"),
+        (lambda folder: folder.mkdir(), "holds no images and no texts"),
+    ],
+)
+def test_too_little_is_refused_and_leaves_nothing(
+    understudy: Command, make: Callable[[Path], None], message: str
+) -> None:
+    make(Path("data"))
+    outcome = understudy("init", "data")
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert not Path("data.yaml").exists()
+
+
+NAMES = [
+    ("null", "null"),
+    ("2024", "data-2024"),
+    ("ß", "data"),
+    ("x", "data-x"),
+    ("A_b", "a-b"),
+    ("y" * 60, "y" * 40),
+]
+
+
+@pytest.mark.parametrize(("folder", "name"), NAMES)
+def test_any_name_of_a_folder_gives_a_name_of_a_recipe(understudy: Command, folder: str, name: str) -> None:
+    images(Path(folder), 60, labels=("x\ny: [", "z"))
+    outcome = understudy("init", folder)
+    assert outcome.code == 0, outcome.err
+    path = Path(f"{name}.yaml")
+    assert load(path).name == name
+    assert not parse(path.read_text()).problems

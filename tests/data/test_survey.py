@@ -1,0 +1,67 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from understudy.data.survey import Documents, Images, survey
+from understudy.errors import InputError
+
+Draw = Callable[..., None]
+
+
+@pytest.fixture
+def draw(tmp_path: Path) -> Draw:
+    """Images of a size and mode, by their names below the folder."""
+
+    def make(*names: str, size: tuple[int, int] = (9, 12), mode: str = "RGB") -> None:
+        for name in names:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            Image.new(mode, size).save(tmp_path / name)
+
+    return make
+
+
+def test_images_are_counted_by_the_folders_that_are_their_labels(tmp_path: Path, draw: Draw) -> None:
+    draw("cat/1.png", "cat/deep/2.png", "dog/3.PNG")
+    draw("dog/4.png", size=(90, 80))
+    (tmp_path / "dog" / "notes.txt").write_text("x")
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / ".hidden" / "5.png").write_bytes(b"")
+    assert survey(tmp_path) == Images(labels=("cat", "dog"), train=4, test=None, side=9, channels=3)
+
+
+def test_splits_of_its_own_are_counted(tmp_path: Path, draw: Draw) -> None:
+    draw("train/a/1.png", "train/b/2.png", "val/a/3.png", "test/b/4.png", mode="L")
+    assert survey(tmp_path) == Images(labels=("a", "b"), train=2, test=1, side=9, channels=1)
+
+
+def test_texts_are_those_of_the_most_frequent_suffix(tmp_path: Path) -> None:
+    for name in ("1.md", "deep/2.md", "3.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("four")
+    assert survey(tmp_path) == Documents(suffix=".md", train=2, test=None, length=8)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ((), "it is empty"),
+        (("1.csv", "2.csv", "3"), r"holds no images and no texts .*; it has 2 x \.csv, 1 x no suffix"),
+        (("a/1.png",), "all images lie in a/; a classifier needs two labels or more"),
+        (("1.png", "a/1.png"), r"1\.png lies in no label's folder; put every image into <label>/"),
+        (
+            ("train/a/1.png", "test/1.png"),
+            r"test/1\.png lies in .* put .* into train/<label>/ or test/<label>/",
+        ),
+        (("a/1.png", "b/1.png"), r"a/1\.png: cannot be opened as an image, nor can others"),
+    ],
+)
+def test_what_no_recipe_can_be_made_of_is_said(tmp_path: Path, names: tuple[str, ...], message: str) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    with pytest.raises(InputError, match=message):
+        survey(tmp_path)
+    with pytest.raises(InputError, match="is no folder"):
+        survey(tmp_path / "nowhere")
