@@ -107,7 +107,7 @@ def verdict(approved: bool) -> dict[str, Any]:
     rule = {"rule": "quality-against-teacher", "passed": approved, "observed": -0.01, "interval": [-0.02, 0.0]}
     rule |= {"threshold": -0.02, "detail": "accuracy is 0.010 below the teacher's."}
     found = {"approved": approved, "metric": "accuracy", "confidence": 0.95, "margin": 0.02}
-    return {**found, "smallest_detectable": 0.01, "rules": [rule]}
+    return {**found, "cautions": [], "control": None, "smallest_detectable": 0.01, "rules": [rule]}
 
 
 class Pipeline:

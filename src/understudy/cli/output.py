@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 STYLES = {"ok": "green", "problem": "bold red", "live": "cyan", "done": "green", "failed": "bold red"}
 
@@ -19,7 +18,7 @@ def complain(message: str) -> None:
         print(f"error: {message}", file=sys.stderr)
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     """One JSON value on stdout."""
     print(json.dumps(value, indent=1, ensure_ascii=False))
 

@@ -2,13 +2,13 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from understudy.registry.tracking import TrackingServer, Value
 
-Point = dict[str, Any]
+Point = Mapping[str, float]
+"""A step of a training, and what was measured at it."""
 
 BATCH = 1000  # metrics; what MLflow takes at once
 PACE = {"image-classification": "images_per_second", "causal-lm": "tokens_per_second"}
@@ -42,8 +42,14 @@ def _parsed(lines: Iterable[bytes]) -> Iterator[Point]:
             point = json.loads(line)
         except ValueError:
             continue  # a killed writer's half line, with its successor's behind it; the model's history has the point
-        if isinstance(point, dict) and "step" in point:
-            yield point
+        yield from points_of([point])
+
+
+def points_of(values: Iterable[object]) -> Iterator[Point]:
+    """The points among parsed JSON values; what was not measured at one (null) is left out of it."""
+    for value in values:
+        if isinstance(value, dict) and "step" in value:
+            yield {name: number for name, number in value.items() if isinstance(number, int | float)}
 
 
 def send(server: TrackingServer, run_id: str, task: str, points: Iterable[Point]) -> None:
@@ -63,8 +69,4 @@ def _metrics(point: Point, task: str) -> list[Value]:
     names = {"loss": "loss", "learning_rate": "learning_rate", "grad_norm": "grad_norm", "memory": "memory_bytes"}
     names["rate"] = PACE[task]
     at = int(1000 * (point.get("time") or time.time()))
-    return [
-        Value(name, float(point[key]), at, int(point["step"]))
-        for key, name in names.items()
-        if isinstance(point.get(key), int | float)
-    ]
+    return [Value(name, float(point[key]), at, int(point["step"])) for key, name in names.items() if key in point]

@@ -3,16 +3,18 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from understudy.models.facts import Facts, read_facts
 from understudy.recipe import Recipe
 from understudy.registry.params import flat
-from understudy.store.files import read_json
 
 if TYPE_CHECKING:
     from mlflow.entities import Dataset
 
 DIGEST = 36  # characters of a digest that MLflow keeps
+COUNTED = ("counts", "tokens", "vocab_size", "labels", "skipped")
+"""What of examples.json says how much there is."""
 
 
 def dataset(recipe: Recipe, examples: Path, digest: str) -> "Dataset":
@@ -26,8 +28,8 @@ def dataset(recipe: Recipe, examples: Path, digest: str) -> "Dataset":
     from mlflow.entities import Dataset
 
     source = flat(recipe.data.source.model_dump(mode="json"))
-    facts = read_json(examples / "examples.json")
-    counted = {key: facts[key] for key in ("counts", "tokens", "vocab_size", "labels", "skipped") if key in facts}
+    facts = read_facts(examples)
+    counted = {key: value for key, value in facts.items() if key in COUNTED}
     return Dataset(
         name=Path(source["path"]).name if "path" in source else source["type"],
         digest=digest[:DIGEST],
@@ -38,7 +40,7 @@ def dataset(recipe: Recipe, examples: Path, digest: str) -> "Dataset":
     )
 
 
-def _schema(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _schema(facts: Facts) -> Mapping[str, object]:
     """The schema of the examples, as MLflow writes it for its pages."""
     import numpy as np
     from mlflow.data.schema import TensorDatasetSchema

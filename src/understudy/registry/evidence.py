@@ -1,19 +1,19 @@
 """What a reviewer of a version reads: metrics, tags, and a description in Markdown."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-from understudy.recipe import ArchitectureModel, Model, PretrainedModel, Recipe
+from understudy.evaluate.contents import Measures, ModelMeasures, Verdict
+from understudy.recipe import ArchitectureModel, MetricName, Model, PretrainedModel, Recipe
 
 LONGEST = 8000  # characters of a tag in MLflow
 ROLES = ("teacher", "student", "control", "champion")
 
 
-def metrics(measured: Mapping[str, Any]) -> dict[str, float]:
+def metrics(measured: ModelMeasures) -> dict[str, float]:
     """One model's measures as metrics; those that could not be measured are left out."""
     latency = measured["latency"]
-    found = {
-        **measured["metrics"],
+    found: dict[str, float | None] = {
+        **{str(name): value for name, value in measured["metrics"].items()},
         "parameters": measured["parameters"],
         "flops": measured["flops"],
         "bytes": measured["bytes"],
@@ -23,7 +23,7 @@ def metrics(measured: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in found.items() if value is not None}
 
 
-def all_metrics(measures: Mapping[str, Any]) -> dict[str, float]:
+def all_metrics(measures: Measures) -> dict[str, float]:
     """All models' metrics as role.metric."""
     return {
         f"{role}.{name}": value
@@ -32,7 +32,7 @@ def all_metrics(measures: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def key_figures(measures: Mapping[str, Any]) -> dict[str, str]:
+def key_figures(measures: Measures) -> dict[str, str]:
     """The few numbers that are worth a tag on the version."""
     names = (measures["gate_metric"], "parameters", "latency_ms")
     found = all_metrics(measures)
@@ -52,7 +52,7 @@ def _model(model: Model) -> str:
     return model.pretrained if isinstance(model, PretrainedModel) else model.factory
 
 
-def note(recipe: Recipe, measures: Mapping[str, Any], verdict: Mapping[str, Any], version: str | None) -> str:
+def note(recipe: Recipe, measures: Measures, verdict: Verdict, version: str | None) -> str:
     """The run's page in MLflow, in Markdown: what was trained, the verdict, and the numbers.
 
     Args:
@@ -66,7 +66,7 @@ def note(recipe: Recipe, measures: Mapping[str, Any], verdict: Mapping[str, Any]
     return "\n".join(lines)[:LONGEST]
 
 
-def description(measures: Mapping[str, Any], verdict: Mapping[str, Any], run: str) -> str:
+def description(measures: Measures, verdict: Verdict, run: str) -> str:
     """The version's page in MLflow, in Markdown.
 
     Args:
@@ -77,12 +77,12 @@ def description(measures: Mapping[str, Any], verdict: Mapping[str, Any], run: st
     return "\n".join([*_findings(measures, verdict), f"Curves, plots and report.html: run {run}."])
 
 
-def _findings(measures: Mapping[str, Any], verdict: Mapping[str, Any]) -> Iterator[str]:
+def _findings(measures: Measures, verdict: Verdict) -> Iterator[str]:
     """The verdict, the models side by side, and the rules."""
     verb = "passed" if verdict["approved"] else "did not pass"
     where = ", ".join(str(measures["hardware"][key]) for key in ("device", "cpu") if measures["hardware"].get(key))
     yield f"The student {verb} the gate on {measures['examples']} examples of the test split."
-    for caution in verdict.get("cautions", []):
+    for caution in verdict["cautions"]:
         yield f"\n**{caution}**"
     yield ""
     yield from _table(measures)
@@ -92,7 +92,7 @@ def _findings(measures: Mapping[str, Any], verdict: Mapping[str, Any]) -> Iterat
     yield f"\nMeasured on {where}."
 
 
-def _table(measures: Mapping[str, Any]) -> Iterator[str]:
+def _table(measures: Measures) -> Iterator[str]:
     models = [measures["models"][role] for role in _roles(measures)]
     yield "| | " + " | ".join(_roles(measures)) + " |"
     yield "|---|" + "---:|" * len(models)
@@ -104,7 +104,7 @@ def _table(measures: Mapping[str, Any]) -> Iterator[str]:
     yield _row(f"latency, ms (batch of {size})", [f"{model['latency']['median_ms']:.3g}" for model in models])
 
 
-def _value(model: Mapping[str, Any], name: str) -> str:
+def _value(model: ModelMeasures, name: MetricName) -> str:
     value, interval = model["metrics"].get(name), model["intervals"].get(name)
     if value is None:
         return "not measured"
@@ -115,5 +115,5 @@ def _row(name: str, cells: list[str]) -> str:
     return f"| {name} | " + " | ".join(cells) + " |"
 
 
-def _roles(measures: Mapping[str, Any]) -> list[str]:
+def _roles(measures: Measures) -> list[str]:
     return [role for role in ROLES if role in measures["models"]]

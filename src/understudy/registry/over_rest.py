@@ -1,7 +1,7 @@
 """A tracking server that is asked over http, without importing MLflow. Reference: MLflow's REST API, version 2.0."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -40,7 +40,7 @@ class OverRest:
             raise deleted(self._uri, name, found["experiment_id"])
         return str(found["experiment_id"])
 
-    def _named(self, name: str) -> dict[str, Any] | None:
+    def _named(self, name: str) -> Mapping[str, str] | None:
         found = self._get("experiments/get-by-name", experiment_name=name)
         return dict(found["experiment"]) if found else None
 
@@ -134,7 +134,7 @@ class OverRest:
         return rest.post(self._uri, endpoint, **content)
 
 
-def _pairs(values: Any) -> list[dict[str, str]]:
+def _pairs(values: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
     return [{"key": key, "value": value} for key, value in values]
 
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from understudy.registry.server import public_uri
 from understudy.registry.tracking import TrackingServer
@@ -10,7 +9,7 @@ from understudy.registry.tracking import TrackingServer
 LONGEST_KEY, LONGEST_VALUE = 250, 6000  # MLflow's limits
 
 
-def log_params(server: TrackingServer, run_id: str, values: Mapping[str, Any]) -> None:
+def log_params(server: TrackingServer, run_id: str, values: Mapping[str, object]) -> None:
     """Log nested values as parameters a.b.c; what is too long for MLflow is cut."""
     server.set_params(run_id, {key[:LONGEST_KEY]: _cut(value) for key, value in flat(values).items()})
 
@@ -19,7 +18,7 @@ def _cut(value: str) -> str:
     return value if len(value) <= LONGEST_VALUE else value[: LONGEST_VALUE - 1] + "…"
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def flat(values: Mapping[str, object], prefix: str = "") -> dict[str, str]:
     """Nested values by their path, as an override writes it; addresses lose their credentials.
 
     Sections in a list are named by their type; other lists stay whole, as JSON.
@@ -36,8 +35,9 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return found
 
 
-def _by_type(value: Any) -> dict[str, Any]:
+def _by_type(value: object) -> dict[str, Mapping[str, object]]:
     """A list of sections by their types; empty for any other value, and where two have one type."""
-    sections = [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
-    found = {entry["type"]: entry for entry in sections if "type" in entry}
-    return found if sections and len(found) == len(value) else {}
+    if not isinstance(value, list):
+        return {}
+    found = {entry["type"]: entry for entry in value if isinstance(entry, Mapping) and "type" in entry}
+    return found if len(found) == len(value) else {}

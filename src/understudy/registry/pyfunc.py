@@ -5,12 +5,12 @@ Nothing here imports torch: the model is not run when it is registered.
 
 import base64
 import io
-import json
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from understudy.errors import InputError
+from understudy.models.facts import Description, read_description
 from understudy.models.user_code import imported_libraries, user_code
 from understudy.revision import version as installed
 
@@ -34,7 +34,7 @@ def write(folder: Path, model: Path, description: "Model") -> None:
     Raises:
         InputError: the code of a factory model cannot be found, or needs understudy.
     """
-    facts = json.loads((model / "understudy.json").read_text())
+    facts = read_description(model)
     code, libraries = _code(facts)
     with warnings.catch_warnings():
         # MLflow's own modules and defaults, and how it writes a table; none of them is this model's.
@@ -55,7 +55,7 @@ def write(folder: Path, model: Path, description: "Model") -> None:
         )
 
 
-def _decoder(facts: dict[str, Any]) -> dict[str, str]:
+def _decoder(facts: Description) -> dict[str, str]:
     """The file that decodes and resizes images, as it did for training."""
     if facts["task"] != "image-classification":
         return {}
@@ -64,7 +64,7 @@ def _decoder(facts: dict[str, Any]) -> dict[str, str]:
     return {"images": str(images.__file__)}
 
 
-def _code(facts: dict[str, Any]) -> tuple[tuple[Path, ...], set[str]]:
+def _code(facts: Description) -> tuple[tuple[Path, ...], set[str]]:
     """The user's own files that go along, and the libraries that are imported."""
     own = {"tokenizers"} if facts["task"] == "causal-lm" else {"PIL"}
     if facts["kind"] != "factory":
@@ -88,7 +88,7 @@ def pinned(library: str) -> str:
     return f"{name}=={version.partition('+')[0]}"
 
 
-def signature(facts: dict[str, Any]) -> "ModelSignature":
+def signature(facts: Description) -> "ModelSignature":
     """What the version takes and returns.
 
     Images: N encoded ones, or their pixels -> label, its probability, and the probabilities of all labels. MLflow has
@@ -113,7 +113,7 @@ def signature(facts: dict[str, Any]) -> "ModelSignature":
     return ModelSignature(Schema([TensorSpec(np.dtype("O"), (-1,))]), Schema(outputs))
 
 
-def _example(facts: dict[str, Any]) -> "pd.DataFrame":
+def _example(facts: Description) -> "pd.DataFrame":
     import pandas as pd
 
     if facts["task"] == "causal-lm":

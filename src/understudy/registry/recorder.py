@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from understudy.errors import DONE, REJECTED, STOPPED, Fenced, Stopped, UnderstudyError
 from understudy.recipe import Recipe
@@ -31,6 +31,17 @@ HURRY = 1.0  # seconds that the last points get when this process has to go and 
 LEASE = 30.0  # seconds
 STATUS = {DONE: "FINISHED", REJECTED: "FINISHED", STOPPED: "KILLED"}
 """MLflow's word for a run that ended with an exit code; of any other it is FAILED."""
+
+
+class Record(TypedDict):
+    """The content of mlflow.json in a run's folder, and of mlflow/STEP.json."""
+
+    server: str
+    """Its identity."""
+    experiment_id: str
+    run_id: str
+    closed: NotRequired[bool]
+    """Of mlflow.json: nothing is left open in MLflow."""
 
 
 class Recorder:
@@ -121,7 +132,7 @@ class _Follower(threading.Thread):
         self._pending: list[Point] = []
         self._server: TrackingServer | None = None
         self._run_id = ""
-        self._last = -1
+        self._last = -1.0  # the newest step that the server has
 
     def run(self) -> None:
         """Look every second, or every half minute while the server fails, and once more at the end."""
@@ -144,12 +155,14 @@ class _Follower(threading.Thread):
             self._last = max(server.steps(run_id), default=-1)
             self._run_id = run_id
         # A training that resumed writes the steps since its checkpoint again; they are the same and not sent twice.
+        newest = self._pending[-1]["step"] if self._pending else self._last
         for point in self._tail.read():
-            if point["step"] > max(self._last, self._pending[-1]["step"] if self._pending else -1):
+            if point["step"] > newest:
                 self._pending.append(point)
+                newest = point["step"]
+        # What is sent stays pending until the server has taken it: while it is away, nothing is lost.
         send(server, self._run_id, str(self._recorder.run.recipe["task"]), self._pending)
-        self._last = self._pending[-1]["step"] if self._pending else self._last
-        self._pending = []
+        self._last, self._pending = newest, []
 
     def _finish(self, server: TrackingServer) -> None:
         if self.status is None:
@@ -168,13 +181,14 @@ def close_dead(store: Store, uri: str) -> int:
     Raises:
         UnderstudyError: the server does not answer.
     """
-    dead = [(run, ids) for run in store.runs() if not run.is_live and (ids := _open_on(run, uri))]
-    if not dead:
+    dead = [run for run in store.runs() if not run.is_live]
+    still_open = [(run, record) for run in dead if (record := _open_on(run, uri))]
+    if not still_open:
         return 0
     server = server_at(uri)
-    for run, ids in dead:
-        _end_open(server, run, ids)
-    return len(dead)
+    for run, record in still_open:
+        _end_open(server, run, record)
+    return len(still_open)
 
 
 def close_ended(run: Run, uri: str) -> None:
@@ -183,21 +197,24 @@ def close_ended(run: Run, uri: str) -> None:
     Raises:
         UnderstudyError: the server does not answer.
     """
-    if ids := _open_on(run, uri):
-        _end_open(server_at(uri), run, ids)
+    if record := _open_on(run, uri):
+        _end_open(server_at(uri), run, record)
 
 
-def _end_open(server: TrackingServer, run: Run, ids: Mapping[str, Any]) -> None:
+def _end_open(server: TrackingServer, run: Run, record: Record) -> None:
     status = STATUS.get(STOPPED if run.exit_code is None else run.exit_code, "FAILED")
     query = f"tags.`{RUN}` = '{run.id}' and attributes.status = 'RUNNING'"
-    for found in server.runs([ids["experiment_id"]], query):
+    for found in server.runs([record["experiment_id"]], query):
         server.end(found, status)
     close(run)
 
 
-def _open_on(run: Run, uri: str) -> dict[str, Any] | None:
-    ids: dict[str, Any] | None = read_json(run.folder / "mlflow.json")
-    return ids if ids and not ids.get("closed") and ids["server"] == _server_of(run, uri) else None
+def _open_on(run: Run, uri: str) -> Record | None:
+    """The run's record on this server, while it is open there."""
+    record: Record | None = read_json(run.folder / "mlflow.json")
+    if record is None or record.get("closed"):
+        return None
+    return record if record["server"] == _server_of(run, uri) else None
 
 
 def _server_of(run: Run, uri: str) -> str:

@@ -9,13 +9,14 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from understudy.errors import disk_errors
+from understudy.evaluate.contents import Measures, Verdict
 from understudy.recipe import Recipe
 from understudy.registry import evidence, pyfunc
 from understudy.registry.client import mlflow_at, server_at
-from understudy.registry.curves import send
+from understudy.registry.curves import points_of, send
 from understudy.registry.dataset import dataset
 from understudy.registry.names import CHALLENGER, CHAMPION, DIGEST, NOTE, RUN, VERDICT
 from understudy.registry.over_mlflow import OverMlflow
@@ -67,14 +68,16 @@ class Submission:
     """Tags without their prefix: teacher, examples, records, recipe, revision, version."""
 
     @property
-    def measured(self) -> dict[str, Any]:
+    def measured(self) -> Measures:
         """The content of measures.json."""
-        return dict(json.loads((self.measures / "measures.json").read_text()))
+        found: Measures = json.loads((self.measures / "measures.json").read_text())
+        return found
 
     @property
-    def judged(self) -> dict[str, Any]:
+    def judged(self) -> Verdict:
         """The content of verdict.json."""
-        return dict(json.loads((self.verdict / "verdict.json").read_text()))
+        found: Verdict = json.loads((self.verdict / "verdict.json").read_text())
+        return found
 
     @property
     def verdict_tag(self) -> str:
@@ -139,7 +142,7 @@ def _log_steps(server: OverMlflow, recorder: Recorder, submission: Submission) -
         run_id = recorder.open(server, STEPS[role])
         log_params(server, run_id, params[role])
         history = folder / "history.json"
-        points = json.loads(history.read_text()) if history.exists() else []
+        points = list(points_of(json.loads(history.read_text()))) if history.exists() else []
         if role != "teacher" or recipe.teacher.train:
             server.link_dataset(run_id, _dataset(submission), "training")
         known = server.steps(run_id)

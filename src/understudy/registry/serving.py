@@ -9,7 +9,7 @@ import importlib.util
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import mlflow
 import numpy as np
@@ -17,6 +17,9 @@ import pandas as pd
 from mlflow.exceptions import MlflowException
 from mlflow.models import ModelConfig
 from mlflow.pyfunc import PythonModel, PythonModelContext
+
+if TYPE_CHECKING:
+    import torch
 
 BATCH = 256  # examples
 
@@ -33,7 +36,10 @@ class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.net = self._net().to(self.device).eval()
 
-    def _net(self) -> Any:
+    def _net(self) -> "torch.nn.Module":
+        import torch
+
+        net: torch.nn.Module
         if self.facts["kind"] == "factory":
             from safetensors.torch import load_model
 
@@ -41,21 +47,22 @@ class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
             net = getattr(importlib.import_module(module), function)(**self.facts["kwargs"])
             load_model(net, self.folder / "model.safetensors")
             return net
-        import torch
         import transformers
 
         text = self.facts["task"] == "causal-lm"
         auto = transformers.AutoModelForCausalLM if text else transformers.AutoModelForImageClassification
         trusted = "code" in self.facts  # only where the recipe said so
-        return auto.from_pretrained(self.folder, local_files_only=True, dtype=torch.float32, trust_remote_code=trusted)
+        net = auto.from_pretrained(self.folder, local_files_only=True, dtype=torch.float32, trust_remote_code=trusted)
+        return net
 
-    def logits(self, inputs: Any) -> Any:
+    def logits(self, inputs: "torch.Tensor") -> "torch.Tensor":
         """The network's logits, float32, on the CPU."""
         import torch
 
         with torch.inference_mode():
             output = self.net(inputs.to(self.device))
-        return getattr(output, "logits", output).float().cpu()
+        logits: torch.Tensor = getattr(output, "logits", output)
+        return logits.float().cpu()
 
 
 class ImageClassifier(Served):

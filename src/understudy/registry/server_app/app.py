@@ -72,7 +72,7 @@ def _change_model(verb: str, message: Any) -> str:
 
 
 # A reviewer need not be able to edit a model to move its champion, only to read it.
-RULES: dict[Any, Rule] = {
+RULES: dict[type[object], Rule] = {
     SetRegisteredModelAlias: Rule(_set, auth.validate_can_read_model_or_prompt_version),
     DeleteRegisteredModelAlias: Rule(_unset, auth.validate_can_read_model_or_prompt_version),
     DeleteModelVersion: Rule(_delete_version),
