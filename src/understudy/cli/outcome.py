@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shlex
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -48,7 +49,7 @@ def conclude(
         console.print(f"report: {'report.html of the run, in MLflow' if sent else report}")
     if came_to.registration:
         console.print(_registered(run, came_to.registration))
-        console.print(f"look at it: {platform().reachable(str(came_to.registration['url']))}", markup=False)
+        console.print(f"look at it: {_where(came_to.registration['url'], store.folder.parent)}", markup=False)
     if code == REJECTED and console.quiet and came_to.verdict:
         problems = [
             f"rejected: {rule['rule']}: {rule['detail']}" for rule in came_to.verdict["rules"] if not rule["passed"]
@@ -56,6 +57,13 @@ def conclude(
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     for text in [*(f"note: {note}" for note in came_to.notes), *problems]:
         errors.print(text, markup=False)
+
+
+def _where(url: str, home: Path) -> str:
+    """How to get to a run's page; the local one is shown by a command that has to know the home."""
+    way = platform().reachable(url)
+    is_usual = home == Path(os.environ.get("UNDERSTUDY_HOME", ".understudy")).absolute()
+    return way if url.startswith("http") or is_usual else f"understudy --home {shlex.quote(_shortest(home))} ui"
 
 
 def _shortest(path: Path) -> str:
