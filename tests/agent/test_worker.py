@@ -9,6 +9,7 @@ from tests.jobs.specs import job_spec
 from understudy.agent import worker
 from understudy.errors import Fenced, InputError, UnderstudyError
 from understudy.jobs.outcome import Outcome
+from understudy.models.user_code import user_code
 from understudy.train import job
 
 
@@ -45,3 +46,17 @@ def test_a_rank_of_another_image_says_so_and_ends(
     assert worker.main() == 1
     signal.signal(signal.SIGINT, before)
     assert "understudy 9.9 wrote this job" in capsys.readouterr().err
+
+
+def test_a_rank_trains_only_the_code_that_the_key_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher's and a trainer's image may have different versions of a user's module."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = tmp_path / "nets_of_two_images.py"
+    module.write_text("def small(): ...")
+    sources = {"nets_of_two_images:small": user_code("nets_of_two_images").source}
+    worker._refuse_other_factories(sources)
+    module.write_text("def small(): return 3")
+    with pytest.raises(InputError, match="nets_of_two_images:small: is other code here"):
+        worker._refuse_other_factories(sources)
+    with pytest.raises(InputError, match=r"no_such_nets:small: there is no module no_such_nets here"):
+        worker._refuse_other_factories({"no_such_nets:small": "0"})

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from understudy.cli.outcome import _registered, _shortest, _where, show_verdict
+from understudy.cli.outcome import _problems, _registered, _shortest, _where, show_verdict
 from understudy.store import Run, StepState
 
 
@@ -50,3 +50,10 @@ def test_an_alias_that_did_not_move_is_told_with_the_reason(tmp_path: Path) -> N
     run.record(StepState("register", "reused"))
     assert _registered(run, stays) == "registered before: digits version 1"
     assert _registered(run, {"name": "digits", "version": None}) == "not registered; the evidence is in MLflow"
+
+
+def test_what_a_step_says_of_the_recipe_gets_the_recipes_line(tmp_path: Path) -> None:
+    (tmp_path / "steps").mkdir()
+    run = Run(tmp_path)
+    run.record(StepState("prepare", "failed", detail="gate.margin: too small", exit_code=2))
+    assert _problems(run, 2, lambda text: f"r.yaml:9: {text}") == ["error: r.yaml:9: gate.margin: too small"]

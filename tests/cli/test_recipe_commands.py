@@ -82,6 +82,19 @@ def test_what_a_schema_cannot_know_is_one_message_with_lines_too(understudy, com
     assert not Path(".understudy").exists()
 
 
+def test_what_the_schema_and_what_the_models_say_is_one_message(understudy) -> None:
+    text = RECIPE.replace("steps: 9", "stesp: 9, steps: 9", 1).replace("{type: digits}", "{type: parquet, path: no}")
+    Path("r.yaml").write_text(text + "gate: {margin: big}")
+    outcome = understudy("recipe", "check", "r.yaml", "--set", "student.model.type=vitt")
+    assert outcome.code == 2
+    assert [line.partition(": ")[2].partition(": ")[0] for line in f"{outcome.err}".splitlines()] == [
+        "r.yaml:3",
+        "teacher.train.stesp",
+        "gate.margin",
+        "student.model.type",
+    ]
+
+
 def test_a_factory_starts_at_the_recipes_folder(understudy) -> None:
     Path("mine").mkdir()
     Path("mine/nets.py").write_text("def small(): ...")

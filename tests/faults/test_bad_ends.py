@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 def message(error: str) -> str:
     """The one line that a user sees."""
-    lines = error.splitlines()
+    lines = [line.partition(": ")[2] for line in error.splitlines() if " ERROR " in line]
     assert len(lines) == 1, error
     return lines[0]
 

@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,6 +59,7 @@ def _trained(spec: "JobSpec", rank: int, heartbeat: "HeartbeatWriter") -> "Outco
         heartbeat("importing")
         if spec.supervised:
             _refuse_another_build(spec.version)
+        _refuse_other_factories(spec.factories)
         from understudy.agent.training import callbacks, training_job
         from understudy.train.job import run
 
@@ -84,6 +86,24 @@ def _refuse_another_build(version: str) -> None:
             f"the job was written by understudy {version}, this image has {build()}; give the launcher and `image` in "
             "the cluster's settings images of one build"
         )
+
+
+def _refuse_other_factories(sources: Mapping[str, str]) -> None:
+    """A step's key holds the source of a user's own models as the launcher has it: what is trained must be the same."""
+    from understudy.errors import InputError
+    from understudy.models.user_code import user_code
+
+    for factory, source in sources.items():
+        module = factory.partition(":")[0]
+        try:
+            same = user_code(module).source == source
+        except ModuleNotFoundError as error:
+            raise InputError(f"{factory}: there is no module {error} here; the launcher has it") from error
+        if not same:
+            raise InputError(
+                f"{factory}: is other code here than where the job was launched; give the launcher and the trainer "
+                "images with the same, and do not change it while it is trained"
+            )
 
 
 def _write_into(log: Path) -> None:

@@ -62,12 +62,18 @@ def checked(
         InputError: a line for each problem, with the file's line and the fix.
     """
     from understudy.models.user_code import search_path
-    from understudy.recipe.file import read
+    from understudy.recipe.file import Refused, read
     from understudy.steps.recipe_check import Here, findings
 
-    written = read(path, overrides)
     here = Here(not elsewhere, not elsewhere, search_path(path.parent), waits_for_hub and not elsewhere)
-    found = findings(written.recipe, here)
-    if found.problems:
-        raise written.source.error(found.problems)
-    return written, found.unknown
+    try:
+        written = read(path, overrides)
+    except Refused as refused:
+        found = findings(refused.rest, here).problems if refused.rest else ()
+        # What was taken out has its default there: only of what a section itself names more can be said.
+        more = [problem for problem in found if problem[0][1] in ("model", "source")]
+        raise refused.source.error([*refused.problems, *more]) from refused
+    looked = findings(written.recipe, here)
+    if looked.problems:
+        raise written.source.error(looked.problems)
+    return written, looked.unknown

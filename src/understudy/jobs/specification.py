@@ -44,6 +44,8 @@ class JobSpec:
     """Models that later jobs of the run will train, by their place in the recipe: tried on an example beforehand."""
     asked: tuple[ObjectiveSection, ...] = ()
     """What the student will learn from: tried beforehand too, for what it asks of teacher and student."""
+    factories: dict[str, str] = field(default_factory=dict)
+    """By factory of the recipe the digest of its source, as the step's key has it: ranks have to have the same."""
     supervised: bool = False
     """Whether a launcher in a cluster watches: ranks that end early are started again, as the job's next attempt."""
     attempt: str = ""

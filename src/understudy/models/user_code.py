@@ -27,15 +27,17 @@ class UserCode:
     @property
     def identity(self) -> dict[str, object]:
         """What of it can decide a model: {"source": digest, "libraries": {import name: distribution and version}}."""
+        return {"source": self.source, "libraries": {name: version(name) for name in sorted(self.libraries)}}
+
+    @property
+    def source(self) -> str:
+        """A digest of the user's own files, wherever they lie."""
         lines = sorted(
             f"{path.relative_to(own.parent)} {sha256(path.read_bytes())}\n"
             for own in self.paths
             for path in _files(own)
         )
-        return {
-            "source": sha256("".join(lines).encode()),
-            "libraries": {name: version(name) for name in sorted(self.libraries)},
-        }
+        return sha256("".join(lines).encode())
 
 
 def user_code(module: str) -> UserCode:

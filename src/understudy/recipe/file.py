@@ -75,6 +75,16 @@ class Written:
     source: Source
 
 
+class Refused(InputError):
+    """A recipe that its schema or its rules do not take."""
+
+    def __init__(self, source: Source, problems: Sequence[Conflict], rest: Recipe | None) -> None:
+        super().__init__(str(source.error(problems)))
+        self.source, self.problems = source, problems
+        self.rest = rest
+        """The recipe without what is wrong in it, where that is one: others look at it and say all at once."""
+
+
 def read(path: Path, overrides: Sequence[str] = ()) -> Written:
     """Read and check a recipe.
 
@@ -178,15 +188,32 @@ def _is_path(value: str, start: Path) -> bool:
 
 
 def _checked(data: Values, source: Source) -> Written:
+    recipe, found = _validated(data)
+    if recipe is None or found:
+        raise Refused(source, found, recipe or _without(data, found))
+    return Written(completed(recipe), source)
+
+
+def _validated(data: Values) -> tuple[Recipe | None, list[Conflict]]:
+    """The recipe, if the schema takes it, and what is wrong."""
     try:
         # Through JSON, where strict means what a user means by it: a list may become a tuple, "3" no number.
         recipe = Recipe.model_validate_json(json.dumps(data), strict=True)
-        found = list(conflicts(recipe))
     except ValidationError as error:
-        found = [explain(details) for details in error.errors(include_url=False)]
-    if found:
-        raise source.error(found)
-    return Written(completed(recipe), source)
+        return None, [explain(details) for details in error.errors(include_url=False)]
+    return recipe, list(conflicts(recipe))
+
+
+def _without(data: Values, found: Iterable[Conflict]) -> Recipe | None:
+    """The recipe that is left when all wrong values are taken out; None where something is missing then."""
+    left: Values = json.loads(json.dumps(data))
+    for place, _ in found:
+        section: Value = left
+        for key in place[:-1]:
+            section = section.get(str(key)) if isinstance(section, dict) else None
+        if place and isinstance(section, dict):
+            section.pop(str(place[-1]), None)
+    return _validated(left)[0]
 
 
 def _words(place: Place, text: str) -> str:

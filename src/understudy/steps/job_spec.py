@@ -4,7 +4,8 @@ from pathlib import Path
 
 from understudy.jobs.specification import JobSpec, Role
 from understudy.launch.platform import platform
-from understudy.recipe import LABELS, Model, ObjectiveSection, PretrainedModel, Recipe, Resources, Train
+from understudy.models.user_code import user_code
+from understudy.recipe import LABELS, FactoryModel, Model, ObjectiveSection, PretrainedModel, Recipe, Resources, Train
 from understudy.revision import build
 from understudy.steps.fetching import fetched_model
 from understudy.steps.step import Work
@@ -45,6 +46,7 @@ def job_spec(
         logs=str(work.run.folder / "logs"),
         others=_others(work.recipe, role),
         asked=work.recipe.student.distill,
+        factories=_factories(work.recipe),
         supervised=here.detached,
         launcher_timeout=here.launcher_timeout,
     )
@@ -64,3 +66,9 @@ def _others(recipe: Recipe, role: Role) -> dict[str, Model]:
     own = "teacher.model" if role == "teacher" else "student.model"
     others = {where: model for where, model in recipe.models.items() if where != own}
     return {where: model for where, model in others.items() if not isinstance(model, PretrainedModel)}
+
+
+def _factories(recipe: Recipe) -> dict[str, str]:
+    """The source of the recipe's factories, as it is where keys are made: a rank may run in another image."""
+    names = [model.factory for model in recipe.models.values() if isinstance(model, FactoryModel)]
+    return {name: user_code(name.partition(":")[0]).source for name in names}
