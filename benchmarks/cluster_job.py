@@ -20,8 +20,8 @@ from datetime import datetime
 from itertools import accumulate, pairwise
 from typing import Any
 
+from understudy.launch.kubernetes.job_state import true_conditions
 from understudy.launch.kubernetes.quantities import seconds
-from understudy.launch.kubernetes.standing import holding
 
 RECIPE = "recipes/digits.yaml"
 PHASES = ("importing", "meeting the others", "loading", "training")
@@ -136,7 +136,7 @@ def command_of(job: dict[str, Any]) -> list[str]:
 
 def became(condition: str, objects: list[dict[str, Any]]) -> float:
     """When a condition became true of the last of these objects; 0 when there are none."""
-    conditions = [holding(one) for one in objects]
+    conditions = [true_conditions(one) for one in objects]
     return max((seconds(one[condition]["lastTransitionTime"]) for one in conditions if condition in one), default=0.0)
 
 

@@ -30,7 +30,7 @@ WITHOUT = {
     "launch/kubernetes/evidence.py": "launch/kubernetes/test_fault_table.py",
     "launch/kubernetes/job.py": "what one job is: launch/kubernetes/test_controller.py",
     "launch/kubernetes/kind.py": "two constants",
-    "launch/kubernetes/patience.py": "how long is waited: launch/kubernetes/test_fault_table.py",
+    "launch/kubernetes/timeouts.py": "how long is waited: launch/kubernetes/test_fault_table.py",
     "launch/kubernetes/platform.py": "launch/test_platform.py asks both platforms the same questions",
     "launch/kubernetes/rendering/pod_security.py": "a constant: launch/kubernetes/rendering/test_pod.py",
     "launch/kubernetes/preflight.py": "launch/kubernetes/test_launcher.py",

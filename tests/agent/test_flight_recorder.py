@@ -10,7 +10,7 @@ import torch
 from torch import distributed
 from torch._C import _distributed_c10d
 
-from understudy.agent.flight_recorder import FlightRecorder, recorded
+from understudy.agent.flight_recorder import FlightRecorder, collectives
 
 
 @pytest.fixture
@@ -43,14 +43,14 @@ def test_the_last_collectives_of_a_rank_that_hangs_are_written(world: None, tmp_
 def test_of_a_rank_that_moves_nothing_is_written(world: None, tmp_path: Path) -> None:
     watch = FlightRecorder(tmp_path / "c.json", 1000.0)
     watch.start()
-    watch.moved()
+    watch.restart_timer()
     watch.stop()
     watch.join(20)
     assert not (tmp_path / "c.json").exists()
 
 
 def test_before_ranks_have_met_there_is_nothing_to_say() -> None:
-    assert recorded() == {}
+    assert collectives() == {}
 
 
 def test_what_an_earlier_hang_left_is_not_taken_for_this_one_s(tmp_path: Path) -> None:

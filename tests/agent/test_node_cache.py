@@ -141,7 +141,7 @@ def test_what_is_damaged_in_the_store_does_not_become_a_copy(
 ) -> None:
     (examples / "train.npy").write_bytes(b"x" * 300 * KB)
     assert cache.copy(examples, "examples") == examples
-    assert "its bytes are not what its manifest says" in said[-1]
+    assert "its bytes do not match its manifest" in said[-1]
     assert kept(tmp_path / "cache") == []
 
 
@@ -362,9 +362,9 @@ def test_a_node_knows_itself() -> None:
 
 def test_the_host_waits_longer_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(node_cache.CACHE, "/cache")
-    assert rendezvous.await_others(meeting(1)) == replace(meeting(1), configs={"join_timeout": rendezvous.PATIENCE})
+    assert rendezvous.await_others(meeting(1)) == replace(meeting(1), configs={"join_timeout": rendezvous.JOIN_TIMEOUT})
     static = Rendezvous(2, 2, "none", "static", "x:1", {"rank": 1})
-    assert rendezvous.await_others(static).configs == {"rank": 1, "timeout": rendezvous.PATIENCE}
+    assert rendezvous.await_others(static).configs == {"rank": 1, "timeout": rendezvous.JOIN_TIMEOUT}
 
 
 def test_the_others_wait_for_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,7 +372,7 @@ def test_the_others_wait_for_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "_is_this_node", lambda host: False)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    monkeypatch.setattr(rendezvous, "PATIENCE", 60)
+    monkeypatch.setattr(rendezvous, "JOIN_TIMEOUT", 60)
     waiter = threading.Thread(target=rendezvous.await_others, args=(meeting(port),))
     waiter.start()
     waiter.join(0.7)

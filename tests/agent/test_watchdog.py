@@ -41,7 +41,7 @@ def test_ranks_that_move_no_more_are_ended_unless_one_has_failed(
     attempt = attempts.begin(spec, 2)
     for rank, outcome in enumerate(said):
         replace(outcome, attempt=attempt).write(spec.outcome(rank))
-    watchdog.Watchdog(spec, tmp_path / "eviction")._look_for_a_hang()
+    watchdog.Watchdog(spec, tmp_path / "eviction")._check_for_hang()
     assert ended[:1] == ([] if ends is None else [ends])
 
 
@@ -67,9 +67,9 @@ def test_a_job_without_a_launcher_ends_at_a_checkpoint_or_at_once_before_the_fir
         spec.heartbeat(rank).write_text(json.dumps(beat.__dict__))
         if before:
             os.utime(spec.heartbeat(rank), (0, 0))
-    watch._look_for_the_launcher()
+    watch._check_launcher()
     assert ended == [], "one look may have taken as long as the volume was away"
-    watch._look_for_the_launcher()
+    watch._check_launcher()
     assert ended == ends
     assert (tmp_path / "eviction").read_text() == eviction.ABANDONED
     assert spec.abandoned_file.exists(), "the launcher that comes may submit it again"
@@ -90,10 +90,10 @@ def test_ranks_that_wait_and_could_not_be_looked_after_for_a_moment_end_at_the_n
     monkeypatch.setattr(watchdog, "seconds_since_launcher", lambda folder: spec.launcher_timeout + 1)
     monkeypatch.setattr(watchdog.Watchdog, "_has_stepped", has_stepped)
     watch = watchdog.Watchdog(spec, tmp_path / "eviction")
-    watch._look_for_the_launcher()
+    watch._check_launcher()
     with pytest.raises(OSError, match="Stale"):
-        watch._look_for_the_launcher()
-    watch._look_for_the_launcher()
+        watch._check_launcher()
+    watch._check_launcher()
     assert ended == [exit_codes.STOPPED_AT_CHECKPOINT]
 
 
@@ -128,5 +128,5 @@ def test_ranks_that_wait_in_a_closed_rendezvous_begin_again(
     closed.touch()
     if before:
         os.utime(closed, (0, 0))
-    watch._look_for_a_closed_rendezvous()
+    watch._check_rendezvous()
     assert ended == ends

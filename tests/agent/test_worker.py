@@ -15,7 +15,7 @@ from understudy.train import job
 
 @pytest.mark.parametrize(
     ("error", "code", "kind"),
-    [(InputError("no such layer"), 2, "told"), (Fenced("another run has taken this step over"), 1, "lost")],
+    [(InputError("no such layer"), 2, "reported"), (Fenced("another run has taken this step over"), 1, "lost")],
     ids=["a user's mistake", "somebody else is at it, which no restart needs to fear"],
 )
 def test_a_rank_says_whose_fault_its_end_was(

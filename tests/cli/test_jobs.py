@@ -8,7 +8,7 @@ from understudy.cli import jobs
 from understudy.errors import InputError
 from understudy.launch.kubernetes import api
 from understudy.runs import orphans
-from understudy.runs.orphans import Known
+from understudy.runs.orphans import ClusterJob
 
 
 class Nowhere:
@@ -28,12 +28,12 @@ def test_a_namespace_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch)
             command("nowhere")
 
 
-def test_what_nobody_waits_for_is_removed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_orphans_are_removed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     removed: list[str] = []
-    left = Known("teacher-1", "TrainJob", "run-1", "teacher", "running", 9.0, "Job run-1 has ended")
+    left = ClusterJob("teacher-1", "TrainJob", "run-1", "teacher", "running", 9.0, "Job run-1 has ended")
     monkeypatch.setattr(Nowhere, "has_namespace", lambda _: True)
     monkeypatch.setattr(api, "Kube", Nowhere)
-    monkeypatch.setattr(orphans, "known", lambda *_: [left, replace(left, name="teacher-2", left="")])
+    monkeypatch.setattr(orphans, "list_jobs", lambda *_: [left, replace(left, name="teacher-2", orphan="")])
     monkeypatch.setattr(orphans, "remove", lambda _, one: removed.append(one.name))
     jobs.gc("here", yes=True)
     assert removed == ["teacher-1"]

@@ -53,7 +53,7 @@ def test_a_run_ends_with_its_job_and_not_with_its_pod(
     told: list[Run] = []
     monkeypatch.setattr(api, "Kube", lambda: None)
     monkeypatch.setattr(owner, "owner_now", own)
-    monkeypatch.setattr(owner_state, "why_over", over)
+    monkeypatch.setattr(owner_state, "why_ended", over)
     monkeypatch.setattr(recorder, "close_ended", lambda run, uri: told.append(run))
     run = Run(tmp_path)
     _close_if_stopped(run, "http://mlflow")

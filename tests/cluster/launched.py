@@ -20,10 +20,10 @@ import pytest
 import yaml
 
 from understudy.launch.kubernetes.api import Away, Kube
+from understudy.launch.kubernetes.job_state import true_conditions
 from understudy.launch.kubernetes.kind import KINDS, PYTORCHJOB, TRAINJOB, JobKind
 from understudy.launch.kubernetes.objects import KubernetesObject
 from understudy.launch.kubernetes.settings import Cluster
-from understudy.launch.kubernetes.standing import holding
 from understudy.recipe import Recipe
 from understudy.runs import submission
 from understudy.runs.following import exit_code
@@ -154,7 +154,7 @@ class Launcher:
 
     def holds(self, condition: str) -> bool:
         """Whether the job has a condition."""
-        return condition in holding(self.kube.job(self.kind, self.job or "") or {})
+        return condition in true_conditions(self.kube.job(self.kind, self.job or "") or {})
 
     def pods(self) -> list[KubernetesObject]:
         """The launcher's own pods."""

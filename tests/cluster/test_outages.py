@@ -29,7 +29,7 @@ from tests.cluster.launched import (
     waits_for_a_sign,
 )
 from understudy.runs.following import pending
-from understudy.runs.orphans import known
+from understudy.runs.orphans import list_jobs
 
 TOOL = os.environ.get("UNDERSTUDY_TEST_OUTAGES") or None
 NO_TOOL = "UNDERSTUDY_TEST_OUTAGES names no command that stops the cluster's processes"
@@ -92,7 +92,7 @@ def test_a_node_that_dies_and_comes_back(
     node = nodes[number]
     bring_back = stopped(f"kubelet-{node}")
     began = time.time()
-    launcher.says(f"node {node} does not answer; its pods are given up", 150)
+    launcher.says(f"node {node} does not answer; its pods are force-deleted", 150)
     before, after = wait(lambda: restart(launcher, began), 150)
     recovered(after["time"] - began)
     assert before["step"] - EVERY <= after["step"] - 1 <= before["step"], "at most one interval is done again"
@@ -131,9 +131,9 @@ def test_the_node_of_a_launcher_that_dies_for_good_is_named_and_another_takes_ov
     launcher.reaches(25)
     assert [pod["spec"]["nodeName"] for pod in launcher.pods()] == ["gpu-1"]
     bring_back = stopped("kubelet-gpu-1")
-    sight = wait(lambda: pending(launcher.pods()), 150)
-    assert sight.detail.startswith("node gpu-1 does not answer, and Kubernetes makes no other pod for the run")
-    assert [one.stage for one in known(launcher.kube, time.time()) if one.name == launcher.name] == ["unreachable"]
+    state = wait(lambda: pending(launcher.pods()), 150)
+    assert state.detail.startswith("node gpu-1 does not answer, and Kubernetes makes no other pod for the run")
+    assert [one.stage for one in list_jobs(launcher.kube, time.time()) if one.name == launcher.name] == ["unreachable"]
     given_up("gpu-1")
     wait(lambda: any(pod["spec"].get("nodeName") not in (None, "gpu-1") for pod in launcher.pods()), 120)
     launcher.says("watching the job .*, which was submitted before", 120)

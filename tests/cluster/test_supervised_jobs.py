@@ -128,7 +128,7 @@ def test_a_job_that_nobody_watches_takes_a_checkpoint_and_ends(launch: Launch, v
 @pytest.mark.second_tier
 def test_ranks_that_wait_for_a_node_end_too_when_nobody_watches(launch: Launch) -> None:
     launcher = launch(recipe(nodes=3, cpu="1500m", train={"batch_size": 18}), {"launcher_timeout": 12})
-    launcher.says("pending: no node takes .*: .*Insufficient cpu")
+    launcher.says("pending: no node fits .*: .*Insufficient cpu")
     wait(lambda: [pod["status"]["phase"] for pod in launcher.workers()].count("Running") == 2)
     kubectl("delete", "job", launcher.name, "--cascade=orphan")
     kubectl("delete", "pods", "-l", f"batch.kubernetes.io/job-name={launcher.name}", "--grace-period=0", "--force")
@@ -240,7 +240,7 @@ def test_a_rank_that_hangs(launch: Launch, volume: Volume) -> None:
     launcher = launch(
         recipe("hangs", kwargs={"at": 25, "rank": 1, "sign": "/var/lib/understudy/home/hung"}, hang_timeout=20)
     )
-    launcher.says(r"no rank has moved for \d+ s \(rank 0 on gpu-\d: training, step 2\d; rank 1")
+    launcher.says(r"no rank has made progress for \d+ s \(rank 0 on gpu-\d: training, step 2\d; rank 1")
     logs = f"store/runs/{launcher.name}/logs"
     assert "in fault" in volume.cat(f"{logs}/teacher-stacks-1.txt"), "it sleeps there"
     waits = json.loads(volume.cat(f"{logs}/teacher-collectives-0.json"))["gloo"]["entries"]

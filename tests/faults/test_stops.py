@@ -31,7 +31,7 @@ def test_a_run_that_was_stopped_or_killed_goes_on_from_its_checkpoint(
         assert "stopping at a checkpoint" in out
         at = stage.reported()[-1]
         assert stage.checkpoints()[-1] == at
-        assert f"stopped at step {at} of {stages.STEPS}, at a checkpoint; run again to go on" in error
+        assert f"stopped at step {at} of {stages.STEPS}, at a checkpoint; run again to resume" in error
         assert not stage.left_behind()
     command = train(stage)
     command.kill()
@@ -42,7 +42,7 @@ def test_a_run_that_was_stopped_or_killed_goes_on_from_its_checkpoint(
     command.terminate()
     code, _, error = stages.ended(command, 20)  # steps without checkpoints stop at once
     assert code == 130, error
-    assert "run again to go on" in error
+    assert "run again to resume" in error
     assert not stage.left_behind()
     assert stage.remembered("teacher") == [undisturbed("single")]
 

@@ -8,9 +8,9 @@ from urllib3.exceptions import HTTPError
 
 from understudy.errors import DONE, UnderstudyError
 from understudy.launch.kubernetes.api import Kube, Refused
-from understudy.launch.kubernetes.patience import RECOVERY
+from understudy.launch.kubernetes.timeouts import RECOVERY
 from understudy.runs import following
-from understudy.runs.following import exit_code, follow, pending, reported
+from understudy.runs.following import exit_code, follow, pending, with_events
 
 
 def job(**conditions: str) -> dict[str, Any]:
@@ -70,13 +70,13 @@ STARTED = {"metadata": {"name": "run"}, "status": {"startTime": "2026-01-01T00:0
 def test_a_run_that_gets_no_pod_says_why() -> None:
     message = 'Error creating: pods "run-x" is forbidden: failed quota: understudy: must specify limits.cpu'
     kube = Reports(run=[{"reason": "FailedCreate", "message": message}])
-    sight = reported(kube, STARTED, [], None)
+    sight = with_events(kube, STARTED, [], None)
     assert sight is not None
     assert (sight.detail, sight.broken) == (message, message)
-    assert reported(Reports(other=[]), STARTED, [], None) is None
-    assert reported(Reports(), STARTED, [], None) is None, "who may not read events is told what pods say"
-    assert reported(kube, {"metadata": {"name": "run"}}, [], None) is None, "a queue holds it back"
-    assert reported(kube, STARTED, [{"metadata": {"name": "p"}, "status": {"phase": "Running"}}], None) is None
+    assert with_events(Reports(other=[]), STARTED, [], None) is None
+    assert with_events(Reports(), STARTED, [], None) is None, "who may not read events is told what pods say"
+    assert with_events(kube, {"metadata": {"name": "run"}}, [], None) is None, "a queue holds it back"
+    assert with_events(kube, STARTED, [{"metadata": {"name": "p"}, "status": {"phase": "Running"}}], None) is None
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_run_that_gets_no_pod_says_why() -> None:
     ],
 )
 def test_a_refusal_that_passes_does_not_end_a_run(message: str) -> None:
-    sight = reported(Reports(run=[{"reason": "FailedCreate", "message": message}]), STARTED, [], None)
+    sight = with_events(Reports(run=[{"reason": "FailedCreate", "message": message}]), STARTED, [], None)
     assert sight is not None
     assert (sight.detail, sight.broken) == (message, "")
 
@@ -98,7 +98,7 @@ def test_a_pod_that_asks_for_more_than_all_of_a_quota_does_not_pass() -> None:
         'Error creating: pods "run-x" is forbidden: exceeded quota: q, requested: pods=1,requests.memory=64Gi, '
         "used: pods=0,requests.memory=0, limited: pods=9,requests.memory=32Gi"
     )
-    sight = reported(Reports(run=[{"reason": "FailedCreate", "message": message}]), STARTED, [], None)
+    sight = with_events(Reports(run=[{"reason": "FailedCreate", "message": message}]), STARTED, [], None)
     assert sight is not None
     assert sight.broken == message
 
@@ -108,7 +108,7 @@ def test_a_run_whose_pod_gets_no_volumes_says_why_once_they_are_late(lasts: int,
     times = {"firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": f"2026-01-01T00:00:{lasts}Z"}
     kube = Reports(p=[{"reason": "FailedMount", "message": "mount failed: exit status 32", **times}])
     waits = {"metadata": {"name": "p"}, "spec": {}, "status": {"phase": "Pending"}}
-    sight = reported(kube, STARTED, [waits], pending([waits]))
+    sight = with_events(kube, STARTED, [waits], pending([waits]))
     assert sight is not None
     assert (sight.detail == "its pod does not start: mount failed: exit status 32") == told
     assert sight.broken == "", "volumes may come"

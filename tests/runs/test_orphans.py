@@ -5,7 +5,7 @@ import pytest
 from understudy.launch.kubernetes.api import Kube
 from understudy.launch.kubernetes.identity import PARTS, RUN
 from understudy.launch.kubernetes.kind import KINDS, PYTORCHJOB, JobKind
-from understudy.runs.orphans import known, remove, stop
+from understudy.runs.orphans import list_jobs, remove, stop
 
 CREATED = "2026-01-01T00:00:00Z"
 
@@ -61,7 +61,7 @@ def pod(owner: str, phase: str, labels: dict[str, str] | None = None) -> dict[st
     ],
 )
 def test_a_job_is_where_its_own_pods_are(driver: str, rank: str, stages: dict[str, str], kind: JobKind) -> None:
-    found = known(cast(Kube, Cluster(driver, rank, kind)), 1_800_000_000.0)
+    found = list_jobs(cast(Kube, Cluster(driver, rank, kind)), 1_800_000_000.0)
     assert {one.name: one.stage for one in found} == stages
     assert {one.name: one.kind for one in found} == {"run-1": "Job", "teacher-1": kind.name}
 
@@ -116,13 +116,13 @@ def test_only_what_goes_on_is_stopped(
 
 @pytest.mark.parametrize(("code", "stage"), [(1, "failed"), (3, "rejected")])
 def test_a_run_that_the_gate_rejected_did_not_fail(code: int, stage: str) -> None:
-    found = known(cast(Kube, Runs("Failed", "Succeeded", code)), 1_800_000_000.0)
+    found = list_jobs(cast(Kube, Runs("Failed", "Succeeded", code)), 1_800_000_000.0)
     assert {one.name: one.stage for one in found} == {"run-1": stage, "teacher-1": "succeeded"}
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_what_is_left_behind_is_removed_as_the_kind_that_it_is(kind: JobKind) -> None:
+def test_an_orphan_is_deleted_as_the_kind_that_it_is(kind: JobKind) -> None:
     cluster = Runs("Failed", None, kind=kind)
-    _, training = known(cast(Kube, cluster), 1_800_000_000.0)
+    _, training = list_jobs(cast(Kube, cluster), 1_800_000_000.0)
     remove(cast(Kube, cluster), training)
     assert cluster.deleted == [training.name]

@@ -16,7 +16,7 @@ from understudy.launch.kubernetes import settings
 from understudy.recipe import Recipe
 from understudy.steps import step as step_module
 from understudy.steps.execution import execute
-from understudy.steps.signals import Left, watch_over
+from understudy.steps.signals import Evicted, connect_to_run
 from understudy.steps.step import Result, Step, Work
 from understudy.store import Run, StepState, Store
 from understudy.store import store as store_module
@@ -182,7 +182,7 @@ def test_a_repeated_step_that_gives_the_same_again_lets_the_next_one_be_reused(s
     [
         (InputError("data.x: is wrong; mend it"), "failed", 2),
         (UnderstudyError("it broke; run again"), "failed", 1),
-        (Stopped("stopped at step 3; run again to go on"), "stopped", 130),
+        (Stopped("stopped at step 3; run again to resume"), "stopped", 130),
     ],
 )
 def test_an_error_is_the_steps_state_and_nothing_is_remembered(
@@ -205,20 +205,20 @@ def test_an_error_is_the_steps_state_and_nothing_is_remembered(
 def test_a_step_whose_process_has_to_go_did_not_fail(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(settings.LAUNCHER, "cluster")
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    watch_over(cast(Run, SimpleNamespace(facts=RunFacts())))
+    connect_to_run(cast(Run, SimpleNamespace(facts=RunFacts())))
     leave = signal.getsignal(signal.SIGTERM)
     for number, handler in before.items():
         signal.signal(number, handler)
     assert callable(leave)
-    with pytest.raises(Left) as left:
+    with pytest.raises(Evicted) as left:
         leave(signal.SIGTERM, None)
     toy = Recorded("toy")
     toy.fails = left.value
-    with pytest.raises(Left):
+    with pytest.raises(Evicted):
         do(toy, store, run)
     state = state_of(run)
     assert (state.state, state.exit_code) == ("stopped", 130)
-    assert state.detail == "toy: its process had to go; run again to go on"
+    assert state.detail == "toy: its process was evicted; run again to resume"
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt("no"), SystemExit("no")])
@@ -245,10 +245,10 @@ def test_a_wrong_section_fails_the_step_before_any_work(store: Store, run: Run) 
     assert (state_of(run).state, state_of(run).exit_code) == ("failed", 2)
 
 
-def test_a_step_of_a_run_that_was_asked_to_stop_is_not_begun(store: Store, run: Run) -> None:
+def test_a_step_of_a_stopped_run_is_not_started(store: Store, run: Run) -> None:
     toy = Recorded("toy")
     run.request_stop()
-    with pytest.raises(Stopped, match="not begun"):
+    with pytest.raises(Stopped, match="not started"):
         do(toy, store, run)
     assert toy.times == 0
     assert (state_of(run).state, state_of(run).exit_code) == ("stopped", 130)
@@ -506,7 +506,7 @@ def test_waiting_is_no_part_of_the_pace(store: Store, run: Run, monkeypatch: pyt
         work.progress(0, 0, detail="starting")
         after(3600.0, 10)
         after(10.0, 20)
-        work.stand("queued")
+        work.report_waiting("queued")
         assert (state_of(run).done, state_of(run).left, state_of(run).detail) == (20, 0, "queued")
         after(3600.0, 20)
         after(10.0, 30)

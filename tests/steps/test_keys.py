@@ -377,11 +377,11 @@ def test_no_message_outside_of_training_repeats_a_training_or_the_data(
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        ("execution", "not begun, the run was asked to stop"),
-        ("training", "run again to go on"),
-        ("watch", "going on from step"),
+        ("execution", "not started: the run was asked to stop"),
+        ("training", "run again to resume"),
+        ("watch", "resuming from step"),
         ("fetching", "fetching {"),
-        ("signals", "LIFE = 3600"),
+        ("signals", "HEARTBEAT_INTERVAL = 3600"),
         ("pace", "SAY = 10"),
         ("step", ": running: "),
         ("identity", "is PYTHONPATH set?"),

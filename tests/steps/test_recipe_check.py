@@ -37,7 +37,7 @@ def test_nothing_is_wrong_with_the_examples(name: str) -> None:
     found = findings(load(ROOT / "recipes" / f"{name}.yaml"), Here())
     assert not found.problems
     assert len(found.unknown) == 1
-    assert "told after ingest" in found.unknown[0]
+    assert "known after ingest" in found.unknown[0]
 
 
 def test_all_that_is_wrong_is_found_at_once(digits: Recipe, change: Change, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, store: Store) -> list[tuple[Any, ...]
 
     monkeypatch.setenv(HOME, str(store.folder.parent))
     monkeypatch.setattr(tasks, "execute", execute)
-    monkeypatch.setattr(tasks, "watch_over", lambda run: None)
+    monkeypatch.setattr(tasks, "connect_to_run", lambda run: None)
     return found
 
 

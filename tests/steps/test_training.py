@@ -23,7 +23,7 @@ from understudy.steps.step import Work
         (Outcome(FAILED, "rank 0 ended"), UnderstudyError),
     ],
 )
-def test_how_a_training_ended_is_what_its_record_hears(
+def test_the_recorder_sees_how_a_training_ended(
     monkeypatch: pytest.MonkeyPatch, outcome: Outcome, raised: type[UnderstudyError]
 ) -> None:
     heard: list[type[BaseException]] = []
@@ -37,7 +37,7 @@ def test_how_a_training_ended_is_what_its_record_hears(
             raise
 
     monkeypatch.setattr(LocalPlatform, "prepare", lambda *_: None)
-    monkeypatch.setattr(training, "_recorded", recorded)
+    monkeypatch.setattr(training, "_record", recorded)
     monkeypatch.setattr(training, "_outcome", lambda work, spec: outcome)
     work = SimpleNamespace(step="teacher", recipe=SimpleNamespace(resources=None), run=None)
     with pytest.raises(raised, match=outcome.message):

@@ -57,7 +57,7 @@ def test_a_job_that_has_a_checkpoint_goes_on_from_it(watched: Watched) -> None:
     for step in (10, 9):
         (watched.spec.work / "checkpoints" / f"step-{step}").mkdir(parents=True)
     watched.watch()
-    assert watched.told == [(0, 0, "going on from step 10")]
+    assert watched.told == [(0, 0, "resuming from step 10")]
 
 
 def test_a_wish_to_stop_reaches_the_ranks(watched: Watched) -> None:

@@ -1,4 +1,4 @@
-"""How a node's agent tells its ranks that they have to go, and ranks tell the agent which attempt they are part of.
+"""How a node agent asks its ranks to end, and ranks record for the agent which attempt they are part of.
 
 Both are files of this node: the volume may be slow, full or away when a pod has seconds left.
 """
@@ -15,12 +15,12 @@ ATTEMPT = "attempt"
 
 
 def is_evicted() -> bool:
-    """Whether this node's ranks have to go."""
+    """Whether this node's ranks have to end."""
     path = os.environ.get(EVICTION)
     return path is not None and os.path.exists(path)
 
 
 def record_attempt(attempt: str) -> None:
-    """Leave word for this node's agent which attempt its ranks are part of."""
+    """Record for this node's agent which attempt its ranks are part of."""
     if path := os.environ.get(EVICTION):
         Path(path).with_name(ATTEMPT).write_text(attempt)

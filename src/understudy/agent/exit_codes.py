@@ -1,7 +1,7 @@
-"""What a pod's exit code means, in the language of whoever may start it again.
+"""The exit code of a pod, as the operator that may restart it reads it.
 
 torchrun exits with 1 whatever its rank's code was, and the training operator restarts a pod by its code: 1 to 127 is
-for good, 128 to 255 is tried again. So the node agent reads how its ranks ended and says it in that language.
+permanent, 128 to 255 is retried. So the node agent translates the outcomes of its ranks into such a code.
 """
 
 import logging
@@ -18,23 +18,23 @@ from understudy.jobs.specification import JobSpec
 
 log = logging.getLogger(__name__)
 
-# For good:
-STOPPED_AT_CHECKPOINT = 75  # the run was stopped, or no launcher watches any more (EX_TEMPFAIL of sysexits.h)
-# To be started again: above 127, since the operator's restartPolicy ExitCode takes those for failures that may pass.
+# Permanent:
+STOPPED_AT_CHECKPOINT = 75  # the run was stopped, or there is no launcher (EX_TEMPFAIL of sysexits.h)
+# To be restarted: above 127, since the operator's restartPolicy ExitCode takes those for failures that may pass.
 # The first and the last are what a shell makes of SIGKILL and SIGTERM.
 KILLED = 137  # a rank was killed, and not for memory
-PEERS_LOST = 140  # another pod's ranks went away
+PEERS_LOST = 140  # another pod's ranks are gone
 HUNG = 142
-EVICTED = 143  # the pod has to go; its ranks took a checkpoint
+EVICTED = 143  # the pod was evicted; its ranks took a checkpoint
 
 
 def exit_code(spec: JobSpec, failures: dict[int, int] | None, eviction: Path) -> int:
-    """What a pod's end means to whoever may start it again.
+    """What a pod's end means to the operator that may restart it.
 
     Args:
         spec: the job.
-        failures: this node's failed ranks with their exit codes, negative for a signal; None: no word of any.
-        eviction: holds the reason why this node had to leave, if it had to.
+        failures: this node's failed ranks with their exit codes, negative for a signal; None: no outcome of any.
+        eviction: holds the reason why this node was evicted, if it was.
     """
     if failures == {}:
         return 0
@@ -46,7 +46,7 @@ def exit_code(spec: JobSpec, failures: dict[int, int] | None, eviction: Path) ->
     # A new attempt renames the folder of the one before. A node that was cut off and comes back would otherwise end the
     # new attempt with the failure of its own old ranks.
     if attempt and not (Path(spec.folder) / attempt).is_dir():
-        log.warning("another attempt is running: this node was cut off, and its outcome does not count")
+        log.warning("another attempt is running: this node was cut off, so its outcome is ignored")
         return PEERS_LOST
     outcome = Outcome.cause([_outcome(spec, rank, code, attempt) for rank, code in failures.items()])
     log.error("this node's ranks ended: %s", outcome.message)
@@ -65,7 +65,7 @@ def _without_word(reason: str) -> int:
 
 
 def _outcome(spec: JobSpec, rank: int, code: int, attempt: str) -> Outcome:
-    """What a rank said at its end, or what its end says; then it is written down for the launcher."""
+    """A rank's own outcome, or one made from its exit code, which is then written for the launcher."""
     if outcome := Outcome.read(spec.outcome(rank)):
         return outcome
     said = replace(_death(rank, code, spec), attempt=attempt)
@@ -79,17 +79,17 @@ def _death(rank: int, code: int, spec: JobSpec) -> Outcome:
     limit = _killed_for_memory() if code == -signal.SIGKILL else None
     if limit:
         message = (
-            f"rank {rank} was killed for memory (OOMKilled): its pod may take {limit}. Raise {spec.section}.memory, "
+            f"rank {rank} ran out of memory (OOMKilled): its pod's limit is {limit}. Raise {spec.section}.memory, "
             "or take a smaller batch_size, larger gradient_accumulation_steps or strategy fsdp."
         )
-        return Outcome(FAILED, message, "told")
+        return Outcome(FAILED, message, "reported")
     if code == -signal.SIGTERM:
-        return Outcome(FAILED, f"rank {rank} was ended because another one of its node failed", "lost")
+        return Outcome(FAILED, f"rank {rank} was ended because another rank on its node failed", "lost")
     if code == -signal.SIGABRT:
-        return Outcome(FAILED, f"rank {rank} gave up (SIGABRT), as NCCL makes ranks do that lost another", "lost")
+        return Outcome(FAILED, f"rank {rank} aborted (SIGABRT), as NCCL ranks do when they lose a peer", "lost")
     if code < 0:
         return Outcome(FAILED, f"rank {rank} ended with signal {signal.Signals(-code).name}", "killed")
-    return Outcome(FAILED, f"rank {rank} ended with exit code {code} and no word", "silent")
+    return Outcome(FAILED, f"rank {rank} ended with exit code {code} and no outcome", "unreported")
 
 
 def _killed_for_memory() -> str | None:

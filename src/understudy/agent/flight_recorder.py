@@ -1,8 +1,8 @@
 """Which collectives a rank was in when it hung: what torch's flight recorder holds, as JSON beside the rank's stacks.
 
-The stacks say where Python stands. Which collective a rank waits in, and whether the others have come to the same one,
-only the recorder knows: of every collective its number, group, sizes and state (PyTorch's tutorial "Flight Recorder for
-Debugging Stuck Jobs"). It records by itself; somebody has to write it down before the rank is ended.
+The stacks show where Python is. Which collective a rank waits in, and whether the others reached the same one, only the
+recorder knows: of every collective its number, group, sizes and state (PyTorch's tutorial "Flight Recorder for
+Debugging Stuck Jobs"). It records by itself; its content has to be written before the rank is ended.
 """
 
 import json
@@ -20,7 +20,7 @@ BACKENDS = ("gloo", "nccl", "nccl2")  # the last is what torch 2.15 makes of "nc
 
 
 class FlightRecorder(threading.Thread):
-    """Writes them down when a rank has not moved for some seconds.
+    """Writes the collectives when a rank has made no progress for some seconds.
 
     Args:
         path: the file, which is there only after a hang.
@@ -31,14 +31,14 @@ class FlightRecorder(threading.Thread):
         super().__init__(name="collectives", daemon=True)
         self._path, self._seconds = path, seconds
         self._over = threading.Event()
-        self.moved()
+        self.restart_timer()
 
-    def moved(self) -> None:
-        """The rank has moved."""
+    def restart_timer(self) -> None:
+        """Restart the timer: the rank has made progress."""
         self._until = time.monotonic() + self._seconds
 
     def stop(self) -> None:
-        """Nothing more is to be expected."""
+        """Stop: no more heartbeats will come."""
         self._over.set()
 
     def run(self) -> None:
@@ -46,11 +46,11 @@ class FlightRecorder(threading.Thread):
         while not self._over.wait(max(0.0, self._until - time.monotonic())):
             if time.monotonic() >= self._until:
                 self._write()
-                self.moved()
+                self.restart_timer()
 
     def _write(self) -> None:
         try:
-            said = recorded()
+            said = collectives()
             if not said:
                 self._path.unlink(missing_ok=True)  # an earlier hang's
                 return
@@ -61,8 +61,8 @@ class FlightRecorder(threading.Thread):
             log.warning("%s: cannot be written (%s)", self._path, error)
 
 
-def recorded() -> dict[str, Any]:
-    """The newest collectives of this process, by backend, the oldest first; nothing before it met the other ranks."""
+def collectives() -> dict[str, Any]:
+    """The newest collectives of this process, by backend, the oldest first; nothing before the rendezvous."""
     torch = sys.modules.get("torch")
     c10d = getattr(getattr(torch, "_C", None), "_distributed_c10d", None)
     if c10d is None:  # not imported, or half of it

@@ -1,4 +1,4 @@
-"""A rank's own heartbeat, and what it leaves behind when it has none: its stacks and its collectives."""
+"""A rank's own heartbeat, and what is written when it stops: its stacks and its collectives."""
 
 import faulthandler
 import json
@@ -30,23 +30,23 @@ class HeartbeatWriter:
         self._phase = ""
 
     def __call__(self, phase: str, step: int = -1) -> None:
-        """Say how far the rank is."""
+        """Write the rank's phase and step."""
         if phase != self._phase:
-            log.info("%s", phase)  # where the time goes, in the rank's log
+            log.info("%s", phase)  # shows in the rank's log what takes time
         self._phase = phase
         if not self._spec.supervised:
             return
         if self.attempt and not self._spec.work.is_dir():
-            return  # another attempt goes on: this rank was only cut off, and its word does not count any more
+            return  # another attempt is running: this rank was only cut off, and its heartbeat does not count
         self._write(Heartbeat(self._rank, self._spec.attempt, phase, step, node_name(), time.time()))
-        self._stacks = self._stacks or self._opened()
+        self._stacks = self._stacks or self._open_stacks()
         faulthandler.dump_traceback_later(self._spec.hang_timeout, file=self._stacks)
         if self._collectives is None:
             self._collectives = FlightRecorder(self._spec.collectives(self._rank), self._spec.hang_timeout)
             self._collectives.start()
-        self._collectives.moved()
+        self._collectives.restart_timer()
 
-    def _opened(self) -> IO[str]:
+    def _open_stacks(self) -> IO[str]:
         """Where the stacks go, after those of an earlier attempt."""
         path = self._spec.stacks(self._rank)
         with disk_errors(path):
@@ -61,7 +61,7 @@ class HeartbeatWriter:
 
     @property
     def attempt(self) -> str:
-        """The attempt that the rank is part of; empty before it met the others."""
+        """The attempt that the rank is part of; empty before the rendezvous."""
         return self._spec.attempt
 
     def join(self, spec: JobSpec) -> None:
@@ -69,7 +69,7 @@ class HeartbeatWriter:
         self._spec = spec
 
     def stop(self) -> None:
-        """Nothing more is to be expected."""
+        """Stop: no more heartbeats will come."""
         faulthandler.cancel_dump_traceback_later()
         if self._stacks:
             self._stacks.close()

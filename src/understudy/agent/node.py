@@ -26,7 +26,7 @@ log = logging.getLogger("understudy.agent.node")  # `python -m` calls this modul
 
 def main() -> int:
     """Run this node's ranks; the exit code is the pod's."""
-    die_with_parent()  # and tell the ranks whose children they are
+    die_with_parent()  # and set the ranks' parent
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a stop comes through the stop file
     try:
         logs.configure()
@@ -49,11 +49,11 @@ def run(path: Path) -> int:
     share(Path(spec.folder))
     eviction = Path(tempfile.mkdtemp()) / "eviction"
     os.environ[EVICTION] = str(eviction)
-    # Otherwise ranks that meet once more, because a node came or went, read each other's addresses of the time before.
+    # Otherwise ranks that restart because a node joined or left read each other's old addresses.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     watchdog = Watchdog(spec, eviction)
     signal.signal(signal.SIGTERM, watchdog.evict)
-    watchdog.start()  # before anything is copied or imported: a pod may have to go in its first minute
+    watchdog.start()  # before anything is copied or imported: a pod may be evicted in its first minute
     return exit_code(spec, _failures(spec, node_cache.local(spec, path)), eviction)
 
 

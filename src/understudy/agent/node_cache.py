@@ -76,7 +76,7 @@ class Cache:
         self._objects = _objects(folder / "objects")
 
     def copy(self, source: Path, name: str) -> Path:
-        """Where to read what lies in a folder: a whole copy, made now if there is none, or else the folder itself.
+        """Where to read a folder's content: a complete copy, made now if there is none, or else the folder itself.
 
         The copy stays until this process ends. Nothing is raised: without a copy the work is slower and no more.
 
@@ -84,7 +84,7 @@ class Cache:
             source: an object of the store, or any folder of files.
             name: what it is called in messages.
         """
-        # Whatever goes wrong here costs time and nothing else: the shared bytes are the same, and are read instead.
+        # A failure here costs time only: the shared bytes are the same, and are read instead.
         began = time.monotonic()
         try:
             for part in ("objects", "incoming", "locks"):
@@ -92,7 +92,7 @@ class Cache:
             self._sweep()
             shelf = _objects(source.absolute().parents[1])
             manifest = shelf.manifest(source.name) or described(source, "folder", {}, {})
-            found, made = self._found_or_made(source, name, manifest)
+            found, made = self._find_or_make(source, name, manifest)
         except (UnderstudyError, OSError) as error:
             self._say(f"no copy of {name} on this node ({error}): ranks read the shared one, the result is the same")
             return source
@@ -100,7 +100,7 @@ class Cache:
             self._say(f"{name}: {manifest.size / 1e6:,.1f} MB copied to this node, {time.monotonic() - began:.1f} s")
         return found
 
-    def _found_or_made(self, source: Path, name: str, manifest: Manifest) -> tuple[Path, bool]:
+    def _find_or_make(self, source: Path, name: str, manifest: Manifest) -> tuple[Path, bool]:
         """The copy's path, and whether it was made now."""
         digest = sha256(manifest.encode())
         lock = self._lock(digest, fcntl.LOCK_SH)  # never closed: the copy is in use until this process ends
@@ -115,7 +115,7 @@ class Cache:
             self._make_room(manifest.size + BLOCK * (len(manifest.files) + 8))
             self._make(source, manifest, digest)
             made = True
-        os.utime(path)  # what is used last goes last
+        os.utime(path)  # the most recently used is removed last
         return path, made
 
     def _make(self, source: Path, manifest: Manifest, digest: str) -> None:
@@ -131,7 +131,7 @@ class Cache:
             arrived = self._objects.publish(staged, manifest.kind, manifest.inputs, manifest.facts)
             if arrived != digest:
                 self._remove(arrived)
-                raise UnderstudyError("its bytes are not what its manifest says")
+                raise UnderstudyError("its bytes do not match its manifest")
         finally:
             shutil.rmtree(staged, ignore_errors=True)
             (self._folder / "locks" / ours).unlink(missing_ok=True)
@@ -140,7 +140,7 @@ class Cache:
     # Room
 
     def _make_room(self, needed: int) -> None:
-        """Remove copies that nobody uses, the longest unused first, until there is room.
+        """Remove unused copies, the least recently used first, until there is room.
 
         Raises:
             UnderstudyError: there is not enough of it.
@@ -168,7 +168,7 @@ class Cache:
         """Remove a damaged copy.
 
         Raises:
-            UnderstudyError: somebody else uses it, who found it whole.
+            UnderstudyError: another agent uses it, and found it intact.
         """
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -182,8 +182,8 @@ class Cache:
             shutil.rmtree(aside, ignore_errors=True)
 
     def _sweep(self) -> None:
-        """Remove what agents left behind that were killed."""
-        for path in (self._folder / "trash").glob("*"):  # the folder stays: somebody may be about to use it
+        """Remove the leftovers of killed agents."""
+        for path in (self._folder / "trash").glob("*"):  # the folder stays: another agent may be about to use it
             shutil.rmtree(path, ignore_errors=True)
         for path in (self._folder / "incoming").iterdir():
             lock = self._lock(path.name, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -193,7 +193,7 @@ class Cache:
                 os.close(lock)
 
     def _lock(self, name: str, mode: int) -> int | None:
-        """An open lock, which ends when it is closed or its process ends; None when somebody else has it."""
+        """An open lock, which ends when it is closed or its process ends; None when another process has it."""
         lock = os.open(self._folder / "locks" / name, os.O_RDWR | os.O_CREAT, 0o666)
         with suppress(BlockingIOError):
             fcntl.flock(lock, mode)

@@ -1,4 +1,4 @@
-"""Where and how the nodes of a job meet, as torchrun takes it."""
+"""The rendezvous of a job's nodes, as torchrun takes it."""
 
 import os
 import socket
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 
 from understudy.agent.node_cache import CACHE
 
-PATIENCE = 1800  # seconds that nodes wait for one that copies for longer
+JOIN_TIMEOUT = 1800  # seconds that nodes wait for one that copies for longer
 
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """Where the ranks of an attempt meet; fields as of torchrun's LaunchConfig."""
+    """The rendezvous of an attempt; fields as of torchrun's LaunchConfig."""
 
     min_nodes: int
     max_nodes: int
@@ -24,7 +24,7 @@ class Rendezvous:
     """c10d: the first node hosts it and any may join. static: every node has been given its number."""
     endpoint: str
     configs: Mapping[str, int] = field(default_factory=dict)
-    """What the backend takes beside that."""
+    """Further settings of the backend."""
 
 
 def rendezvous(environment: Mapping[str, str]) -> Rendezvous:
@@ -42,20 +42,20 @@ def rendezvous(environment: Mapping[str, str]) -> Rendezvous:
 
 
 def await_others(found: Rendezvous) -> Rendezvous:
-    """The rendezvous, when one node may copy for longer than another: whoever is done first waits.
+    """The rendezvous, with a longer timeout where nodes copy: one may take longer than another.
 
-    torch gives a node 600 s to come, and the one that hosts the rendezvous 60 s; pods that gave up would copy anew.
+    torch gives a node 600 s to join, and the host of the rendezvous 60 s; pods that gave up would copy again.
     """
     if CACHE not in os.environ:
         return found
     if found.backend == "c10d":
-        # The host of the rendezvous is a node that copies too: nobody listens there before it is done, and torch's
+        # The host of the rendezvous is a node that copies too: it does not listen before it is done, and torch's
         # client gives up after 60 s.
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + JOIN_TIMEOUT
         while not _is_up(found.endpoint) and time.monotonic() < deadline:
             time.sleep(0.5)
-    patience = "join_timeout" if found.backend == "c10d" else "timeout"  # the same, in the words of either backend
-    return replace(found, configs={**found.configs, patience: PATIENCE})
+    timeout = "join_timeout" if found.backend == "c10d" else "timeout"  # the same setting, as each backend names it
+    return replace(found, configs={**found.configs, timeout: JOIN_TIMEOUT})
 
 
 def _is_up(endpoint: str) -> bool:

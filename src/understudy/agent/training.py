@@ -52,6 +52,6 @@ def callbacks(spec: JobSpec, heartbeat: HeartbeatWriter) -> Callbacks:
 def _append(report: Report, metrics: Path, work: Path) -> None:
     """Add a report to the job's metrics, which the launcher shows and MLflow records."""
     if not work.is_dir():
-        return  # another attempt goes on; the next checkpoint will say so
+        return  # another attempt is running; the next checkpoint will fail with Fenced
     with disk_errors(metrics), metrics.open("a") as stream:
         stream.write(json.dumps(asdict(report)) + "\n")

@@ -1,4 +1,4 @@
-"""The node agent's watchdog: it asks this node's ranks to leave when they have to, and ends them when they hang."""
+"""The node agent's watchdog: it asks this node's ranks to end on an eviction, and ends them when they hang."""
 
 import logging
 import os
@@ -19,96 +19,96 @@ from understudy.jobs.specification import JobSpec
 log = logging.getLogger(__name__)
 
 CLOSED = "closed"  # in the job's folder: a node that came back found the rendezvous closed
-LOOK = 1.0  # seconds between two looks at the ranks
-CARE = 5.0  # seconds between two looks at the launcher: each asks the shared volume, from every node
+RANKS_INTERVAL = 1.0  # seconds between two checks of the ranks
+LAUNCHER_INTERVAL = 5.0  # seconds between two checks of the launcher: each asks the shared volume, from every node
 
 
 class Watchdog(threading.Thread):
-    """Looks after the ranks while they work: asks them to leave, and ends them when they hang."""
+    """Observes the ranks while they work: asks them to end on an eviction, and ends them when they hang."""
 
     def __init__(self, spec: JobSpec, eviction: Path) -> None:
         super().__init__(name="watchdog", daemon=True)
         self._spec, self._eviction = spec, eviction
         self._folder = Path(spec.folder)
-        # By the volume's clock. What the ranks of an attempt before said is no word of these: pods that waited for each
+        # By the volume's clock. Heartbeats of an earlier attempt's ranks do not count: pods that waited for each
         # other were ended as hung, four times in three minutes, since they were judged by the old ranks' heartbeats.
         self._began = volume_time(self._folder)
-        self._silent = False
+        self._unseen = False
 
     def evict(self, _signal: int, _frame: FrameType | None) -> None:
-        """The pod has to go: its ranks take a checkpoint if they have anything to keep."""
+        """The pod is evicted: its ranks take a checkpoint if they have done a step."""
         # Ranks look for the eviction file after a step. Those that still wait for each other would never see it, and
-        # the pod would be killed at the end of its grace period with nothing said.
+        # the pod would be killed at the end of its grace period without an outcome.
         if not self._has_stepped():
             _end(EVICTED)
         if not self._eviction.exists():
             self._eviction.write_text("preempted")
 
     def _has_stepped(self) -> bool:
-        """Whether ranks of this pod's time have done a step; others wait, and do not look whether they have to go."""
+        """Whether ranks have done a step since this pod started; ranks that wait do not check for an eviction."""
         ranks = attempts.ranks(self._spec)
         fresh = seconds_since_heartbeat(self._folder, ranks, self._began) is not None
         return fresh and any(beat.step >= 0 for beat in heartbeats(self._folder, ranks).values())
 
     def run(self) -> None:
-        """Look until the ranks are done."""
+        """Check until the ranks are done."""
         waited = 0.0
         while True:
-            time.sleep(LOOK)
-            waited += LOOK
+            time.sleep(RANKS_INTERVAL)
+            waited += RANKS_INTERVAL
             try:
                 if not self._folder.is_dir():
-                    _end(STOPPED_AT_CHECKPOINT)  # somebody else has finished this job, or gc has
-                self._look_for_a_closed_rendezvous()
-                self._look_for_a_hang()
-                if waited >= CARE:
+                    _end(STOPPED_AT_CHECKPOINT)  # another launcher has finished this job, or gc removed it
+                self._check_rendezvous()
+                self._check_for_hang()
+                if waited >= LAUNCHER_INTERVAL:
                     waited = 0.0
-                    self._look_for_the_launcher()
+                    self._check_launcher()
             except (OSError, UnderstudyError) as error:  # a volume that is full or away for a moment
-                log.warning("cannot look after the ranks now: %s", error)
+                log.warning("cannot check the ranks now: %s", error)
 
-    def _look_for_the_launcher(self) -> None:
-        silent_before = self._silent
-        self._silent = seconds_since_launcher(self._folder) > self._spec.launcher_timeout
+    def _check_launcher(self) -> None:
+        unseen_before = self._unseen
+        self._unseen = seconds_since_launcher(self._folder) > self._spec.launcher_timeout
         # Twice in a row: a volume that hung through one look makes the launcher's last sign as old as that look took.
-        if not (self._silent and silent_before):
+        if not (self._unseen and unseen_before):
             return
         if not self._eviction.exists():
-            log.warning("nobody has watched this job for %.0f s: leaving", self._spec.launcher_timeout)
+            log.warning("no launcher for %.0f s: the ranks take a checkpoint and end", self._spec.launcher_timeout)
             self._eviction.write_text(ABANDONED)
-            with suppress(OSError):  # on a full volume they leave all the same
+            with suppress(OSError):  # on a full volume they end without it
                 self._spec.abandoned_file.touch()
         if self._eviction.read_text() == ABANDONED and not self._has_stepped():
             _end(STOPPED_AT_CHECKPOINT)
 
-    def _look_for_a_closed_rendezvous(self) -> None:
-        """Ranks that wait for one that has failed would wait for long, and whoever comes instead is not let in."""
-        # torch closes a rendezvous for good when an agent fails in it. A rank elsewhere that is still in
+    def _check_rendezvous(self) -> None:
+        """Restart ranks that wait for one that failed: its replacement cannot join their rendezvous."""
+        # torch closes a rendezvous permanently when an agent fails in it. A rank elsewhere that is still in
         # init_process_group does not notice, and every successor was refused, every 8 s for 400 s (docs/notes.md).
         closed = self._folder / CLOSED
         if not closed.exists() or closed.stat().st_mtime < self._began:
             return
         said = heartbeats(self._folder, attempts.ranks(self._spec)).values()
         if not all(beat.step >= 0 for beat in said):
-            log.warning("a node that came back cannot join this rendezvous: starting again with it")
+            log.warning("a node that came back cannot join this rendezvous: restarting with it")
             _end(PEERS_LOST)
 
-    def _look_for_a_hang(self) -> None:
+    def _check_for_hang(self) -> None:
         ranks = attempts.ranks(self._spec)
         quiet = seconds_since_heartbeat(self._folder, ranks, self._began)
         # A second more than the ranks' own timers, which write stacks and collectives: those have to be there first.
-        if quiet is None or quiet < self._spec.hang_timeout + LOOK:
+        if quiet is None or quiet < self._spec.hang_timeout + RANKS_INTERVAL:
             return
         said = attempts.outcomes(self._spec)
         if any(outcome.exit_code for outcome in said):
             return  # the agents end the others
-        if len(said) == len(ranks):  # a thread of a library that does not end, say: the work is done all the same
-            log.warning("every rank is done, and a process of theirs does not end: ending it")
+        if len(said) == len(ranks):  # a thread of a library that does not end, say: the work is done
+            log.warning("every rank is done, but a process has not ended: ending it")
             _end(0)
         last = heartbeats(self._folder, ranks).values()
         places = [f"rank {beat.rank} on {beat.node}: {beat.phase}, step {beat.step}" for beat in last]
         left = f"stacks and collectives are in {self._spec.logs}"
-        text = f"no rank has moved for {quiet:.0f} s ({'; '.join(places)}); {left}"
+        text = f"no rank has made progress for {quiet:.0f} s ({'; '.join(places)}); {left}"
         try:
             attempts.report_hang(self._spec, text)
         finally:

@@ -21,7 +21,7 @@ log = logging.getLogger("understudy.agent.worker")  # `python -m` calls this mod
 
 
 def main() -> int:
-    """Do this rank's part of the job, and say in its outcome file how it ended."""
+    """Do this rank's part of the job, and write its outcome."""
     die_with_parent()  # before anything that takes long: what is imported here and below takes seconds
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a stop comes through the stop file
     from understudy.errors import UnderstudyError
@@ -45,13 +45,13 @@ def _run_rank(spec: "JobSpec", rank: int) -> int:
         _write_into(spec.log(rank))
     outcome = _trained(spec, rank, heartbeat)
     heartbeat.stop()
-    if (Path(spec.folder) / heartbeat.attempt).is_dir():  # otherwise another attempt goes on, and this word is not its
+    if (Path(spec.folder) / heartbeat.attempt).is_dir():  # otherwise another attempt is running
         replace(outcome, attempt=heartbeat.attempt).write(spec.outcome(rank))
     return outcome.exit_code
 
 
 def _trained(spec: "JobSpec", rank: int, heartbeat: "HeartbeatWriter") -> "Outcome":
-    """How the training ended. Whatever ended it is caught: a rank without an outcome is a rank that was killed."""
+    """How the training ended. Every exception is caught: a rank without an outcome is a rank that was killed."""
     from understudy.errors import FAILED, Fenced, UnderstudyError
     from understudy.jobs.outcome import Outcome
 
@@ -67,12 +67,12 @@ def _trained(spec: "JobSpec", rank: int, heartbeat: "HeartbeatWriter") -> "Outco
     except UnderstudyError as error:
         replace(spec, attempt=heartbeat.attempt).clear()
         log.error("%s", error)
-        return Outcome(error.exit_code, str(error), "lost" if isinstance(error, Fenced) else "told")
+        return Outcome(error.exit_code, str(error), "lost" if isinstance(error, Fenced) else "reported")
     except BaseException as error:
         replace(spec, attempt=heartbeat.attempt).clear()
         log.exception("rank %d failed", rank)
-        message = f"rank {rank}: {_one_line(error)}; the whole story is in {spec.logs}"
-        return Outcome(FAILED, message, "lost" if _is_another_s_fault(error) else "raised")
+        message = f"rank {rank}: {_one_line(error)}; the traceback is in {spec.logs}"
+        return Outcome(FAILED, message, "lost" if _is_a_lost_peer(error) else "raised")
     return Outcome(0)
 
 
@@ -107,7 +107,7 @@ def _refuse_other_factories(sources: Mapping[str, str]) -> None:
 
 
 def _write_into(log: Path) -> None:
-    """Have everything that this process says in its own file, which outlives the pod."""
+    """Redirect this process's output to its own file, which outlives the pod."""
     log.parent.mkdir(parents=True, exist_ok=True)
     stream = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o664)
     os.dup2(stream, 1)
@@ -115,8 +115,8 @@ def _write_into(log: Path) -> None:
     os.close(stream)
 
 
-def _is_another_s_fault(error: BaseException) -> bool:
-    """Whether this rank only found that another one had gone. Gloo's errors have no class of their own."""
+def _is_a_lost_peer(error: BaseException) -> bool:
+    """Whether this rank only lost a peer. Gloo's errors have no class of their own."""
     from torch.distributed import DistError
 
     return isinstance(error, DistError) or (isinstance(error, RuntimeError) and "gloo/transport" in str(error))

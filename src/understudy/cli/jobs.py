@@ -11,7 +11,7 @@ from understudy.store.runs import duration
 
 if TYPE_CHECKING:
     from understudy.launch.kubernetes.api import Kube
-    from understudy.runs.orphans import Known
+    from understudy.runs.orphans import ClusterJob
 
 app = typer.Typer(no_args_is_help=True, help="Look after the runs and trainings in a cluster.")
 Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="The current context's without one.")]
@@ -22,12 +22,12 @@ def list_(
     namespace: Namespace = None, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 ) -> None:
     """List runs and trainings, the oldest first, and which of them nobody waits for."""
-    found = _known(namespace)
+    found = _cluster_jobs(namespace)
     if as_json:
         print_json([one.__dict__ for one in found])
         return
-    rows = [[one.name, one.kind, one.run, one.step, one.stage, duration(one.age), one.left] for one in found]
-    print_table(("name", "kind", "run", "step", "state", "age", "left behind"), rows)
+    rows = [[one.name, one.kind, one.run, one.step, one.stage, duration(one.age), one.orphan] for one in found]
+    print_table(("name", "kind", "run", "step", "state", "age", "orphan"), rows)
 
 
 @app.command()
@@ -37,7 +37,7 @@ def stop(run: Annotated[str, typer.Argument(help="The run's name.")], namespace:
 
     kube = _namespace(namespace)
     if not stop_run(kube, run):
-        raise InputError(f"namespace {kube.namespace}: no run {run} goes on; understudy jobs ls lists all")
+        raise InputError(f"namespace {kube.namespace}: no run {run} is active; understudy jobs ls lists all")
     print(f"{run}: ending; its trainings take a checkpoint within their grace period")
 
 
@@ -48,11 +48,11 @@ def gc(
     """Remove trainings that nobody waits for: their run has ended, was terminated, or is gone."""
     from understudy.runs.orphans import remove
 
-    left = [one for one in _known(namespace) if one.left]
+    left = [one for one in _cluster_jobs(namespace) if one.orphan]
     for one in left:
-        print(f"{one.name}: {one.left}")
+        print(f"{one.name}: {one.orphan}")
     if not left:
-        print("nothing was left behind")
+        print("there are no orphans")
     elif yes or typer.confirm("Remove all this?"):
         kube = _namespace(namespace)
         for one in left:
@@ -60,10 +60,10 @@ def gc(
         print(f"{len(left)} removed")
 
 
-def _known(namespace: str | None) -> "list[Known]":
-    from understudy.runs.orphans import known
+def _cluster_jobs(namespace: str | None) -> "list[ClusterJob]":
+    from understudy.runs.orphans import list_jobs
 
-    return known(_namespace(namespace), time.time())
+    return list_jobs(_namespace(namespace), time.time())
 
 
 def _namespace(name: str | None) -> "Kube":

@@ -91,7 +91,7 @@ def _problems(run: Run, code: int, located: Callable[[str], str]) -> list[str]:
     found = [run.state(path.stem) for path in sorted((run.folder / "steps").glob("*.json"))]
     states = [state for state in found if state]
     if code == STOPPED:
-        return [state.detail for state in states if state.state == "stopped"] or ["stopped; run again to go on"]
+        return [state.detail for state in states if state.state == "stopped"] or ["stopped; run again to resume"]
     told = [f"error: {located(state.detail)}" for state in states if state.state == "failed"]
     return told or [_silent_end(run, states)]
 

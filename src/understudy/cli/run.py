@@ -236,13 +236,13 @@ def _close_if_stopped(run: "Run", uri: str) -> None:
     """End a run, in MLflow too, whose Job and not only this pod has to go: nobody will take it up."""
     from understudy.launch.kubernetes.api import Kube
     from understudy.launch.kubernetes.owner import owner_now
-    from understudy.launch.kubernetes.owner_state import why_over
+    from understudy.launch.kubernetes.owner_state import why_ended
     from understudy.registry.recorder import close_ended
 
     with suppress(UnderstudyError, OSError):  # this pod's exit code counts, and a later run closes what is left open
         kube = Kube()
         owner = owner_now(kube)
-        if owner and why_over(kube, owner):
+        if owner and why_ended(kube, owner):
             run.end(STOPPED)
             close_ended(run, uri)
 

@@ -58,13 +58,13 @@ def begin(spec: JobSpec, world_size: int) -> str:
 
     Args:
         spec: the job.
-        world_size: how many ranks have met.
+        world_size: how many ranks have joined.
 
     Returns:
         The name of the attempt's folder.
 
     Raises:
-        Fenced: the job is over, or given up.
+        Fenced: the job has ended, or was given up.
     """
     folder = Path(spec.folder)
     while True:
@@ -96,7 +96,7 @@ def failures(folder: Path) -> list[Outcome]:
 
 
 def report_hang(spec: JobSpec, text: str) -> None:
-    """Write down that an attempt hung; of the nodes that notice it one is heard."""
+    """Record that an attempt hung; the first node that notices it does."""
     folder = Path(spec.folder)
     attempt = latest(folder)
     try:
@@ -114,7 +114,7 @@ def _append(folder: Path, outcome: Outcome) -> None:
 
 
 def keep_failures(spec: JobSpec) -> None:
-    """What the attempt before said is history now: of all its ranks the one that made the others fail."""
+    """Append the earlier attempt's failure to the history: of all its ranks the one that made the others fail."""
     paths = list(Path(spec.folder).glob("outcome-*.json"))
     said = [Outcome.read(path) for path in paths]
     failed = [outcome for outcome in said if outcome is not None and outcome.exit_code]

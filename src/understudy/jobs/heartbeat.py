@@ -1,4 +1,4 @@
-"""Heartbeats: every rank says which step it has done, the launcher renews its lease; each watches the other."""
+"""Heartbeats: every rank writes which step it has done, the launcher renews its lease; each observes the other."""
 
 import os
 import socket
@@ -11,7 +11,7 @@ from understudy.store.files import read_json
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """Where a rank stood when it was last heard of."""
+    """A rank's last heartbeat: its phase and step."""
 
     rank: int
     attempt: str
@@ -28,9 +28,9 @@ def heartbeats(folder: Path, ranks: Iterable[int]) -> dict[int, Heartbeat]:
 
 
 def seconds_since_heartbeat(folder: Path, ranks: Iterable[int], since: float) -> float | None:
-    """Seconds since any rank was heard of, by the file system's clock; None before all of them were after `since`.
+    """Seconds since the last heartbeat of any rank, by the file system's clock; None until all have one after `since`.
 
-    What ranks of an earlier attempt have said does not count: new ones may wait long for each other.
+    Heartbeats of an earlier attempt do not count: new ranks may wait long for each other.
     """
     times = []
     for rank in ranks:
@@ -53,7 +53,7 @@ def seconds_since_launcher(folder: Path) -> float:
 
 
 def refresh(folder: Path) -> None:
-    """Have the file system ask again what is in a folder: NFS remembers for a minute which files were not there."""
+    """Refresh the file system's view of a folder: NFS caches for a minute which files were not there."""
     probe = folder / f".see-{socket.gethostname()}-{os.getpid()}"
     probe.touch()
     probe.unlink()

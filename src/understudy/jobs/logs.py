@@ -1,5 +1,5 @@
-"""Following the ranks' logs: each rank's file in the run folder is the truth, read on by offset, so nothing is lost or
-said twice by whoever follows it next.
+"""Following the ranks' logs: each rank's file in the run folder is read from a stored offset, so a new launcher neither
+loses nor repeats a line.
 """
 
 import logging
@@ -17,7 +17,7 @@ NAME = "jobs.log"
 
 
 class RunLog:
-    """What the jobs of a run have said, for whoever follows the run from its folder."""
+    """The log of a run's jobs, for those who follow the run from its folder."""
 
     def __init__(self, logs: Path) -> None:
         self._path = logs / NAME
@@ -30,7 +30,7 @@ class RunLog:
             stream.write(f"{line}\n")
 
     def new(self) -> Iterator[str]:
-        """The lines that were added since the last time; one that was not taken to its end comes again."""
+        """The lines that were added since the last time; a line whose use failed is returned again."""
         if not self._path.exists():
             return
         with self._path.open("rb") as stream:
@@ -42,7 +42,7 @@ class RunLog:
 
 
 class RankLogs:
-    """All ranks' logs of a job, from where the follower before this one was."""
+    """All ranks' logs of a job, from where the previous launcher was."""
 
     def __init__(self, spec: JobSpec, say: Callable[[str], None]) -> None:
         self._spec, self._say = spec, say
@@ -51,11 +51,11 @@ class RankLogs:
         self._offsets = {int(rank): int(offset) for rank, offset in found.items()}
 
     def follow(self, nodes: Mapping[int, str], end: bool = False) -> None:
-        """Say every whole line that was added, with the rank's node and number before it.
+        """Emit every complete line that was added, with the rank's node and number before it.
 
         Args:
             nodes: by rank.
-            end: nothing more will be added: say all of it, and a last line that has no end.
+            end: nothing more will be added: emit everything, an incomplete last line too.
         """
         for rank in range(self._spec.world_size):
             while lines := self._added(rank, end):
@@ -63,7 +63,7 @@ class RankLogs:
                     for line in lines:
                         self._say(f"[{nodes.get(rank, '?')} rank {rank}] {line.decode(errors='replace').rstrip()}")
                         self._offsets[rank] = self._offsets.get(rank, 0) + len(line)
-                finally:  # also where this pod has to go in the middle of it
+                finally:  # also if this pod is evicted in the middle of it
                     write_json(self._place, self._offsets)
                 if not end:
                     break

@@ -10,15 +10,15 @@ from understudy.store.files import read_json, write_json
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a rank ended: an exit code as the command's, and a message for the user unless it went well."""
+    """How a rank ended: an exit code as the command's, and a message for the user unless it succeeded."""
 
     exit_code: int
     message: str = ""
-    kind: Literal["told", "killed", "raised", "silent", "lost"] = "told"
-    """An error that we know, a signal, an exception that we do not know, no word at all, or another rank's end."""
+    kind: Literal["reported", "killed", "raised", "unreported", "lost"] = "reported"
+    """A known error, a signal, an unknown exception, no outcome at all, or a lost peer."""
     at: float = field(default_factory=time.time, compare=False)
     attempt: str = ""
-    """The job's folder of that time; what an earlier one said does not count for a later one."""
+    """The job's folder of that time; an outcome of an earlier attempt does not count."""
 
     def write(self, path: Path) -> None:
         """Write the outcome down."""
@@ -33,5 +33,5 @@ class Outcome:
     @staticmethod
     def cause(failures: "list[Outcome]") -> "Outcome":
         """The one that made the others fail: a killed rank's peers raise what their lost connection makes of it."""
-        kinds = ("told", "killed", "raised", "silent", "lost")
+        kinds = ("reported", "killed", "raised", "unreported", "lost")
         return min(failures, key=lambda outcome: (kinds.index(outcome.kind), outcome.at))

@@ -1,4 +1,4 @@
-"""The job specification: one JSON file that every rank reads, whoever launched the job, and where a job's files lie."""
+"""The job specification: one JSON file that every rank reads, with any launcher, and the paths of a job's files."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ Role = Literal["teacher", "distill", "control"]
 class JobSpec:
     """One training job.
 
-    `folder` is the step's leased work folder: checkpoints, progress, the outcome and the finished model lie below it.
+    `folder` is the step's leased work folder: checkpoints, progress, the outcome and the finished model are below it.
     """
 
     version: str
@@ -36,7 +36,7 @@ class JobSpec:
     """What the model learns from."""
     seed: int
     resources: Resources
-    """What the recipe gives to the job; `threads` and `device` say what that means where it runs."""
+    """The job's section of the recipe; `threads` and `device` are what it resolves to where the job runs."""
     threads: int
     device: Literal["cpu", "cuda"]
     logs: str
@@ -49,7 +49,7 @@ class JobSpec:
     supervised: bool = False
     """Whether a launcher in a cluster watches: ranks that end early are started again, as the job's next attempt."""
     attempt: str = ""
-    """The folder below `folder` for checkpoints and the result; a supervised job's ranks agree on it when they meet."""
+    """The folder below `folder` for checkpoints and the result; supervised ranks agree on it at the rendezvous."""
     launcher_timeout: float = 600.0
     """Seconds without a heartbeat of the launcher after which ranks take a checkpoint and leave."""
 
@@ -69,8 +69,8 @@ class JobSpec:
         return self.nodes * self.processes
 
     @property
-    def least(self) -> int:
-        """The fewest nodes that the job goes on with."""
+    def min_nodes(self) -> int:
+        """The fewest nodes that the job continues with."""
         return self.resources.min_nodes or self.nodes
 
     @property
@@ -80,12 +80,12 @@ class JobSpec:
 
     @property
     def section(self) -> str:
-        """Where the recipe says what the job gets; the control gets what distill gets."""
+        """The job's section in the recipe; the control has that of distill."""
         return f"resources.{'teacher' if self.role == 'teacher' else 'distill'}"
 
     @property
     def path(self) -> Path:
-        """Where the specification lies."""
+        """The specification's path."""
         return Path(self.folder) / "job.json"
 
     def write(self, path: Path | None = None) -> Path:
@@ -124,12 +124,12 @@ class JobSpec:
 
     @property
     def abandoned_file(self) -> Path:
-        """Exists when ranks had to leave since nobody watched them; those that only wait for others say no more."""
+        """Exists when ranks ended because no launcher watched them; those that wait for others leave no outcome."""
         return Path(self.folder) / "abandoned"
 
     @property
     def work(self) -> Path:
-        """Where checkpoints and the result lie; a writer that lost its right to write finds it gone."""
+        """The folder of checkpoints and the result; a writer that was fenced finds it gone."""
         return Path(self.folder) / self.attempt
 
     @property
@@ -138,11 +138,11 @@ class JobSpec:
         return self.work / "output"
 
     def heartbeat(self, rank: int) -> Path:
-        """Where a rank says how far it is: step, phase, node, time."""
+        """A rank's heartbeat: step, phase, node, time."""
         return Path(self.folder) / f"heartbeat-{rank}.json"
 
     def log(self, rank: int) -> Path:
-        """What a supervised job's rank says, all attempts one after the other."""
+        """The log of a supervised job's rank, all attempts one after the other."""
         return Path(self.logs) / f"{self.role}-rank-{rank}.log"
 
     def stacks(self, rank: int) -> Path:
@@ -154,11 +154,11 @@ class JobSpec:
         return Path(self.logs) / f"{self.role}-collectives-{rank}.json"
 
     def outcome(self, rank: int) -> Path:
-        """Where a rank says how it ended."""
+        """A rank's outcome."""
         return Path(self.folder) / f"outcome-{rank}.json"
 
     def clear(self) -> None:
-        """Remove what a failed job left half done: on a full disk nobody could write down why it failed."""
+        """Remove what a failed job left unfinished: otherwise there is no room on a full disk for its outcome."""
         for path in [self.output, *self.work.glob("checkpoints/.writing-*")]:
             shutil.rmtree(path, ignore_errors=True)
 

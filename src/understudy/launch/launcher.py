@@ -16,7 +16,7 @@ class Watch(Protocol):
         """Called several times a second while the job runs; an exception from it ends the waiting."""
 
     def tell(self, text: str) -> None:
-        """Called with where the job stands, whenever that changes."""
+        """Called with the job's state, whenever that changes."""
 
 
 class Launcher(Protocol):

@@ -21,9 +21,9 @@ class Platform(Protocol):
 
     @property
     def detached(self) -> bool:
-        """Whether a job outlives the process that launched it, and whoever comes next finds it and goes on watching.
+        """Whether a job outlives the process that launched it, and the next launcher finds it and watches it.
 
-        SIGTERM then means that this process has to go, and nothing about the run. The ranks are supervised: those that
+        SIGTERM then means an eviction of this process, not a stop of the run. The ranks are supervised: those that
         end early are started again, as the job's next attempt.
         """
 
@@ -59,13 +59,13 @@ class Platform(Protocol):
         """Cores that a job of one process may take."""
 
     def job_folder(self, lease: Lease) -> Path:
-        """Where the job of a step lies whose lease this is."""
+        """The folder of the job of the step that this lease is for."""
 
     def launcher(self, run: Run, step: str, key: str) -> Launcher:
         """Who runs the job of a step, by the step's key."""
 
     def reachable(self, url: str) -> str:
-        """How somebody who reads what is printed gets to a web page."""
+        """How a reader of the output gets to a web page."""
 
 
 def platform() -> Platform:

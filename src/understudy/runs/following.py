@@ -1,4 +1,4 @@
-"""Following a run in a cluster from outside: what its pods say, what they wait for, and how it ended."""
+"""Following a run in a cluster from outside: its pods' logs, what they wait for, and how it ended."""
 
 import re
 import time
@@ -11,12 +11,12 @@ from urllib3.exceptions import HTTPError
 
 from understudy.errors import DONE, STOPPED, UnderstudyError
 from understudy.launch.kubernetes.api import SECONDS, Away, Kube, Refused
+from understudy.launch.kubernetes.job_state import JobState, state_of, true_conditions
 from understudy.launch.kubernetes.objects import KubernetesObject
-from understudy.launch.kubernetes.patience import RECOVERY
 from understudy.launch.kubernetes.pods import death, first_pending, is_dead, mount_error, overdue
 from understudy.launch.kubernetes.quantities import amount, seconds
-from understudy.launch.kubernetes.standing import Standing, holding, standing_of
-from understudy.runs.orphans import answer, stop
+from understudy.launch.kubernetes.timeouts import RECOVERY
+from understudy.runs.orphans import pod_exit_code, stop
 from understudy.runs.submission import FINAL
 
 SILENCE = 60.0  # seconds without a line after which a connection may have been dropped on its way
@@ -30,7 +30,7 @@ PASSING = (
     "etcdserver",
     "connection refused",
 )
-"""What a refusal says that may not be one a minute later; a quota too, unless more is asked for than all of it."""
+"""Texts of refusals that may pass within a minute; a quota too, unless the request exceeds all of it."""
 AWAY = (
     "node {node} does not answer, and Kubernetes makes no other pod for the run while this one may still be alive: "
     "bring the node back, delete its Node object, or stop the run and run the recipe again"
@@ -38,13 +38,13 @@ AWAY = (
 
 
 def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
-    """Say what a run's pods say until the run has ended. A run whose first pod cannot start for a minute is ended.
+    """Repeat the logs of a run's pods until it has ended. A run whose first pod cannot start for a minute is ended.
 
     Returns:
         The run's exit code.
 
     Raises:
-        UnderstudyError: its pods failed without an answer, or its pod cannot start.
+        UnderstudyError: its pods failed without a final exit code, or its pod cannot start.
     """
     said: dict[str, str] = {}
     waiting, broken_since = "", 0.0
@@ -52,60 +52,60 @@ def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
         try:
             job = kube.ask(kube.batch.read_namespaced_job, name, kube.namespace)
             pods = kube.pods(f"batch.kubernetes.io/job-name={name}")
-            sight = reported(kube, job, pods, pending(pods))
-            found = f"{sight.stage}: {sight.detail}" if sight else ""
+            state = with_events(kube, job, pods, pending(pods))
+            found = f"{state.stage}: {state.detail}" if state else ""
             if found != waiting:
                 waiting = found
-                say(waiting or "its pod runs")
+                say(waiting or "its pod is running")
             first = not said and job is not None and not job.get("status", {}).get("failed")
-            broken_since = (broken_since or time.monotonic()) if sight and sight.broken and first else 0.0
-            if sight and broken_since and time.monotonic() - broken_since > RECOVERY:
+            broken_since = (broken_since or time.monotonic()) if state and state.broken and first else 0.0
+            if state and broken_since and time.monotonic() - broken_since > RECOVERY:
                 stop(kube, name)
-                raise UnderstudyError(f"the run {name} was ended, its pod cannot start: {sight.broken}")
+                raise UnderstudyError(f"the run {name} was ended, its pod cannot start: {state.broken}")
             for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"])):
                 _stream(kube, pod, said, say)
             if job is None:
-                kept = "what was complete is kept, and running the recipe again goes on from there"
+                kept = "finished steps and checkpoints are kept; run the recipe again to resume"
                 say(f"the run {name} was stopped; {kept}")
                 return STOPPED
             code = exit_code(job, pods)
             if code is not None:
                 return code
         except Away as error:
-            say(f"{error}; the run goes on")
+            say(f"{error}; the run continues")
         time.sleep(1)
 
 
-def pending(pods: list[KubernetesObject]) -> Standing | None:
+def pending(pods: list[KubernetesObject]) -> JobState | None:
     """What keeps a run's pod from starting, or from being replaced; None when one runs."""
     now = time.time()
     phases = [(pod.get("status", {}).get("phase", "Pending"), pod) for pod in pods]
     if found := [pod for phase, pod in phases if phase == "Pending"]:
-        return standing_of({"metadata": {}, "spec": {}}, found, dead=overdue(found, now))
+        return state_of({"metadata": {}, "spec": {}}, found, dead=overdue(found, now))
     away = {pod["spec"].get("nodeName", "") for phase, pod in phases if phase == "Running" and is_dead(pod, now)}
-    return Standing("pending", AWAY.format(node=", ".join(sorted(away)))) if away else None
+    return JobState("pending", AWAY.format(node=", ".join(sorted(away)))) if away else None
 
 
-def reported(
-    kube: Kube, job: KubernetesObject | None, pods: list[KubernetesObject], sight: Standing | None
-) -> Standing | None:
-    """What a run waits for, with what only events tell: why there is no pod, or why one gets no volumes."""
+def with_events(
+    kube: Kube, job: KubernetesObject | None, pods: list[KubernetesObject], state: JobState | None
+) -> JobState | None:
+    """What a run waits for, with what only events show: why there is no pod, or why one gets no volumes."""
     try:
         if job and not pods and "startTime" in job.get("status", {}):
             said = [one for one in kube.events(job) if one.get("reason") == "FailedCreate"]
-            return _refused(said[-1]["message"]) if said else sight
-        if sight and sight.stage == "pulling" and not sight.broken:
+            return _pod_refused(said[-1]["message"]) if said else state
+        if state and state.stage == "pulling" and not state.broken:
             why, lasted = mount_error(kube.events(first_pending(pods)))
-            return replace(sight, detail=f"its pod does not start: {why}") if lasted > SETTLING else sight
+            return replace(state, detail=f"its pod does not start: {why}") if lasted > SETTLING else state
     except Refused:
-        return sight  # the Role understudy-user had no right to events before
-    return sight
+        return state  # the Role understudy-user had no right to events before
+    return state
 
 
-def _refused(why: str) -> Standing:
+def _pod_refused(why: str) -> JobState:
     """A run without a pod; Kubernetes tries again, and that helps unless what is wrong is the run's own."""
     passes = any(words in why for words in PASSING) and not _is_beyond_its_quota(why)
-    return Standing("pending", why, broken="" if passes else why)
+    return JobState("pending", why, broken="" if passes else why)
 
 
 def _is_beyond_its_quota(why: str) -> bool:
@@ -136,7 +136,7 @@ def _stream(kube: Kube, pod: KubernetesObject, said: dict[str, str], say: Callab
                 said[name] = at
                 say(text)
     except (ApiException, HTTPError, OSError):
-        return  # the next round asks again, and says so if nobody answers then
+        return  # the next round tries again, and reports an outage
 
 
 def _lines(stream: Any) -> Iterator[str]:
@@ -147,19 +147,19 @@ def _lines(stream: Any) -> Iterator[str]:
 
 
 def exit_code(job: KubernetesObject, pods: list[KubernetesObject]) -> int | None:
-    """The exit code of a run that has ended; None while it goes on.
+    """The exit code of a run that has ended; None while it runs.
 
     Raises:
-        UnderstudyError: its pods failed without an answer.
+        UnderstudyError: its pods failed without a final exit code.
     """
-    ended = holding(job)
+    ended = true_conditions(job)
     if "Complete" in ended:
         return DONE
     if "Failed" not in ended:
         return None
-    final = [code for code in map(answer, pods) if code in FINAL]
+    final = [code for code in map(pod_exit_code, pods) if code in FINAL]
     if not final:
         late = ended["Failed"].get("reason") == "DeadlineExceeded"
-        why = (not late and death(pods)) or ended["Failed"].get("message") or "Kubernetes does not say why"
+        why = (not late and death(pods)) or ended["Failed"].get("message") or "Kubernetes gives no reason"
         raise UnderstudyError(f"the run's pods failed: {why}")
     return final[-1]

@@ -1,6 +1,6 @@
-"""Jobs in the cluster that nobody waits for: their run has ended, was terminated, or is not there any more.
+"""Orphans: jobs in the cluster whose run has ended, was terminated, or no longer exists.
 
-A KFP run that is terminated keeps its Workflow and only sets its deadline to 0, so what the Workflow owns goes on
+A KFP run that is terminated keeps its Workflow and only sets its deadline to 0, so what the Workflow owns keeps
 burning GPUs; and a launcher that was killed cannot end its job.
 """
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from understudy.errors import REJECTED
 from understudy.launch.kubernetes.api import Kube
 from understudy.launch.kubernetes.identity import PARTS, RUN, STEP
+from understudy.launch.kubernetes.job_state import state_of, true_conditions
 from understudy.launch.kubernetes.kind import KINDS, JobKind
 from understudy.launch.kubernetes.objects import KubernetesObject
-from understudy.launch.kubernetes.owner_state import ENDED, why_over
+from understudy.launch.kubernetes.owner_state import ENDED, why_ended
 from understudy.launch.kubernetes.pods import is_dead, overdue
 from understudy.launch.kubernetes.quantities import seconds
-from understudy.launch.kubernetes.standing import holding, standing_of
 from understudy.runs.submission import CONTAINER
 
 OURS = f"app.kubernetes.io/name={PARTS['app.kubernetes.io/name']}"
@@ -22,7 +22,7 @@ YOUNG = 300.0  # seconds in which a job without an owner may still get its launc
 
 
 @dataclass(frozen=True)
-class Known:
+class ClusterJob:
     """One of the cluster's jobs: a run's driver or a training."""
 
     name: str
@@ -31,20 +31,20 @@ class Known:
     step: str
     stage: str
     age: float
-    left: str
-    """Why nobody waits for it; empty when somebody does."""
+    orphan: str
+    """Why it is an orphan; empty when it is none."""
 
 
-def known(kube: Kube, now: float) -> list[Known]:
+def list_jobs(kube: Kube, now: float) -> list[ClusterJob]:
     """All drivers and trainings in the namespace, the oldest first."""
     drivers = kube.ask(kube.batch.list_namespaced_job, kube.namespace, label_selector=f"{OURS},{RUN}")["items"]
     pods = kube.pods(f"{OURS},{RUN}")
     found = [_driver(job, _of(job, pods), now) for job in drivers]
     for kind, job in trainings(kube, OURS):
         own = _pods_of(kind, job, pods)
-        stage = standing_of(job, own, dead=overdue(own, now), kind=kind).stage
+        stage = state_of(job, own, dead=overdue(own, now), kind=kind).stage
         over = stage in ("succeeded", "failed")
-        found.append(_known(job, kind.name, stage, "" if over else _why_left(kube, job, now), now))
+        found.append(_cluster_job(job, kind.name, stage, "" if over else _why_orphan(kube, job, now), now))
     return sorted(found, key=lambda one: -one.age)
 
 
@@ -54,8 +54,8 @@ def trainings(kube: Kube, selector: str) -> list[tuple[JobKind, KubernetesObject
     return [(kind, job) for kind in kinds for job in kube.jobs(kind, selector)]
 
 
-def remove(kube: Kube, one: Known) -> None:
-    """End a training that nobody waits for."""
+def remove(kube: Kube, one: ClusterJob) -> None:
+    """Delete an orphan."""
     kind = next(kind for kind in KINDS.values() if kind.name == one.kind)
     kube.delete_job(kind, one.name)
 
@@ -68,7 +68,7 @@ def stop(kube: Kube, run: str) -> int:
     """
     chosen = f"{OURS},{RUN}={run[:63]}"
     drivers = kube.ask(kube.batch.list_namespaced_job, kube.namespace, label_selector=chosen)["items"]
-    drivers = [job for job in drivers if not holding(job).keys() & ENDED]
+    drivers = [job for job in drivers if not true_conditions(job).keys() & ENDED]
     going = [(kind, job) for kind, job in trainings(kube, chosen) if not _has_ended(kind, job)]
     for job in drivers:
         name = job["metadata"]["name"]
@@ -80,7 +80,7 @@ def stop(kube: Kube, run: str) -> int:
 
 def _has_ended(kind: JobKind, job: KubernetesObject) -> bool:
     """Whether a training is over."""
-    return bool(holding(job).keys() & {kind.succeeded, "Failed"})
+    return bool(true_conditions(job).keys() & {kind.succeeded, "Failed"})
 
 
 def _of(job: KubernetesObject, pods: list[KubernetesObject]) -> list[KubernetesObject]:
@@ -95,37 +95,37 @@ def _pods_of(kind: JobKind, job: KubernetesObject, pods: list[KubernetesObject])
     return [pod for pod in pods if pod["metadata"].get("labels", {}).get(kind.pod_label) == name]
 
 
-def _driver(job: KubernetesObject, pods: list[KubernetesObject], now: float) -> Known:
-    ended = holding(job)
+def _driver(job: KubernetesObject, pods: list[KubernetesObject], now: float) -> ClusterJob:
+    ended = true_conditions(job)
     running = [pod for pod in pods if pod.get("status", {}).get("phase") == "Running"]
     if "Complete" in ended:
         stage = "succeeded"
     elif "Failed" in ended:
-        stage = "rejected" if REJECTED in map(answer, pods) else "failed"
+        stage = "rejected" if REJECTED in map(pod_exit_code, pods) else "failed"
     elif running:
         stage = "unreachable" if all(is_dead(pod, now) for pod in running) else "running"
     else:
         stage = "pending"
-    return _known(job, "Job", stage, "", now)
+    return _cluster_job(job, "Job", stage, "", now)
 
 
-def answer(pod: KubernetesObject) -> int | None:
-    """The exit code of a run's pod; None while it has none. What stands beside it in the pod does not answer."""
+def pod_exit_code(pod: KubernetesObject) -> int | None:
+    """The exit code of a run's pod; None while it has none. Sidecar containers do not count."""
     statuses = {status["name"]: status for status in pod.get("status", {}).get("containerStatuses", ())}
     ended = statuses.get(CONTAINER, {}).get("state", {}).get("terminated") or {}
     return ended.get("exitCode")
 
 
-def _known(job: KubernetesObject, kind: str, stage: str, left: str, now: float) -> Known:
+def _cluster_job(job: KubernetesObject, kind: str, stage: str, orphan: str, now: float) -> ClusterJob:
     meta = job["metadata"]
     labels = meta.get("labels", {})
     age = now - seconds(meta["creationTimestamp"])
-    return Known(meta["name"], kind, labels.get(RUN, ""), labels.get(STEP, ""), stage, age, left)
+    return ClusterJob(meta["name"], kind, labels.get(RUN, ""), labels.get(STEP, ""), stage, age, orphan)
 
 
-def _why_left(kube: Kube, job: KubernetesObject, now: float) -> str:
+def _why_orphan(kube: Kube, job: KubernetesObject, now: float) -> str:
     owners = job["metadata"].get("ownerReferences")
     if not owners:
         young = now - seconds(job["metadata"]["creationTimestamp"]) < YOUNG
-        return "" if young else "it belongs to no run"
-    return why_over(kube, owners[0])
+        return "" if young else "it has no owner"
+    return why_ended(kube, owners[0])

@@ -1,7 +1,7 @@
 """A run in a cluster without KFP: a Job whose pod runs the recipe's pipeline and launches its trainings.
 
-The pod may go at any time: the next one takes the same run up and finds its jobs. They belong to the Job, so deleting
-the Job ends all of the run.
+The pod may be evicted at any time: the next one resumes the run and finds its jobs. The Job owns them, so deleting the
+Job ends all of the run.
 """
 
 import secrets
@@ -40,10 +40,10 @@ KEPT = 24 * 3600
 
 
 def settings(kube: Kube) -> Cluster:
-    """What the cluster says of itself in the namespace's ConfigMap.
+    """The cluster's settings, from the namespace's ConfigMap.
 
     Raises:
-        InputError: it says nothing, or something wrong.
+        InputError: they are missing or wrong.
     """
     found = kube.ask(kube.core.read_namespaced_config_map, CONFIG, kube.namespace)
     if found is None or "cluster.yaml" not in found.get("data", {}):
@@ -96,7 +96,7 @@ def own_pool(cluster: Cluster, recipe: Recipe) -> Pool:
     if len({job.pool for job in jobs}) > 1:
         raise InputError(
             "resources.teacher.pool, resources.distill.pool: are not the same; this cluster's store is on one node "
-            "(one_node in its settings), so all of a run's pods have to go there"
+            "(one_node in its settings), so all of a run's pods have to be there"
         )
     return cluster.pool(jobs[0], "resources.distill")
 
@@ -135,7 +135,7 @@ def _take_back(kube: Kube, name: str, why: str) -> None:
         kube.ask(kube.batch.delete_namespaced_job, name, kube.namespace, propagation_policy="Background")
     except UnderstudyError as error:
         fix = f"if `understudy jobs ls -n {kube.namespace}` shows the run {name}, `understudy jobs stop` ends it"
-        raise UnderstudyError(f"{why}; what was begun could not be taken back ({error}): {fix}") from error
+        raise UnderstudyError(f"{why}; the partial submission could not be removed ({error}): {fix}") from error
 
 
 def render(name: str, cluster: Cluster, pool: Pool = ANYWHERE) -> KubernetesObject:
@@ -168,7 +168,7 @@ def render(name: str, cluster: Cluster, pool: Pool = ANYWHERE) -> KubernetesObje
             "backoffLimit": 5,
             "ttlSecondsAfterFinished": KEPT,
             "podFailurePolicy": {"rules": rules},
-            "template": {"metadata": {"labels": labels | cluster.neighbours}, "spec": pod},
+            "template": {"metadata": {"labels": labels | cluster.store_label}, "spec": pod},
         },
     }
 

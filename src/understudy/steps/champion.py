@@ -80,7 +80,7 @@ def _records(store: Store, run: Run, champion: str, examples: str) -> dict[str, 
         size = own["image"]["size"]
         raise UnderstudyError(
             f"the champion sees images of {size} x {size} pixels, and the records that they are made from are not in "
-            "the store, or damaged; run again, and they are made anew"
+            "the store, or damaged; run again, and they are made again"
         )
     return {"records": records}
 
@@ -92,7 +92,7 @@ def _check_meaning(own: Mapping[str, object], ours: Mapping[str, object]) -> Non
 
 
 def _check_tokenizers(*folders: Path) -> None:
-    """Refuse a champion whose tokens are others: by their bytes, since equal numbers of tokens say nothing."""
+    """Refuse a champion whose tokens are others: by their bytes, since equal numbers of tokens prove nothing."""
     paths = [folder / "tokenizer.json" for folder in folders]
     if len({path.read_bytes() if path.exists() else b"" for path in paths}) > 1:
         raise UnderstudyError(MISFIT)

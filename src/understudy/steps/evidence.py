@@ -1,4 +1,4 @@
-"""What the report and the registry tell of a run besides its measures: its trained models, lineage and recipe."""
+"""What the report and the registry show of a run besides its measures: its trained models, lineage and recipe."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ def trained(work: Work) -> list[str]:
     return [role for role in TRAINED if role in work.inputs]
 
 
-def told_recipe(recipe: Recipe) -> Mapping[str, object]:
+def reported_recipe(recipe: Recipe) -> Mapping[str, object]:
     """The recipe without what changes nothing in the result."""
     checkpoints = {"train": {"checkpoint_every"}}
     return recipe.model_dump(

@@ -1,4 +1,4 @@
-"""Executing a step once: its key, the step cache, the lease, waiting for another run, and what watchers are told."""
+"""Executing a step once: its key, the step cache, the lease, waiting for another run, and the recorded state."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -7,7 +7,7 @@ from typing import Literal
 
 from understudy.errors import FAILED, STOPPED, Stopped, UnderstudyError, disk_errors
 from understudy.recipe import Recipe
-from understudy.steps.signals import Left
+from understudy.steps.signals import Evicted
 from understudy.steps.step import Parts, Result, Step, Work, parts
 from understudy.store import Lease, Run, StepState, Store, remote_cache
 from understudy.store.files import canonical, sha256
@@ -17,12 +17,12 @@ FETCHED = "from the remote cache"
 
 
 def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world: Mapping[str, str]) -> Result:
-    """A step's result: remembered, or made now by this process, or awaited from another run that makes it.
+    """A step's result: cached_digest, or made now by this process, or awaited from another run that makes it.
 
     Args:
         step: the step.
         store: holds its inputs, and its result afterwards.
-        run: the run that wants the result.
+        run: the run that needs the result.
         inputs: digests by role.
         world: what else decides the result and is neither in the recipe nor in the store.
 
@@ -34,7 +34,7 @@ def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world
     run.record(state)
     try:
         if run.stop_requested:
-            raise Stopped(f"{step.name}: not begun, the run was asked to stop; run again to go on")
+            raise Stopped(f"{step.name}: not started: the run was asked to stop; run again to resume")
         for digest in inputs.values():
             run.use(digest)
         step.check(recipe, store, inputs)
@@ -59,8 +59,8 @@ def _end(step: str, error: BaseException) -> tuple[Literal["stopped", "failed"],
     """What became of a step that did not get to its end: its state, the reason, the exit code."""
     if isinstance(error, UnderstudyError):
         return "stopped" if isinstance(error, Stopped) else "failed", str(error), error.exit_code
-    if isinstance(error, Left):
-        return "stopped", f"{step}: its process had to go; run again to go on", STOPPED
+    if isinstance(error, Evicted):
+        return "stopped", f"{step}: its process was evicted; run again to resume", STOPPED
     return "failed", f"{step}: {type(error).__name__}: {error}", FAILED
 
 
@@ -69,21 +69,21 @@ def _find_or_make(
 ) -> tuple[str, str, str]:
     """The result's digest, `done` or `reused`, and where it came from when that is not this store."""
 
-    def remembered() -> str | None:
+    def cached_digest() -> str | None:
         cached = store.cached_step(state.key, run)
         return cached.digest if cached and step.still_holds(store.objects.path(cached.digest), store) else None
 
-    if digest := remembered():
+    if digest := cached_digest():
         return digest, "reused", ""
-    lease = store.acquire(state.key) or _wait(store, run, state, remembered)
+    lease = store.acquire(state.key) or _wait(store, run, state, cached_digest)
     if lease is None:
-        if (digest := remembered()) is None:
-            raise Stopped(f"{step.name}: stopped while it waited for another run; run again to go on")
+        if (digest := cached_digest()) is None:
+            raise Stopped(f"{step.name}: stopped while it waited for another run; run again to resume")
         return digest, "reused", ""
     whence = ""
     try:
-        if (digest := remembered()) is None and _fetched(store, run, state):
-            digest, whence = remembered(), FETCHED
+        if (digest := cached_digest()) is None and _fetch(store, run, state):
+            digest, whence = cached_digest(), FETCHED
     except BaseException:
         lease.release_if_held()
         raise
@@ -94,7 +94,7 @@ def _find_or_make(
     return _make(step, store, run, recipe, decided_by, lease), "done", ""
 
 
-def _fetched(store: Store, run: Run, state: StepState) -> bool:
+def _fetch(store: Store, run: Run, state: StepState) -> bool:
     """Whether another store's result is here now, from the remote cache, if there is one."""
     remote = remote_cache.of_environment(lambda text: _tell(run, state, text))
     return remote is not None and remote.fetch(store, state.key)
@@ -117,9 +117,9 @@ def _make(step: Step, store: Store, run: Run, recipe: Recipe, decided_by: Parts,
         raise
 
 
-def _wait(store: Store, run: Run, state: StepState, remembered: Callable[[], str | None]) -> Lease | None:
+def _wait(store: Store, run: Run, state: StepState, cached_digest: Callable[[], str | None]) -> Lease | None:
     """Wait for the run that does this work: for its result, or for its end."""
     other: Process | None = holder(store.folder / "work", state.key)
     whom = f"process {other.pid} on {other.host}" if other else "another run"
     run.record(replace(state, state="waiting", detail=f"the same work is being done by {whom}"))
-    return store.wait_for(state.key, lambda: run.stop_requested or remembered() is not None)
+    return store.wait_for(state.key, lambda: run.stop_requested or cached_digest() is not None)

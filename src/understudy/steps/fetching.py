@@ -1,4 +1,4 @@
-"""Fetching a pretrained model into a step's work folder: whole or not at all, and once, whoever launches the step."""
+"""Fetching a pretrained model into a step's work folder: whole or not at all, and only once."""
 
 import shutil
 from pathlib import Path

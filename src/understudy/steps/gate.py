@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from understudy.recipe import Recipe
 from understudy.steps.champion import champion_problem
-from understudy.steps.evidence import LINEAGE, lineage, told_recipe, trained
+from understudy.steps.evidence import LINEAGE, lineage, reported_recipe, trained
 from understudy.steps.step import Step, Work, World
 from understudy.store import Run, Store
 from understudy.store.files import read_json, write_json
@@ -19,7 +19,11 @@ def _why_no_champion(run: Run, store: Store, inputs: Mapping[str, str]) -> World
 
 def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
     del store
-    return {"gate": recipe.gate.model_dump(mode="json"), "metric": recipe.gate_metric, "recipe": told_recipe(recipe)}
+    return {
+        "gate": recipe.gate.model_dump(mode="json"),
+        "metric": recipe.gate_metric,
+        "recipe": reported_recipe(recipe),
+    }
 
 
 def _gate(work: Work) -> None:
@@ -42,7 +46,7 @@ def _gate(work: Work) -> None:
         training_losses(histories, work.recipe.student.distill),
     )
     write_json(work.staged / "verdict.json", verdict)
-    write(work.staged, told_recipe(work.recipe), measures, verdict, histories, lineage(work), per_example)
+    write(work.staged, reported_recipe(work.recipe), measures, verdict, histories, lineage(work), per_example)
 
 
 def _histories(work: Work) -> dict[str, list[dict[str, float]]]:
@@ -56,7 +60,7 @@ GATE = Step(
     kind="verdict",
     work=_gate,
     modules=("understudy.evaluate.gate", "understudy.evaluate.report"),
-    functions=(_gate, told_recipe, lineage, trained),
+    functions=(_gate, reported_recipe, lineage, trained),
     section=_section,
     inputs=("measures", *LINEAGE),
     outside=_why_no_champion,

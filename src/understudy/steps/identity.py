@@ -14,7 +14,7 @@ from understudy.store import Store
 def model_identity(model: Model, store: Store, where: str) -> Mapping[str, object]:
     """What decides a model's initial state: its section, the content that the section points to, how it is read."""
     if isinstance(model, PretrainedModel):
-        section = model.model_dump(mode="json", exclude={"pretrained", "revision"})  # where it lies decides nothing
+        section = model.model_dump(mode="json", exclude={"pretrained", "revision"})  # its location decides nothing
         content = pretrained.identity(model, store.fingerprints, where)
         return {**section, "content": content, "code": revision(("understudy.models.pretrained",))}
     section = model.model_dump(mode="json")
@@ -27,7 +27,7 @@ def model_identity(model: Model, store: Store, where: str) -> Mapping[str, objec
 
 
 def training_identity(train: Train | None, resources: Resources, seed: int) -> Mapping[str, object]:
-    """What of the way a model is trained has a say in its numbers.
+    """The settings of a training that decide its numbers.
 
     Checkpoints have none. Threads change the order of sums, and so the last bits, from machine to machine; what one
     machine has trained is not trained again for that.

@@ -1,4 +1,4 @@
-"""The job specification of a training: what of the recipe, the inputs and this place every rank is told."""
+"""The job specification of a training, made from the recipe, the inputs and the platform."""
 
 from pathlib import Path
 

@@ -2,19 +2,19 @@
 
 from dataclasses import dataclass
 
-SAY = 10.0  # seconds between two lines of a step that nobody else shows
+SAY = 10.0  # seconds between two log lines of a step without another display
 
 
 @dataclass
 class Pace:
-    """How fast a step goes, measured from where it began, or was thrown back to."""
+    """How fast a step goes, measured from its start or its last restart."""
 
     _first: tuple[float, float] = (0.0, 0.0)
     _last: float = -1.0
     _said: tuple[float, float] = (0.0, 0.0)
 
     def left(self, done: float, total: float, now: float) -> float:
-        """Seconds that the step goes on like this; 0 before that can be known."""
+        """Seconds that are left at this pace; 0 while that is unknown."""
         if done < self._last or self._last < 0:
             self._first = done, now
         self._last = done

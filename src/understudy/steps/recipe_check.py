@@ -1,4 +1,4 @@
-"""What is wrong with a recipe that its schema cannot know, told before anything is read or trained.
+"""A recipe's mistakes that its schema cannot find, reported before anything is read or trained.
 
 Nothing here imports torch or transformers: a run of which every step is remembered asks the same questions. What takes
 them is tried when the first training begins (train/job.py), what takes the data once it is ingested (prepare.py).
@@ -68,7 +68,7 @@ def _data(recipe: Recipe, here: Here) -> Found:
     path = getattr(source, "path", None)
     if path is None or not here.data:
         yield Unknown(
-            f"how many test records {source.type} has; whether they are enough for the gate is told after ingest"
+            f"how many test records {source.type} has; whether they are enough for the gate is known after ingest"
         )
         return
     try:
@@ -79,7 +79,7 @@ def _data(recipe: Recipe, here: Here) -> Found:
     few = list(shortfalls(recipe.task, recipe.gate_metric, recipe.gate, total))
     yield from few
     if not few:
-        yield Unknown(f"how many of {total:,} records are test records; whether they are enough is told after ingest")
+        yield Unknown(f"how many of {total:,} records are test records; whether they are enough is known after ingest")
 
 
 def _tokenizer(recipe: Recipe, here: Here) -> Found:
@@ -144,14 +144,14 @@ def _shape(recipe: Recipe) -> dict[str, int | None]:
 
 
 def _pretrained(recipe: Recipe, model: PretrainedModel, where: str, here: Here) -> Found:
-    """A folder's files, or what the hub says of an id; and whether the configuration there fits the recipe."""
+    """A folder's files, or the hub's answer for an id; and whether the configuration there fits the recipe."""
     place, folder = f"{where}.pretrained", Path(model.pretrained)
     if folder.is_absolute() and not here.models:
         yield Unknown(f"{place}: {model.pretrained} has to be where the run will be")
         return
     pinned = model.revision is not None and COMMIT.fullmatch(model.revision)
     if pinned and here.waits_for_hub and not folder.is_dir():
-        return  # perhaps it is remembered, and nobody will ask for it
+        return  # it may be in the step cache, and not be needed
     try:
         if folder.is_dir():
             check_folder(folder, model, where)

@@ -9,7 +9,7 @@ from understudy import __version__
 from understudy.recipe import Recipe
 from understudy.revision import TRAINING, revision
 from understudy.steps.environment import RUN, tracking_uri
-from understudy.steps.evidence import LINEAGE, lineage, told_recipe, trained
+from understudy.steps.evidence import LINEAGE, lineage, reported_recipe, trained
 from understudy.steps.step import Step, Work, World
 from understudy.store import Run, Store
 from understudy.store.files import canonical, read_json, sha256, write_json
@@ -18,7 +18,7 @@ FILE = "registration.json"
 
 
 def _server(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
-    """Which server the student goes to."""
+    """The tracking server that the student is registered at."""
     from understudy.registry.server import identity
 
     del run, inputs
@@ -27,7 +27,7 @@ def _server(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
 
 def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
     del store
-    return {"model": recipe.model_name, "experiment": recipe.experiment, "recipe": told_recipe(recipe)}
+    return {"model": recipe.model_name, "experiment": recipe.experiment, "recipe": reported_recipe(recipe)}
 
 
 def _register(work: Work) -> None:
@@ -75,8 +75,8 @@ def _is_still_registered(path: Path, store: Store) -> bool:
 
 
 def _tell_verdict(run: Run, store: Store) -> None:
-    """Whoever waits for a run elsewhere asks MLflow for its verdict, also when an earlier run has registered it."""
-    if RUN in os.environ:  # whoever waits for this run is here, and reads the verdict in the store
+    """Clients elsewhere read a run's verdict from MLflow, also when an earlier run has registered it."""
+    if RUN in os.environ:  # the client of this run is here, and reads the verdict in the store
         return
     from understudy.registry.register import Registration
     from understudy.registry.verdict import keep_verdict
@@ -93,7 +93,7 @@ REGISTER = Step(
     work=_register,
     # MLflow stores the files of the last two with a version.
     modules=("understudy.registry.register", "understudy.registry.serving", "understudy.data.images"),
-    functions=(_register, told_recipe, lineage, trained),
+    functions=(_register, reported_recipe, lineage, trained),
     section=_section,
     inputs=("measures", "verdict", *LINEAGE),
     outside=_server,

@@ -1,4 +1,4 @@
-"""What a step's process hears from outside: a wish to stop, the end of the run's driver, the end of its pod."""
+"""How a step's process reacts to a stop request, to the end of the run's driver, and to its pod's eviction."""
 
 import os
 import signal
@@ -12,32 +12,32 @@ from understudy.launch.platform import platform
 from understudy.store import Run
 from understudy.store.lease import Process
 
-LIFE = 3600.0  # seconds between two heartbeats of a run, which counts as dead after a day without one
+HEARTBEAT_INTERVAL = 3600.0  # seconds between two heartbeats of a run, which counts as dead after a day without
 
 
-class Left(SystemExit):
-    """A step's process had to go: the step is neither done nor failed."""
+class Evicted(SystemExit):
+    """A step's process was evicted: the step is neither done nor failed."""
 
 
-def watch_over(run: Run) -> None:
-    """Let this process follow its run's fate: end with the run's driver, and stop at a checkpoint on SIGTERM."""
+def connect_to_run(run: Run) -> None:
+    """Tie this process to its run: end with the run's driver, and stop at a checkpoint on SIGTERM."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _leave if platform().detached else lambda *_: run.request_stop())
-    threading.Thread(target=_show_life, args=(run,), name="life", daemon=True).start()
+    signal.signal(signal.SIGTERM, _evict if platform().detached else lambda *_: run.request_stop())
+    threading.Thread(target=_send_heartbeats, args=(run,), name="heartbeat", daemon=True).start()
     driver = run.facts.driver
     if driver:
         threading.Thread(target=_end_with, args=(driver,), name="driver", daemon=True).start()
 
 
-def _leave(_signal: int, _frame: FrameType | None) -> NoReturn:
-    """This pod has to go: what it holds is given back, and its job goes on for whoever comes next."""
-    raise Left(STOPPED)
+def _evict(_signal: int, _frame: FrameType | None) -> NoReturn:
+    """This pod is evicted: its lease is released, and its job keeps running for the next launcher."""
+    raise Evicted(STOPPED)
 
 
-def _show_life(run: Run) -> None:
-    """A step may wait for days, in a queue say, and change nothing in its run."""
+def _send_heartbeats(run: Run) -> None:
+    """Renew the run's heartbeat: a step may wait for days, in a queue say, without any other change."""
     never = threading.Event()
-    while not never.wait(LIFE):
+    while not never.wait(HEARTBEAT_INTERVAL):
         run.live()
 
 

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Result:
-    """A step's result: the object's digest, where it lies, and the small facts of its manifest."""
+    """A step's result: the object's digest, its path, and the small facts of its manifest."""
 
     digest: str
     path: Path
@@ -52,15 +52,15 @@ class Work:
         """The folder of an input object."""
         return self.store.objects.path(self.inputs[role])
 
-    def stand(self, detail: str) -> None:
-        """Tell them what the step waits for, or does, while it gets no further."""
+    def report_waiting(self, detail: str) -> None:
+        """Record what the step waits for, or does, while there is no progress."""
         state = self.run.state(self.step)
         assert state is not None
         self._pace = Pace()
         self.run.record(replace(state, state="running", detail=detail, left=0.0))
 
     def progress(self, done: float, total: float, unit: str = "", detail: str = "") -> None:
-        """Tell the run's watchers how far the step is."""
+        """Record the step's progress."""
         state = self.run.state(self.step)
         assert state is not None
         left = self._pace.left(done, total, time.monotonic()) if total else 0.0
@@ -87,7 +87,7 @@ class Step:
     kind: str
     """The kind of its object."""
     work: Callable[[Work], None]
-    """Its function. What only launches, watches and records decides nothing, and so does not count by itself."""
+    """Its function. Code that only launches, watches and records does not count."""
     modules: tuple[str, ...]
     """Modules of the package whose source decides the result, with all that they import."""
     functions: tuple[Callable[..., Any], ...] = ()
@@ -101,7 +101,7 @@ class Step:
     outside: Callable[[Run, Store, Mapping[str, str]], World] = lambda run, store, inputs: World()
     """What of the world outside the store decides the result, for a run and the digests that its pipeline gives."""
     still_holds: Callable[[Path, Store], bool] = lambda path, store: True
-    """Whether a remembered result still says the truth about the world outside the store."""
+    """Whether a cached result is still true of the world outside the store."""
     follow: Callable[[Run, Store], None] = lambda run, store: None
     """What is done once the result is there, made now or found."""
 

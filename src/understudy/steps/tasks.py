@@ -11,7 +11,7 @@ from understudy.launch.kubernetes.rendering import task_config
 from understudy.steps.environment import open_store
 from understudy.steps.execution import execute
 from understudy.steps.graph import STEPS
-from understudy.steps.signals import watch_over
+from understudy.steps.signals import connect_to_run
 from understudy.steps.start import start
 from understudy.steps.step import Result
 
@@ -28,7 +28,7 @@ def run_step(name: str, run_id: str, inputs: Mapping[str, str]) -> Result:
     """
     step, store = STEPS[name], open_store()
     run = store.run(run_id)
-    watch_over(run)
+    connect_to_run(run)
     assert set(inputs) <= set(step.inputs), f"{name} takes {step.inputs}, not {inputs}"
     given = {role: digest for role, digest in inputs.items() if digest}
     world = step.outside(run, store, given)

@@ -21,14 +21,14 @@ def train(work: Work, spec: JobSpec) -> None:
         UnderstudyError: it failed, or was asked to stop.
     """
     platform().prepare(work.run, work.recipe.resources)
-    with _recorded(work, spec):
+    with _record(work, spec):
         _check(work.step, _outcome(work, spec))
     os.rename(_output(spec), work.staged)  # whole or not at all: a launcher that ends here leaves no half of a model
 
 
 def _check(step: str, outcome: Outcome) -> None:
     if outcome.exit_code == STOPPED:
-        raise Stopped(f"{step}: {outcome.message}; run again to go on")
+        raise Stopped(f"{step}: {outcome.message}; run again to resume")
     if outcome.exit_code == InputError.exit_code:
         raise InputError(outcome.message)
     if outcome.exit_code:
@@ -36,7 +36,7 @@ def _check(step: str, outcome: Outcome) -> None:
 
 
 def _outcome(work: Work, spec: JobSpec) -> Outcome:
-    """How the job ended, whoever ran it."""
+    """How the job ended, with any launcher."""
     launcher = platform().launcher(work.run, work.step, key=work.lease.folder.parent.name)
     return launcher.run(spec, Watch(work, spec))
 
@@ -47,7 +47,7 @@ def _output(spec: JobSpec) -> Path:
     return replace(spec, attempt=attempt.name if attempt else "").output
 
 
-def _recorded(work: Work, spec: JobSpec) -> AbstractContextManager[None]:
+def _record(work: Work, spec: JobSpec) -> AbstractContextManager[None]:
     """MLflow's nested run of the step, with the curve while it grows."""
     from understudy.registry.recorder import Recorder
 

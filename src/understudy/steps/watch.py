@@ -1,4 +1,4 @@
-"""The watch over a job while it runs: it hands on a wish to stop, tells how far the job is, and minds the lease."""
+"""Watching a job while it runs: passing on a stop request, recording its progress, and checking the lease."""
 
 import json
 from contextlib import suppress
@@ -9,7 +9,7 @@ from understudy.jobs import attempts
 from understudy.jobs.specification import JobSpec
 from understudy.steps.step import Work
 
-TAIL = 4096  # bytes in which the last line of the metrics lies
+TAIL = 4096  # bytes that contain the last line of the metrics
 
 
 class Reported(TypedDict):
@@ -22,29 +22,29 @@ class Reported(TypedDict):
 
 
 class Watch:
-    """While a job runs: hand on a request to stop, tell how far it is, and end it when the lease is lost."""
+    """While a job runs: pass on a stop request, record its progress, and end it when the lease is lost."""
 
     def __init__(self, work: Work, spec: JobSpec) -> None:
         self._work, self._spec = work, spec
         self._read = -1
         folder = attempts.latest(Path(spec.folder)) or spec.work
         steps = [int(path.name.removeprefix("step-")) for path in (folder / "checkpoints").glob("step-*")]
-        work.progress(0, 0, detail=f"going on from step {max(steps)}" if steps else "starting")
+        work.progress(0, 0, detail=f"resuming from step {max(steps)}" if steps else "starting")
 
     def __call__(self) -> None:
-        """Look once."""
+        """Check once."""
         self._work.lease.check()
         if self._work.run.stop_requested:
             self._spec.stop_file.touch()
         size = self._spec.metrics.stat().st_size if self._spec.metrics.exists() else 0
         if size not in (0, self._read):
             self._read = size
-            with suppress(ValueError):  # a line that is being written; the next look has it whole
+            with suppress(ValueError):  # a line that is being written; the next check has it complete
                 self._tell_step(json.loads(self._last_line(size)))
 
     def tell(self, text: str) -> None:
-        """Show where a job in a cluster stands before and between its steps."""
-        self._work.stand(text)
+        """Record the state of a job in a cluster before and between its steps."""
+        self._work.report_waiting(text)
 
     def _last_line(self, size: int) -> bytes:
         with self._spec.metrics.open("rb") as stream:

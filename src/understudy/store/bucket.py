@@ -1,4 +1,4 @@
-"""A bucket, or any other place that fsspec knows: files below an address, and its errors in words."""
+"""A bucket, or any other place that fsspec knows: files below an address, with readable errors."""
 
 import errno
 from collections.abc import Iterator
@@ -10,15 +10,14 @@ import fsspec
 
 from understudy.errors import InputError, UnderstudyError
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # said of a disk here, never of a bucket
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # errors of a local disk, never of a bucket
 HINT = (
-    "; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, for S3 other than AWS, AWS_ENDPOINT_URL say how to get in, and to "
-    "where"
+    "; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, for S3 other than AWS, AWS_ENDPOINT_URL give access, and to where"
 )
 
 
 class Bucket:
-    """Files by their paths below an address. What the other side says comes as an UnderstudyError.
+    """Files by their paths below an address. Its errors are raised as UnderstudyError.
 
     Args:
         url: s3://BUCKET/PREFIX, or anything else that fsspec knows.

@@ -71,7 +71,7 @@ class Fingerprints:
 
     The identity is (device, inode, size, mtime, ctime). A program can set mtime back, but not ctime: a file that was
     changed in place with the same size and time is noticed. A file touched within the last second is read every time,
-    since a second change within the clock's tick would leave no trace. A disk that rots silently is not noticed;
+    since a second change within the clock's tick would leave no trace. Silent disk corruption is not noticed;
     Objects.damage(thorough=True) reads every byte for that.
     """
 

@@ -1,4 +1,4 @@
-"""What may go: objects that no cached step, registered model or live run can reach, and what was left half done."""
+"""Garbage collection: objects that no cached step, registered model or live run reaches, and unfinished leftovers."""
 
 import math
 import os
@@ -86,7 +86,7 @@ def _is_old(path: Path, now: float) -> bool:
 
 
 def _touched(path: Path) -> float:
-    """When it was last changed; never, so to speak, when somebody else has removed it by now."""
+    """When it was last changed; 0 when another process has removed it."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:
@@ -94,7 +94,7 @@ def _touched(path: Path) -> float:
 
 
 def _last_written(work: Path) -> float:
-    """When something in there was; the folder itself changes whenever somebody looks whether it is held."""
+    """When something in there was; the folder itself changes with every check of its lease."""
     return max((_touched(path) for path in work.rglob("*")), default=_touched(work))
 
 
@@ -120,8 +120,8 @@ def collect(store: Store, removals: Iterable[Removal], registered: Iterable[str]
         elif path.parent.name != "work" or not _is_worked_on(store, path):
             _remove(path)
             freed += removal.size
-    # Asked once more, now that they lie aside. A run that said "I use this" before the move is found here, and its
-    # object comes back; one that says so later does not find the object and makes it again.
+    # Checked once more, now that they are in the trash. A run that recorded its use before the move is found here, and
+    # its object is restored; one that records it later does not find the object and makes it again.
     kept = reachable(store, registered, (step.digest for step in store.step_cache))
     for removal, trash in aside:
         if removal.path.name in kept and not removal.path.exists():
@@ -133,7 +133,7 @@ def collect(store: Store, removals: Iterable[Removal], registered: Iterable[str]
 
 
 def _remove(path: Path) -> None:
-    """Out of everybody's way in one step, then gone: who still holds a lease in there is fenced off."""
+    """Move it aside in one step, then delete it: a holder of a lease in there is fenced."""
     if not path.is_dir():
         path.unlink(missing_ok=True)
         return

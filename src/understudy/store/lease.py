@@ -1,6 +1,6 @@
-"""Leases without locks: whoever renames the step's work folder to his own name holds it.
+"""Leases without locks: the process that renames the step's work folder to its own name holds it.
 
-A step's work lies in `work/KEY/EPOCH.HOLDER/`. To take it over is to rename that folder to the next epoch and one's
+A step's work is in `work/KEY/EPOCH.HOLDER/`. To take it over is to rename that folder to the next epoch and one's
 own name: rename is atomic on local and NFS-like file systems, so one contender wins. And since everything that a
 holder still wants to write (a checkpoint, the result, its entry in the step cache) is renamed out of, or into, a path
 below that folder, a holder that was frozen and comes back finds its path gone: the fence is the file system itself.
@@ -84,7 +84,7 @@ class Lease:
         return int(self.folder.name.split(".")[0])
 
     def check(self) -> None:
-        """Refuse to go on when somebody else has taken over.
+        """Raise Fenced when another holder has taken over.
 
         Raises:
             Fenced: the lease was lost.
@@ -99,7 +99,7 @@ class Lease:
             try:
                 os.utime(beat)
             except FileNotFoundError:
-                return  # somebody else has taken over
+                return  # another holder has taken over
             except OSError:  # a volume that is away for a moment; others take over when it stays away
                 continue
 
@@ -112,7 +112,7 @@ class Lease:
         return path
 
     def release(self) -> None:
-        """Give the work folder back, with what lies in it, for whoever goes on."""
+        """Release the work folder with its content, for the next holder."""
         self._done.set()
         self._thread.join()
         try:
@@ -121,15 +121,15 @@ class Lease:
             raise Fenced(f"{self.folder.parent.name}: another run has taken this step over") from error
 
     def release_if_held(self) -> None:
-        """Give the work folder back, unless somebody has taken it."""
+        """Release the work folder, unless another holder has taken it."""
         if self.folder.is_dir():
             self.release()
 
     def finish(self) -> None:
-        """End the work: its folder goes."""
+        """End the work: remove its folder."""
         self._done.set()
         self._thread.join()
-        # Renamed first: whoever looks while the tree is being removed must not find half of it and take it over.
+        # Renamed first: another process must not find half of a tree that is being removed, and take it over.
         gone = self.folder.parent.with_name(f".{self.folder.parent.name}.{secrets.token_hex(4)}")
         if self.folder.is_dir():
             os.rename(self.folder.parent, gone)
@@ -149,7 +149,7 @@ def acquire(work: Path, key: str, seconds: float) -> Lease | None:
         seconds: how long a holder may go without renewing.
 
     Returns:
-        The lease, or None while somebody else holds it.
+        The lease, or None while another holder has it.
     """
     root = work / key
     name = secrets.token_hex(8)
@@ -173,7 +173,7 @@ def acquire(work: Path, key: str, seconds: float) -> Lease | None:
 
 
 def holder(work: Path, key: str) -> Process | None:
-    """Who holds a key; None when nobody does or the lease changes hands right now."""
+    """The holder of a key; None when there is none, or the lease is just being taken."""
     current = _current(work / key)
     return None if current is None or current.name.endswith(FREE) else _holder(current)
 
@@ -185,7 +185,7 @@ def is_held(work: Path, key: str, seconds: float) -> bool:
 
 
 def wait_for(work: Path, key: str, seconds: float, give_up: Callable[[], bool]) -> Lease | None:
-    """Wait until the lease can be had; None as soon as give_up() says that it is no longer wanted."""
+    """Wait until the lease can be had; None as soon as give_up() returns true."""
     while not give_up():
         if lease := acquire(work, key, seconds):
             return lease
@@ -223,8 +223,8 @@ def _write_holder(folder: Path, name: str) -> None:
 def _is_up_for_grabs(folder: Path, seconds: float) -> bool:
     if folder.name.endswith(FREE):
         return True
-    # A process of this machine and boot can be asked whether it lives: its work is taken over at once. Of one elsewhere
-    # only its silence tells, and that takes the whole lease.
+    # Whether a process of this machine and boot is alive can be checked: its work is taken over at once. One elsewhere
+    # is only known by its heartbeats, and that takes the whole lease.
     process = _holder(folder)
     beat = folder / _holder_file(folder.name) if process else folder  # a lost power may have lost the file
     try:

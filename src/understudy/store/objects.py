@@ -50,7 +50,7 @@ class Objects:
         self._fingerprints = fingerprints
 
     def path(self, digest: str) -> Path:
-        """Where the object lies, or would."""
+        """The object's path, whether it exists or not."""
         return self._folder / digest[:2] / digest
 
     def manifest(self, digest: str) -> Manifest | None:
@@ -81,8 +81,8 @@ class Objects:
     ) -> str:
         """Turn a folder of finished files into an object: flush, write the manifest last, rename into place.
 
-        The folder is gone afterwards. Publishing the same content twice gives the same digest; a damaged copy that
-        stands in the way is replaced.
+        The folder is gone afterwards. Publishing the same content twice gives the same digest; a damaged copy is
+        replaced.
 
         Returns:
             The object's digest.
@@ -102,7 +102,7 @@ class Objects:
     def _move(self, staged: Path, digest: str) -> None:
         target = self.path(digest)
         target.parent.mkdir(parents=True, exist_ok=True)
-        while True:  # until it lies there, or a whole copy does: another process may publish, or damage be set aside
+        while True:  # until it is there, or another intact copy is: another process may publish, or damage be set aside
             try:
                 os.rename(staged, target)
                 break
@@ -118,7 +118,7 @@ class Objects:
         flush(self._folder)
 
     def set_aside(self, digest: str) -> Path | None:
-        """Take an object out of the store; its bytes lie in the trash until the next gc. None when it is gone."""
+        """Take an object out of the store; its bytes are in the trash until the next gc. None when it is gone."""
         trash = self._folder.parent / "trash" / f"{digest}.{secrets.token_hex(4)}"
         trash.parent.mkdir(exist_ok=True)
         try:

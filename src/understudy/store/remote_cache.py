@@ -1,8 +1,7 @@
 """The remote cache: a bucket with a copy of the step cache and its objects, for stores that come and go.
 
-Whoever is about to do a step looks there first, and whoever has done one sends it there: a cluster without a volume for
-all of its nodes, a second cluster, and a laptop do nothing twice. The step's entry goes last, so a step that is in the
-remote cache is whole.
+A run looks there before it does a step, and sends the result there: a cluster without shared volume, a second one, and
+a laptop do nothing twice. A step's entry is sent last, so a step that is in the remote cache is complete.
 """
 
 import json
@@ -17,7 +16,7 @@ from understudy.store.step_cache import FOLDER, CachedStep
 from understudy.store.store import Store
 
 ADDRESS = "UNDERSTUDY_REMOTE_CACHE"
-"""s3://BUCKET/PREFIX; not set where the store stands for itself."""
+"""s3://BUCKET/PREFIX; not set without a remote cache."""
 OLD_ADDRESS = "UNDERSTUDY_RECORD"
 """Its name in version 0.1."""
 
@@ -56,14 +55,14 @@ class RemoteCache:
         """Send a finished step, unless the bucket has it already, or a later result of the same step.
 
         Raises:
-            UnderstudyError: the bucket cannot be written; the step is finished all the same, and sent by the next run.
+            UnderstudyError: the bucket cannot be written; the step is finished, and sent by the next run.
         """
         cached = store.step_cache.get(key)
         if cached is None:
-            return  # somebody told gc to forget it meanwhile
+            return  # gc forgot it meanwhile
         bucket = Bucket(self._url)
-        # Two clusters may have made the same step, and not the same bits. The later one stands, so that a result that
-        # was forgotten here and made anew does not stay behind an older one there.
+        # Two clusters may have made the same step, and not the same bits. The later one counts, so that a result that
+        # was forgotten here and made again does not lose to an older one there.
         known = _cached_step(bucket, key)
         if known and known.at >= cached.at and transfer.holds(bucket, known.digest):
             return
@@ -93,7 +92,7 @@ def of_environment(tell: Callable[[str], None]) -> RemoteCache | None:
 
 
 def entry(key: str) -> str:
-    """Where a step's entry lies in the bucket."""
+    """The path of a step's entry in the bucket."""
     return f"{FOLDER}/{key}.json"
 
 

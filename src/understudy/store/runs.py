@@ -1,4 +1,4 @@
-"""Run folders: what one pipeline run does, step by step, for whoever watches it or comes after it."""
+"""Run folders: the recorded state of one pipeline run, step by step."""
 
 import os
 import secrets
@@ -13,14 +13,14 @@ from understudy.errors import UnderstudyError, disk_errors
 from understudy.store.files import read_json, write_json
 from understudy.store.lease import Process
 
-QUIET = 24 * 3600.0  # a run without a driver that can be asked is taken for dead after this many silent seconds
+QUIET = 24 * 3600.0  # seconds without a heartbeat after which a run whose driver cannot be checked counts as dead
 
 
 @dataclass(frozen=True)
 class StepState:
-    """Where a step of a run stands. `done` of `total` is its progress, in `unit`; times are Unix seconds.
+    """The state of a run's step. `done` of `total` is its progress, in `unit`; times are Unix seconds.
 
-    `left` is how many seconds it goes on as fast as now; 0 where that is not known.
+    `left` is how many seconds are left at the current pace; 0 when unknown.
     """
 
     step: str
@@ -53,7 +53,7 @@ class RunFacts:
     started: float = 0.0
     """Unix seconds."""
     driver: Process | None = None
-    """The process that stands behind all steps of the run: the command here, nobody in a cluster."""
+    """The process that drives all steps of the run: the command here, None in a cluster."""
 
     @staticmethod
     def read(path: Path) -> "RunFacts":
@@ -110,13 +110,13 @@ class Run:
         return sorted((state for state in states if state), key=lambda state: state.started)
 
     def note(self, text: str) -> None:
-        """Tell whoever looks at the run's end something that changed nothing in its result."""
+        """Add a note to the run's output that changed nothing in its result."""
         with disk_errors(self.folder), (self.folder / "notes").open("a") as stream:
             stream.write(f"{text}\n")
 
     @property
     def notes(self) -> list[str]:
-        """What note() was told."""
+        """The notes."""
         path = self.folder / "notes"
         return path.read_text().splitlines() if path.exists() else []
 
@@ -131,8 +131,8 @@ class Run:
         return {path.name for path in (self.folder / "uses").glob("*")}
 
     def live(self) -> None:
-        """Tell that somebody works for this run, though nothing else changes."""
-        with suppress(OSError):  # a volume that is away for a moment; an hour later it is told again
+        """Renew the run's heartbeat, though nothing else changes."""
+        with suppress(OSError):  # a volume that is away for a moment; the next heartbeat is an hour later
             os.utime(self.folder / "run.json")
 
     def request_stop(self) -> None:
@@ -145,13 +145,13 @@ class Run:
         return (self.folder / "stop").exists()
 
     def take_up(self) -> None:
-        """Go on with a run whose driver is no more: this process is its driver now, and goes through all steps."""
+        """Resume a run whose driver has ended: this process is its driver now, and goes through all steps."""
         write_json(self.folder / "run.json", asdict(replace(self.facts, driver=_driver())))
         for path in (self.folder / "ended.json", self.folder / "stop", *self.folder.glob("steps/*.json")):
             path.unlink(missing_ok=True)
 
     def end(self, exit_code: int) -> None:
-        """Write down that nobody works for this run any more."""
+        """Record that the run has ended."""
         write_json(self.folder / "ended.json", {"exit_code": exit_code, "at": time.time()})
 
     @property
@@ -162,7 +162,7 @@ class Run:
 
     @property
     def is_live(self) -> bool:
-        """Whether somebody may still be working for this run."""
+        """Whether a process may still be working for this run."""
         if (self.folder / "ended.json").exists():
             return False
         driver = self.facts.driver
@@ -185,7 +185,7 @@ def create(runs: Path, name: str, recipe: Mapping[str, object], tracking_uri: st
 
 
 def _driver() -> Process | None:
-    """This process; nobody in a cluster, where a step's pod has a driver on another machine."""
+    """This process; None in a cluster, where a step's pod has a driver on another machine."""
     return None if "KFP_POD_NAME" in os.environ else Process.current()
 
 

@@ -63,14 +63,14 @@ class StepCache:
         """put(), from a file that is written inside a lease's folder and moved out of it.
 
         Raises:
-            FileNotFoundError: the folder is gone: another holder has the lease, and nothing was written down.
+            FileNotFoundError: the folder is gone: another holder has the lease, and nothing was written.
         """
         aside = folder / "cached-step.json"
         write_json(aside, cached.encode())
         os.rename(aside, self._path(cached.key))
 
     def touch(self, key: str) -> None:
-        """Tell gc that the step was used now."""
+        """Record for gc that the step was used now."""
         path = self._path(key)
         with disk_errors(path):
             os.utime(path)

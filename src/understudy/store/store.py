@@ -44,7 +44,7 @@ class Store:
         """The finished step of a key, if its object is there and whole; None when the work is to be done.
 
         A damaged object is set aside here, so that it is made again. The run, if given, uses the object from now on,
-        and is told of the damage.
+        and gets a note about the damage.
         """
         cached = self.step_cache.get(key)
         if cached is None:
@@ -67,7 +67,7 @@ class Store:
         return leases.acquire(self.folder / "work", key, self.lease_seconds)
 
     def wait_for(self, key: str, give_up: Callable[[], bool]) -> Lease | None:
-        """The lease on a step's work as soon as it can be had; None when give_up() says so first."""
+        """The lease on a step's work as soon as it can be had; None when give_up() returns true first."""
         return leases.wait_for(self.folder / "work", key, self.lease_seconds, give_up)
 
     def conclude(
@@ -105,7 +105,7 @@ class Store:
 
     @property
     def servers(self) -> dict[str, Path]:
-        """The servers that remember_server() was told, each with the file that says so."""
+        """The servers of remember_server(), each with its file."""
         files = sorted((self.folder / "servers").glob("[0-9a-f]*.json"))
         found = {file: read_json(file) for file in files}
         return {value["address"]: file for file, value in found.items() if value}

@@ -1,7 +1,7 @@
-"""Objects to and from a bucket: for a second cluster, or for a store that comes and goes.
+"""Objects to and from a bucket: for a second cluster, or for a store on a temporary volume.
 
-A file that is there with its size is not sent again, so what was broken off goes on; the manifest goes last, so an
-object that has one is complete there too. What comes back is read and hashed before it becomes an object here.
+A file that is there with its size is not sent again, so an interrupted transfer resumes. The manifest is sent last, so
+an object that has one is complete there too. What is fetched is hashed before it becomes an object here.
 """
 
 import json
@@ -21,7 +21,7 @@ def push(store: Store, digest: str, url: str, tell: Tell) -> int:
     """Copy an object into a bucket.
 
     Args:
-        store: where it lies.
+        store: it has the object.
         digest: the object.
         url: s3://BUCKET/PREFIX, or anything else that fsspec knows.
         tell: called with each file that is sent.
@@ -34,7 +34,7 @@ def push(store: Store, digest: str, url: str, tell: Tell) -> int:
     """
     damage = store.objects.damage(digest, thorough=True)
     if damage:
-        raise UnderstudyError(f"{damage[0]}; a damaged object is not sent: run its recipe again to make it anew")
+        raise UnderstudyError(f"{damage[0]}; a damaged object is not sent: run its recipe again to make it again")
     manifest = store.objects.manifest(digest)
     assert manifest is not None
     sent, source, bucket = 0, store.objects.path(digest), Bucket(url)
@@ -80,10 +80,10 @@ def pull(store: Store, digest: str, url: str, tell: Tell) -> int:
 
 
 def _fetch(store: Store, digest: str, manifest: Manifest, bucket: Bucket, aside: Path, tell: Tell) -> int:
-    """Bytes that were fetched of an object; what an earlier process had fetched lies aside.
+    """Bytes that were fetched of an object; what an earlier process had fetched is kept aside.
 
     Raises:
-        FileNotFoundError: somebody else does it now.
+        FileNotFoundError: another process does it now.
     """
     fetched, part = 0, aside.with_name("part")
     with disk_errors(aside):
@@ -150,5 +150,5 @@ def _lies_inside(name: str) -> bool:
 
 
 def _damaged(bucket: Bucket, digest: str, name: str) -> UnderstudyError:
-    fix = f"remove {_path(digest, '')} there: the next run, or understudy store push where it is whole, sends it anew"
+    fix = f"remove {_path(digest, '')} there: the next run, or understudy store push where it is whole, sends it again"
     return UnderstudyError(f"{bucket.url}: {name} of {digest} is damaged there or missing; {fix}")

@@ -54,7 +54,7 @@ def write(folder: Path) -> None:
 
 
 def migrate(folder: Path, lease_seconds: float = 30.0) -> bool:
-    """Bring a store of version 1 to this version. What was broken off goes on; of several at once, one does it.
+    """Bring a store of version 1 to this version. An interrupted migration resumes; of several at once, one does it.
 
     Args:
         folder: the store's.
@@ -65,7 +65,7 @@ def migrate(folder: Path, lease_seconds: float = 30.0) -> bool:
 
     Raises:
         InputError: the store has a version that this understudy does not know, or cannot be written.
-        UnderstudyError: somebody works on a step in it.
+        UnderstudyError: a step in it is in progress.
     """
     if _version(folder) not in (OLD, BEGUN):
         check(folder)
@@ -95,7 +95,7 @@ def _migrate_under(lease: Lease, folder: Path, lease_seconds: float) -> bool:
 
 
 def _refuse_live(folder: Path, lease_seconds: float) -> None:
-    """Raises UnderstudyError while anybody works on a step; what it finishes would be written where nobody looks."""
+    """Raises UnderstudyError while a step is in progress: its result would be written to the old place."""
     work = folder / "work"
     keys = [path.name for path in work.glob("[!.]*") if path.name != LEASE]
     held = [key for key in keys if leases.is_held(work, key, lease_seconds)]

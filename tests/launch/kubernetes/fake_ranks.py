@@ -175,7 +175,7 @@ class Ranks:
         quiet = now - attempt.moved
         if quiet > self.spec.hang_timeout:
             where = f"rank 0: training, step {attempt.step}"
-            attempts.report_hang(self.spec, f"no rank has moved for {quiet:.0f} s ({where})")
+            attempts.report_hang(self.spec, f"no rank has made progress for {quiet:.0f} s ({where})")
             end_all(pods, HUNG)
 
     def _say(self, attempt: Attempt, pod: Pod, outcome: Outcome) -> None:

@@ -99,7 +99,7 @@ class Workings:
     def _wanted(self, job: KubernetesObject) -> int:
         """How many pods its ranks wait for: with a range, those that found a node."""
         here = [pod for pod in self._of(job) if "nodeName" in pod["spec"]]
-        least = self.ranks.spec.least
+        least = self.ranks.spec.min_nodes
         return self._size(job) if least == self.ranks.spec.nodes else max(least, len(here))
 
     def _operate(self, job: KubernetesObject) -> None:

@@ -19,14 +19,14 @@ from understudy.jobs.attempts import latest
 from understudy.jobs.outcome import Outcome
 from understudy.launch.kubernetes.identity import Identity
 from understudy.launch.kubernetes.kind import KINDS
-from understudy.launch.kubernetes.patience import STARTS
+from understudy.launch.kubernetes.timeouts import STARTS
 
 KEY = "0" * 64
 FAILURES = (
     Outcome(FAILED, "ended with signal SIGKILL", "killed"),
     Outcome(FAILED, "the connection was lost", "lost"),
     Outcome(FAILED, "a mistake", "raised"),
-    Outcome(FAILED, "ended with exit code 9 and no word", "silent"),
+    Outcome(FAILED, "ended with exit code 9 and no word", "unreported"),
 )
 RUNS = st.sampled_from(["run", "another-run"])
 RIGHTS = ("pods", "nodes", "events", "create")
@@ -37,8 +37,8 @@ BROKEN = {
 PATIENCE = 1500  # seconds after which a launcher has ended or waits for good
 WAITS = {
     "queued: ": lambda cluster: cluster.lacks_quota(),
-    "pending: no node takes": lambda cluster: cluster.lacks_nodes(),
-    "does the training operator run?": lambda cluster: not cluster.has_operator,
+    "pending: no node fits": lambda cluster: cluster.lacks_nodes(),
+    "is the training operator running?": lambda cluster: not cluster.has_operator,
     "does not start yet": lambda cluster: bool(cluster.unmounted),
     "the API server does not answer": lambda cluster: cluster.now < cluster.away_until,
 }

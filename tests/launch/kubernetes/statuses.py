@@ -8,10 +8,10 @@ from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes.history import History
 from understudy.launch.kubernetes.identity import Identity
 from understudy.launch.kubernetes.job import Job
-from understudy.launch.kubernetes.patience import RECOVERY
+from understudy.launch.kubernetes.job_state import JobState
 from understudy.launch.kubernetes.settings import Cluster
-from understudy.launch.kubernetes.standing import Standing
 from understudy.launch.kubernetes.status import JobStatus
+from understudy.launch.kubernetes.timeouts import RECOVERY
 
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "run", "uid": "run"}
 CLUSTER = Cluster(image="i:1", claim="store")
@@ -24,10 +24,10 @@ def job_of(spec: JobSpec, **changes: Any) -> Job:
     return replace(known, **changes)
 
 
-def status_of(job: Job, standing: Standing, **fields: Any) -> JobStatus:
+def status_of(job: Job, state: JobState, **fields: Any) -> JobStatus:
     """A job that is watched and stands somewhere."""
     found = {"metadata": {"name": job.name, "uid": "0"}, "spec": {}}
-    return JobStatus(job, **{"at": 0.0, "name": job.name, "found": found, "standing": standing, **fields})
+    return JobStatus(job, **{"at": 0.0, "name": job.name, "found": found, "state": state, **fields})
 
 
 def waiting(status: JobStatus, seconds: float = RECOVERY) -> History:

@@ -14,7 +14,7 @@ from understudy.launch.kubernetes import controller
 from understudy.launch.kubernetes.api import Away, Kube, Refused
 from understudy.launch.kubernetes.kind import JobKind
 from understudy.launch.kubernetes.objects import KubernetesObject
-from understudy.launch.kubernetes.patience import RECOVERY, STARTS
+from understudy.launch.kubernetes.timeouts import RECOVERY, STARTS
 
 RIGHT = "a right is missing: pods is forbidden"
 
@@ -122,10 +122,10 @@ def test_a_volume_that_is_full_ends_the_step_at_once(job: JobSpec) -> None:
 @pytest.mark.parametrize(
     ("run_of_it", "exit_code", "words"),
     [
-        (None, STOPPED, "Job run is not there any more"),
+        (None, STOPPED, "Job run no longer exists"),
         ({"metadata": {"uid": "run", "deletionTimestamp": "now"}, "spec": {}}, STOPPED, "Job run was deleted"),
-        ({"metadata": {"uid": "run"}, "spec": {}}, FAILED, "was deleted by somebody else; run again to go on"),
-        (Refused(RIGHT), FAILED, "was deleted by somebody else; run again to go on"),
+        ({"metadata": {"uid": "run"}, "spec": {}}, FAILED, "was deleted by another client; run again to resume"),
+        (Refused(RIGHT), FAILED, "was deleted by another client; run again to resume"),
     ],
 )
 def test_a_job_that_went_with_its_run_was_stopped_and_one_that_went_alone_has_failed(
@@ -205,14 +205,14 @@ def test_a_job_whose_ranks_left_since_nobody_watched_is_submitted_again(job: Job
     assert outcome.message == "a pod failed", "the second one's ranks did not leave"
 
 
-def test_a_job_whose_ranks_leave_each_time_is_not_submitted_for_ever(job: JobSpec) -> None:
+def test_a_job_whose_ranks_end_each_time_is_not_submitted_forever(job: JobSpec) -> None:
     kube = Ended()
     outcome = run(job, kube, lambda: job.abandoned_file.touch() if kube.submitted else None)
     assert len(kube.submitted) == STARTS
     assert outcome.exit_code == FAILED
-    assert "its ranks left 10 times since they saw no launcher for 600 s" in outcome.message
+    assert "its ranks ended 10 times because they saw no launcher for 600 s" in outcome.message
 
 
 def test_a_job_that_ended_without_a_word_has_failed(job: JobSpec) -> None:
     outcome = run(job, Ended())
-    assert (outcome.exit_code, outcome.message, outcome.kind) == (FAILED, "a pod failed", "silent")
+    assert (outcome.exit_code, outcome.message, outcome.kind) == (FAILED, "a pod failed", "unreported")

@@ -12,7 +12,7 @@ from understudy.jobs import attempts
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes import elastic
-from understudy.launch.kubernetes.standing import Standing, standing_of
+from understudy.launch.kubernetes.job_state import JobState, state_of
 
 HOMELESS = [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}]
 
@@ -39,28 +39,28 @@ def four(job: JobSpec) -> JobSpec:
     return with_resources(job, nodes=4, min_nodes=2)
 
 
-QUEUED = Standing("queued", "insufficient unused quota", lacks_quota=True)
+QUEUED = JobState("queued", "insufficient unused quota", lacks_quota=True)
 
 
 def test_a_job_without_a_range_waits(job: JobSpec) -> None:
-    assert elastic.smaller(with_resources(job, nodes=4, min_nodes=None), pytorchjob(4), QUEUED, []) is None
+    assert elastic.smaller_size(with_resources(job, nodes=4, min_nodes=None), pytorchjob(4), QUEUED, []) is None
 
 
 def test_a_queued_job_asks_for_one_node_less_down_to_its_least(four: JobSpec) -> None:
-    assert [elastic.smaller(four, pytorchjob(nodes), QUEUED, []) for nodes in (4, 3, 2)] == [3, 2, None]
+    assert [elastic.smaller_size(four, pytorchjob(nodes), QUEUED, []) for nodes in (4, 3, 2)] == [3, 2, None]
 
 
 def test_a_job_that_waits_for_something_else_than_quota_keeps_its_size(four: JobSpec) -> None:
-    assert elastic.smaller(four, pytorchjob(4), Standing("queued", "LocalQueue x does not exist"), []) is None
-    assert elastic.smaller(four, pytorchjob(4), Standing("running"), pods([True] * 4)) is None
+    assert elastic.smaller_size(four, pytorchjob(4), JobState("queued", "LocalQueue x does not exist"), []) is None
+    assert elastic.smaller_size(four, pytorchjob(4), JobState("running"), pods([True] * 4)) is None
 
 
 @given(st.lists(st.booleans(), min_size=4, max_size=4))
 def test_a_job_whose_pods_find_no_node_takes_what_there_is(homes: list[bool]) -> None:
     spec = job_spec("", resources={"nodes": 4, "min_nodes": 2})
     given_pods = pods(homes)
-    found = standing_of(pytorchjob(4), elastic.enough(spec, given_pods))
-    nodes = elastic.smaller(spec, pytorchjob(4), found, elastic.enough(spec, given_pods))
+    found = state_of(pytorchjob(4), elastic.sufficient_pods(spec, given_pods))
+    nodes = elastic.smaller_size(spec, pytorchjob(4), found, elastic.sufficient_pods(spec, given_pods))
     if homes[0] and sum(homes) >= 2:
         assert found.stage == "running"
         assert nodes is None, "torchrun goes on with those that are there"
@@ -76,7 +76,7 @@ def test_a_job_whose_pods_find_no_node_takes_what_there_is(homes: list[bool]) ->
 def test_a_job_goes_on_with_the_pods_that_run_if_they_are_enough(
     four: JobSpec, running: list[bool], goes_on: bool
 ) -> None:
-    assert elastic.goes_on(four, pods(running)) == goes_on
+    assert elastic.enough_running(four, pods(running)) == goes_on
 
 
 def test_an_attempt_knows_how_many_ranks_it_has(four: JobSpec) -> None:
@@ -98,5 +98,5 @@ def test_a_result_is_complete_when_every_rank_of_its_own_attempt_is_done(four: J
     assert not attempts.is_complete(four), "what an earlier attempt's rank said does not count"
     assert len(attempts.outcomes(four)) == 3
     Outcome(0, attempt=second).write(four.outcome(3))
-    Outcome(1, "cut off", "silent").write(four.outcome(7))
+    Outcome(1, "cut off", "unreported").write(four.outcome(7))
     assert attempts.is_complete(four), "and a rank that this attempt does not have counts neither"

@@ -19,7 +19,7 @@ from understudy.jobs.outcome import Outcome
 from understudy.launch.kubernetes.diagnosis import RULES
 from understudy.launch.kubernetes.identity import Identity
 from understudy.launch.kubernetes.kind import PYTORCHJOB, JobKind
-from understudy.launch.kubernetes.patience import STARTS
+from understudy.launch.kubernetes.timeouts import STARTS
 
 TABLE = Path(__file__).parents[3] / "docs" / "supervision.md"
 
@@ -46,7 +46,7 @@ def test_the_launcher_is_replaced(make: Make, kind: JobKind) -> None:
 
 
 @rules("launcher_replaced")
-def test_of_several_jobs_that_do_the_same_work_one_goes_on(make: Make) -> None:
+def test_of_several_jobs_that_do_the_same_work_one_continues(make: Make) -> None:
     world = make()
     other = job_of(world.spec, identity=Identity("another-run", "teacher", world.job.identity.key))
     world.cluster.create_job(PYTORCHJOB, other.manifest())
@@ -82,7 +82,7 @@ def test_nobody_watches_the_job_for_a_while(make: Make, kind: JobKind) -> None:
 def test_ranks_never_see_their_launcher(make: Make) -> None:
     world = make()
     world.launcher = FakeLauncher(world.cluster, world.job, is_seen=False)
-    world.fails(f"its ranks left {STARTS} times since they saw no launcher for 30 s")
+    world.fails(f"its ranks ended {STARTS} times because they saw no launcher for 30 s")
 
 
 @rules("run_stopped")
@@ -100,8 +100,8 @@ def test_the_run_is_stopped(make: Make) -> None:
 @pytest.mark.parametrize(
     ("owner", "exit_code", "words"),
     [
-        (None, STOPPED, "Job run is not there any more"),
-        ({}, FAILED, "was deleted by somebody else; run again to go on"),
+        (None, STOPPED, "Job run no longer exists"),
+        ({}, FAILED, "was deleted by another client; run again to resume"),
     ],
     ids=["with its run", "alone"],
 )
@@ -138,7 +138,7 @@ def test_the_api_server_is_away(make: Make, kind: JobKind) -> None:
     world = make(kind)
     world.reaches(3)
     world.cluster.away_until = world.cluster.now + 120
-    world.says("the API server does not answer (timeout); the job goes on")
+    world.says("the API server does not answer (timeout); the job keeps running")
     assert world.ends() == Outcome(0)
     assert world.cluster.submitted == [world.job.name]
 
@@ -158,7 +158,7 @@ def test_the_answer_to_a_deletion_is_lost(make: Make, failure: Outcome, words: s
     assert outcome.exit_code == failure.exit_code if words else outcome == Outcome(0)
 
 
-def test_every_rule_stands_in_the_fault_table_and_is_tested_here() -> None:
+def test_every_rule_is_in_the_fault_table_and_is_tested_here() -> None:
     text = TABLE.read_text()
     table = text[text.index("| fault | rule |") :].split("\n\n")[0]
     cells = [row.split(" | ")[1] for row in table.splitlines()[2:]]

@@ -7,7 +7,7 @@ from tests.launch.kubernetes.fault_world import BOTH, MISTAKE, SIGKILL, Make, ru
 from understudy.errors import FAILED
 from understudy.jobs.outcome import Outcome
 from understudy.launch.kubernetes.kind import JobKind
-from understudy.launch.kubernetes.patience import STARTS
+from understudy.launch.kubernetes.timeouts import STARTS
 
 
 @BOTH
@@ -86,7 +86,7 @@ def test_a_job_succeeded_for_its_operator_alone(make: Make) -> None:
     world.cluster.ranks.attempts.clear()
     for pod in world.cluster.running():
         end(pod, 0)
-    world.says("restarting at the last checkpoint: not every rank has said how it ended")
+    world.says("restarting at the last checkpoint: not every rank reported an outcome")
     assert world.ends() == Outcome(0)
 
 
@@ -96,7 +96,7 @@ def test_a_rank_hangs(make: Make, kind: JobKind) -> None:
     world = make(kind)
     world.reaches(7)
     world.attempt.hangs = True
-    world.says("restarting at the last checkpoint: no rank has moved for 41 s (rank 0: training, step 7")
+    world.says("restarting at the last checkpoint: no rank has made progress for 41 s (rank 0: training, step 7")
     assert world.ends() == Outcome(0)
 
 
@@ -106,7 +106,7 @@ def test_ranks_end_before_a_further_step_each_time(make: Make, kind: JobKind) ->
     world = make(kind)
     world.cluster.ranks.breaks_at = 7
     world.cluster.ranks.breaks_by = Outcome(FAILED, "the connection was lost", "lost")
-    world.fails(f"the job was started {STARTS} times and got no further: the connection was lost")
+    world.fails(f"the job was started {STARTS} times without progress: the connection was lost")
 
 
 @BOTH
@@ -138,7 +138,7 @@ def test_more_memory_than_allowed(make: Make, kind: JobKind) -> None:
     world.fails("ran out of memory (OOMKilled, exit code 137; its limit is 1Gi)", "Raise resources.teacher.memory")
 
 
-@rules("ended_without_word")
+@rules("ended_without_outcome")
 def test_a_pod_fails_and_no_rank_says_why(make: Make) -> None:
     world = make()
     world.reaches(7)

@@ -9,8 +9,8 @@ from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes.decisions import Adopt, Finish, Resize, Restart, Submit, Wait
 from understudy.launch.kubernetes.history import History
-from understudy.launch.kubernetes.patience import RECOVERY, RESIZE, TERMINATION
-from understudy.launch.kubernetes.standing import Standing
+from understudy.launch.kubernetes.job_state import JobState
+from understudy.launch.kubernetes.timeouts import RECOVERY, RESIZE, TERMINATION
 
 TOO_SMALL = "insufficient quota for cpu in flavor gpu, request > maximum capacity (32 > 16)"  # as Kueue says it
 IN_USE = "insufficient unused quota for cpu in flavor gpu, 8 more needed"
@@ -19,26 +19,26 @@ IN_USE = "insufficient unused quota for cpu in flavor gpu, 8 more needed"
 def test_a_job_has_waited_since_it_came_to_where_it_stands(job: JobSpec) -> None:
     clock, history = [0.0], History()
 
-    def after(seconds: float, standing: Standing) -> float:
+    def after(seconds: float, state: JobState) -> float:
         nonlocal history
         clock[0] += seconds
-        status = status_of(job_of(job), standing, at=clock[0])
+        status = status_of(job_of(job), state, at=clock[0])
         history = history.after(status)
-        return history.waited(status)
+        return history.seconds_in_state(status)
 
-    never = Standing("queued", TOO_SMALL)
-    assert after(5, Standing("queued", "waiting")) == 0
-    assert after(3600, Standing("queued", IN_USE)) == 3600
+    never = JobState("queued", TOO_SMALL)
+    assert after(5, JobState("queued", "waiting")) == 0
+    assert after(3600, JobState("queued", IN_USE)) == 3600
     assert after(5, never) == 0, "what is hopeless has its own minute"
     assert after(50, never) == 50
-    assert after(5, Standing("queued", IN_USE)) == 55, "what is no longer hopeless waits on"
-    assert after(1, Standing("pending")) == 0
+    assert after(5, JobState("queued", IN_USE)) == 55, "what is no longer hopeless waits on"
+    assert after(1, JobState("pending")) == 0
 
 
 def test_a_job_that_was_made_smaller_waits_less_until_it_is_as_small_as_it_may_be(job: JobSpec) -> None:
-    status = status_of(job_of(with_resources(job, nodes=4, min_nodes=2)), Standing("queued"), at=100.0)
-    assert History().then(Resize(3, ""), status).waited(status) == RECOVERY - RESIZE
-    assert History().then(Resize(2, ""), status).waited(status) == 0
+    status = status_of(job_of(with_resources(job, nodes=4, min_nodes=2)), JobState("queued"), at=100.0)
+    assert History().after_action(Resize(3, ""), status).seconds_in_state(status) == RECOVERY - RESIZE
+    assert History().after_action(Resize(2, ""), status).seconds_in_state(status) == 0
 
 
 def pod(name: str, uid: str, **meta: Any) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def pod(name: str, uid: str, **meta: Any) -> dict[str, Any]:
 def test_a_deleted_pod_that_outlives_its_grace_period_lies_on_a_dead_node(job: JobSpec) -> None:
     going = {"deletionTimestamp": "1999-01-01T00:00:00Z", "deletionGracePeriodSeconds": 60}  # by a clock that is wrong
     pods = (pod("a", "1", **going), pod("b", "2"))
-    history = History().after(status_of(job_of(job), Standing("running"), pods=pods))
+    history = History().after(status_of(job_of(job), JobState("running"), pods=pods))
     assert history.overdue(pods, 60 + TERMINATION) == ()
     assert history.overdue(pods, 61 + TERMINATION) == ("a",)
     other = [pod("a", "3", **going)]
@@ -56,16 +56,16 @@ def test_a_deleted_pod_that_outlives_its_grace_period_lies_on_a_dead_node(job: J
 
 
 def test_the_job_is_known_by_name_once_it_is_submitted_or_found_until_it_is_to_be_submitted_again(job: JobSpec) -> None:
-    status = status_of(job_of(job), Standing("failed"))
-    assert History().then(Submit(), status).name == status.job.name
-    adopted = History().then(Adopt("another"), status)
+    status = status_of(job_of(job), JobState("failed"))
+    assert History().after_action(Submit(), status).name == status.job.name
+    adopted = History().after_action(Adopt("another"), status)
     assert adopted.name == "another"
-    assert adopted.then(Restart(""), status).name == ""
+    assert adopted.after_action(Restart(""), status).name == ""
 
 
 def test_what_deletes_the_job_is_remembered_until_it_is_done(job: JobSpec) -> None:
-    status = status_of(job_of(job), Standing("failed"))
+    status = status_of(job_of(job), JobState("failed"))
     for decision in (Restart("lost"), Finish(Outcome(FAILED, "a mistake"))):
-        assert History("job").intending(decision).pending == decision
-    assert History("job").intending(Restart("lost")).then(Restart("lost"), status).pending is None
-    assert History("job").intending(Wait("")).pending is None
+        assert History("job").with_pending(decision).pending == decision
+    assert History("job").with_pending(Restart("lost")).after_action(Restart("lost"), status).pending is None
+    assert History("job").with_pending(Wait("")).pending is None

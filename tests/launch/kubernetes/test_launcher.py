@@ -134,7 +134,7 @@ def test_nothing_is_submitted_while_a_job_of_another_kind_does_the_work(
     kube = Namespace(kind, other)
     rival: KubernetesObject = {"metadata": {"name": "teacher-1", "uid": "1"}, "spec": {}, "status": {"conditions": []}}
     kube.there = [(other, rival)]
-    with pytest.raises(InputError, match=f"the {other.name} teacher-1 does this work already"):
+    with pytest.raises(InputError, match=f"the {other.name} teacher-1 already does this work"):
         run(monkeypatch, kube, kind, spec)
     assert kube.submitted == []
     rival["status"]["conditions"] = [{"type": other.succeeded, "status": "True"}]

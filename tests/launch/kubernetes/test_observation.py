@@ -10,8 +10,8 @@ from understudy.launch.kubernetes.api import Kube, Refused
 from understudy.launch.kubernetes.history import History
 from understudy.launch.kubernetes.kind import KINDS, JobKind
 from understudy.launch.kubernetes.observation import observe
-from understudy.launch.kubernetes.patience import RECOVERY
 from understudy.launch.kubernetes.settings import HOST, REQUIRED
+from understudy.launch.kubernetes.timeouts import RECOVERY
 
 
 class Left:

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from understudy.launch.kubernetes.api import Kube
-from understudy.launch.kubernetes.owner_state import why_over
+from understudy.launch.kubernetes.owner_state import why_ended
 
 CREATED = "2026-01-01T00:00:00Z"
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "run-1", "uid": "uid-driver"}
@@ -25,8 +25,8 @@ def condition(kind: str, status: str = "True") -> dict[str, Any]:
         (condition("FailureTarget"), "Job run-1 has ended"),  # its pods are only being removed
         ({"spec": {"activeDeadlineSeconds": 0}}, "Job run-1 was terminated"),
         ({"metadata": {"uid": "uid-driver", "deletionTimestamp": CREATED}}, "Job run-1 was deleted"),
-        ({"metadata": {"uid": "uid-of-another"}}, "Job run-1 is not there any more"),
-        (None, "Job run-1 is not there any more"),
+        ({"metadata": {"uid": "uid-of-another"}}, "Job run-1 no longer exists"),
+        (None, "Job run-1 no longer exists"),
     ],
 )
 def test_what_a_job_belongs_to_needs_it_until_it_ends(change: dict[str, Any] | None, why: str) -> None:
@@ -41,8 +41,8 @@ def test_what_a_job_belongs_to_needs_it_until_it_ends(change: dict[str, Any] | N
             return job
 
     cluster = cast(Kube, Answering())
-    assert why_over(cluster, OWNER) == why
-    assert why_over(cluster, {**OWNER, "kind": "ReplicaSet"}) == "", "that starts another pod"
+    assert why_ended(cluster, OWNER) == why
+    assert why_ended(cluster, {**OWNER, "kind": "ReplicaSet"}) == "", "that starts another pod"
 
 
 WORKFLOW = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "digits-x", "uid": "uid-flow"}
@@ -55,7 +55,7 @@ WORKFLOW = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "d
         ({"spec": {"activeDeadlineSeconds": 0}}, "Workflow digits-x was terminated"),  # as KFP terminates a run
         ({"status": {"phase": "Succeeded"}}, "Workflow digits-x has ended"),
         ({"status": {"phase": "Error"}}, "Workflow digits-x has ended"),
-        (None, "Workflow digits-x is not there any more"),
+        (None, "Workflow digits-x no longer exists"),
     ],
 )
 def test_a_run_of_kfp_needs_its_jobs_until_its_workflow_ends(change: dict[str, Any] | None, why: str) -> None:
@@ -69,5 +69,5 @@ def test_a_run_of_kfp_needs_its_jobs_until_its_workflow_ends(change: dict[str, A
             asked.extend([question, *arguments])
             return None if change is None else {"metadata": {"uid": "uid-flow"}, "spec": {}, **change}
 
-    assert why_over(cast(Kube, Answering()), WORKFLOW) == why
+    assert why_ended(cast(Kube, Answering()), WORKFLOW) == why
     assert asked == ["get", "argoproj.io", "v1alpha1", "here", "workflows", "digits-x"]

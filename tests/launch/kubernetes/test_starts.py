@@ -7,7 +7,7 @@ import pytest
 from tests.launch.kubernetes.statuses import job_of, status_of
 from understudy.jobs.heartbeat import Heartbeat
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes.standing import Stage, Standing
+from understudy.launch.kubernetes.job_state import JobState, Stage
 from understudy.launch.kubernetes.starts import Starts
 
 DISRUPTED = {"conditions": [{"type": "DisruptionTarget", "status": "True"}]}
@@ -23,7 +23,7 @@ def seen(job: JobSpec) -> Any:
         pods = tuple({"metadata": {"name": uid, "uid": uid}, **pod} for uid in uids)
         beats = {0: Heartbeat(0, "", "training", step, "node", 0.0)}
         found = {"metadata": {"name": "job", "uid": job_uid}}
-        return starts.after(status_of(job_of(job), Standing(stage), pods=pods, heartbeats=beats, found=found))
+        return starts.after(status_of(job_of(job), JobState(stage), pods=pods, heartbeats=beats, found=found))
 
     return after
 

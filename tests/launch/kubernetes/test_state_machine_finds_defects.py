@@ -43,7 +43,7 @@ def test_a_lost_fence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_verdict_from_the_operator_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def succeeded(status: JobStatus, _history: History) -> Decision | None:
-        return Finish(Outcome(DONE)) if status.standing.stage == "succeeded" else None
+        return Finish(Outcome(DONE)) if status.state.stage == "succeeded" else None
 
     instead_of(result_complete, succeeded, monkeypatch)
     found("a success without a complete result")

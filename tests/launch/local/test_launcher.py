@@ -122,8 +122,8 @@ def outcome(job: JobSpec, run: Run, script: Script, code: int, said: dict[int, O
 KILLED = Outcome(FAILED, "rank 1 ended with signal SIGKILL", "killed", at=30.0)
 ECHO = Outcome(FAILED, "rank 0: RuntimeError: connection closed by peer", "raised", at=20.0)
 RAISED = Outcome(FAILED, "rank 1: ValueError", "raised", at=10.0)
-TOLD = Outcome(2, "teacher.model.config: hidden_size 7 is odd", "told", at=40.0)
-SILENT = Outcome(FAILED, "rank 1 ended with exit code 1", "silent", at=5.0)
+TOLD = Outcome(2, "teacher.model.config: hidden_size 7 is odd", "reported", at=40.0)
+SILENT = Outcome(FAILED, "rank 1 ended with exit code 1", "unreported", at=5.0)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_death_by_sigkill_is_explained_by_memory(job: JobSpec, run: Run, scrip
     assert found.message.startswith(
         "rank 0 ended with signal SIGKILL. That is how the kernel ends a process when memory"
     )
-    for fix in ("batch_size", "gradient_accumulation_steps", "fsdp", "run again to go on"):
+    for fix in ("batch_size", "gradient_accumulation_steps", "fsdp", "run again to resume"):
         assert fix in found.message
 
 

@@ -32,7 +32,7 @@ class Actions:
         job: the job.
         kube: the cluster.
         watch: called before each change; an exception from it prevents it.
-        say: told what is done, and what is waited for.
+        say: called with what is done, and what is waited for.
     """
 
     def __init__(self, job: Job, kube: Kube, watch: Callable[[], None], say: Callable[[str], None]) -> None:
@@ -41,7 +41,7 @@ class Actions:
 
     def carry_out(self, decision: Decision, status: JobStatus) -> Outcome | None:
         """Do what was decided; the job's outcome if that is the end of it."""
-        for text in decision.words:
+        for text in decision.messages:
             self._say(text)
         match decision:
             case Submit():
@@ -56,7 +56,7 @@ class Actions:
             case Resize():
                 self._resize(decision, status)
             case Finish(outcome):
-                if outcome.exit_code != DONE:  # a good one stays for a day, for whoever wants to look at it
+                if outcome.exit_code != DONE:  # a successful job is kept for a day, for inspection
                     self.delete_job(status.name)
                 return outcome
         return None
@@ -68,8 +68,8 @@ class Actions:
 
     def _submit(self) -> Outcome | None:
         """Submit the job; the outcome when it is not accepted."""
-        self._watch()  # forgetting what the attempt before said needs the lease as much as submitting does
-        # A wish to stop was meant for the ranks of an earlier job; the new ones would leave at their first report.
+        self._watch()  # removing the earlier attempt's outcomes needs the lease as much as submitting does
+        # A stop request was for the ranks of an earlier job; the new ones would end at their first report.
         self._job.spec.stop_file.unlink(missing_ok=True)
         attempts.keep_failures(self._job.spec)
         try:
@@ -92,4 +92,4 @@ class Actions:
     def _resize(self, decision: Resize, status: JobStatus) -> None:
         assert status.found is not None
         self._watch()
-        self._kube.change_job(self._job.kind, status.name, elastic.resized(status.found, decision.nodes))
+        self._kube.change_job(self._job.kind, status.name, elastic.resize_patch(status.found, decision.nodes))

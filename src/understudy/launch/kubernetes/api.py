@@ -1,4 +1,4 @@
-"""Questions to the Kubernetes API: one connection, errors in words, a server that is away told from a refusal."""
+"""Requests to the Kubernetes API: one connection, readable errors; Away for an outage, Refused for a refusal."""
 
 import json
 import time
@@ -27,7 +27,7 @@ class Away(UnderstudyError):
 
 
 class Refused(UnderstudyError):
-    """The API server said no: a right is missing, or what was sent is not accepted."""
+    """The API server refused: a right is missing, or the request is not accepted."""
 
 
 class Kube:
@@ -41,7 +41,7 @@ class Kube:
         try:
             config.load_incluster_config() if NAMESPACE.exists() else config.load_kube_config()
         except config.ConfigException as error:
-            raise InputError(f"no cluster to speak to: {error}; set KUBECONFIG") from error
+            raise InputError(f"no cluster is configured: {error}; set KUBECONFIG") from error
         api = client.ApiClient()
         self.core, self.custom, self.batch = client.CoreV1Api(api), client.CustomObjectsApi(api), client.BatchV1Api(api)
 
@@ -55,8 +55,8 @@ class Kube:
         """The answer as plain JSON; None when what was asked for does not exist.
 
         Raises:
-            Away: nobody answers.
-            Refused: the answer is no.
+            Away: the API server does not answer.
+            Refused: the API server refuses the request.
         """
         try:
             try:
@@ -133,7 +133,7 @@ class Kube:
         self.ask(self.core.delete_namespaced_pod, name, self.namespace, **options)
 
     def log(self, pod: str, lines: int) -> list[str]:
-        """The last lines that a pod said; none when there is no such pod any more, or it has said nothing."""
+        """The last lines of a pod's log; none when the pod no longer exists, or has logged nothing."""
         # Not ask(): a log is text and no JSON, and what cannot be had of it is no reason to wait or to fail.
         try:
             answer = self.core.read_namespaced_pod_log(
@@ -208,8 +208,8 @@ class Kube:
         return kind.group, kind.version, self.namespace, kind.plural
 
 
-def patiently(question: Callable[[], Answer], watch: Callable[[], None]) -> Answer:
-    """The answer; an API server that is away is asked again until it gives one, and watch is called each time."""
+def retry_while_away(question: Callable[[], Answer], watch: Callable[[], None]) -> Answer:
+    """The answer. While the API server is away the request is repeated, and watch is called each time."""
     while True:
         watch()
         try:
@@ -229,7 +229,7 @@ def _in_words(error: ApiException) -> UnderstudyError:
     except (TypeError, ValueError, KeyError):
         message = str(error.reason)
     # A webhook that is down comes as a 500 of the API server's ("failed calling webhook") and may be back in a moment;
-    # one that says no comes as "denied the request", and will say so again.
+    # one that refuses comes as "denied the request", and will refuse again.
     if error.status in (429, 500, 502, 503, 504) and "denied the request" not in message:
         return Away(f"the API server cannot answer now ({message})")
     if error.status == 403 and " cannot " in message:

@@ -1,7 +1,7 @@
 """The controller: observes a job, asks the diagnosis what to do, and does it, until there is a verdict.
 
-Any launcher that holds the step's lease can take over from any other at any time: what is known of a job lies in the
-cluster and in the job's folder, and History says what does not.
+Any launcher that holds the step's lease can take over from any other at any time: what is known of a job is in the
+cluster and in the job's folder, and History lists what is not.
 """
 
 import time
@@ -22,8 +22,8 @@ from understudy.launch.kubernetes.evidence import explained
 from understudy.launch.kubernetes.history import History
 from understudy.launch.kubernetes.job import Job
 from understudy.launch.kubernetes.observation import observe
-from understudy.launch.kubernetes.patience import Patience
 from understudy.launch.kubernetes.status import JobStatus
+from understudy.launch.kubernetes.timeouts import Retries
 
 TICK = 0.5  # seconds between two looks at the lease and the ranks' logs
 ROUND = 1.5  # seconds between two rounds, each of which asks the API server
@@ -42,9 +42,9 @@ def run(
     Args:
         job: the job; its specification is written first.
         kube: the cluster.
-        watch: called several times a second, and before each change; an exception from it leaves the job to whoever
-            comes next.
-        tell: called with where the job stands, whenever that changes.
+        watch: called several times a second, and before each change; an exception from it leaves the job to the next
+            launcher.
+        tell: called with the job's state, whenever that changes.
         clock: seconds, from any beginning.
         sleep: lets so many of them pass.
 
@@ -75,7 +75,7 @@ class Controller:
         self._words = RunLog(Path(job.spec.logs))
         self._logs = RankLogs(job.spec, self._words.say)
         self._actions = Actions(job, kube, watch, self._say)
-        self._patience = Patience(clock, self._say)
+        self._retries = Retries(clock, self._say)
         self._history = History()
         self._said = ""
         self._due = clock()
@@ -86,20 +86,20 @@ class Controller:
             return self._tick()
         except Fenced:
             raise  # another launcher has the job now
-        except (UnderstudyError, OSError):  # this step has failed, of a full volume say: nobody would wait for its job
+        except (UnderstudyError, OSError):  # this step has failed (a full volume, say): its job would be an orphan
             self._give_up()
             raise
 
     def _tick(self) -> Outcome | None:
-        # Volume and API server are borne apart: a minute's patience with the one must not be used up by the other.
-        self._patience.bear("files", self._look_at_files)
+        # Volume and API server are retried separately: the minute of the one must not be used up by the other.
+        self._retries.call("files", self._look_at_files)
         if self._clock() < self._due:
             return None
         self._due = self._clock() + ROUND
-        return self._patience.bear("cluster", self._reconcile)
+        return self._retries.call("cluster", self._reconcile)
 
     def _give_up(self) -> None:
-        """Delete the job, as far as that is possible: of two errors the first is the one to tell."""
+        """Delete the job, as far as that is possible: of two errors the first is the one to report."""
         with suppress(UnderstudyError, OSError):
             self._actions.delete_job(self._history.name or self._job.name)
 
@@ -113,17 +113,17 @@ class Controller:
         self._history = self._history.after(status)
         decision = self._with_evidence(decide(status, self._history), status)
         # Before it is carried out, since what is carried out may raise: the API server deletes the job, its answer is
-        # lost, and the next round finds the job gone. Only the intention tells that from somebody else's deletion.
-        self._history = self._history.intending(decision)
+        # lost, and the next round finds the job gone. Only the intention tells the two apart.
+        self._history = self._history.with_pending(decision)
         outcome = self._actions.carry_out(decision, status)
         if outcome:
             self._follow(end=True)
         # Only now: a decision that was not carried out to its end is taken again from the same history.
-        self._history = self._history.then(decision, status)
+        self._history = self._history.after_action(decision, status)
         return outcome
 
     def _with_evidence(self, decision: Decision, status: JobStatus) -> Decision:
-        """A verdict with what is known beside it: once the job is deleted, its pods tell nothing any more."""
+        """A verdict with its evidence, collected now: once the job is deleted, its pods are gone."""
         if isinstance(decision, Finish) and decision.explain:
             return replace(decision, outcome=explained(decision.outcome, status, self._logs), explain=False)
         return decision
@@ -134,7 +134,7 @@ class Controller:
         self._logs.follow({rank: beat.node for rank, beat in said.items()}, end)
 
     def _say(self, text: str) -> None:
-        """Tell where the job stands, unless that was the last thing told."""
+        """Log the job's state, unless that was the last line."""
         if text != self._said:
             self._said = text
             self._words.say(f"{self._job.identity.step}: {text}")

@@ -5,22 +5,22 @@ from dataclasses import dataclass
 from understudy.jobs.outcome import Outcome
 
 
-class Said:
-    """What is said when a decision is carried out."""
+class Announced:
+    """A decision with the lines that are logged when it is carried out."""
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def messages(self) -> tuple[str, ...]:
         """One line each."""
         return ()
 
 
 @dataclass(frozen=True)
-class Submit(Said):
+class Submit(Announced):
     """Submit the job: there is none that does its work."""
 
 
 @dataclass(frozen=True)
-class Adopt(Said):
+class Adopt(Announced):
     """Watch a job that is there already, whichever launcher submitted it."""
 
     name: str
@@ -28,96 +28,96 @@ class Adopt(Said):
     """Other jobs that do the same work."""
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def messages(self) -> tuple[str, ...]:
         """One line."""
         return (f"watching the job {self.name}, which was submitted before",)
 
 
 @dataclass(frozen=True)
-class DeleteJobs(Said):
+class DeleteJobs(Announced):
     """Delete jobs that have ended, or whose result was lost, and look again."""
 
     names: tuple[str, ...]
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def messages(self) -> tuple[str, ...]:
         """One line."""
         return (f"waiting until {', '.join(self.names)}, which has ended, is deleted",)
 
 
 @dataclass(frozen=True)
-class Restart(Said):
-    """Delete the job and submit it once more; it goes on from its last checkpoint."""
+class Restart(Announced):
+    """Delete the job and submit it again; it resumes from its last checkpoint."""
 
     why: str
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def messages(self) -> tuple[str, ...]:
         """One line."""
         return (f"restarting at the last checkpoint: {self.why}",)
 
 
 @dataclass(frozen=True)
-class DeletePods(Said):
+class DeletePods(Announced):
     """Delete pods, so that the operator makes others elsewhere."""
 
     dead: tuple[str, ...]
-    """They are forgotten even when their node does not answer."""
+    """They are force-deleted, since their node does not answer."""
     others: tuple[str, ...]
     """They have their grace period."""
     why: str
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def messages(self) -> tuple[str, ...]:
         """One line."""
         return (self.why,)
 
 
 @dataclass(frozen=True)
-class Resize(Said):
+class Resize(Announced):
     """Have the job ask for fewer nodes."""
 
     nodes: int
     why: str
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def messages(self) -> tuple[str, ...]:
         """One line."""
         return (self.why,)
 
 
 @dataclass(frozen=True)
-class Tell(Said):
-    """Say what has happened; nothing is to be done about it."""
+class Announce(Announced):
+    """Log what has happened; there is nothing to do about it."""
 
     lines: tuple[str, ...]
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def messages(self) -> tuple[str, ...]:
         """One line each."""
         return self.lines
 
 
 @dataclass(frozen=True)
-class Wait(Said):
-    """Go on looking."""
+class Wait(Announced):
+    """Do nothing until the next round."""
 
     why: str = ""
-    """What for; empty where the job's own progress says it."""
+    """What for; empty where the job's own progress shows it."""
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def messages(self) -> tuple[str, ...]:
         """One line."""
         return (self.why,) if self.why else ()
 
 
 @dataclass(frozen=True)
-class Finish(Said):
-    """Give the verdict. Unless it is a success, nothing of the job goes on."""
+class Finish(Announced):
+    """Give the verdict. Unless it is a success, the job is deleted."""
 
     outcome: Outcome
     explain: bool = False
-    """Whether the message is to have what is known beside it: how pods ended, and the rank's last lines."""
+    """Whether the message is to include the evidence: how pods ended, and the rank's last lines."""
 
 
-Decision = Submit | Adopt | DeleteJobs | Restart | DeletePods | Resize | Tell | Wait | Finish
+Decision = Submit | Adopt | DeleteJobs | Restart | DeletePods | Resize | Announce | Wait | Finish

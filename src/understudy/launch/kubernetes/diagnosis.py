@@ -9,7 +9,7 @@ from understudy.launch.kubernetes.decisions import Decision, Wait
 from understudy.launch.kubernetes.history import History
 from understudy.launch.kubernetes.rules.capacity import node_never_fits, pods_refused, queue_never_admits, too_few_nodes
 from understudy.launch.kubernetes.rules.ending import (
-    ended_without_word,
+    ended_without_outcome,
     job_deleted,
     launcher_unseen,
     outcomes_missing,
@@ -50,7 +50,7 @@ RULES: tuple[Rule, ...] = (
     job_left_over,
     pods_left_over,
     no_job,
-    # It is over. A success comes first: whatever else happened, the result is there.
+    # It has ended. Success comes first: even if something else happened, the result is there.
     rank_failed_before,
     result_complete,
     outcomes_missing,
@@ -67,7 +67,7 @@ RULES: tuple[Rule, ...] = (
     rank_lost,
     result_missing,
     pods_evicted,
-    ended_without_word,
+    ended_without_outcome,
     # It does not get what it needs.
     too_few_nodes,
     container_cannot_start,
@@ -80,11 +80,11 @@ RULES: tuple[Rule, ...] = (
 
 
 def decide(status: JobStatus, history: History) -> Decision:
-    """What to do about a job; to wait, and to say what for, when no rule decides anything."""
+    """What to do about a job: to wait, with the reason, when no rule decides anything."""
     for rule in RULES:
         if decision := rule(status, history):
             return decision
-    standing = status.standing
-    if standing.stage == "running" and status.step >= 0:
-        return Wait()  # the ranks say how far they are
-    return Wait(f"{standing.stage}: {standing.detail}")
+    state = status.state
+    if state.stage == "running" and status.step >= 0:
+        return Wait()  # the ranks report their progress
+    return Wait(f"{state.stage}: {state.detail}")

@@ -1,4 +1,4 @@
-"""What stands beside the verdict on a failed job: how its pods ended, and the last lines of what failed."""
+"""The evidence for the verdict on a failed job: how its pods ended, and the last lines of what failed."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from understudy.launch.kubernetes.status import JobStatus
 
 
 def explained(outcome: Outcome, status: JobStatus, logs: RankLogs) -> Outcome:
-    """An outcome whose message has what is known beside it.
+    """An outcome whose message includes the evidence.
 
     Args:
         outcome: the verdict; a rank's own one if it is the cause.
@@ -19,7 +19,7 @@ def explained(outcome: Outcome, status: JobStatus, logs: RankLogs) -> Outcome:
     """
     known = death(status.pods)
     message = f"{outcome.message} ({known})" if known else outcome.message
-    lines = status.pod_log if outcome.kind == "silent" else ()
+    lines = status.pod_log if outcome.kind == "unreported" else ()
     return replace(outcome, message="\n".join([message, *_rank_lines(outcome, status, logs), *lines]), attempt="")
 
 

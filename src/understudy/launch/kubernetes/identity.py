@@ -1,4 +1,4 @@
-"""Which job is which: its name in the cluster, and the labels by which whoever looks for it finds it."""
+"""A job's identity: its name in the cluster, and the labels by which it is found."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class Identity:
 
     @property
     def name(self) -> str:
-        """The object's name: the same for whoever starts this step of this run, and for nobody else (DNS-1035)."""
+        """The object's name: the same for every launcher of this step of this run, and for no other (DNS-1035)."""
         return f"{self.step}-{self.key[:10]}-{sha256(self.run.encode())[:8]}"
 
     @property
@@ -32,7 +32,7 @@ class Identity:
 
         Args:
             queue: Kueue's LocalQueue; Kueue knows by the label which jobs are its own.
-            owner: an owner reference; the job goes when this object goes.
+            owner: an owner reference; the job is deleted with this object.
         """
         labels = self.labels | ({"kueue.x-k8s.io/queue-name": queue} if queue else {})
         return {"name": self.name, "labels": labels, "ownerReferences": [owner] if owner else []}

@@ -1,4 +1,4 @@
-"""All that a launcher has to know of its job before it asks the cluster anything."""
+"""Everything that a launcher knows about its job before it asks the cluster."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ class Job:
     since: float
     """When the run began (Unix seconds): how ranks failed in earlier runs does not count for this one."""
     owner: OwnerReference | None
-    """What outlives the launcher's pod; the job goes when it goes."""
+    """It outlives the launcher's pod; the job is deleted with it."""
     task: TaskConfig = NOTHING
     """What was set on the task that launches it."""
     kind: JobKind = PYTORCHJOB

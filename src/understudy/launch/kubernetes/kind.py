@@ -1,4 +1,4 @@
-"""The kinds of object that a job can be in a cluster, and what of one kind is said elsewhere in another."""
+"""The kinds of object that a job can be in a cluster, and where their fields differ."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -25,10 +25,10 @@ class JobKind:
     suspend: tuple[str, ...]
     """Where below `spec` it says that the job is to wait."""
     replaces_pods: bool
-    """Whether the operator makes another pod for one that is gone. Otherwise all pods of a job start together, and a
-    new job may not meet pods of one that had its name."""
+    """Whether the operator replaces single pods. Otherwise all pods of a job start together, and pods of an earlier job
+    of the same name must have ended before."""
     refusals: tuple[str, ...]
-    """The reasons of events that tell why a job has no pods."""
+    """The reasons of events that explain why a job has no pods."""
     pod_maker: str = ""
     """What follows the job's name in that of the Job that makes its pods; empty where the operator makes them."""
 
@@ -48,7 +48,7 @@ class JobKind:
         return f"{self.pod_label}={job}"
 
     def is_suspended(self, job: KubernetesObject) -> bool:
-        """Whether the job is held back, by its queue say."""
+        """Whether the job is suspended, by its queue say."""
         value: Any = job["spec"]
         for key in self.suspend:
             value = value.get(key) or {}

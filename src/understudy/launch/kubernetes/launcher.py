@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes import controller, preflight
-from understudy.launch.kubernetes.api import Kube, patiently
+from understudy.launch.kubernetes.api import Kube, retry_while_away
 from understudy.launch.kubernetes.identity import Identity
 from understudy.launch.kubernetes.job import Job
 from understudy.launch.kubernetes.kind import JobKind
@@ -31,9 +31,9 @@ class KubernetesLauncher:
     def run(self, spec: JobSpec, watch: Watch) -> Outcome:
         """See a job to its end; arguments, outcome and errors as of Launcher.run()."""
         kube = Kube()
-        patiently(lambda: preflight.check(kube, self.kind, self.cluster, spec.resources, spec.section), watch)
-        # Each question by itself, so that an API server that goes away between two of them repeats the second only.
-        owner = patiently(lambda: owner_now(kube), watch)
+        retry_while_away(lambda: preflight.check(kube, self.kind, self.cluster, spec.resources, spec.section), watch)
+        # Each request by itself, so that an outage between two of them repeats the second only.
+        owner = retry_while_away(lambda: owner_now(kube), watch)
         job = Job(spec, self.identity, spec.resources, self.cluster, self.since, owner, self.task, self.kind)
-        patiently(lambda: preflight.refuse_rivals(kube, self.kind, job.selector), watch)
+        retry_while_away(lambda: preflight.refuse_duplicate(kube, self.kind, job.selector), watch)
         return controller.run(job, kube, watch, watch.tell)

@@ -53,7 +53,7 @@ class Toleration(TypedDict, total=False):
 
 @_OPEN
 class PodAffinityTerm(TypedDict, total=False):
-    """Other pods, and what of a node counts as the same place."""
+    """Other pods, and which label of a node defines the same place."""
 
     topologyKey: Required[str]
     labelSelector: KubernetesObject

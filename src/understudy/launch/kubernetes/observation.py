@@ -14,14 +14,14 @@ from understudy.launch.kubernetes import elastic
 from understudy.launch.kubernetes.api import Kube, Refused
 from understudy.launch.kubernetes.history import History
 from understudy.launch.kubernetes.job import Job
+from understudy.launch.kubernetes.job_state import state_of
 from understudy.launch.kubernetes.objects import KubernetesObject
-from understudy.launch.kubernetes.owner_state import why_over
-from understudy.launch.kubernetes.patience import RECOVERY
+from understudy.launch.kubernetes.owner_state import why_ended
 from understudy.launch.kubernetes.pods import first_dead, first_pending, was_disrupted
-from understudy.launch.kubernetes.scheduling import claims_near, may_come
+from understudy.launch.kubernetes.scheduling import may_get_a_node, shared_claims
 from understudy.launch.kubernetes.settings import STORE
-from understudy.launch.kubernetes.standing import standing_of
 from understudy.launch.kubernetes.status import JobStatus
+from understudy.launch.kubernetes.timeouts import RECOVERY
 
 
 def observe(job: Job, kube: Kube, history: History, at: float) -> JobStatus:
@@ -34,14 +34,14 @@ def observe(job: Job, kube: Kube, history: History, at: float) -> JobStatus:
         at: what time it is, by the launcher's clock.
     """
     if not history.name:
-        rivals = tuple(kube.jobs(job.kind, job.selector))
+        candidates = tuple(kube.jobs(job.kind, job.selector))
         left: tuple[KubernetesObject, ...] = ()
         # A JobSet keeps its name from one TrainJob to the next, so the new one's pods would meet those of the old one.
-        if not rivals and not job.kind.replaces_pods:
+        if not candidates and not job.kind.replaces_pods:
             left = tuple(kube.pods(job.kind.pods_of(job.name)))
-        return JobStatus(job, at, rivals, pods=left, is_complete=attempts.is_complete(job.spec))
+        return JobStatus(job, at, candidates, pods=left, is_complete=attempts.is_complete(job.spec))
     found = kube.job(job.kind, history.name)
-    pods = elastic.enough(job.spec, kube.pods(job.kind.pods_of(history.name))) if found else []
+    pods = elastic.sufficient_pods(job.spec, kube.pods(job.kind.pods_of(history.name))) if found else []
     # Workloads are listed whole, so this is asked only while a queue holds the job back.
     workload = kube.workload_of(found) if found and job.kind.is_suspended(found) else None
     status = JobStatus(
@@ -50,7 +50,7 @@ def observe(job: Job, kube: Kube, history: History, at: float) -> JobStatus:
         name=history.name,
         found=found,
         pods=tuple(pods),
-        standing=standing_of(found, pods, workload, history.overdue(pods, at), job.kind),
+        state=state_of(found, pods, workload, history.overdue(pods, at), job.kind),
         heartbeats=heartbeats(job.folder, range(job.spec.world_size)),
         outcomes=tuple(attempts.outcomes(job.spec)),
         failures=tuple(outcome for outcome in attempts.failures(job.folder) if outcome.at > job.since),
@@ -58,23 +58,23 @@ def observe(job: Job, kube: Kube, history: History, at: float) -> JobStatus:
         has_to_stop=job.spec.stop_file.exists(),
         was_abandoned=job.spec.abandoned_file.exists(),
     )
-    if status.standing.has_ended:
+    if status.state.has_ended:
         return _with_the_end(status, kube)
     # Events and nodes cost a question per pod. No rule acts on them in the first minute, in which most of what they
     # tell mends by itself; a healthy job never asks for them.
     after = history.after(status)
-    return _with_reports(status, after, kube) if after.waited(status) >= RECOVERY else status
+    return _with_reports(status, after, kube) if after.seconds_in_state(status) >= RECOVERY else status
 
 
 def _with_the_end(status: JobStatus, kube: Kube) -> JobStatus:
     """Add what is asked of a job that has ended."""
-    if status.standing.stage == "gone":
+    if status.state.stage == "gone":
         over = ""
         with suppress(Refused):  # as far as this account may know it
-            over = why_over(kube, status.job.owner) if status.job.owner else ""
-        return replace(status, owner_over=over)
+            over = why_ended(kube, status.job.owner) if status.job.owner else ""
+        return replace(status, owner_ended=over)
     says_why = status.failed or status.is_complete or status.was_abandoned or was_disrupted(status.pods)
-    if status.standing.stage == "failed" and not says_why:
+    if status.state.stage == "failed" and not says_why:
         # The pod that ended first: the others failed since they had lost it, and their logs say only that.
         first = first_dead(status.pods)
         lines = kube.log(first, TAIL) if first else []
@@ -84,8 +84,8 @@ def _with_the_end(status: JobStatus, kube: Kube) -> JobStatus:
 
 def _with_reports(status: JobStatus, history: History, kube: Kube) -> JobStatus:
     """Add what is asked of a job that does not start for long."""
-    stage, pods = status.standing.stage, status.pods
-    if status.standing.broken or status.found is None:
+    stage, pods = status.state.stage, status.pods
+    if status.state.broken or status.found is None:
         return status
     if stage == "pulling":
         return replace(status, events=tuple(kube.events(first_pending(pods))))
@@ -95,7 +95,7 @@ def _with_reports(status: JobStatus, history: History, kube: Kube) -> JobStatus:
         return replace(status, events=tuple(kube.refusals(status.job.kind, status.found)))
     events = tuple(event for pod in pods for event in kube.events(pod))
     # Where an autoscaler may make a node, those that are there now say nothing about what can be.
-    judged = not history.scales and not may_come(events)
+    judged = not history.scales and not may_get_a_node(events)
     return replace(status, events=events, nodes=_open_nodes(pods[0], kube) if judged else None)
 
 
@@ -105,7 +105,7 @@ def _open_nodes(pod: KubernetesObject, kube: Kube) -> tuple[KubernetesObject, ..
         nodes: Sequence[KubernetesObject] = kube.nodes()
     except Refused:
         return None  # to list nodes takes a ClusterRole, which not every namespace's account is given
-    for claim in claims_near(pod):
+    for claim in shared_claims(pod):
         others = kube.pods(f"{STORE}={claim}")
         there = {other["spec"].get("nodeName") for other in others if other["status"].get("phase") == "Running"}
         if there:

@@ -1,4 +1,4 @@
-"""What stands behind a launcher's pod and outlives it: a job belongs to that, and goes when it goes."""
+"""The owner of a launcher's pod, which outlives it: it owns the job too, and the job is deleted with it."""
 
 import os
 import socket
@@ -8,7 +8,7 @@ from understudy.launch.kubernetes.objects import OwnerReference
 
 
 def owner_now(kube: Kube) -> OwnerReference | None:
-    """What stands behind this pod and outlives it: the Workflow of a KFP run, or a Job.
+    """The owner of this pod, which outlives it: the Workflow of a KFP run, or a Job.
 
     Raises:
         Away: the API server does not answer now.

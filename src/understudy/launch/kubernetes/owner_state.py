@@ -1,19 +1,19 @@
-"""Whether what a job belongs to still needs it: a Job or a Workflow that ended, was terminated, or is gone does not."""
+"""Whether a job is an orphan: its owner, a Job or a Workflow, has ended, was terminated, or is gone."""
 
 from typing import Any
 
 from understudy.launch.kubernetes.api import Kube
+from understudy.launch.kubernetes.job_state import true_conditions
 from understudy.launch.kubernetes.objects import OwnerReference
-from understudy.launch.kubernetes.standing import holding
 
-OVER = ("Succeeded", "Failed", "Error")
+ENDED_PHASES = ("Succeeded", "Failed", "Error")
 """Phases of a Workflow that has ended."""
 ENDED = {"Complete", "SuccessCriteriaMet", "Failed", "FailureTarget"}
 """Conditions of a Job that has ended, or whose pods are only being removed."""
 
 
-def why_over(kube: Kube, owner: OwnerReference) -> str:
-    """Why what stands behind a job or a pod needs it no longer; empty while it does.
+def why_ended(kube: Kube, owner: OwnerReference) -> str:
+    """Why the owner of a job or a pod no longer needs it; empty while it does.
 
     Args:
         kube: the namespace.
@@ -23,13 +23,13 @@ def why_over(kube: Kube, owner: OwnerReference) -> str:
         return ""
     name, found = f"{owner['kind']} {owner['name']}", _owner(kube, owner)
     if found is None or found["metadata"]["uid"] != owner["uid"]:  # another one of its name is none of its business
-        return f"{name} is not there any more"
+        return f"{name} no longer exists"
     if "deletionTimestamp" in found["metadata"]:
         return f"{name} was deleted"
-    # "Terminate" in KFP sets the deadline to 0 and keeps the Workflow, so that what it owns goes on (KFP 2.17).
+    # "Terminate" in KFP sets the deadline to 0 and keeps the Workflow, so what it owns keeps running (KFP 2.17).
     if found["spec"].get("activeDeadlineSeconds") == 0:
         return f"{name} was terminated"
-    ended = holding(found).keys() & ENDED or found.get("status", {}).get("phase") in OVER
+    ended = true_conditions(found).keys() & ENDED or found.get("status", {}).get("phase") in ENDED_PHASES
     return f"{name} has ended" if ended else ""
 
 

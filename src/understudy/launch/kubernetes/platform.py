@@ -22,7 +22,7 @@ class KubernetesPlatform:
     """Jobs run in the cluster that this process runs in; answers as of Platform."""
 
     kind: JobKind | None = None
-    """What a job is there; None: what the cluster's settings say."""
+    """The kind of job; None: as the cluster's settings say."""
     detached: bool = True
     remote: bool = True
 

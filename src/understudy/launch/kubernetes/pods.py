@@ -1,4 +1,4 @@
-"""What pods say: whether one starts, what it waits for, whether its node answers, and how it ended.
+"""Reading pods: whether one starts, what it waits for, whether its node answers, and how it ended.
 
 Pure functions of what the API answered.
 """
@@ -85,8 +85,8 @@ def mount_error(events: Sequence[KubernetesObject]) -> tuple[str, float]:
     Args:
         events: all that was reported of the pod, the newest last; of one that got them, something else comes after.
     """
-    # A pod whose network could not be made is tried again, and the kubelet says SandboxChanged before each try: taken
-    # for the newest word, it would mean that the pod had got past its mounts.
+    # A pod whose network could not be set up is retried, and the kubelet reports SandboxChanged before each try: taken
+    # for the newest event, it would mean that the pod had got past its mounts.
     told = [event for event in events if event.get("reason") != "SandboxChanged"]
     failed = [event for event in told if event.get("reason") in MOUNT_FAILURES and event.get("lastTimestamp")]
     if not failed or failed[-1] is not told[-1]:
@@ -107,7 +107,7 @@ def first_dead(pods: Iterable[KubernetesObject]) -> str:
 
 
 def _deaths(pods: Iterable[KubernetesObject]) -> Iterable[tuple[str, str, str]]:
-    """When pods ended badly, their names, and in words how."""
+    """When pods failed, their names, and how."""
     for pod in pods:
         status = pod.get("status", {})
         if phase(pod) == "Failed" and status.get("reason"):
@@ -134,7 +134,7 @@ def _terminated(pod: KubernetesObject) -> Iterable[KubernetesObject]:
 
 
 def was_disrupted(pods: Iterable[KubernetesObject]) -> bool:
-    """Whether a pod was evicted: it had to go for reasons that lie outside of it."""
+    """Whether a pod was evicted, for a reason outside of it."""
     return any(
         condition["type"] == "DisruptionTarget" and condition["status"] == "True"
         for pod in pods

@@ -4,11 +4,11 @@ from contextlib import suppress
 
 from understudy.errors import InputError
 from understudy.launch.kubernetes.api import Kube, Refused
+from understudy.launch.kubernetes.job_state import state_of
 from understudy.launch.kubernetes.kind import KINDS, TRAINJOB, JobKind
 from understudy.launch.kubernetes.objects import KubernetesObject
 from understudy.launch.kubernetes.rendering import trainjob
 from understudy.launch.kubernetes.settings import Cluster
-from understudy.launch.kubernetes.standing import standing_of
 from understudy.recipe import Resources
 
 
@@ -31,7 +31,7 @@ def check(kube: Kube, kind: JobKind, cluster: Cluster, resources: Resources, whe
         trainjob.check(kube, cluster, resources, where)
 
 
-def refuse_rivals(kube: Kube, kind: JobKind, selector: str) -> None:
+def refuse_duplicate(kube: Kube, kind: JobKind, selector: str) -> None:
     """Refuse to submit a job while one of another kind does the same work: each would end the other's ranks.
 
     Raises:
@@ -41,14 +41,14 @@ def refuse_rivals(kube: Kube, kind: JobKind, selector: str) -> None:
         if other is kind or not kube.has(other):
             continue
         with suppress(Refused):  # a right that only the other launcher needs
-            rivals = [job for job in kube.jobs(other, selector) if not _has_ended(job, other)]
-            if rivals:
-                name = rivals[0]["metadata"]["name"]
+            duplicates = [job for job in kube.jobs(other, selector) if not _has_ended(job, other)]
+            if duplicates:
+                name = duplicates[0]["metadata"]["name"]
                 raise InputError(
-                    f"the {other.name} {name} does this work already. Let it end, delete it, or set `launcher` in the "
-                    "cluster's settings to what it was"
+                    f"the {other.name} {name} already does this work. Let it end, delete it, or set "
+                    "`launcher` in the cluster's settings to its former value"
                 )
 
 
 def _has_ended(job: KubernetesObject, kind: JobKind) -> bool:
-    return standing_of(job, (), kind=kind).has_ended
+    return state_of(job, (), kind=kind).has_ended

@@ -14,7 +14,7 @@ SCALING = {"TriggeredScaleUp", "Nominated"}  # the cluster autoscaler's event, a
 NO_NODE_NOW = ("in backoff after failed scale-up", "max cluster")
 """Why the cluster autoscaler may not ask now whether a kind of node would do."""
 ALL_NODES = "max node group size reached"
-"""The same of a kind that has all its nodes: these tell, once they are there."""
+"""The same for a kind that has all its nodes: judge by these, once they are there."""
 
 
 def is_scaling(events: Sequence[KubernetesObject]) -> bool:
@@ -27,13 +27,13 @@ def knows_a_node(events: Sequence[KubernetesObject]) -> bool:
     return any(event.get("reason") in {*SCALING, "FailedScaleUp"} for event in events)
 
 
-def may_come(events: Sequence[KubernetesObject]) -> bool:
-    """Whether a cluster autoscaler has, or may have, a node for these pods; the newest of what it said counts."""
+def may_get_a_node(events: Sequence[KubernetesObject]) -> bool:
+    """Whether a cluster autoscaler has, or may have, a node for these pods; its newest event counts."""
     return knows_a_node(events) or any(reason in word for word in _refusal(events) for reason in NO_NODE_NOW)
 
 
 def has_all_nodes(events: Sequence[KubernetesObject]) -> bool:
-    """Whether a cluster autoscaler says that there are already all the nodes of a kind that may be."""
+    """Whether a cluster autoscaler reports that a node group has its maximum size."""
     return any(ALL_NODES in word for word in _refusal(events))
 
 
@@ -44,12 +44,12 @@ def _refusal(events: Sequence[KubernetesObject]) -> list[str]:
 
 def never_fits(pod: KubernetesObject, nodes: Sequence[KubernetesObject]) -> str:
     """Why no node could take a pod even if it were empty; nothing when one could."""
-    # What is allocatable, not what is free: other pods end, and a node grows for nobody.
-    fitting = _chosen(pod, nodes)
+    # What is allocatable, not what is free: other pods end, but a node does not grow.
+    fitting = _matching_nodes(pod, nodes)
     if not fitting:
         wanted = ", ".join(f"{key}={value}" for key, value in (pod["spec"].get("nodeSelector") or {}).items())
         return f"no node has the labels {wanted}"
-    for name, value in _asked(pod).items():
+    for name, value in _requests(pod).items():
         most = max(amount(node["status"].get("allocatable", {}).get(name, "0")) for node in fitting)
         if value > most:
             return f"a pod asks for {value:f} {name}, and the largest node of its kind has {most:f}"
@@ -58,8 +58,8 @@ def never_fits(pod: KubernetesObject, nodes: Sequence[KubernetesObject]) -> str:
 
 def has_its_kind(pod: KubernetesObject, nodes: Sequence[KubernetesObject]) -> bool:
     """Whether a node is there that a pod chooses and that has some of everything that it asks for."""
-    offers = [node["status"].get("allocatable", {}) for node in _chosen(pod, nodes)]
-    return any(_has_all(offer, _asked(pod)) for offer in offers)
+    offers = [node["status"].get("allocatable", {}) for node in _matching_nodes(pod, nodes)]
+    return any(_has_all(offer, _requests(pod)) for offer in offers)
 
 
 def _has_all(offer: Mapping[str, str], names: Iterable[str]) -> bool:
@@ -67,19 +67,19 @@ def _has_all(offer: Mapping[str, str], names: Iterable[str]) -> bool:
     return all(amount(offer.get(name, "0")) > 0 for name in names)
 
 
-def claims_near(pod: KubernetesObject) -> list[str]:
+def shared_claims(pod: KubernetesObject) -> list[str]:
     """The claims whose other pods this pod has to share a node with: where one node has the store."""
     terms = pod["spec"].get("affinity", {}).get("podAffinity", {}).get(REQUIRED, ())
     found = [(term.get("labelSelector") or {}).get("matchLabels", {}).get(STORE) for term in terms]
     return [claim for claim in found if claim]
 
 
-def _chosen(pod: KubernetesObject, nodes: Sequence[KubernetesObject]) -> list[KubernetesObject]:
+def _matching_nodes(pod: KubernetesObject, nodes: Sequence[KubernetesObject]) -> list[KubernetesObject]:
     selector = pod["spec"].get("nodeSelector") or {}
     return [node for node in nodes if selector.items() <= (node["metadata"].get("labels") or {}).items()]
 
 
-def _asked(pod: KubernetesObject) -> dict[str, Decimal]:
+def _requests(pod: KubernetesObject) -> dict[str, Decimal]:
     asked: dict[str, Decimal] = {}
     for container in pod["spec"]["containers"]:
         for name, value in (container.get("resources", {}).get("requests") or {}).items():

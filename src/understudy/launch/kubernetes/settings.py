@@ -76,7 +76,7 @@ VIEW = "/understudy"
 
 
 class Cluster(Settings):
-    """What jobs need to know of the cluster that they run in."""
+    """What jobs need to know about the cluster that they run in."""
 
     image: str
     """The trainer's."""
@@ -127,7 +127,7 @@ class Cluster(Settings):
         return KINDS[self.launcher]
 
     @property
-    def neighbours(self) -> dict[str, str]:
+    def store_label(self) -> dict[str, str]:
         """The label of all pods that mount the claim."""
         return {STORE: self.claim[:63]}
 
@@ -167,7 +167,7 @@ def affinity(cluster: Cluster, pool: Pool, near: Mapping[str, str]) -> Affinity:
         wanted["podAffinity"] = _preferring(wanted.get("podAffinity"), _term(near, pool.topology))
     if cluster.one_node:  # the first such pod may go anywhere, since it fits its own selector
         pods = wanted.get("podAffinity", PodAffinity()).copy()
-        pods[REQUIRED] = [*pods.get(REQUIRED, ()), _term(cluster.neighbours, HOST)]
+        pods[REQUIRED] = [*pods.get(REQUIRED, ()), _term(cluster.store_label, HOST)]
         wanted["podAffinity"] = pods
     return wanted
 
@@ -180,7 +180,7 @@ def _preferring(pods: PodAffinity | None, term: PodAffinityTerm) -> PodAffinity:
 
 
 def _term(labels: Mapping[str, str], topology: str) -> PodAffinityTerm:
-    """Pods with these labels, and what of a node counts as the same place."""
+    """Pods with these labels, and which label of a node defines the same place."""
     return {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": topology}
 
 

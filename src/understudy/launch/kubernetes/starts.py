@@ -1,4 +1,4 @@
-"""A job that is started again and again and gets no further: whatever the reason, it will not mend by itself."""
+"""Counting starts without progress: a job that is started again and again will not recover without help."""
 
 from dataclasses import dataclass, replace
 
@@ -8,7 +8,7 @@ from understudy.launch.kubernetes.status import JobStatus
 
 @dataclass(frozen=True)
 class Starts:
-    """How often a job was started since it last got further."""
+    """How often a job was started since it last made progress."""
 
     count: int = 0
     best: int = -1
@@ -23,18 +23,18 @@ class Starts:
         starts = self
         job = status.found["metadata"]["uid"] if status.found else self.job
         # A job that has run is queued again when it is preempted. A new one begins in its queue: that forgives nothing,
-        # or a job that is submitted again and again would never come to an end.
-        is_preempted = status.standing.stage == "queued" and job == self.job
+        # or a job that is submitted again and again would never end.
+        is_preempted = status.state.stage == "queued" and job == self.job
         if is_preempted or was_disrupted(status.pods):
-            starts = replace(starts, count=0)  # the pods had to go for reasons that lie outside of the job
+            starts = replace(starts, count=0)  # the pods were evicted, for a reason outside of the job
         if status.step > starts.best:
             starts = replace(starts, best=status.step, count=0)
         pods = frozenset(pod["metadata"]["uid"] for pod in status.pods)
-        # All of them: the operator also replaces a single pod, and ranks then go on from where they were.
-        all_are_new = len(pods) >= status.job.spec.least and not pods & starts.pods
+        # All of them: the operator also replaces a single pod, and ranks then continue from where they were.
+        all_are_new = len(pods) >= status.job.spec.min_nodes and not pods & starts.pods
         if all_are_new:
             return replace(starts, count=starts.count + 1, pods=pods, job=job)
         # A job that fails within the 1.5 s between two rounds has ended before any pod of it was seen.
-        if status.standing.has_ended and job != starts.job:
+        if status.state.has_ended and job != starts.job:
             return replace(starts, count=starts.count + 1, job=job)
         return starts

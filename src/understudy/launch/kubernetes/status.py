@@ -1,4 +1,4 @@
-"""The job status: all that the API and the volume say about a job at one time, as one frozen value."""
+"""The job status: the state of a job at one time, from the API server and the volume, as one frozen value."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from understudy.jobs.heartbeat import Heartbeat
 from understudy.jobs.outcome import Outcome
 from understudy.launch.kubernetes.job import Job
+from understudy.launch.kubernetes.job_state import JobState
 from understudy.launch.kubernetes.objects import KubernetesObject
-from understudy.launch.kubernetes.standing import Standing
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class JobStatus:
     job: Job
     at: float
     """When that was, by the launcher's clock."""
-    rivals: tuple[KubernetesObject, ...] | None = None
+    candidates: tuple[KubernetesObject, ...] | None = None
     """All jobs that do the same work, while the launcher watches none yet; None as soon as it does."""
     name: str = ""
     """Of the job that is watched."""
@@ -25,8 +25,8 @@ class JobStatus:
     """The job that is watched; None when it is not there any more."""
     pods: tuple[KubernetesObject, ...] = ()
     """Its pods; of an elastic job those that suffice, when others find no node."""
-    standing: Standing = field(default_factory=lambda: Standing("gone"))
-    """What the objects in the cluster say, read together."""
+    state: JobState = field(default_factory=lambda: JobState("gone"))
+    """Read from the objects in the cluster."""
 
     heartbeats: Mapping[int, Heartbeat] = field(default_factory=dict)
     """By rank."""
@@ -37,18 +37,18 @@ class JobStatus:
     is_complete: bool = False
     """Whether every rank of the newest attempt is done, and its result there."""
     has_to_stop: bool = False
-    """Whether the ranks were asked to take a checkpoint and leave."""
+    """Whether the ranks were asked to take a checkpoint and end."""
     was_abandoned: bool = False
-    """Whether ranks left since they saw no launcher."""
+    """Whether ranks ended because they saw no launcher."""
 
-    owner_over: str = ""
-    """Why what the job belongs to needs it no longer. Asked when the job is gone."""
+    owner_ended: str = ""
+    """Why the job's owner no longer needs it. Asked when the job is gone."""
     events: tuple[KubernetesObject, ...] = ()
     """What was reported of the pods that wait, or of the job when it has no pods. Asked when that lasts."""
     nodes: tuple[KubernetesObject, ...] | None = None
     """Nodes that its first pod may go to. Asked when it finds none for long; None when they cannot be listed."""
     pod_log: tuple[str, ...] = ()
-    """The last lines of the first pod that died, with a heading. Asked when the job failed and no rank said why."""
+    """The last lines of the first pod that died, with a heading. Asked when the job failed without an outcome."""
 
     @property
     def step(self) -> int:
@@ -57,7 +57,7 @@ class JobStatus:
 
     @property
     def is_ours(self) -> bool:
-        """Whether this run submitted the job: what another run had submitted goes with that run."""
+        """Whether this run submitted the job: a job of another run is deleted with that run."""
         return self.name == self.job.name
 
     @property
@@ -67,13 +67,13 @@ class JobStatus:
 
     @property
     def cause(self) -> Outcome | None:
-        """What ended the newest attempt; None while it goes on, and when nobody said.
+        """What ended the newest attempt; None while it runs, and when no rank reported it.
 
-        An attempt in which some ranks are done and another one failed has ended: the failed one comes back, waits for
-        the others, and finds nobody to meet.
+        An attempt in which some ranks are done and another one failed has ended: the failed one is restarted, and
+        waits for the others in vain.
         """
         if self.is_complete or not self.failed:
             return None
-        if self.standing.has_ended or len(self.failed) < len(self.outcomes):
+        if self.state.has_ended or len(self.failed) < len(self.outcomes):
             return Outcome.cause(self.failed)
         return None

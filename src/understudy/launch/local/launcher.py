@@ -28,7 +28,7 @@ class LocalLauncher:
     def run(self, spec: JobSpec, watch: Watch) -> Outcome:
         """See a job to its end; arguments, outcome and errors as of Launcher.run().
 
-        The outcome is the first failing rank's word, or what its process's end says.
+        The outcome is the first failing rank's, or follows from the end of its process.
         """
         if spec.nodes > 1:
             raise InputError(
@@ -73,7 +73,7 @@ def _environment(spec: JobSpec) -> dict[str, str]:
 
 
 def _outcome(spec: JobSpec, returncode: int) -> Outcome:
-    """What the rank said that made the job fail; if none said anything, what the process's end tells."""
+    """The outcome of the rank that made the job fail; if there is none, what the process's exit code means."""
     said = (Outcome.read(spec.outcome(rank)) for rank in range(-1, spec.world_size))
     failures = [outcome for outcome in said if outcome and outcome.exit_code]
     if failures:
@@ -82,7 +82,7 @@ def _outcome(spec: JobSpec, returncode: int) -> Outcome:
 
 
 def death(rank: int, code: int, spec: JobSpec) -> Outcome:
-    """What a rank's end without a word means.
+    """What a rank's end without an outcome means.
 
     Args:
         rank: the rank.
@@ -97,5 +97,5 @@ def death(rank: int, code: int, spec: JobSpec) -> Outcome:
         else ""
     )
     logs = os.path.relpath(Path(spec.logs))
-    message = f"rank {rank} ended with {name}.{hint} Its output is in {logs}; run again to go on."
-    return Outcome(FAILED, message, "killed" if code < 0 else "silent")
+    message = f"rank {rank} ended with {name}.{hint} Its output is in {logs}; run again to resume."
+    return Outcome(FAILED, message, "killed" if code < 0 else "unreported")

@@ -1,4 +1,4 @@
-"""torchrun on this machine, tied to its parent's life, saying which rank failed first and how.
+"""torchrun on this machine, which ends with its parent and reports which rank failed first and how.
 
 python -m understudy.launch.local.torchrun JOB.json
 """

@@ -110,7 +110,7 @@ def start(run: Run, module: str, argument: str, environment: dict[str, str], log
     address = read_json(run.folder / ADDRESS)
     if address is None:
         return None
-    connection = _connected(address["socket"], Process(**address["process"]))
+    connection = _connect(address["socket"], Process(**address["process"]))
     if connection is None:
         return None
     request = Request(module, argument, environment, str(log))
@@ -118,7 +118,7 @@ def start(run: Run, module: str, argument: str, environment: dict[str, str], log
     return Worker(connection)
 
 
-def _connected(name: str, server: Process) -> socket.socket | None:
+def _connect(name: str, server: Process) -> socket.socket | None:
     """A connection, as soon as the server has imported; None when it is gone."""
     connection = socket.socket(socket.AF_UNIX)
     while not server.is_gone():

@@ -239,19 +239,19 @@ def test_the_store_is_mounted_once(spec: JobSpec) -> None:
     assert volumes(made)["/data"] == volumes(made)["/var/lib/understudy"]
 
 
-def test_nothing_else_is_mounted_where_the_store_lies(spec: JobSpec) -> None:
-    with pytest.raises(InputError, match=r"mounts data at /var/lib/understudy, where the store lies"):
+def test_nothing_else_is_mounted_at_the_stores_path(spec: JobSpec) -> None:
+    with pytest.raises(InputError, match=r"mounts data at /var/lib/understudy, the store's path"):
         pod(spec, with_volume("/var/lib/understudy"))
 
 
 def test_nothing_else_is_mounted_where_ranks_read_the_store(spec: JobSpec) -> None:
-    with pytest.raises(InputError, match=r"mounts data at /understudy, where the store lies"):
+    with pytest.raises(InputError, match=r"mounts data at /understudy, the store's path"):
         pod(spec, with_volume("/understudy"))
 
 
-def test_nothing_else_is_mounted_where_copies_lie(spec: JobSpec) -> None:
+def test_nothing_else_is_mounted_at_the_caches_path(spec: JobSpec) -> None:
     cluster = CLUSTER.model_copy(update={"cache": {"emptyDir": {"sizeLimit": "1Gi"}}})
-    with pytest.raises(InputError, match=r"mounts data at /var/cache/understudy, where the cache lies"):
+    with pytest.raises(InputError, match=r"mounts data at /var/cache/understudy, the cache's path"):
         pytorchjob.render(spec, RUN, Resources(), cluster, None, with_volume("/var/cache/understudy"))
 
 

@@ -8,9 +8,9 @@ from tests.launch.kubernetes.statuses import job_of, status_of, waiting
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes.decisions import Finish, Wait
 from understudy.launch.kubernetes.diagnosis import decide
+from understudy.launch.kubernetes.job_state import JobState
 from understudy.launch.kubernetes.rules.capacity import node_never_fits, pods_refused, queue_never_admits
 from understudy.launch.kubernetes.scheduling import is_scaling
-from understudy.launch.kubernetes.standing import Standing
 from understudy.launch.kubernetes.status import JobStatus
 
 GPU = "nvidia.com/gpu"
@@ -31,8 +31,8 @@ NODES = (node("small", "4"), node("large", "8"))
 
 
 def pending(job: JobSpec, gpus: str = "16", nodes: Any = NODES, *events: dict[str, Any]) -> JobStatus:
-    standing = Standing("pending", "no node takes rank")
-    return status_of(job_of(job), standing, pods=(pod(gpus),), nodes=nodes, events=events)
+    state = JobState("pending", "no node fits rank")
+    return status_of(job_of(job), state, pods=(pod(gpus),), nodes=nodes, events=events)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def pending(job: JobSpec, gpus: str = "16", nodes: Any = NODES, *events: dict[st
     ],
 )
 def test_what_a_queue_can_never_admit_is_told_from_what_has_to_wait(job: JobSpec, detail: str, never: bool) -> None:
-    status = status_of(job_of(job), Standing("queued", detail))
+    status = status_of(job_of(job), JobState("queued", detail))
     decision = queue_never_admits(status, waiting(status))
     assert isinstance(decision, Finish) == never
     if isinstance(decision, Finish):
@@ -120,13 +120,13 @@ def test_a_kind_that_has_all_its_nodes_is_waited_for_until_they_are_there(
 
 def test_a_priority_that_is_not_there_names_the_key(job: JobSpec) -> None:
     refusal = {"reason": "FailedCreatePod", "message": "no PriorityClass with name nope was found"}
-    status = status_of(job_of(job), Standing("pending"), events=(refusal,))
+    status = status_of(job_of(job), JobState("pending"), events=(refusal,))
     decision = pods_refused(status, waiting(status))
     assert isinstance(decision, Finish)
     assert decision.outcome.message.endswith("nope was found; correct resources.teacher.priority")
 
 
 def test_a_job_without_pods_that_nobody_refused_asks_for_its_operator(job: JobSpec) -> None:
-    status = status_of(job_of(job), Standing("pending", "waiting for the training operator to make its pods"))
+    status = status_of(job_of(job), JobState("pending", "waiting for the training operator to make its pods"))
     assert decide(status, waiting(status, 59)) == Wait("pending: waiting for the training operator to make its pods")
-    assert decide(status, waiting(status)) == Wait("pending: still no pods; does the training operator run?")
+    assert decide(status, waiting(status)) == Wait("pending: still no pods; is the training operator running?")

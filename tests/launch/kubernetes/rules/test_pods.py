@@ -11,12 +11,12 @@ from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes.decisions import Finish, Wait
 from understudy.launch.kubernetes.diagnosis import decide
 from understudy.launch.kubernetes.history import History
-from understudy.launch.kubernetes.patience import UNMOUNTED
+from understudy.launch.kubernetes.job_state import JobState
 from understudy.launch.kubernetes.rules.pods import volume_missing
-from understudy.launch.kubernetes.standing import Standing
 from understudy.launch.kubernetes.status import JobStatus
+from understudy.launch.kubernetes.timeouts import UNMOUNTED
 
-PULLING = Standing("pulling", "1 of 3 pods are getting their image or volumes")
+PULLING = JobState("pulling", "1 of 3 pods are getting their image or volumes")
 
 
 def worker(number: int, phase: str) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def test_volumes_that_do_not_come_are_told_and_after_ten_minutes_the_job_ends_if
     status = unmounted(job, least, minutes, "Running", "Running", "Pending")
     decision = volume_missing(status, waiting(status))
     assert decision is not None
-    assert (decision.outcome.message if isinstance(decision, Finish) else decision.words[0]) == words
+    assert (decision.outcome.message if isinstance(decision, Finish) else decision.messages[0]) == words
 
 
 def test_volumes_that_may_still_come_are_waited_for(job: JobSpec) -> None:
@@ -67,7 +67,7 @@ def test_a_job_that_did_without_a_pod_may_restart_without_it(job: JobSpec) -> No
 
 def test_what_is_broken_has_a_minute_to_mend(job: JobSpec) -> None:
     broken = "image i:1 cannot be pulled"
-    status = status_of(job_of(job), Standing("pulling", broken, broken=broken), pods=(worker(0, "Pending"),))
+    status = status_of(job_of(job), JobState("pulling", broken, broken=broken), pods=(worker(0, "Pending"),))
     assert decide(status, waiting(status, 59)) == Wait(f"pulling: {broken}")
     decision = decide(status, waiting(status))
     assert isinstance(decision, Finish)

@@ -9,14 +9,14 @@ from tests.launch.kubernetes.statuses import job_of, status_of
 from understudy.errors import FAILED, STOPPED
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes.decisions import Finish, Restart, Tell, Wait
+from understudy.launch.kubernetes.decisions import Announce, Finish, Restart, Wait
 from understudy.launch.kubernetes.diagnosis import decide
 from understudy.launch.kubernetes.history import History
-from understudy.launch.kubernetes.patience import STARTS
-from understudy.launch.kubernetes.standing import Standing
+from understudy.launch.kubernetes.job_state import JobState
 from understudy.launch.kubernetes.starts import Starts
+from understudy.launch.kubernetes.timeouts import STARTS
 
-RUNNING = Standing("running", "on n")
+RUNNING = JobState("running", "on n")
 
 
 def killed(times: int, kind: Literal["killed", "lost"] = "killed") -> tuple[Outcome, ...]:
@@ -27,7 +27,7 @@ def test_a_job_restarts_after_killed_ranks_as_often_as_the_recipe_says_and_after
     mine = job_of(with_resources(job, max_restarts=2))
 
     def decision(*failures: Outcome) -> Any:
-        return decide(status_of(mine, RUNNING, failures=failures), History(told=len(failures)))
+        return decide(status_of(mine, RUNNING, failures=failures), History(announced=len(failures)))
 
     assert decision(*killed(2), *killed(5, "lost")) == Wait("running: on n")
     verdict = decision(*killed(3))
@@ -35,11 +35,11 @@ def test_a_job_restarts_after_killed_ranks_as_often_as_the_recipe_says_and_after
     assert verdict == Finish(Outcome(FAILED, words), explain=True)
 
 
-def test_how_earlier_attempts_failed_is_told_once(job: JobSpec) -> None:
+def test_how_earlier_attempts_failed_is_logged_once(job: JobSpec) -> None:
     status = status_of(job_of(job), RUNNING, failures=killed(2, "lost"))
-    news = decide(status, History(told=1))
-    assert news == Tell(("restarting at the last checkpoint: lost 1",))
-    assert decide(status, History(told=1).then(news, status)) == Wait("running: on n")
+    news = decide(status, History(announced=1))
+    assert news == Announce(("restarting at the last checkpoint: lost 1",))
+    assert decide(status, History(announced=1).after_action(news, status)) == Wait("running: on n")
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_how_earlier_attempts_failed_is_told_once(job: JobSpec) -> None:
 def test_what_ended_an_attempt_decides_whether_there_is_another(
     job: JobSpec, failure: Outcome, has_to_stop: bool, decision: Any, where: str
 ) -> None:
-    standing, others = (Standing("failed"), ()) if where == "ended" else (RUNNING, (Outcome(0),))
-    status = status_of(job_of(job), standing, outcomes=(*others, failure), has_to_stop=has_to_stop)
+    state, others = (JobState("failed"), ()) if where == "ended" else (RUNNING, (Outcome(0),))
+    status = status_of(job_of(job), state, outcomes=(*others, failure), has_to_stop=has_to_stop)
     assert decide(status, History()) == decision
 
 
@@ -68,7 +68,9 @@ def test_an_attempt_of_which_all_that_spoke_failed_is_left_to_the_operator(job: 
 
 def test_a_job_that_gets_no_further_ends_before_it_is_restarted_once_more(job: JobSpec) -> None:
     lost = Outcome(FAILED, "gone", "lost")
-    status = status_of(job_of(job), Standing("failed"), outcomes=(lost,), failures=(lost,))
-    assert decide(status, History(starts=Starts(STARTS), told=1)) == Restart("gone")
-    text = f"the job was started {STARTS} times and got no further: gone"
-    assert decide(status, History(starts=Starts(STARTS + 1), told=1)) == Finish(Outcome(FAILED, text), explain=True)
+    status = status_of(job_of(job), JobState("failed"), outcomes=(lost,), failures=(lost,))
+    assert decide(status, History(starts=Starts(STARTS), announced=1)) == Restart("gone")
+    text = f"the job was started {STARTS} times without progress: gone"
+    assert decide(status, History(starts=Starts(STARTS + 1), announced=1)) == Finish(
+        Outcome(FAILED, text), explain=True
+    )

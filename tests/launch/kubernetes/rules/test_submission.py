@@ -10,8 +10,8 @@ from understudy.launch.kubernetes.decisions import DeletePods, Submit, Wait
 from understudy.launch.kubernetes.diagnosis import decide
 from understudy.launch.kubernetes.history import History
 from understudy.launch.kubernetes.kind import TRAINJOB
-from understudy.launch.kubernetes.patience import TERMINATION
 from understudy.launch.kubernetes.status import JobStatus
+from understudy.launch.kubernetes.timeouts import TERMINATION
 
 
 def pod(number: int, deleted: bool = True) -> dict[str, Any]:
@@ -25,16 +25,18 @@ def pod(number: int, deleted: bool = True) -> dict[str, Any]:
     ("pods", "at", "decision"),
     [
         ((), 0.0, Submit()),
-        ((pod(0), pod(1)), 0.0, Wait("waiting until job-node-0-0, job-node-0-1 of the job before has ended")),
-        ((pod(1, deleted=False),), 99.0, Wait("waiting until job-node-0-1 of the job before has ended")),
+        ((pod(0), pod(1)), 0.0, Wait("waiting until job-node-0-0, job-node-0-1 of the previous job has ended")),
+        ((pod(1, deleted=False),), 99.0, Wait("waiting until job-node-0-1 of the previous job has ended")),
         (
             (pod(0, deleted=False), pod(1)),
             21.0 + TERMINATION,
-            DeletePods(("job-node-0-1",), (), "job-node-0-1 of the job before: its node does not answer; given up"),
+            DeletePods(
+                ("job-node-0-1",), (), "job-node-0-1 of the previous job: its node does not answer; force-deleted"
+            ),
         ),
     ],
 )
-def test_a_job_that_would_meet_the_pods_of_one_before_waits_until_they_have_gone(
+def test_a_new_job_waits_until_the_pods_of_the_previous_one_are_gone(
     job: JobSpec, pods: tuple[dict[str, Any], ...], at: float, decision: object
 ) -> None:
     given = job_of(job, kind=TRAINJOB)

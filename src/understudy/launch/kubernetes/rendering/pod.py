@@ -1,4 +1,4 @@
-"""The pod of one node of a job, as every operator makes it: where it goes, what it may take, what its ranks see."""
+"""The pod of one node of a job, the same for every operator: its node, its resources, its volumes and variables."""
 
 import os
 
@@ -21,7 +21,7 @@ from understudy.launch.kubernetes.rendering.pod_security import SECURITY, contai
 from understudy.launch.kubernetes.settings import VIEW, Cluster, Pool, affinity, requests
 from understudy.recipe import Resources
 
-CACHE = "/var/cache/understudy"  # where the nodes' own volume lies
+CACHE = "/var/cache/understudy"  # where the node cache is mounted
 GROUP = 1000  # of the images, and of the store
 GONE_NODE = 30  # seconds until a pod gives up on a node that does not answer
 
@@ -47,7 +47,7 @@ def pod_template(
         "terminationGracePeriodSeconds": resources.termination_grace_period,
         "securityContext": _security(cluster),
         "nodeSelector": pool.node_selector,
-        "tolerations": [*pool.tolerations, _gone("not-ready"), _gone("unreachable")],
+        "tolerations": [*pool.tolerations, _toleration("not-ready"), _toleration("unreachable")],
         "containers": [_container(kind, spec, resources, cluster, pool)],
         "volumes": volumes(cluster, _sources(resources, cluster)),
     }
@@ -56,7 +56,7 @@ def pod_template(
     wanted = affinity(cluster, pool, near={KEY: identity.labels[KEY]})
     if wanted:
         pod["affinity"] = wanted
-    return {"metadata": {"labels": identity.labels | cluster.neighbours}, "spec": pod}
+    return {"metadata": {"labels": identity.labels | cluster.store_label}, "spec": pod}
 
 
 def _sources(resources: Resources, cluster: Cluster) -> dict[str, VolumeSource]:
@@ -95,7 +95,7 @@ def _security(cluster: Cluster) -> PodSecurityContext:
 
 
 def _cache(cluster: Cluster) -> dict[str, str]:
-    """What a node's agent has to know of its cache."""
+    """What a node agent has to know about its cache."""
     if not cluster.cache:
         return {}
     known = {node_cache.CACHE: CACHE}
@@ -105,7 +105,7 @@ def _cache(cluster: Cluster) -> dict[str, str]:
     return known
 
 
-def _gone(what: str) -> Toleration:
+def _toleration(what: str) -> Toleration:
     """For how long a pod stays on a node that does not answer: left to itself, Kubernetes waits for 300 s."""
     key = f"node.kubernetes.io/{what}"
     return {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": GONE_NODE}

@@ -25,7 +25,7 @@ from understudy.launch.kubernetes.rendering.task_config import NOTHING, TaskConf
 from understudy.launch.kubernetes.settings import Cluster
 from understudy.recipe import Resources
 
-KEPT = 24 * 3600  # seconds that a finished job stays, for whoever wants to look at it
+KEPT = 24 * 3600  # seconds that a finished job is kept, for inspection
 
 
 def render(
@@ -39,11 +39,11 @@ def render(
     """The PyTorchJob, as the API takes it.
 
     Args:
-        spec: the job; it lies on the claim.
+        spec: the job; it is on the claim.
         identity: whose job it is.
         resources: what the recipe gives to it.
         cluster: where it runs.
-        owner: an owner reference; the job goes when this object goes.
+        owner: an owner reference; the job is deleted with this object.
         task: what was set on the task that launches it.
 
     Raises:
@@ -66,7 +66,7 @@ def _spec(spec: JobSpec, identity: Identity, template: PodTemplate) -> Any:
         elastic_policy=KubeflowOrgV1ElasticPolicy(
             rdzv_backend="c10d",
             rdzv_id=identity.name,
-            min_replicas=spec.least,
+            min_replicas=spec.min_nodes,
             max_replicas=spec.nodes,
             max_restarts=0,
             n_proc_per_node=spec.processes,

@@ -29,8 +29,8 @@ from understudy.launch.kubernetes.settings import CONFIG, ENVIRONMENT, SECRETS, 
 
 VARIABLE = "UNDERSTUDY_TASK"
 PRIVATE = ("MLFLOW_", "UNDERSTUDY_")  # variables of the launcher itself
-KEPT = ("store", "cache")  # volumes that nothing takes the place of
-GPUS = ("gpu", "mig-")  # how the names of resources that are GPUs go on behind the vendor's
+KEPT = ("store", "cache")  # volumes that nothing may replace
+GPUS = ("gpu", "mig-")  # how the names of GPU resources start after the vendor's
 
 
 class Asked(BaseModel):
@@ -48,7 +48,7 @@ class Asked(BaseModel):
 
 
 class TaskConfig(BaseModel):
-    """What was set on a task. Where it and the cluster's settings speak of the same thing, it wins."""
+    """What was set on a task. It overrides the cluster's settings where both set the same thing."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -62,7 +62,7 @@ class TaskConfig(BaseModel):
 
     @property
     def gpus(self) -> dict[str, str]:
-        """The GPUs that the task was given: how many, by the resource that counts them."""
+        """The task's GPUs: how many, by the resource that counts them."""
         asked = self.resources.whole["requests"]
         return {name: count for name, count in asked.items() if name.partition("/")[2].startswith(GPUS)}
 
@@ -75,7 +75,7 @@ class TaskConfig(BaseModel):
             cluster: where it runs.
 
         Raises:
-            InputError: the task has fewer GPUs than the job needs, or mounts something else where the store lies.
+            InputError: the task has fewer GPUs than the job needs, or mounts something else at the store's path.
         """
         self._check_gpus(spec)
         pod = template["spec"].copy()
@@ -87,7 +87,7 @@ class TaskConfig(BaseModel):
         pod["tolerations"] = self._tolerations(pod["tolerations"])
         container["env"] = self._environment(container["env"])
         container["resources"] = self._resources(container["resources"])
-        container["volumeMounts"], pod["volumes"] = self._mounted(container["volumeMounts"], pod["volumes"], cluster)
+        container["volumeMounts"], pod["volumes"] = self._mount(container["volumeMounts"], pod["volumes"], cluster)
         pod["containers"] = [container, *pod["containers"][1:]]
         return {**template, "spec": pod}
 
@@ -100,7 +100,7 @@ class TaskConfig(BaseModel):
                 )
 
     def _tolerations(self, ours: list[Toleration]) -> list[Toleration]:
-        """One for the same taint takes the place of ours, also when it only says for how long."""
+        """One for the same taint replaces ours, even if it only adds a duration."""
         kept = [one for one in ours if not any(_replaces(given, one) for given in self.tolerations)]
         return [*kept, *self.tolerations]
 
@@ -117,10 +117,10 @@ class TaskConfig(BaseModel):
         limits = {name: amount for name, amount in ours["limits"].items() if name not in named}
         return {"requests": requests | given["requests"], "limits": limits | given["limits"]}
 
-    def _mounted(
+    def _mount(
         self, mounts_before: list[VolumeMount], volumes_before: list[Volume], cluster: Cluster
     ) -> tuple[list[VolumeMount], list[Volume]]:
-        """Mounts and volumes with the task's. What a mount of the task takes the place of is gone; the store stays."""
+        """Mounts and volumes with the task's. A mount of the task replaces ours at its path; the store stays."""
         sources = self._sources()
         volumes = {volume["name"]: volume for volume in volumes_before}
         ours = frozenset(volumes)
@@ -132,7 +132,7 @@ class TaskConfig(BaseModel):
             if _is_launchers(volume) or (is_store and kept.get(path) == "store"):
                 continue
             if path in kept:
-                raise InputError(f"the KFP task mounts {mount['name']} at {path}, where the {kept[path]} lies; move it")
+                raise InputError(f"the KFP task mounts {mount['name']} at {path}, the {kept[path]}'s path; move it")
             name = "store"  # one volume for one claim, wherever else it is wanted
             if not is_store:
                 name = f"task-{mount['name']}"[:63] if mount["name"] in ours else mount["name"]
@@ -183,7 +183,7 @@ def of_this_step() -> TaskConfig:
 
 
 def _replaces(given: Toleration, ours: Toleration) -> bool:
-    """Whether a toleration is for the same taint as ours, whatever it says beside that."""
+    """Whether a toleration is for the same taint as ours, in key and value."""
     if given.get("effect") not in (None, "", ours.get("effect")):
         return False
     return _taint(given) == _taint(ours)

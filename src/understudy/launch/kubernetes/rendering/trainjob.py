@@ -1,8 +1,8 @@
-"""A job specification as a TrainJob of Kubeflow Trainer 2.1 (trainer.kubeflow.org/v1alpha1), and what it cannot say.
+"""A job specification as a TrainJob of Kubeflow Trainer 2.1 (trainer.kubeflow.org/v1alpha1), and its limits.
 
 A TrainJob fills in the pod template of a TrainingRuntime, ours: manifests/components/trainer. The Trainer makes a
 JobSet of both. What of a pod a TrainJob has no field for, the runtime says for all jobs of its namespace; a job that
-needs it otherwise is refused. How a failed pod is dealt with is in the runtime too: for good, or all pods start again.
+needs it otherwise is refused. How a failed pod is dealt with is in the runtime too: the job fails, or all pods restart.
 """
 
 from typing import Final, Literal
@@ -58,7 +58,7 @@ def render(
 
 
 def _trainer(spec: JobSpec, container: Container) -> KubernetesObject:
-    """What a TrainJob says of its nodes and of the container that their ranks run in."""
+    """A TrainJob's nodes, and the container that their ranks run in."""
     return {
         "image": container["image"],
         "command": container["command"],

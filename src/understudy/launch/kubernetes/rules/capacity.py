@@ -5,52 +5,52 @@ from understudy.jobs.outcome import Outcome
 from understudy.launch.kubernetes import elastic
 from understudy.launch.kubernetes.decisions import Decision, Finish, Resize, Wait
 from understudy.launch.kubernetes.history import History
-from understudy.launch.kubernetes.patience import RECOVERY
-from understudy.launch.kubernetes.scheduling import has_all_nodes, has_its_kind, is_scaling, may_come, never_fits
+from understudy.launch.kubernetes.scheduling import has_all_nodes, has_its_kind, is_scaling, may_get_a_node, never_fits
 from understudy.launch.kubernetes.status import JobStatus
+from understudy.launch.kubernetes.timeouts import RECOVERY
 
 
 def too_few_nodes(status: JobStatus, history: History) -> Decision | None:
     """Do with fewer nodes, where the recipe allows it and the cluster has had a minute to give all of them."""
-    if status.found is None or history.waited(status) < RECOVERY or is_scaling(status.events):
+    if status.found is None or history.seconds_in_state(status) < RECOVERY or is_scaling(status.events):
         return None
     spec = status.job.spec
-    nodes = elastic.smaller(spec, status.found, status.standing, status.pods)
+    nodes = elastic.smaller_size(spec, status.found, status.state, status.pods)
     if nodes is None:
         return None
-    return Resize(nodes, f"asking for {nodes} of {spec.nodes} nodes: {status.standing.detail}")
+    return Resize(nodes, f"asking for {nodes} of {spec.nodes} nodes: {status.state.detail}")
 
 
 def queue_never_admits(status: JobStatus, history: History) -> Decision | None:
-    """A job that is larger than its queue's whole quota, or whose queue does not exist, would wait for ever."""
-    standing = status.standing
-    if standing.stage != "queued" or not standing.is_never_admitted or history.waited(status) < RECOVERY:
+    """A job that is larger than its queue's whole quota, or whose queue does not exist, would wait forever."""
+    state = status.state
+    if state.stage != "queued" or not state.is_never_admitted or history.seconds_in_state(status) < RECOVERY:
         return None
-    return _fail(f"the queue can never admit this job. {standing.detail}")
+    return _fail(f"the queue can never admit this job. {state.detail}")
 
 
 def pods_refused(status: JobStatus, history: History) -> Decision | None:
     """A job without pods: the cluster refuses them, or no operator makes them."""
-    if status.standing.stage != "pending" or status.pods or history.waited(status) < RECOVERY:
+    if status.state.stage != "pending" or status.pods or history.seconds_in_state(status) < RECOVERY:
         return None
     reasons = status.job.kind.refusals
     refusals = [event["message"] for event in status.events if event.get("reason") in reasons]
     if not refusals:
-        return Wait("pending: still no pods; does the training operator run?")
+        return Wait("pending: still no pods; is the training operator running?")
     fix = f"; correct {status.job.spec.section}.priority" if "PriorityClass" in refusals[-1] else ""
     return _fail(f"the cluster refuses the job's pods: {refusals[-1]}{fix}")
 
 
 def node_never_fits(status: JobStatus, history: History) -> Decision | None:
-    """A pod that no node could take even if it were empty would wait for ever, unless an autoscaler may make one."""
-    standing = status.standing
-    if standing.stage != "pending" or not status.pods or history.waited(status) < RECOVERY:
+    """A pod that no node could take even if it were empty would wait forever, unless an autoscaler may make one."""
+    state = status.state
+    if state.stage != "pending" or not status.pods or history.seconds_in_state(status) < RECOVERY:
         return None
-    if history.scales or may_come(status.events):
+    if history.scales or may_get_a_node(status.events):
         return None
     if status.nodes is None:
         unknown = "whether a node could ever take it is not known, since this account may not list nodes"
-        return Wait(f"pending: {standing.detail}; {unknown}")
+        return Wait(f"pending: {state.detail}; {unknown}")
     # The autoscaler has made all nodes that it may, and none of this kind has come up yet: they are on their way.
     if has_all_nodes(status.events) and not has_its_kind(status.pods[0], status.nodes):
         return None

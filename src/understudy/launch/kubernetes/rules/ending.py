@@ -1,76 +1,76 @@
-"""Rules for a job that has ended: whether it went well. The operator's word is not enough for that.
+"""Rules for a job that has ended: whether it succeeded. The operator's status is not enough for that.
 
-A PyTorchJob counts as Succeeded as soon as one worker has ended well; a job went well when its result is complete and
-every rank of its last attempt said so.
+A PyTorchJob is Succeeded as soon as one worker has; a job succeeded when its result is complete and every rank of its
+last attempt reported success.
 """
 
 from understudy.errors import DONE, FAILED, STOPPED
 from understudy.jobs.outcome import Outcome
 from understudy.launch.kubernetes.decisions import Decision, Finish, Restart, Wait
 from understudy.launch.kubernetes.history import History
-from understudy.launch.kubernetes.patience import SETTLE, STARTS
 from understudy.launch.kubernetes.pods import death, was_disrupted
 from understudy.launch.kubernetes.status import JobStatus
+from understudy.launch.kubernetes.timeouts import SETTLE, STARTS
 
 
 def result_complete(status: JobStatus, _history: History) -> Decision | None:
-    """The job went well."""
-    return Finish(Outcome(DONE)) if status.standing.has_ended and status.is_complete else None
+    """The job succeeded."""
+    return Finish(Outcome(DONE)) if status.state.has_ended and status.is_complete else None
 
 
 def outcomes_missing(status: JobStatus, history: History) -> Decision | None:
-    """A job that succeeded gets ten seconds until what its ranks said is seen on the volume."""
-    # The operator's word may be here before what ranks of other nodes have written is seen on the volume.
-    if status.standing.stage != "succeeded" or history.waited(status) >= SETTLE:
+    """A job that succeeded gets ten seconds until the outcomes of its ranks are visible on the volume."""
+    # The operator's status may be here before the outcomes of ranks on other nodes are visible on the volume.
+    if status.state.stage != "succeeded" or history.seconds_in_state(status) >= SETTLE:
         return None
-    return Wait("succeeded: waiting for its ranks to say how they ended")
+    return Wait("succeeded: waiting for the outcomes of its ranks")
 
 
 def job_deleted(status: JobStatus, _history: History) -> Decision | None:
-    """A job of this run that went was stopped with its run, or somebody else deleted it."""
-    if status.standing.stage != "gone" or not status.is_ours:
+    """A job of this run that is gone was deleted with its run, or by another client."""
+    if status.state.stage != "gone" or not status.is_ours:
         return None
-    if status.owner_over:
-        return Finish(Outcome(STOPPED, status.owner_over))
-    return Finish(Outcome(FAILED, f"the job {status.name} was deleted by somebody else; run again to go on"))
+    if status.owner_ended:
+        return Finish(Outcome(STOPPED, status.owner_ended))
+    return Finish(Outcome(FAILED, f"the job {status.name} was deleted by another client; run again to resume"))
 
 
 def launcher_unseen(status: JobStatus, history: History) -> Decision | None:
-    """Ranks that see no launcher leave at a checkpoint: the job is restarted, unless they do so again and again."""
-    if not _ended_in_silence(status) or not status.was_abandoned:
+    """Ranks that see no launcher take a checkpoint and end: the job is restarted, unless that repeats too often."""
+    if not _has_no_outcome(status) or not status.was_abandoned:
         return None
-    times = len(history.unwatched)
+    times = len(history.abandoned)
     if times < STARTS:
-        return Restart(death(status.pods) or status.standing.detail)
-    text = f"its ranks left {times} times since they saw no launcher for {status.job.spec.launcher_timeout:.0f} s"
+        return Restart(death(status.pods) or status.state.detail)
+    text = f"its ranks ended {times} times because they saw no launcher for {status.job.spec.launcher_timeout:.0f} s"
     fix = "does the volume show them what the launcher writes? Or raise `launcher_timeout`"
     return Finish(Outcome(FAILED, f"{text}; {fix}"), explain=True)
 
 
 def result_missing(status: JobStatus, _history: History) -> Decision | None:
-    """A job that succeeded for its operator alone is restarted: its ranks ended before they could say how."""
-    if status.standing.stage != "succeeded":
+    """A job that succeeded for its operator only is restarted: its ranks ended before they reported an outcome."""
+    if status.state.stage != "succeeded":
         return None
-    return Restart("not every rank has said how it ended")
+    return Restart("not every rank reported an outcome")
 
 
 def pods_evicted(status: JobStatus, _history: History) -> Decision | None:
-    """A job whose pods were evicted, or that went with the run that had submitted it, is restarted."""
-    if not _ended_in_silence(status):
+    """A job whose pods were evicted, or that was deleted with the run that had submitted it, is restarted."""
+    if not _has_no_outcome(status):
         return None
-    # DisruptionTarget is the cluster's word that the pod was not to blame. A job that is gone and not of this run went
-    # with the run that had submitted it.
-    if status.standing.stage != "gone" and not was_disrupted(status.pods):
+    # DisruptionTarget is how the cluster reports that the pod was not the cause. A gone job of
+    # another run was deleted with that run.
+    if status.state.stage != "gone" and not was_disrupted(status.pods):
         return None
-    return Restart(death(status.pods) or status.standing.detail)
+    return Restart(death(status.pods) or status.state.detail)
 
 
-def ended_without_word(status: JobStatus, _history: History) -> Decision | None:
-    """A job that failed while no rank said why: what its pods printed is all that is known."""
-    if not _ended_in_silence(status):
+def ended_without_outcome(status: JobStatus, _history: History) -> Decision | None:
+    """A job that failed without an outcome of any rank: what its pods printed is all that is known."""
+    if not _has_no_outcome(status):
         return None
-    return Finish(Outcome(FAILED, status.standing.detail, "silent"), explain=True)
+    return Finish(Outcome(FAILED, status.state.detail, "unreported"), explain=True)
 
 
-def _ended_in_silence(status: JobStatus) -> bool:
-    return status.standing.stage in ("failed", "gone") and not status.failed
+def _has_no_outcome(status: JobStatus) -> bool:
+    return status.state.stage in ("failed", "gone") and not status.failed

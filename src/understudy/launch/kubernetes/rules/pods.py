@@ -4,21 +4,21 @@ from understudy.errors import FAILED
 from understudy.jobs.outcome import Outcome
 from understudy.launch.kubernetes.decisions import Decision, DeletePods, Finish, Restart, Wait
 from understudy.launch.kubernetes.history import History
-from understudy.launch.kubernetes.patience import RECOVERY, UNMOUNTED
 from understudy.launch.kubernetes.pods import first_pending, has_ended, memory_limit, mount_error, name, out_of_memory
 from understudy.launch.kubernetes.status import JobStatus
+from understudy.launch.kubernetes.timeouts import RECOVERY, UNMOUNTED
 
 
 def node_lost(status: JobStatus, _history: History) -> Decision | None:
-    """Forget the pods of a dead node, and have the others start again with those that come instead; or all anew."""
-    dead = status.standing.dead
+    """Force-delete the pods of a dead node, and restart the others with their replacements; or all of them."""
+    dead = status.state.dead
     if not dead:
         return None
-    # The others wait in a collective for the dead ones, and nobody tells them: all of them start again together.
-    if not status.job.kind.replaces_pods:  # a Job counts on its pods until it is deleted itself
-        return Restart(status.standing.detail)
+    # The others wait in a collective for the dead ones, without notice: all of them restart together.
+    if not status.job.kind.replaces_pods:  # a Job waits for its pods until it is deleted itself
+        return Restart(status.state.detail)
     others = [pod for pod in status.pods if name(pod) not in dead and "deletionTimestamp" not in pod["metadata"]]
-    return DeletePods(dead, tuple(name(pod) for pod in others), f"restarting: {status.standing.detail}")
+    return DeletePods(dead, tuple(name(pod) for pod in others), f"restarting: {status.state.detail}")
 
 
 def memory_exceeded(status: JobStatus, _history: History) -> Decision | None:
@@ -33,15 +33,15 @@ def memory_exceeded(status: JobStatus, _history: History) -> Decision | None:
 
 
 def container_cannot_start(status: JobStatus, history: History) -> Decision | None:
-    """An image that cannot be pulled, or a container that cannot be made, has a minute to mend."""
-    if not status.standing.broken or history.waited(status) < RECOVERY:
+    """An image that cannot be pulled, or a container that cannot be made, has a minute to recover."""
+    if not status.state.broken or history.seconds_in_state(status) < RECOVERY:
         return None
-    return Finish(Outcome(FAILED, status.standing.broken), explain=True)
+    return Finish(Outcome(FAILED, status.state.broken), explain=True)
 
 
 def volume_missing(status: JobStatus, history: History) -> Decision | None:
-    """A pod that gets no volume or no network has ten minutes, unless the job has gone on without it meanwhile."""
-    if status.standing.stage != "pulling" or not status.events:
+    """A pod that gets no volume or no network has ten minutes, unless the job runs without it."""
+    if status.state.stage != "pulling" or not status.events:
         return None
     why, lasted = mount_error(status.events)
     pod = name(first_pending(status.pods))
@@ -54,10 +54,10 @@ def volume_missing(status: JobStatus, history: History) -> Decision | None:
 
 
 def operator_silent(status: JobStatus, history: History) -> Decision | None:
-    """Pods that have ended stay as they are until the operator makes others, or says how the job did."""
-    standing = status.standing
-    if standing.stage not in ("ending", "restarting") or history.waited(status) < RECOVERY:
+    """Pods that have ended stay as they are until the operator replaces them, or sets the job's status."""
+    state = status.state
+    if state.stage not in ("ending", "restarting") or history.seconds_in_state(status) < RECOVERY:
         return None
     if not all(has_ended(pod) for pod in status.pods):
         return None
-    return Wait(f"{standing.stage}: {standing.detail}; does the training operator run?")
+    return Wait(f"{state.stage}: {state.detail}; is the training operator running?")

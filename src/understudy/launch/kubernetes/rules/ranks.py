@@ -1,35 +1,35 @@
-"""Rules for what ranks say: how they ended, how they failed before, and whether they get any further."""
+"""Rules for what ranks report: how they ended, how earlier attempts failed, and whether there is progress."""
 
 from understudy.errors import FAILED, STOPPED
 from understudy.jobs.outcome import Outcome
-from understudy.launch.kubernetes.decisions import Decision, Finish, Restart, Tell
+from understudy.launch.kubernetes.decisions import Announce, Decision, Finish, Restart
 from understudy.launch.kubernetes.history import History
-from understudy.launch.kubernetes.patience import STARTS
 from understudy.launch.kubernetes.pods import death
 from understudy.launch.kubernetes.status import JobStatus
+from understudy.launch.kubernetes.timeouts import STARTS
 
 
 def rank_failed_before(status: JobStatus, history: History) -> Decision | None:
-    """Tell how an earlier attempt failed: the operator, or the node agents, restart the ranks by themselves."""
-    news = status.failures[history.told :]
+    """Announce how an earlier attempt failed: the operator, or the node agents, restart the ranks by themselves."""
+    news = status.failures[history.announced :]
     words = tuple(f"restarting at the last checkpoint: {outcome.message}" for outcome in news)
-    return Tell(words) if words else None
+    return Announce(words) if words else None
 
 
 def run_stopped(status: JobStatus, _history: History) -> Decision | None:
-    """The ranks were asked to take a checkpoint and leave, and did."""
+    """The ranks were asked to take a checkpoint and end, and did."""
     cause = status.cause
     return Finish(cause) if cause and cause.exit_code == STOPPED and status.has_to_stop else None
 
 
 def rank_failed(status: JobStatus, _history: History) -> Decision | None:
-    """A rank failed for good: a mistake in the recipe or in a model's code, memory, a full disk."""
+    """A rank failed permanently: a mistake in the recipe or in a model's code, memory, a full disk."""
     cause = status.cause
     return Finish(cause, explain=True) if cause and not _will_pass(cause) else None
 
 
 def killed_too_often(status: JobStatus, _history: History) -> Decision | None:
-    """A job starts again after a killed rank as often as the recipe says; after an eviction or a lost node always."""
+    """After a killed rank a job restarts as often as the recipe allows; after an eviction or a lost node always."""
     # Only ranks that were killed. An eviction or a lost node is no fault of the job's, and on spot nodes those alone
     # would use max_restarts up.
     killed = [outcome for outcome in status.failures if outcome.kind == "killed"]
@@ -41,23 +41,23 @@ def killed_too_often(status: JobStatus, _history: History) -> Decision | None:
 
 
 def no_progress(status: JobStatus, history: History) -> Decision | None:
-    """Whatever it is that ends the ranks each time: started again and again without a further step, it stays."""
+    """A job that was started ten times without a further step fails: the cause is permanent."""
     # A bound on all other rules that restart: each of them is right once, and a job whose ranks die in the same way
-    # before every checkpoint would be restarted for ever.
-    if status.rivals is not None or history.starts.count <= STARTS:
+    # before every checkpoint would be restarted forever.
+    if status.candidates is not None or history.starts.count <= STARTS:
         return None
     last = status.failures[-1].message if status.failures else death(status.pods)
-    why = last or "its ranks did not say why they ended"
-    text = f"the job was started {STARTS} times and got no further: {why}"
+    why = last or "its ranks left no outcome"
+    text = f"the job was started {STARTS} times without progress: {why}"
     return Finish(Outcome(FAILED, text), explain=True)
 
 
 def rank_lost(status: JobStatus, _history: History) -> Decision | None:
-    """A rank was killed, lost the others, or left at a checkpoint though nobody had asked: the job is restarted."""
+    """A rank was killed, lost its peers, or was evicted after a checkpoint: the job is restarted."""
     cause = status.cause
     return Restart(cause.message) if cause and _will_pass(cause) else None
 
 
 def _will_pass(cause: Outcome) -> bool:
-    # STOPPED though nobody asked: the pod had to go, and its ranks took a checkpoint first.
+    # STOPPED without a stop request: the pod was evicted, and its ranks took a checkpoint first.
     return cause.exit_code == STOPPED or cause.kind in ("killed", "lost")

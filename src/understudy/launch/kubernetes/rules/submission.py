@@ -1,50 +1,50 @@
-"""Rules for a launcher that watches no job yet: which job does the work, and what of other jobs has to go."""
+"""Rules for a launcher that watches no job yet: which job does the work, and what other jobs are deleted."""
 
 from understudy.launch.kubernetes.decisions import Adopt, Decision, DeleteJobs, DeletePods, Submit, Wait
 from understudy.launch.kubernetes.history import History
+from understudy.launch.kubernetes.job_state import state_of
 from understudy.launch.kubernetes.objects import KubernetesObject
-from understudy.launch.kubernetes.standing import standing_of
 from understudy.launch.kubernetes.status import JobStatus
 
 
 def deletion_unanswered(status: JobStatus, history: History) -> Decision | None:
-    """A job that the launcher wanted to delete is gone: the API server did so, and only its answer was lost."""
-    return history.pending if status.standing.stage == "gone" else None
+    """A job that the launcher tried to delete is gone: it was deleted, and only the API server's answer was lost."""
+    return history.pending if status.state.stage == "gone" else None
 
 
 def launcher_replaced(status: JobStatus, _history: History) -> Decision | None:
-    """Go on watching the newest job that does this work, whichever launcher submitted it, and delete all others."""
-    good = [job for job in status.rivals or () if _is_worth_watching(job, status)]
+    """Watch the newest job that does this work, whichever launcher submitted it, and delete all others."""
+    good = [job for job in status.candidates or () if _is_worth_watching(job, status)]
     if not good:
         return None
     # There can be two: of a launcher that was frozen, and of another run that took its lease over meanwhile.
     name = _name(good[-1])
-    return Adopt(name, tuple(_name(job) for job in status.rivals or () if _name(job) != name))
+    return Adopt(name, tuple(_name(job) for job in status.candidates or () if _name(job) != name))
 
 
 def job_left_over(status: JobStatus, _history: History) -> Decision | None:
-    """Delete jobs that failed, or whose result was lost since; until they have gone no other one is submitted."""
-    return DeleteJobs(tuple(_name(job) for job in status.rivals)) if status.rivals else None
+    """Delete jobs that failed, or whose result was lost since; no other one is submitted until they are gone."""
+    return DeleteJobs(tuple(_name(job) for job in status.candidates)) if status.candidates else None
 
 
 def pods_left_over(status: JobStatus, history: History) -> Decision | None:
-    """Wait until no pod of a deleted job is left, where the next one would meet them; forget those that are dead."""
-    if status.rivals is None or not status.pods:
+    """Wait until no pod of a deleted job is left, if the next one would share its name; force-delete the dead ones."""
+    if status.candidates is None or not status.pods:
         return None
     names = [_name(pod) for pod in status.pods]
     if dead := history.overdue(status.pods, status.at):
-        return DeletePods(dead, (), f"{', '.join(dead)} of the job before: its node does not answer; given up")
-    return Wait(f"waiting until {', '.join(names)} of the job before has ended")
+        return DeletePods(dead, (), f"{', '.join(dead)} of the previous job: its node does not answer; force-deleted")
+    return Wait(f"waiting until {', '.join(names)} of the previous job has ended")
 
 
 def no_job(status: JobStatus, _history: History) -> Decision | None:
     """Submit the job when there is none that does its work."""
-    return None if status.rivals is None else Submit()
+    return None if status.candidates is None else Submit()
 
 
 def _is_worth_watching(job: KubernetesObject, status: JobStatus) -> bool:
     """Whether a job that is there still does this work, or has done it; its result may have been lost since."""
-    stage = standing_of(job, (), kind=status.job.kind).stage
+    stage = state_of(job, (), kind=status.job.kind).stage
     return stage not in ("gone", "failed") and (stage != "succeeded" or status.is_complete)
 
 

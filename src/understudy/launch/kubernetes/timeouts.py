@@ -1,4 +1,4 @@
-"""How long a launcher waits for what may mend by itself, and with an API server or a volume that does not answer."""
+"""How long a launcher waits for recovery, and how it retries while the API server or the volume does not answer."""
 
 import errno
 from collections.abc import Callable
@@ -6,33 +6,33 @@ from typing import TypeVar
 
 from understudy.launch.kubernetes.api import Away, Refused
 
-RECOVERY = 60.0  # seconds in which what is broken may mend: a registry, a webhook, an image that is pushed late
+RECOVERY = 60.0  # seconds in which a fault may recover: a registry, a webhook, an image that is pushed late
 UNMOUNTED = 600.0  # the same for volumes: a disk that was on a dead node is taken from it after six minutes
 SETTLE = 10.0  # seconds that the outcomes of a finished job may take to be seen on the volume
 TERMINATION = 10.0  # seconds beyond its grace period that a pod may take: its node hears of it later
 RESIZE = 10.0  # seconds from one number of nodes to the next smaller one
-STARTS = 10  # of a job that gets no further
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # a volume that does not mend by itself
+STARTS = 10  # of a job without progress
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # a volume that does not recover without help
 
 Answer = TypeVar("Answer")
 
 
-class Patience:
-    """Lets questions fail for a while.
+class Retries:
+    """Lets requests fail for a while.
 
     Args:
         clock: seconds, from any beginning.
-        say: told what does not answer.
+        say: called with what does not answer.
     """
 
     def __init__(self, clock: Callable[[], float], say: Callable[[str], None]) -> None:
         self._clock, self._say = clock, say
         self._failing_since: dict[str, float] = {}
 
-    def bear(self, what: str, attempt: Callable[[], Answer]) -> Answer | None:
-        """The answer; None when there is none now: of an API server that is away for ever, of all else for a minute.
+    def call(self, what: str, attempt: Callable[[], Answer]) -> Answer | None:
+        """The answer; None when there is none now: without limit for the API server, for a minute for all else.
 
-        The job does not need the API server, and its files tell how it is.
+        The job does not need the API server, and its files show its progress.
 
         Args:
             what: what is asked; of each, the minute begins with the first failure after a success.
@@ -43,7 +43,7 @@ class Patience:
             self._failing_since.pop(what, None)
             return answer
         except Away as error:
-            self._say(f"{error}; the job goes on, and its launcher asks again")
+            self._say(f"{error}; the job keeps running, and the launcher retries")
         except (Refused, OSError) as error:  # a server that has just started; a volume that is away for a moment
             if isinstance(error, OSError) and error.errno in FULL:
                 raise  # ranks cannot checkpoint there either: every further minute of theirs would be lost

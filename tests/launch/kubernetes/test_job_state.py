@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
+from understudy.launch.kubernetes.job_state import state_of
 from understudy.launch.kubernetes.kind import TRAINJOB
-from understudy.launch.kubernetes.standing import standing_of
 
 
 def job(suspend: bool = False, **conditions: str) -> dict[str, Any]:
@@ -30,7 +30,7 @@ WORKLOAD = {
 @pytest.mark.parametrize(
     ("found", "pods", "workload", "stage", "words"),
     [
-        (None, [], None, "gone", "not there"),
+        (None, [], None, "gone", "no longer exists"),
         (job(Failed="it failed"), [], None, "failed", "it failed"),
         (job(Succeeded="it went well"), [pod()], None, "succeeded", "it went well"),
         (job(suspend=True), [], None, "queued", "Kueue has not seen it"),
@@ -45,33 +45,33 @@ WORKLOAD = {
         (job(), [pod(phase="Failed"), pod("b")], None, "running", "on n"),
     ],
 )
-def test_where_a_job_stands(found: Any, pods: Any, workload: Any, stage: str, words: str) -> None:
-    standing = standing_of(found, pods, workload)
-    assert standing.stage == stage
-    assert words in standing.detail
+def test_the_state_of_a_job(found: Any, pods: Any, workload: Any, stage: str, words: str) -> None:
+    state = state_of(found, pods, workload)
+    assert state.stage == stage
+    assert words in state.detail
 
 
 def test_a_job_that_is_being_deleted_is_as_good_as_gone() -> None:
     deleted = job()
     deleted["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:30Z"
-    assert standing_of(deleted, [pod()]).stage == "gone"
+    assert state_of(deleted, [pod()]).stage == "gone"
 
 
 def test_an_image_that_cannot_be_pulled_will_not_mend_by_itself() -> None:
-    assert standing_of(job(), [waiting("ErrImagePull")]).broken
+    assert state_of(job(), [waiting("ErrImagePull")]).broken
 
 
 def test_a_job_with_pods_on_a_dead_node_gives_them_up() -> None:
-    standing = standing_of(job(), [pod(node="x"), pod("b", node="y")], dead=("b",))
-    assert (standing.stage, standing.detail, standing.dead) == (
+    state = state_of(job(), [pod(node="x"), pod("b", node="y")], dead=("b",))
+    assert (state.stage, state.detail, state.dead) == (
         "restarting",
-        "node y does not answer; its pods are given up",
+        "node y does not answer; its pods are force-deleted",
         ("b",),
     )
 
 
 def test_a_trainjob_stands_where_its_own_conditions_say() -> None:
     suspended = {"metadata": {"uid": "1"}, "spec": {"suspend": True}, "status": {"conditions": []}}
-    assert standing_of(suspended, [], WORKLOAD, kind=TRAINJOB).stage == "queued"
-    assert standing_of(job(Complete="all went well"), [], kind=TRAINJOB).stage == "succeeded"
-    assert standing_of(job(Failed="jobset failed"), [], kind=TRAINJOB).stage == "failed"
+    assert state_of(suspended, [], WORKLOAD, kind=TRAINJOB).stage == "queued"
+    assert state_of(job(Complete="all went well"), [], kind=TRAINJOB).stage == "succeeded"
+    assert state_of(job(Failed="jobset failed"), [], kind=TRAINJOB).stage == "failed"

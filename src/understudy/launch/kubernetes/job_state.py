@@ -1,4 +1,4 @@
-"""Where a job stands, in one word and a sentence: what its objects in the cluster say, read together.
+"""The job state: the stage of a job and its reason, read from its objects in the cluster.
 
 Pure functions of what the API answered.
 """
@@ -16,13 +16,13 @@ Stage = Literal["queued", "pending", "pulling", "running", "ending", "restarting
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Where a job stood at one time."""
+class JobState:
+    """The stage of a job at one time, and its reason."""
 
     stage: Stage
     detail: str = ""
     broken: str = ""
-    """What will not mend by itself; it may still be given some time."""
+    """What will not recover without help; it may still be given some time."""
     dead: tuple[str, ...] = ()
     """Pods that were deleted and do not end: their node does not answer."""
     lacks_quota: bool = False
@@ -30,7 +30,7 @@ class Standing:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing of the job goes on."""
+        """Whether the job has ended."""
         return self.stage in ("succeeded", "failed", "gone")
 
     @property
@@ -39,71 +39,71 @@ class Standing:
         return is_never_admitted(self.detail)
 
 
-def standing_of(
+def state_of(
     job: KubernetesObject | None,
     pods: Sequence[KubernetesObject],
     workload: KubernetesObject | None = None,
     dead: tuple[str, ...] = (),
     kind: JobKind = PYTORCHJOB,
-) -> Standing:
-    """Where a job stands.
+) -> JobState:
+    """The state of a job.
 
     Args:
         job: the object in the cluster; None when there is none.
         pods: its pods.
-        workload: what Kueue knows of it.
+        workload: Kueue's Workload of it.
         dead: the names of those whose node does not answer.
         kind: what it is.
     """
-    # A job that is being deleted has gone: its pods may take their grace period, and nothing of it begins any more.
+    # A job that is being deleted counts as gone: its pods may use their grace period, and no new ones start.
     if job is None or "deletionTimestamp" in job["metadata"]:
-        return Standing("gone", "the job is not there any more")
-    conditions = holding(job)
+        return JobState("gone", "the job no longer exists")
+    conditions = true_conditions(job)
     if "Failed" in conditions:
-        return Standing("failed", _said(conditions["Failed"]))
+        return JobState("failed", _said(conditions["Failed"]))
     if kind.succeeded in conditions:
-        return Standing("succeeded", _said(conditions[kind.succeeded]))
+        return JobState("succeeded", _said(conditions[kind.succeeded]))
     if kind.is_suspended(job):
-        return Standing("queued", _why_queued(workload), lacks_quota=_lacks_quota(workload))
+        return JobState("queued", _why_queued(workload), lacks_quota=_lacks_quota(workload))
     return _active(pods, conditions, dead)
 
 
 def _active(
     pods: Sequence[KubernetesObject], conditions: dict[str, KubernetesObject], dead: tuple[str, ...]
-) -> Standing:
-    """Where a job stands that should be running."""
+) -> JobState:
+    """The state of a job that should be running."""
     places = {name(pod): pod["spec"].get("nodeName", "") for pod in pods}
     if dead:
         nodes = ", ".join(sorted({places[pod] for pod in dead}))
-        return Standing("restarting", f"node {nodes} does not answer; its pods are given up", dead=dead)
+        return JobState("restarting", f"node {nodes} does not answer; its pods are force-deleted", dead=dead)
     for pod in pods:
         if error := image_error(pod):
-            return Standing("pulling", error, broken=error)
+            return JobState("pulling", error, broken=error)
         if error := start_error(pod):
-            return Standing("pending", error, broken=error)
+            return JobState("pending", error, broken=error)
     waiting = [pod for pod in pods if phase(pod) == "Pending"]
     if len(waiting) == len(pods) or any(unschedulable(pod) for pod in waiting):
         return _pending(pods, conditions)
     if waiting:
-        return Standing("pulling", f"{len(waiting)} of {len(pods)} pods are getting their image or volumes")
+        return JobState("pulling", f"{len(waiting)} of {len(pods)} pods are getting their image or volumes")
     if "Restarting" in conditions and "Running" not in conditions:
-        return Standing("restarting", _said(conditions["Restarting"]))
+        return JobState("restarting", _said(conditions["Restarting"]))
     if all(has_ended(pod) for pod in pods):
-        return Standing("ending", "all pods have ended")
-    return Standing("running", f"on {', '.join(sorted(set(places.values())))}")
+        return JobState("ending", "all pods have ended")
+    return JobState("running", f"on {', '.join(sorted(set(places.values())))}")
 
 
-def _pending(pods: Sequence[KubernetesObject], conditions: dict[str, KubernetesObject]) -> Standing:
+def _pending(pods: Sequence[KubernetesObject], conditions: dict[str, KubernetesObject]) -> JobState:
     for pod in pods:
         if reason := unschedulable(pod):
-            return Standing("pending", f"no node takes {name(pod)}: {reason}")
+            return JobState("pending", f"no node fits {name(pod)}: {reason}")
     if not pods:
         why = "after a restart" if "Restarting" in conditions else "for the training operator to make its pods"
-        return Standing("pending", f"waiting {why}")
-    return Standing("pulling", "the pods are getting their image and volumes")
+        return JobState("pending", f"waiting {why}")
+    return JobState("pulling", "the pods are getting their image and volumes")
 
 
-def holding(thing: KubernetesObject) -> dict[str, KubernetesObject]:
+def true_conditions(thing: KubernetesObject) -> dict[str, KubernetesObject]:
     """An object's conditions that are true, by their type."""
     return {one["type"]: one for one in thing.get("status", {}).get("conditions", ()) if one["status"] == "True"}
 
@@ -115,8 +115,8 @@ def _said(condition: KubernetesObject) -> str:
 def _why_queued(workload: KubernetesObject | None) -> str:
     if workload is None:
         return "suspended; Kueue has not seen it yet"
-    if "Evicted" in holding(workload):
-        return f"Kueue: {holding(workload)['Evicted']['message']}"
+    if "Evicted" in true_conditions(workload):
+        return f"Kueue: {true_conditions(workload)['Evicted']['message']}"
     for condition in workload.get("status", {}).get("conditions", ()):
         if condition["type"] == "QuotaReserved" and condition["status"] != "True":
             return f"Kueue: {condition['message']}"
