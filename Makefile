@@ -28,7 +28,7 @@ $(VENV)/test.stamp: requirements-dev.lock $(VENV)/run.stamp
 	touch $@
 
 run: $(VENV)/run.stamp
-	$(BIN)/understudy run recipes/digits.yaml
+	$(BIN)/understudy run recipes/pydoc.yaml
 
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest
