@@ -59,12 +59,12 @@ def test_the_rank_that_raised_is_quoted_and_not_those_that_fail_of_its_silence(
     stage: Stage, tmp_path: Path, rank: int
 ) -> None:
     said = fails(stage, stages.recipe("ddp", "confused", at=19, rank=rank, sign=str(tmp_path / "sign")))
-    assert f"teacher: rank {rank}: ValueError: lost the thread; the whole story is in " in said
+    assert f"teacher: rank {rank}: ValueError: lost the thread; the traceback is in " in said
 
 
 def test_a_factory_that_raises_is_quoted(stage: Stage) -> None:
     said = fails(stage, stages.recipe("single", "raises"))
-    assert "teacher: rank 0: RuntimeError: no weights for 10 labels, not today; the whole story is in " in said
+    assert "teacher: rank 0: RuntimeError: no weights for 10 labels, not today; the traceback is in " in said
 
 
 # A disk that fills up
