@@ -121,8 +121,8 @@ def test_a_changed_value_repeats_what_depends_on_it(
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("data.text.sequence_length=64", PREPARE),
-        ("data.text.tokenizer.vocab_size=1024", PREPARE),
+        ("data.text.sequence_length=32", PREPARE),
+        ("data.text.tokenizer.vocab_size=512", PREPARE),
         ("student.distill.logits.temperature=5", DISTILL),
         ("gate.metric=accuracy", EVALUATE),
     ],
