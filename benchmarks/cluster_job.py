@@ -20,8 +20,8 @@ from datetime import datetime
 from itertools import accumulate, pairwise
 from typing import Any
 
-from understudy.launch.kubernetes.job_state import true_conditions
-from understudy.launch.kubernetes.quantities import seconds
+from understudy.kube.job_state import true_conditions
+from understudy.kube.quantities import seconds
 
 RECIPE = "recipes/digits.yaml"
 PHASES = ("importing", "meeting the others", "loading", "training")

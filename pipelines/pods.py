@@ -8,7 +8,7 @@ from typing import Any
 from kfp import kubernetes
 
 from understudy import logs
-from understudy.launch.kubernetes.settings import CONFIG, ENVIRONMENT, LAUNCHER, SECRETS, SETTINGS
+from understudy.kube.settings import CONFIG, ENVIRONMENT, LAUNCHER, SECRETS, SETTINGS
 from understudy.launch.platform import CLUSTER
 from understudy.runs.submission import SETTINGS_FOLDER
 from understudy.store.remote_cache import ADDRESS, OLD_ADDRESS

@@ -10,9 +10,9 @@ import yaml
 
 from understudy.cli.check import Check
 from understudy.cli.doctor_cluster import NEEDS, _account, _lacking, _operator, _seen, _shut_out
-from understudy.launch.kubernetes.api import Kube, Refused
-from understudy.launch.kubernetes.kind import PYTORCHJOB, TRAINJOB, JobKind
-from understudy.launch.kubernetes.settings import Cluster, Pool
+from understudy.kube.api import Kube, Refused
+from understudy.kube.kind import PYTORCHJOB, TRAINJOB, JobKind
+from understudy.kube.settings import Cluster, Pool
 
 GPU = "nvidia.com/gpu"
 LABELS: dict[str, dict[str, str] | None] = {"gpu": {"pool": "gpu"}, "cpu": {"pool": "cpu"}, "bare": {}, "gone": None}

@@ -6,7 +6,7 @@ import pytest
 
 from understudy.cli import jobs
 from understudy.errors import InputError
-from understudy.launch.kubernetes import api
+from understudy.kube import api
 from understudy.runs import orphans
 from understudy.runs.orphans import ClusterJob
 

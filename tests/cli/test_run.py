@@ -20,8 +20,8 @@ from understudy.cli import run as command
 from understudy.cli.run import _close_if_stopped, _leave
 from understudy.cli.settings import Settings
 from understudy.errors import REJECTED, STOPPED
-from understudy.launch.kubernetes import api, owner, owner_state, settings
-from understudy.launch.kubernetes.api import Away
+from understudy.kube import api, owner, owner_state, settings
+from understudy.kube.api import Away
 from understudy.recipe.file import read
 from understudy.registry import recorder
 from understudy.store import Run, Store

@@ -24,9 +24,9 @@ from tests.cluster.launched import (
     start,
     wait,
 )
-from understudy.launch.kubernetes.api import Kube
-from understudy.launch.kubernetes.kind import KINDS, TRAINJOB, JobKind
-from understudy.launch.kubernetes.settings import parsed
+from understudy.kube.api import Kube
+from understudy.kube.kind import KINDS, TRAINJOB, JobKind
+from understudy.kube.settings import parsed
 from understudy.runs import submission
 
 

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 import yaml
 
-from understudy.launch.kubernetes.api import Away, Kube
-from understudy.launch.kubernetes.job_state import true_conditions
-from understudy.launch.kubernetes.kind import KINDS, PYTORCHJOB, TRAINJOB, JobKind
-from understudy.launch.kubernetes.objects import KubernetesObject
-from understudy.launch.kubernetes.settings import Cluster
+from understudy.kube.api import Away, Kube
+from understudy.kube.job_state import true_conditions
+from understudy.kube.kind import KINDS, PYTORCHJOB, TRAINJOB, JobKind
+from understudy.kube.objects import KubernetesObject
+from understudy.kube.settings import Cluster
 from understudy.recipe import Recipe
 from understudy.runs import submission
 from understudy.runs.following import exit_code

@@ -10,8 +10,8 @@ import yaml
 from tests.cluster.launched import NAMESPACE, SETTINGS, kubectl
 from understudy.cli import doctor_cluster
 from understudy.cli.check import Check
-from understudy.launch.kubernetes.api import Kube
-from understudy.launch.kubernetes.settings import CONFIG
+from understudy.kube.api import Kube
+from understudy.kube.settings import CONFIG
 
 pytestmark = pytest.mark.cluster
 Doctor = Callable[..., dict[str, Check]]

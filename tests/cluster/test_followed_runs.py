@@ -13,9 +13,9 @@ import yaml
 
 from tests.cluster.launched import FAULTS, NAMESPACE, SERVER, SETTINGS, Launcher, Volume, asked, kubectl, recipe, wait
 from understudy.errors import STOPPED
-from understudy.launch.kubernetes.api import Kube
-from understudy.launch.kubernetes.identity import RUN
-from understudy.launch.kubernetes.settings import CONFIG, ENVIRONMENT
+from understudy.kube.api import Kube
+from understudy.kube.identity import RUN
+from understudy.kube.settings import CONFIG, ENVIRONMENT
 from understudy.runs.following import follow
 
 pytestmark = pytest.mark.cluster

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.launched import Launcher, kubectl, recipe, wait
-from understudy.launch.kubernetes.kind import PYTORCHJOB
+from understudy.kube.kind import PYTORCHJOB
 
 pytestmark = pytest.mark.cluster
 Launch = Callable[..., Launcher]

@@ -9,8 +9,8 @@ import pytest
 
 from tests.cluster.launched import SETTINGS, Launcher, kubectl, recipe, wait
 from understudy.errors import InputError
-from understudy.launch.kubernetes.api import Kube
-from understudy.launch.kubernetes.settings import parsed
+from understudy.kube.api import Kube
+from understudy.kube.settings import parsed
 from understudy.recipe import Recipe
 from understudy.runs import submission
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.launched import NAMESPACE, SIGN, Launcher, Volume, kubectl, recipe, wait, waits_for_a_sign
-from understudy.launch.kubernetes.kind import PYTORCHJOB
+from understudy.kube.kind import PYTORCHJOB
 
 pytestmark = pytest.mark.cluster
 Launch = Callable[..., Launcher]

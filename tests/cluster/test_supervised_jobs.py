@@ -24,9 +24,9 @@ from tests.cluster.launched import (
 )
 from understudy import __version__
 from understudy.errors import InputError, UnderstudyError
-from understudy.launch.kubernetes.api import Kube
-from understudy.launch.kubernetes.kind import JobKind
-from understudy.launch.kubernetes.settings import CONFIG, parsed
+from understudy.kube.api import Kube
+from understudy.kube.kind import JobKind
+from understudy.kube.settings import CONFIG, parsed
 from understudy.recipe import Recipe
 from understudy.runs import submission
 from understudy.runs.following import follow

@@ -8,8 +8,8 @@ import os
 import sys
 from pathlib import Path
 
+from understudy.kube.settings import RUN_ID
 from understudy.launch.kubernetes.rendering import pod_security
-from understudy.launch.kubernetes.settings import RUN_ID
 from understudy.recipe.file import load
 from understudy.steps import component, job_spec, start, start_component, step_names, tasks
 from understudy.steps.environment import HOME

@@ -7,13 +7,13 @@ from typing import Any, cast
 import pytest
 
 from understudy.errors import InputError
+from understudy.kube import settings
+from understudy.kube.kind import PYTORCHJOB, TRAINJOB, JobKind
+from understudy.kube.settings import LAUNCHER
 from understudy.launch.kubernetes import platform as kubernetes
-from understudy.launch.kubernetes import settings
-from understudy.launch.kubernetes.kind import PYTORCHJOB, TRAINJOB, JobKind
 from understudy.launch.kubernetes.launcher import KubernetesLauncher
 from understudy.launch.kubernetes.platform import KubernetesPlatform
 from understudy.launch.kubernetes.rendering import task_config
-from understudy.launch.kubernetes.settings import LAUNCHER
 from understudy.launch.local import platform as local
 from understudy.launch.local import warm
 from understudy.launch.local.launcher import LocalLauncher

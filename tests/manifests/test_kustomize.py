@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from understudy.launch.kubernetes.identity import PARTS
+from understudy.kube.identity import PARTS
+from understudy.kube.settings import CONFIG, SECRETS, parsed
 from understudy.launch.kubernetes.rendering import pod_security, trainjob
-from understudy.launch.kubernetes.settings import CONFIG, SECRETS, parsed
 from understudy.runs import submission
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"

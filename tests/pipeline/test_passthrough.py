@@ -14,10 +14,10 @@ from pipelines.distillation import build
 from pipelines.pods import settle
 from tests.jobs.specs import job_spec
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes.identity import Identity
+from understudy.kube.identity import Identity
+from understudy.kube.settings import Cluster
 from understudy.launch.kubernetes.rendering import pytorchjob, task_config
 from understudy.launch.kubernetes.rendering.task_config import TaskConfig
-from understudy.launch.kubernetes.settings import Cluster
 from understudy.recipe import Recipe, Resources
 from understudy.steps import Result, tasks
 

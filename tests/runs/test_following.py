@@ -7,8 +7,8 @@ import pytest
 from urllib3.exceptions import HTTPError
 
 from understudy.errors import DONE, UnderstudyError
-from understudy.launch.kubernetes.api import Kube, Refused
-from understudy.launch.kubernetes.timeouts import RECOVERY
+from understudy.kube.api import Kube, Refused
+from understudy.kube.timeouts import RECOVERY
 from understudy.runs import following
 from understudy.runs.following import exit_code, follow, pending, with_events
 

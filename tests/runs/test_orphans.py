@@ -2,9 +2,9 @@ from typing import Any, cast
 
 import pytest
 
-from understudy.launch.kubernetes.api import Kube
-from understudy.launch.kubernetes.identity import PARTS, RUN
-from understudy.launch.kubernetes.kind import KINDS, PYTORCHJOB, JobKind
+from understudy.kube.api import Kube
+from understudy.kube.identity import PARTS, RUN
+from understudy.kube.kind import KINDS, PYTORCHJOB, JobKind
 from understudy.runs.orphans import list_jobs, remove, stop
 
 CREATED = "2026-01-01T00:00:00Z"

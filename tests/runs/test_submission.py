@@ -5,9 +5,9 @@ from typing import Any, cast
 import pytest
 
 from understudy.errors import InputError, UnderstudyError
-from understudy.launch.kubernetes.api import Away, Kube, Refused
-from understudy.launch.kubernetes.kind import JobKind
-from understudy.launch.kubernetes.settings import REQUIRED, Cluster, Pool
+from understudy.kube.api import Away, Kube, Refused
+from understudy.kube.kind import JobKind
+from understudy.kube.settings import REQUIRED, Cluster, Pool
 from understudy.recipe import JobResources, Recipe, Resources
 from understudy.recipe.file import load
 from understudy.runs.submission import check, own_pool, render, settings, submit

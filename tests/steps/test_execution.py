@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from understudy.errors import Fenced, InputError, Stopped, UnderstudyError
-from understudy.launch.kubernetes import settings
+from understudy.kube import settings
 from understudy.recipe import Recipe
 from understudy.steps import step as step_module
 from understudy.steps.execution import execute

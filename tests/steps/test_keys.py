@@ -16,7 +16,7 @@ import understudy
 from understudy.data.sources import digits as digits_data
 from understudy.data.sources import python_docs
 from understudy.errors import InputError
-from understudy.launch.kubernetes import settings
+from understudy.kube import settings
 from understudy.launch.kubernetes.rendering import task_config
 from understudy.models import pretrained
 from understudy.recipe import Recipe
@@ -368,7 +368,7 @@ def test_no_message_outside_of_training_repeats_a_training_or_the_data(
 ) -> None:
     root = copied(monkeypatch, tmp_path)
     before = keys(digits)
-    for package in ("jobs", "agent", "launch", "runs", "registry", "cli", "steps"):
+    for package in ("kube", "jobs", "agent", "launch", "runs", "registry", "cli", "steps"):
         for module in (root / package).rglob("*.py"):
             module.write_text(f"{module.read_text()}\n_CHANGED = 1\n")
     assert repeated(before, keys(digits)) == REGISTER
@@ -403,7 +403,7 @@ def test_a_changed_message_of_a_step_repeats_nothing(
 
 
 def test_a_training_reaches_nothing_that_launches_or_watches_it() -> None:
-    above = ("jobs", "agent", "launch", "runs", "registry", "cli", "steps")
+    above = ("kube", "jobs", "agent", "launch", "runs", "registry", "cli", "steps")
     reached = modules_reached(TRAINING_MODULES)
     assert "understudy.train.loop" in reached
     assert {name for name in reached if name.split(".")[1] in above} == set()

@@ -18,7 +18,7 @@ def run_there(recipe: "Recipe", namespace: str | None, quiet: bool) -> int:
     Returns:
         The run's exit code.
     """
-    from understudy.launch.kubernetes.api import Kube
+    from understudy.kube.api import Kube
     from understudy.runs import following, submission
 
     kube = Kube(namespace)

@@ -4,11 +4,11 @@ from collections.abc import Callable, Container, Iterable, Iterator
 
 from understudy.cli.check import Check
 from understudy.errors import InputError, UnderstudyError
-from understudy.launch.kubernetes.api import Kube, Refused
-from understudy.launch.kubernetes.kind import KINDS, PYTORCHJOB, TRAINJOB
-from understudy.launch.kubernetes.objects import KubernetesObject
+from understudy.kube.api import Kube, Refused
+from understudy.kube.kind import KINDS, PYTORCHJOB, TRAINJOB
+from understudy.kube.objects import KubernetesObject
+from understudy.kube.settings import CONFIG, Cluster, Pool
 from understudy.launch.kubernetes.rendering import trainjob
-from understudy.launch.kubernetes.settings import CONFIG, Cluster, Pool
 from understudy.recipe import Resources
 from understudy.runs import submission
 

@@ -10,7 +10,7 @@ from understudy.errors import InputError
 from understudy.store.runs import duration
 
 if TYPE_CHECKING:
-    from understudy.launch.kubernetes.api import Kube
+    from understudy.kube.api import Kube
     from understudy.runs.orphans import ClusterJob
 
 app = typer.Typer(no_args_is_help=True, help="Look after the runs and trainings in a cluster.")
@@ -67,7 +67,7 @@ def _cluster_jobs(namespace: str | None) -> "list[ClusterJob]":
 
 
 def _namespace(name: str | None) -> "Kube":
-    from understudy.launch.kubernetes.api import Kube
+    from understudy.kube.api import Kube
 
     kube = Kube(name)
     if not kube.has_namespace():

@@ -116,7 +116,7 @@ def _run_here(written: "Written", store: "Store", uri: str, settings: Settings, 
 
 def _begun(store: "Store", recipe: "Recipe", uri: str) -> "Run":
     """A new run; in a cluster the one that this pod's Job stands for, which an earlier pod may have begun."""
-    from understudy.launch.kubernetes import settings
+    from understudy.kube import settings
     from understudy.launch.platform import platform
 
     platform().check(recipe.resources)
@@ -234,9 +234,9 @@ def _gone(number: int, frame: FrameType | None) -> NoReturn:
 
 def _close_if_stopped(run: "Run", uri: str) -> None:
     """End a run, in MLflow too, whose Job and not only this pod has to go: nobody will take it up."""
-    from understudy.launch.kubernetes.api import Kube
-    from understudy.launch.kubernetes.owner import owner_now
-    from understudy.launch.kubernetes.owner_state import why_ended
+    from understudy.kube.api import Kube
+    from understudy.kube.owner import owner_now
+    from understudy.kube.owner_state import why_ended
     from understudy.registry.recorder import close_ended
 
     with suppress(UnderstudyError, OSError):  # this pod's exit code counts, and a later run closes what is left open

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from understudy.errors import InputError
-from understudy.launch.kubernetes.kind import KINDS
-from understudy.launch.kubernetes.settings import LAUNCHER
+from understudy.kube.kind import KINDS
+from understudy.kube.settings import LAUNCHER
 from understudy.launch.launcher import Launcher
 from understudy.recipe import JobResources, Resources
 from understudy.store import Run

@@ -10,12 +10,12 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from understudy.errors import DONE, STOPPED, UnderstudyError
-from understudy.launch.kubernetes.api import SECONDS, Away, Kube, Refused
-from understudy.launch.kubernetes.job_state import JobState, state_of, true_conditions
-from understudy.launch.kubernetes.objects import KubernetesObject
-from understudy.launch.kubernetes.pods import death, first_pending, is_dead, mount_error, overdue
-from understudy.launch.kubernetes.quantities import amount, seconds
-from understudy.launch.kubernetes.timeouts import RECOVERY
+from understudy.kube.api import SECONDS, Away, Kube, Refused
+from understudy.kube.job_state import JobState, state_of, true_conditions
+from understudy.kube.objects import KubernetesObject
+from understudy.kube.pods import death, first_pending, is_dead, mount_error, overdue
+from understudy.kube.quantities import amount, seconds
+from understudy.kube.timeouts import RECOVERY
 from understudy.runs.orphans import pod_exit_code, stop
 from understudy.runs.submission import FINAL
 

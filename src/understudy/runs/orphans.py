@@ -7,14 +7,14 @@ burning GPUs; and a launcher that was killed cannot end its job.
 from dataclasses import dataclass
 
 from understudy.errors import REJECTED
-from understudy.launch.kubernetes.api import Kube
-from understudy.launch.kubernetes.identity import PARTS, RUN, STEP
-from understudy.launch.kubernetes.job_state import state_of, true_conditions
-from understudy.launch.kubernetes.kind import KINDS, JobKind
-from understudy.launch.kubernetes.objects import KubernetesObject
-from understudy.launch.kubernetes.owner_state import ENDED, why_ended
-from understudy.launch.kubernetes.pods import is_dead, overdue
-from understudy.launch.kubernetes.quantities import seconds
+from understudy.kube.api import Kube
+from understudy.kube.identity import PARTS, RUN, STEP
+from understudy.kube.job_state import state_of, true_conditions
+from understudy.kube.kind import KINDS, JobKind
+from understudy.kube.objects import KubernetesObject
+from understudy.kube.owner_state import ENDED, why_ended
+from understudy.kube.pods import is_dead, overdue
+from understudy.kube.quantities import seconds
 from understudy.runs.submission import CONTAINER
 
 OURS = f"app.kubernetes.io/name={PARTS['app.kubernetes.io/name']}"

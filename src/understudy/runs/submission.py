@@ -11,11 +11,9 @@ from typing import Any
 import yaml
 
 from understudy.errors import InputError, UnderstudyError
-from understudy.launch.kubernetes import preflight
-from understudy.launch.kubernetes.api import Kube
-from understudy.launch.kubernetes.objects import KubernetesObject
-from understudy.launch.kubernetes.rendering.pod_security import SECURITY, container, volumes
-from understudy.launch.kubernetes.settings import (
+from understudy.kube.api import Kube
+from understudy.kube.objects import KubernetesObject
+from understudy.kube.settings import (
     ANYWHERE,
     CONFIG,
     ENVIRONMENT,
@@ -28,6 +26,8 @@ from understudy.launch.kubernetes.settings import (
     affinity,
     read,
 )
+from understudy.launch.kubernetes import preflight
+from understudy.launch.kubernetes.rendering.pod_security import SECURITY, container, volumes
 from understudy.launch.platform import CLUSTER
 from understudy.recipe import Recipe
 from understudy.store.remote_cache import ADDRESS

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.launch.kubernetes.fault_world import Make, World
+from understudy.kube.kind import PYTORCHJOB
 from understudy.launch.kubernetes import diagnosis
 from understudy.launch.kubernetes.diagnosis import RULES
 from understudy.launch.kubernetes.history import History
-from understudy.launch.kubernetes.kind import PYTORCHJOB
 from understudy.launch.kubernetes.status import JobStatus
 
 

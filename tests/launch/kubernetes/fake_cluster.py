@@ -7,10 +7,10 @@ from typing import Any
 
 from tests.launch.kubernetes.fake_ranks import Ranks, uid
 from tests.launch.kubernetes.fake_workings import GPU, Workings
-from understudy.launch.kubernetes.api import Away, Kube, Refused
-from understudy.launch.kubernetes.identity import KEY
-from understudy.launch.kubernetes.kind import PYTORCHJOB, JobKind
-from understudy.launch.kubernetes.objects import KubernetesObject
+from understudy.kube.api import Away, Kube, Refused
+from understudy.kube.identity import KEY
+from understudy.kube.kind import PYTORCHJOB, JobKind
+from understudy.kube.objects import KubernetesObject
 
 
 class FakeCluster(Workings, Kube):

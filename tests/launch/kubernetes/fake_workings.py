@@ -7,8 +7,8 @@ have their grace period and keep their names, deleted pods on a dead node stay f
 from datetime import UTC, datetime
 
 from tests.launch.kubernetes.fake_ranks import EVICTED, Ranks, end, is_running, uid
-from understudy.launch.kubernetes.kind import PYTORCHJOB, JobKind
-from understudy.launch.kubernetes.objects import KubernetesObject
+from understudy.kube.kind import PYTORCHJOB, JobKind
+from understudy.kube.objects import KubernetesObject
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 NODE_LOST = 80.0  # seconds from a node's death until its pods are deleted: noticed after 50, tolerated for 30

@@ -13,7 +13,7 @@ from tests.launch.kubernetes.fake_ranks import Ranks
 from tests.launch.kubernetes.statuses import job_of
 from understudy.errors import FAILED
 from understudy.jobs.outcome import Outcome
-from understudy.launch.kubernetes.kind import PYTORCHJOB, TRAINJOB, JobKind
+from understudy.kube.kind import PYTORCHJOB, TRAINJOB, JobKind
 
 BOTH = pytest.mark.parametrize("kind", [PYTORCHJOB, TRAINJOB], ids=lambda kind: kind.name)
 """For faults that a job of either kind can meet."""

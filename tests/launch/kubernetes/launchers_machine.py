@@ -17,9 +17,9 @@ from tests.launch.kubernetes.statuses import job_of
 from understudy.errors import DONE, FAILED, Fenced, UnderstudyError
 from understudy.jobs.attempts import latest
 from understudy.jobs.outcome import Outcome
-from understudy.launch.kubernetes.identity import Identity
-from understudy.launch.kubernetes.kind import KINDS
-from understudy.launch.kubernetes.timeouts import STARTS
+from understudy.kube.identity import Identity
+from understudy.kube.kind import KINDS
+from understudy.kube.timeouts import STARTS
 
 KEY = "0" * 64
 FAILURES = (

@@ -3,10 +3,10 @@
 from typing import Any
 
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes.identity import Identity
+from understudy.kube.identity import Identity
+from understudy.kube.settings import Cluster, Pool
 from understudy.launch.kubernetes.rendering import pytorchjob, trainjob
 from understudy.launch.kubernetes.rendering.task_config import NOTHING, TaskConfig
-from understudy.launch.kubernetes.settings import Cluster, Pool
 from understudy.recipe import Resources
 
 CLUSTER = Cluster(

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from understudy.jobs.specification import JobSpec
+from understudy.kube.identity import Identity
+from understudy.kube.job_state import JobState
+from understudy.kube.settings import Cluster
+from understudy.kube.timeouts import RECOVERY
 from understudy.launch.kubernetes.history import History
-from understudy.launch.kubernetes.identity import Identity
 from understudy.launch.kubernetes.job import Job
-from understudy.launch.kubernetes.job_state import JobState
-from understudy.launch.kubernetes.settings import Cluster
 from understudy.launch.kubernetes.status import JobStatus
-from understudy.launch.kubernetes.timeouts import RECOVERY
 
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "run", "uid": "run"}
 CLUSTER = Cluster(image="i:1", claim="store")

@@ -10,11 +10,11 @@ from tests.launch.kubernetes.statuses import job_of
 from understudy.errors import FAILED, STOPPED, Fenced
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
+from understudy.kube.api import Away, Kube, Refused
+from understudy.kube.kind import JobKind
+from understudy.kube.objects import KubernetesObject
+from understudy.kube.timeouts import RECOVERY, STARTS
 from understudy.launch.kubernetes import controller
-from understudy.launch.kubernetes.api import Away, Kube, Refused
-from understudy.launch.kubernetes.kind import JobKind
-from understudy.launch.kubernetes.objects import KubernetesObject
-from understudy.launch.kubernetes.timeouts import RECOVERY, STARTS
 
 RIGHT = "a right is missing: pods is forbidden"
 

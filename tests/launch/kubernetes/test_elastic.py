@@ -11,8 +11,8 @@ from tests.jobs.specs import job_spec, with_resources
 from understudy.jobs import attempts
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
+from understudy.kube.job_state import JobState, state_of
 from understudy.launch.kubernetes import elastic
-from understudy.launch.kubernetes.job_state import JobState, state_of
 
 HOMELESS = [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}]
 

@@ -16,10 +16,10 @@ from tests.launch.kubernetes.fault_world import BOTH, MISTAKE, SIGKILL, Make, ru
 from tests.launch.kubernetes.statuses import job_of
 from understudy.errors import FAILED, STOPPED
 from understudy.jobs.outcome import Outcome
+from understudy.kube.identity import Identity
+from understudy.kube.kind import PYTORCHJOB, JobKind
+from understudy.kube.timeouts import STARTS
 from understudy.launch.kubernetes.diagnosis import RULES
-from understudy.launch.kubernetes.identity import Identity
-from understudy.launch.kubernetes.kind import PYTORCHJOB, JobKind
-from understudy.launch.kubernetes.timeouts import STARTS
 
 TABLE = Path(__file__).parents[3] / "docs" / "supervision.md"
 

@@ -5,7 +5,7 @@ import pytest
 from tests.launch.kubernetes.fake_ranks import uid
 from tests.launch.kubernetes.fault_world import BOTH, Make, rules
 from understudy.jobs.outcome import Outcome
-from understudy.launch.kubernetes.kind import TRAINJOB, JobKind
+from understudy.kube.kind import TRAINJOB, JobKind
 
 
 @BOTH

@@ -6,8 +6,8 @@ from tests.launch.kubernetes.fake_ranks import end
 from tests.launch.kubernetes.fault_world import BOTH, MISTAKE, SIGKILL, Make, rules
 from understudy.errors import FAILED
 from understudy.jobs.outcome import Outcome
-from understudy.launch.kubernetes.kind import JobKind
-from understudy.launch.kubernetes.timeouts import STARTS
+from understudy.kube.kind import JobKind
+from understudy.kube.timeouts import STARTS
 
 
 @BOTH

@@ -7,10 +7,10 @@ from tests.launch.kubernetes.statuses import job_of, status_of
 from understudy.errors import FAILED
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
+from understudy.kube.job_state import JobState
+from understudy.kube.timeouts import RECOVERY, RESIZE, TERMINATION
 from understudy.launch.kubernetes.decisions import Adopt, Finish, Resize, Restart, Submit, Wait
 from understudy.launch.kubernetes.history import History
-from understudy.launch.kubernetes.job_state import JobState
-from understudy.launch.kubernetes.timeouts import RECOVERY, RESIZE, TERMINATION
 
 TOO_SMALL = "insufficient quota for cpu in flavor gpu, request > maximum capacity (32 > 16)"  # as Kueue says it
 IN_USE = "insufficient unused quota for cpu in flavor gpu, 8 more needed"

@@ -11,13 +11,14 @@ from tests.launch.kubernetes.rendered import CLUSTER, OWNER, RUN, template
 from understudy.errors import FAILED, InputError
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes import api, launcher, preflight
-from understudy.launch.kubernetes.api import Away, Kube, Refused
-from understudy.launch.kubernetes.kind import KINDS, PYTORCHJOB, TRAINJOB, JobKind
+from understudy.kube import api
+from understudy.kube.api import Away, Kube, Refused
+from understudy.kube.kind import KINDS, PYTORCHJOB, TRAINJOB, JobKind
+from understudy.kube.objects import KubernetesObject
+from understudy.kube.settings import Cluster
+from understudy.launch.kubernetes import launcher, preflight
 from understudy.launch.kubernetes.launcher import KubernetesLauncher
-from understudy.launch.kubernetes.objects import KubernetesObject
 from understudy.launch.kubernetes.rendering.task_config import TaskConfig
-from understudy.launch.kubernetes.settings import Cluster
 from understudy.recipe import Resources
 
 

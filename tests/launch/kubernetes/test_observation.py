@@ -6,12 +6,12 @@ import pytest
 
 from tests.launch.kubernetes.statuses import job_of
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes.api import Kube, Refused
+from understudy.kube.api import Kube, Refused
+from understudy.kube.kind import KINDS, JobKind
+from understudy.kube.settings import HOST, REQUIRED
+from understudy.kube.timeouts import RECOVERY
 from understudy.launch.kubernetes.history import History
-from understudy.launch.kubernetes.kind import KINDS, JobKind
 from understudy.launch.kubernetes.observation import observe
-from understudy.launch.kubernetes.settings import HOST, REQUIRED
-from understudy.launch.kubernetes.timeouts import RECOVERY
 
 
 class Left:

@@ -7,7 +7,7 @@ import pytest
 from tests.launch.kubernetes.statuses import job_of, status_of
 from understudy.jobs.heartbeat import Heartbeat
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes.job_state import JobState, Stage
+from understudy.kube.job_state import JobState, Stage
 from understudy.launch.kubernetes.starts import Starts
 
 DISRUPTED = {"conditions": [{"type": "DisruptionTarget", "status": "True"}]}

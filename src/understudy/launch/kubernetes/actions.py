@@ -9,8 +9,8 @@ from collections.abc import Callable
 from understudy.errors import DONE, FAILED
 from understudy.jobs import attempts
 from understudy.jobs.outcome import Outcome
+from understudy.kube.api import Kube, Refused
 from understudy.launch.kubernetes import elastic
-from understudy.launch.kubernetes.api import Kube, Refused
 from understudy.launch.kubernetes.decisions import (
     Adopt,
     Decision,

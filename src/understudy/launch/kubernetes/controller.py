@@ -14,8 +14,9 @@ from understudy.errors import Fenced, UnderstudyError
 from understudy.jobs.heartbeat import heartbeats
 from understudy.jobs.logs import RankLogs, RunLog
 from understudy.jobs.outcome import Outcome
+from understudy.kube.api import Kube
+from understudy.kube.timeouts import Retries
 from understudy.launch.kubernetes.actions import Actions
-from understudy.launch.kubernetes.api import Kube
 from understudy.launch.kubernetes.decisions import Decision, Finish
 from understudy.launch.kubernetes.diagnosis import decide
 from understudy.launch.kubernetes.evidence import explained
@@ -23,7 +24,6 @@ from understudy.launch.kubernetes.history import History
 from understudy.launch.kubernetes.job import Job
 from understudy.launch.kubernetes.observation import observe
 from understudy.launch.kubernetes.status import JobStatus
-from understudy.launch.kubernetes.timeouts import Retries
 
 TICK = 0.5  # seconds between two looks at the lease and the ranks' logs
 ROUND = 1.5  # seconds between two rounds, each of which asks the API server

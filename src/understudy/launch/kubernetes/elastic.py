@@ -8,9 +8,9 @@ smaller.
 from collections.abc import Sequence
 
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes.job_state import JobState
-from understudy.launch.kubernetes.objects import KubernetesObject
-from understudy.launch.kubernetes.pods import name, phase, unschedulable
+from understudy.kube.job_state import JobState
+from understudy.kube.objects import KubernetesObject
+from understudy.kube.pods import name, phase, unschedulable
 
 
 def size(job: KubernetesObject) -> int:

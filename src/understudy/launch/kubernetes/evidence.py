@@ -5,7 +5,7 @@ from dataclasses import replace
 from understudy.errors import InputError
 from understudy.jobs.logs import RankLogs
 from understudy.jobs.outcome import Outcome
-from understudy.launch.kubernetes.pods import death
+from understudy.kube.pods import death
 from understudy.launch.kubernetes.status import JobStatus
 
 

@@ -18,13 +18,13 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from understudy.kube.objects import KubernetesObject
+from understudy.kube.scheduling import knows_a_node
+from understudy.kube.timeouts import RECOVERY, RESIZE, TERMINATION
 from understudy.launch.kubernetes import elastic
 from understudy.launch.kubernetes.decisions import Adopt, Announce, Decision, Finish, Resize, Restart, Submit
-from understudy.launch.kubernetes.objects import KubernetesObject
-from understudy.launch.kubernetes.scheduling import knows_a_node
 from understudy.launch.kubernetes.starts import Starts
 from understudy.launch.kubernetes.status import JobStatus
-from understudy.launch.kubernetes.timeouts import RECOVERY, RESIZE, TERMINATION
 
 NO_STATE = ("", False, False)
 

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes.identity import KEY, Identity
-from understudy.launch.kubernetes.kind import PYTORCHJOB, TRAINJOB, JobKind
-from understudy.launch.kubernetes.objects import KubernetesObject, OwnerReference
+from understudy.kube.identity import KEY, Identity
+from understudy.kube.kind import PYTORCHJOB, TRAINJOB, JobKind
+from understudy.kube.objects import KubernetesObject, OwnerReference
+from understudy.kube.settings import Cluster
 from understudy.launch.kubernetes.rendering import pytorchjob, trainjob
 from understudy.launch.kubernetes.rendering.task_config import NOTHING, TaskConfig
-from understudy.launch.kubernetes.settings import Cluster
 from understudy.recipe import Resources
 
 RENDER = {PYTORCHJOB.name: pytorchjob.render, TRAINJOB.name: trainjob.render}

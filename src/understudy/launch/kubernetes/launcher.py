@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
+from understudy.kube.api import Kube, retry_while_away
+from understudy.kube.identity import Identity
+from understudy.kube.kind import JobKind
+from understudy.kube.owner import owner_now
+from understudy.kube.settings import Cluster
 from understudy.launch.kubernetes import controller, preflight
-from understudy.launch.kubernetes.api import Kube, retry_while_away
-from understudy.launch.kubernetes.identity import Identity
 from understudy.launch.kubernetes.job import Job
-from understudy.launch.kubernetes.kind import JobKind
-from understudy.launch.kubernetes.owner import owner_now
 from understudy.launch.kubernetes.rendering.task_config import TaskConfig
-from understudy.launch.kubernetes.settings import Cluster
 from understudy.launch.launcher import Watch
 
 

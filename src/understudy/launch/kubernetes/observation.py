@@ -10,18 +10,18 @@ from dataclasses import replace
 from understudy.jobs import attempts
 from understudy.jobs.heartbeat import heartbeats
 from understudy.jobs.logs import TAIL
+from understudy.kube.api import Kube, Refused
+from understudy.kube.job_state import state_of
+from understudy.kube.objects import KubernetesObject
+from understudy.kube.owner_state import why_ended
+from understudy.kube.pods import first_dead, first_pending, was_disrupted
+from understudy.kube.scheduling import may_get_a_node, shared_claims
+from understudy.kube.settings import STORE
+from understudy.kube.timeouts import RECOVERY
 from understudy.launch.kubernetes import elastic
-from understudy.launch.kubernetes.api import Kube, Refused
 from understudy.launch.kubernetes.history import History
 from understudy.launch.kubernetes.job import Job
-from understudy.launch.kubernetes.job_state import state_of
-from understudy.launch.kubernetes.objects import KubernetesObject
-from understudy.launch.kubernetes.owner_state import why_ended
-from understudy.launch.kubernetes.pods import first_dead, first_pending, was_disrupted
-from understudy.launch.kubernetes.scheduling import may_get_a_node, shared_claims
-from understudy.launch.kubernetes.settings import STORE
 from understudy.launch.kubernetes.status import JobStatus
-from understudy.launch.kubernetes.timeouts import RECOVERY
 
 
 def observe(job: Job, kube: Kube, history: History, at: float) -> JobStatus:

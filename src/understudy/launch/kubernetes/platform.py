@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from understudy.launch.kubernetes.kind import JobKind
-from understudy.launch.kubernetes.quantities import amount
+from understudy.kube.kind import JobKind
+from understudy.kube.quantities import amount
+from understudy.kube.settings import cluster_settings
 from understudy.launch.kubernetes.rendering import task_config
-from understudy.launch.kubernetes.settings import cluster_settings
 from understudy.launch.launcher import Launcher
 from understudy.launch.local.device import device_here
 from understudy.recipe import JobResources, Resources
@@ -60,7 +60,7 @@ class KubernetesPlatform:
 
     def launcher(self, run: Run, step: str, key: str) -> Launcher:
         """Objects of the cluster's operator."""
-        from understudy.launch.kubernetes.identity import Identity
+        from understudy.kube.identity import Identity
         from understudy.launch.kubernetes.launcher import KubernetesLauncher
 
         cluster = cluster_settings()

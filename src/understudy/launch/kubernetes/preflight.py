@@ -3,12 +3,12 @@
 from contextlib import suppress
 
 from understudy.errors import InputError
-from understudy.launch.kubernetes.api import Kube, Refused
-from understudy.launch.kubernetes.job_state import state_of
-from understudy.launch.kubernetes.kind import KINDS, TRAINJOB, JobKind
-from understudy.launch.kubernetes.objects import KubernetesObject
+from understudy.kube.api import Kube, Refused
+from understudy.kube.job_state import state_of
+from understudy.kube.kind import KINDS, TRAINJOB, JobKind
+from understudy.kube.objects import KubernetesObject
+from understudy.kube.settings import Cluster
 from understudy.launch.kubernetes.rendering import trainjob
-from understudy.launch.kubernetes.settings import Cluster
 from understudy.recipe import Resources
 
 

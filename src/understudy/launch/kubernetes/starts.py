@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from understudy.launch.kubernetes.pods import was_disrupted
+from understudy.kube.pods import was_disrupted
 from understudy.launch.kubernetes.status import JobStatus
 
 

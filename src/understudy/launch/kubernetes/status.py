@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from understudy.jobs.heartbeat import Heartbeat
 from understudy.jobs.outcome import Outcome
+from understudy.kube.job_state import JobState
+from understudy.kube.objects import KubernetesObject
 from understudy.launch.kubernetes.job import Job
-from understudy.launch.kubernetes.job_state import JobState
-from understudy.launch.kubernetes.objects import KubernetesObject
 
 
 @dataclass(frozen=True)

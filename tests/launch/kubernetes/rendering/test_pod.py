@@ -7,7 +7,7 @@ from tests.launch.kubernetes.rendered import CLUSTER, pod, pytorch, template
 from understudy.agent import node_cache
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes.settings import PREFERRED, REQUIRED, parsed
+from understudy.kube.settings import PREFERRED, REQUIRED, parsed
 
 
 def test_ranks_get_no_credentials(three_nodes: JobSpec) -> None:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.jobs.specs import job_spec, with_resources
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes.identity import Identity
+from understudy.kube.identity import Identity
+from understudy.kube.settings import Cluster, Pool
 from understudy.launch.kubernetes.rendering import pytorchjob, task_config, trainjob
 from understudy.launch.kubernetes.rendering.task_config import NOTHING, TaskConfig
-from understudy.launch.kubernetes.settings import Cluster, Pool
 from understudy.recipe import Resources
 
 CLUSTER = Cluster(

@@ -15,12 +15,12 @@ from tests.launch.kubernetes.rendered import CLUSTER, OWNER, RUN, pytorch, templ
 from understudy.agent import exit_codes
 from understudy.errors import FAILED, InputError
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes.api import Kube
-from understudy.launch.kubernetes.kind import PYTORCHJOB, TRAINJOB
-from understudy.launch.kubernetes.objects import KubernetesObject
+from understudy.kube.api import Kube
+from understudy.kube.kind import PYTORCHJOB, TRAINJOB
+from understudy.kube.objects import KubernetesObject
+from understudy.kube.settings import Cluster, parsed
 from understudy.launch.kubernetes.rendering import trainjob
 from understudy.launch.kubernetes.rendering.task_config import TaskConfig
-from understudy.launch.kubernetes.settings import Cluster, parsed
 from understudy.recipe import Resources
 
 MANIFEST = Path(__file__).parents[4] / "manifests" / "components" / "trainer" / "runtime.yaml"

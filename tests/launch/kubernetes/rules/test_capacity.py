@@ -6,11 +6,11 @@ import pytest
 
 from tests.launch.kubernetes.statuses import job_of, status_of, waiting
 from understudy.jobs.specification import JobSpec
+from understudy.kube.job_state import JobState
+from understudy.kube.scheduling import is_scaling
 from understudy.launch.kubernetes.decisions import Finish, Wait
 from understudy.launch.kubernetes.diagnosis import decide
-from understudy.launch.kubernetes.job_state import JobState
 from understudy.launch.kubernetes.rules.capacity import node_never_fits, pods_refused, queue_never_admits
-from understudy.launch.kubernetes.scheduling import is_scaling
 from understudy.launch.kubernetes.status import JobStatus
 
 GPU = "nvidia.com/gpu"

@@ -8,13 +8,13 @@ import pytest
 from tests.jobs.specs import with_resources
 from tests.launch.kubernetes.statuses import job_of, status_of, waiting
 from understudy.jobs.specification import JobSpec
+from understudy.kube.job_state import JobState
+from understudy.kube.timeouts import UNMOUNTED
 from understudy.launch.kubernetes.decisions import Finish, Wait
 from understudy.launch.kubernetes.diagnosis import decide
 from understudy.launch.kubernetes.history import History
-from understudy.launch.kubernetes.job_state import JobState
 from understudy.launch.kubernetes.rules.pods import volume_missing
 from understudy.launch.kubernetes.status import JobStatus
-from understudy.launch.kubernetes.timeouts import UNMOUNTED
 
 PULLING = JobState("pulling", "1 of 3 pods are getting their image or volumes")
 

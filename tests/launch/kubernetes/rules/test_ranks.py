@@ -9,12 +9,12 @@ from tests.launch.kubernetes.statuses import job_of, status_of
 from understudy.errors import FAILED, STOPPED
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
+from understudy.kube.job_state import JobState
+from understudy.kube.timeouts import STARTS
 from understudy.launch.kubernetes.decisions import Announce, Finish, Restart, Wait
 from understudy.launch.kubernetes.diagnosis import decide
 from understudy.launch.kubernetes.history import History
-from understudy.launch.kubernetes.job_state import JobState
 from understudy.launch.kubernetes.starts import Starts
-from understudy.launch.kubernetes.timeouts import STARTS
 
 RUNNING = JobState("running", "on n")
 

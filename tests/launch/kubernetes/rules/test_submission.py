@@ -6,12 +6,12 @@ import pytest
 
 from tests.launch.kubernetes.statuses import job_of
 from understudy.jobs.specification import JobSpec
+from understudy.kube.kind import TRAINJOB
+from understudy.kube.timeouts import TERMINATION
 from understudy.launch.kubernetes.decisions import DeletePods, Submit, Wait
 from understudy.launch.kubernetes.diagnosis import decide
 from understudy.launch.kubernetes.history import History
-from understudy.launch.kubernetes.kind import TRAINJOB
 from understudy.launch.kubernetes.status import JobStatus
-from understudy.launch.kubernetes.timeouts import TERMINATION
 
 
 def pod(number: int, deleted: bool = True) -> dict[str, Any]:

@@ -5,9 +5,9 @@ import os
 from understudy import logs
 from understudy.agent import node_cache
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes.identity import KEY, Identity
-from understudy.launch.kubernetes.kind import JobKind
-from understudy.launch.kubernetes.objects import (
+from understudy.kube.identity import KEY, Identity
+from understudy.kube.kind import JobKind
+from understudy.kube.objects import (
     Container,
     PodSecurityContext,
     PodSpec,
@@ -16,9 +16,9 @@ from understudy.launch.kubernetes.objects import (
     Variable,
     VolumeSource,
 )
-from understudy.launch.kubernetes.quantities import amount
+from understudy.kube.quantities import amount
+from understudy.kube.settings import VIEW, Cluster, Pool, affinity, requests
 from understudy.launch.kubernetes.rendering.pod_security import SECURITY, container, volumes
-from understudy.launch.kubernetes.settings import VIEW, Cluster, Pool, affinity, requests
 from understudy.recipe import Resources
 
 CACHE = "/var/cache/understudy"  # where the node cache is mounted

@@ -5,8 +5,8 @@ Each of them mounts the store, and a /tmp of its own.
 
 from collections.abc import Mapping
 
-from understudy.launch.kubernetes.objects import Container, PodSecurityContext, Volume, VolumeSource
-from understudy.launch.kubernetes.settings import Cluster
+from understudy.kube.objects import Container, PodSecurityContext, Volume, VolumeSource
+from understudy.kube.settings import Cluster
 
 SECURITY: PodSecurityContext = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 

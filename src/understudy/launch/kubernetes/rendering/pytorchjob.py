@@ -17,12 +17,12 @@ from kubeflow.training import (
 from kubernetes.client import ApiClient
 
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes.identity import Identity
-from understudy.launch.kubernetes.kind import PYTORCHJOB
-from understudy.launch.kubernetes.objects import KubernetesObject, OwnerReference, PodTemplate
+from understudy.kube.identity import Identity
+from understudy.kube.kind import PYTORCHJOB
+from understudy.kube.objects import KubernetesObject, OwnerReference, PodTemplate
+from understudy.kube.settings import Cluster
 from understudy.launch.kubernetes.rendering.pod import pod_template
 from understudy.launch.kubernetes.rendering.task_config import NOTHING, TaskConfig
-from understudy.launch.kubernetes.settings import Cluster
 from understudy.recipe import Resources
 
 KEPT = 24 * 3600  # seconds that a finished job is kept, for inspection

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes.objects import (
+from understudy.kube.objects import (
     Affinity,
     PodAffinity,
     PodTemplate,
@@ -25,7 +25,7 @@ from understudy.launch.kubernetes.objects import (
     Volume,
     VolumeMount,
 )
-from understudy.launch.kubernetes.settings import CONFIG, ENVIRONMENT, SECRETS, Cluster
+from understudy.kube.settings import CONFIG, ENVIRONMENT, SECRETS, Cluster
 
 VARIABLE = "UNDERSTUDY_TASK"
 PRIVATE = ("MLFLOW_", "UNDERSTUDY_")  # variables of the launcher itself

@@ -9,13 +9,13 @@ from typing import Final, Literal
 
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
-from understudy.launch.kubernetes.api import Kube
-from understudy.launch.kubernetes.identity import Identity
-from understudy.launch.kubernetes.kind import TRAINJOB
-from understudy.launch.kubernetes.objects import Container, KubernetesObject, OwnerReference, PodTemplate
+from understudy.kube.api import Kube
+from understudy.kube.identity import Identity
+from understudy.kube.kind import TRAINJOB
+from understudy.kube.objects import Container, KubernetesObject, OwnerReference, PodTemplate
+from understudy.kube.settings import VIEW, Cluster
 from understudy.launch.kubernetes.rendering.pod import fs_group, pod_template
 from understudy.launch.kubernetes.rendering.task_config import NOTHING, TaskConfig
-from understudy.launch.kubernetes.settings import VIEW, Cluster
 from understudy.recipe import Resources
 
 RUNTIME = "understudy"

@@ -2,12 +2,12 @@
 
 from understudy.errors import FAILED
 from understudy.jobs.outcome import Outcome
+from understudy.kube.scheduling import has_all_nodes, has_its_kind, is_scaling, may_get_a_node, never_fits
+from understudy.kube.timeouts import RECOVERY
 from understudy.launch.kubernetes import elastic
 from understudy.launch.kubernetes.decisions import Decision, Finish, Resize, Wait
 from understudy.launch.kubernetes.history import History
-from understudy.launch.kubernetes.scheduling import has_all_nodes, has_its_kind, is_scaling, may_get_a_node, never_fits
 from understudy.launch.kubernetes.status import JobStatus
-from understudy.launch.kubernetes.timeouts import RECOVERY
 
 
 def too_few_nodes(status: JobStatus, history: History) -> Decision | None:

@@ -6,11 +6,11 @@ last attempt reported success.
 
 from understudy.errors import DONE, FAILED, STOPPED
 from understudy.jobs.outcome import Outcome
+from understudy.kube.pods import death, was_disrupted
+from understudy.kube.timeouts import SETTLE, STARTS
 from understudy.launch.kubernetes.decisions import Decision, Finish, Restart, Wait
 from understudy.launch.kubernetes.history import History
-from understudy.launch.kubernetes.pods import death, was_disrupted
 from understudy.launch.kubernetes.status import JobStatus
-from understudy.launch.kubernetes.timeouts import SETTLE, STARTS
 
 
 def result_complete(status: JobStatus, _history: History) -> Decision | None:

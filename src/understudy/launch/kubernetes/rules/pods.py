@@ -2,11 +2,11 @@
 
 from understudy.errors import FAILED
 from understudy.jobs.outcome import Outcome
+from understudy.kube.pods import first_pending, has_ended, memory_limit, mount_error, name, out_of_memory
+from understudy.kube.timeouts import RECOVERY, UNMOUNTED
 from understudy.launch.kubernetes.decisions import Decision, DeletePods, Finish, Restart, Wait
 from understudy.launch.kubernetes.history import History
-from understudy.launch.kubernetes.pods import first_pending, has_ended, memory_limit, mount_error, name, out_of_memory
 from understudy.launch.kubernetes.status import JobStatus
-from understudy.launch.kubernetes.timeouts import RECOVERY, UNMOUNTED
 
 
 def node_lost(status: JobStatus, _history: History) -> Decision | None:

@@ -2,11 +2,11 @@
 
 from understudy.errors import FAILED, STOPPED
 from understudy.jobs.outcome import Outcome
+from understudy.kube.pods import death
+from understudy.kube.timeouts import STARTS
 from understudy.launch.kubernetes.decisions import Announce, Decision, Finish, Restart
 from understudy.launch.kubernetes.history import History
-from understudy.launch.kubernetes.pods import death
 from understudy.launch.kubernetes.status import JobStatus
-from understudy.launch.kubernetes.timeouts import STARTS
 
 
 def rank_failed_before(status: JobStatus, history: History) -> Decision | None:

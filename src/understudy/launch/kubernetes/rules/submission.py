@@ -1,9 +1,9 @@
 """Rules for a launcher that watches no job yet: which job does the work, and what other jobs are deleted."""
 
+from understudy.kube.job_state import state_of
+from understudy.kube.objects import KubernetesObject
 from understudy.launch.kubernetes.decisions import Adopt, Decision, DeleteJobs, DeletePods, Submit, Wait
 from understudy.launch.kubernetes.history import History
-from understudy.launch.kubernetes.job_state import state_of
-from understudy.launch.kubernetes.objects import KubernetesObject
 from understudy.launch.kubernetes.status import JobStatus
 
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from understudy.launch.kubernetes.objects import Affinity, Toleration, Variable, Volume, VolumeMount
+from understudy.kube.objects import Affinity, Toleration, Variable, Volume, VolumeMount
 
 
 @pytest.mark.parametrize(

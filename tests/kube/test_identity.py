@@ -1,5 +1,5 @@
 from tests.launch.kubernetes.rendered import RUN
-from understudy.launch.kubernetes.identity import Identity
+from understudy.kube.identity import Identity
 
 
 def test_names_differ_by_run_and_by_work_and_by_nothing_else() -> None:

@@ -15,8 +15,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from understudy.errors import InputError
-from understudy.launch.kubernetes.kind import KINDS, JobKind
-from understudy.launch.kubernetes.objects import (
+from understudy.kube.kind import KINDS, JobKind
+from understudy.kube.objects import (
     PREFERRED,
     REQUIRED,
     Affinity,

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from understudy.launch.kubernetes.job_state import state_of
-from understudy.launch.kubernetes.kind import TRAINJOB
+from understudy.kube.job_state import state_of
+from understudy.kube.kind import TRAINJOB
 
 
 def job(suspend: bool = False, **conditions: str) -> dict[str, Any]:

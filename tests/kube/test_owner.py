@@ -3,8 +3,8 @@ from typing import Any, cast
 
 import pytest
 
-from understudy.launch.kubernetes.api import Kube
-from understudy.launch.kubernetes.owner import owner_now
+from understudy.kube.api import Kube
+from understudy.kube.owner import owner_now
 
 WORKFLOW = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "digits-x", "uid": "1"}
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from understudy.launch.kubernetes.objects import Metadata, OwnerReference
+from understudy.kube.objects import Metadata, OwnerReference
 from understudy.store.files import sha256
 
 PARTS = {"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "training"}

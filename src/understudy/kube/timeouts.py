@@ -4,7 +4,7 @@ import errno
 from collections.abc import Callable
 from typing import TypeVar
 
-from understudy.launch.kubernetes.api import Away, Refused
+from understudy.kube.api import Away, Refused
 
 RECOVERY = 60.0  # seconds in which a fault may recover: a registry, a webhook, an image that is pushed late
 UNMOUNTED = 600.0  # the same for volumes: a disk that was on a dead node is taken from it after six minutes

@@ -11,8 +11,8 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from understudy.errors import InputError, UnderstudyError
-from understudy.launch.kubernetes.kind import TRAINJOB, JobKind
-from understudy.launch.kubernetes.objects import KubernetesObject
+from understudy.kube.kind import TRAINJOB, JobKind
+from understudy.kube.objects import KubernetesObject
 
 SECONDS = 10  # for one answer
 AGAIN = 1.5  # seconds between two questions to an API server that is away

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from understudy.launch.kubernetes.api import Kube
-from understudy.launch.kubernetes.job_state import true_conditions
-from understudy.launch.kubernetes.objects import OwnerReference
+from understudy.kube.api import Kube
+from understudy.kube.job_state import true_conditions
+from understudy.kube.objects import OwnerReference
 
 ENDED_PHASES = ("Succeeded", "Failed", "Error")
 """Phases of a Workflow that has ended."""

@@ -1,6 +1,6 @@
 from typing import Any
 
-from understudy.launch.kubernetes.scheduling import never_fits
+from understudy.kube.scheduling import never_fits
 
 
 def test_what_can_never_fit_is_told_from_what_has_to_wait() -> None:

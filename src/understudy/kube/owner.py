@@ -3,8 +3,8 @@
 import os
 import socket
 
-from understudy.launch.kubernetes.api import Kube
-from understudy.launch.kubernetes.objects import OwnerReference
+from understudy.kube.api import Kube
+from understudy.kube.objects import OwnerReference
 
 
 def owner_now(kube: Kube) -> OwnerReference | None:

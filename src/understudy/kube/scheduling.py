@@ -6,9 +6,9 @@ Pure functions of what the API answered.
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 
-from understudy.launch.kubernetes.objects import REQUIRED, KubernetesObject
-from understudy.launch.kubernetes.quantities import amount
-from understudy.launch.kubernetes.settings import STORE
+from understudy.kube.objects import REQUIRED, KubernetesObject
+from understudy.kube.quantities import amount
+from understudy.kube.settings import STORE
 
 SCALING = {"TriggeredScaleUp", "Nominated"}  # the cluster autoscaler's event, and Karpenter's
 NO_NODE_NOW = ("in backoff after failed scale-up", "max cluster")

@@ -6,9 +6,9 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 
 from understudy.errors import UnderstudyError
-from understudy.launch.kubernetes.api import Away, Kube, Refused, _in_words
-from understudy.launch.kubernetes.kind import PYTORCHJOB, TRAINJOB, JobKind
-from understudy.launch.kubernetes.objects import KubernetesObject
+from understudy.kube.api import Away, Kube, Refused, _in_words
+from understudy.kube.kind import PYTORCHJOB, TRAINJOB, JobKind
+from understudy.kube.objects import KubernetesObject
 
 
 def said(status: int, message: str | None) -> UnderstudyError:

@@ -1,4 +1,4 @@
-from understudy.launch.kubernetes.quantities import amount, seconds
+from understudy.kube.quantities import amount, seconds
 
 
 def test_quantities() -> None:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from understudy.launch.kubernetes.kind import PYTORCHJOB, JobKind
-from understudy.launch.kubernetes.objects import KubernetesObject
-from understudy.launch.kubernetes.pods import has_ended, image_error, name, phase, start_error, unschedulable
+from understudy.kube.kind import PYTORCHJOB, JobKind
+from understudy.kube.objects import KubernetesObject
+from understudy.kube.pods import has_ended, image_error, name, phase, start_error, unschedulable
 
 Stage = Literal["queued", "pending", "pulling", "running", "ending", "restarting", "succeeded", "failed", "gone"]
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from understudy.launch.kubernetes.pods import death, first_dead, mount_error
+from understudy.kube.pods import death, first_dead, mount_error
 
 
 def pod(name: str = "a", phase: str = "Running", node: str = "n", **status: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from understudy.launch.kubernetes.objects import KubernetesObject
+from understudy.kube.objects import KubernetesObject
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ Pure functions of what the API answered.
 import re
 from collections.abc import Iterable, Sequence
 
-from understudy.launch.kubernetes.objects import KubernetesObject
-from understudy.launch.kubernetes.quantities import seconds
+from understudy.kube.objects import KubernetesObject
+from understudy.kube.quantities import seconds
 
 BROKEN_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 BROKEN_POD = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")

@@ -4,8 +4,8 @@ from typing import Any, cast
 
 import pytest
 
-from understudy.launch.kubernetes.api import Kube
-from understudy.launch.kubernetes.owner_state import why_ended
+from understudy.kube.api import Kube
+from understudy.kube.owner_state import why_ended
 
 CREATED = "2026-01-01T00:00:00Z"
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "run-1", "uid": "uid-driver"}

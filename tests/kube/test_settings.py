@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from understudy.errors import InputError
-from understudy.launch.kubernetes.settings import parsed
+from understudy.kube.settings import parsed
 
 
 @pytest.mark.parametrize(
