@@ -156,9 +156,9 @@ def distributions() -> dict[str, str]:
 @cache
 def pinned() -> dict[str, str]:
     """Libraries that the package requires in one version: a step that only launches a training may not have them."""
-    found = (Requirement(text) for text in metadata.requires(PACKAGE) or ())
-    exact = {(one.name, spec.version) for one in found for spec in one.specifier if spec.operator == "=="}
-    return dict(exact)
+    required = [Requirement(text) for text in metadata.requires(PACKAGE) or ()]
+    specifiers = [(one.name, specifier) for one in required for specifier in one.specifier]
+    return {name: specifier.version for name, specifier in specifiers if specifier.operator == "=="}
 
 
 def version(module: str) -> str:

@@ -7,6 +7,7 @@ from understudy.errors import InputError, UnderstudyError
 from understudy.kube.api import Kube, Refused
 from understudy.kube.kind import KINDS, PYTORCHJOB, TRAINJOB
 from understudy.kube.objects import KubernetesObject
+from understudy.kube.scheduling import has_labels
 from understudy.kube.settings import CONFIG, Cluster, Pool
 from understudy.launch.kubernetes.rendering import trainjob
 from understudy.recipe import Resources
@@ -223,8 +224,8 @@ def _pools(kube: Kube, cluster: Cluster) -> Iterator[Check]:
         return
     nodes = kube.nodes()
     for name, pool in sorted(cluster.pools.items()):
-        fitting = [n for n in nodes if pool.node_selector.items() <= (n["metadata"].get("labels") or {}).items()]
-        gpus = [n["status"]["allocatable"].get(pool.gpu or "", "0") for n in fitting]
+        fitting = [node for node in nodes if has_labels(node, pool.node_selector)]
+        gpus = [node["status"]["allocatable"].get(pool.gpu or "", "0") for node in fitting]
         found = f"{len(fitting)} nodes" + (f", {' + '.join(gpus)} {pool.gpu}" if pool.gpu else "")
         fix = "" if fitting else "no node has its labels now; an autoscaler may add some, or correct node_selector"
         yield Check(f"pool {name}", found, fix)

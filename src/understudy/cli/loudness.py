@@ -19,7 +19,8 @@ class LoudnessEverywhere(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        own = [option for option in self.params if isinstance(option, TyperOption) and option.name in NAMES]
+        options = [parameter for parameter in self.params if isinstance(parameter, TyperOption)]
+        own = [option for option in options if option.name in NAMES]
         for command in _commands(self):
             command.params = [*command.params, *map(_after_the_command, own)]
 

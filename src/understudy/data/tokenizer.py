@@ -61,7 +61,8 @@ def pretrained(settings: Settings) -> tuple[Any, int]:
 def files(settings: Settings) -> list[Path]:
     """What a pretrained tokenizer is read from, for a step's key."""
     names = ("tokenizer.json", "tokenizer_config.json", "config.json")
-    return [path for name in names if (path := _path(settings, name)) is not None]
+    paths = (_path(settings, name) for name in names)
+    return [path for path in paths if path is not None]
 
 
 def _whole(tokenizer: Any) -> Any:

@@ -41,7 +41,8 @@ def outcomes(spec: JobSpec) -> list[Outcome]:
     attempt = latest(Path(spec.folder))
     known = ("", attempt.name) if attempt else ("",)
     said = [Outcome.read(spec.outcome(rank)) for rank in ranks(spec)]
-    return [outcome for outcome in said if outcome and outcome.attempt in known]
+    ended = [outcome for outcome in said if outcome is not None]
+    return [outcome for outcome in ended if outcome.attempt in known]
 
 
 def is_complete(spec: JobSpec) -> bool:
@@ -49,7 +50,9 @@ def is_complete(spec: JobSpec) -> bool:
     attempt = latest(Path(spec.folder))
     if attempt is None or not (attempt / "output").is_dir():
         return False
-    done = [outcome for outcome in outcomes(spec) if outcome.exit_code == 0 and outcome.attempt == attempt.name]
+    # An outcome without an attempt is of a rank that ended before it joined one: no part of this result.
+    own = [outcome for outcome in outcomes(spec) if outcome.attempt == attempt.name]
+    done = [outcome for outcome in own if outcome.exit_code == 0]
     return len(done) == len(ranks(spec))
 
 
@@ -117,7 +120,8 @@ def keep_failures(spec: JobSpec) -> None:
     """Append the earlier attempt's failure to the history: of all its ranks the one that made the others fail."""
     paths = list(Path(spec.folder).glob("outcome-*.json"))
     said = [Outcome.read(path) for path in paths]
-    failed = [outcome for outcome in said if outcome is not None and outcome.exit_code]
+    ended = [outcome for outcome in said if outcome is not None]
+    failed = [outcome for outcome in ended if outcome.exit_code]
     with disk_errors(Path(spec.folder)):
         if failed:
             _append(Path(spec.folder), Outcome.cause(failed))

@@ -88,12 +88,14 @@ def mount_error(events: Sequence[KubernetesObject]) -> tuple[str, float]:
     # A pod whose network could not be set up is retried, and the kubelet reports SandboxChanged before each try: taken
     # for the newest event, it would mean that the pod had got past its mounts.
     told = [event for event in events if event.get("reason") != "SandboxChanged"]
-    failed = [event for event in told if event.get("reason") in MOUNT_FAILURES and event.get("lastTimestamp")]
-    if not failed or failed[-1] is not told[-1]:
+    failures = [event for event in told if event.get("reason") in MOUNT_FAILURES]
+    dated = [event for event in failures if event.get("lastTimestamp")]
+    if not dated or dated[-1] is not told[-1]:
         return "", 0.0
-    began = min(seconds(event.get("firstTimestamp") or event["lastTimestamp"]) for event in failed)
-    why = re.sub(r"[0-9a-f]{32,}", "...", failed[-1]["message"])  # every try has another sandbox
-    return why, seconds(failed[-1]["lastTimestamp"]) - began
+    newest = dated[-1]
+    began = min(seconds(event.get("firstTimestamp") or event["lastTimestamp"]) for event in dated)
+    why = re.sub(r"[0-9a-f]{32,}", "...", newest["message"])  # every try has another sandbox
+    return why, seconds(newest["lastTimestamp"]) - began
 
 
 def death(pods: Iterable[KubernetesObject]) -> str:

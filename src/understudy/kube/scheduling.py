@@ -76,7 +76,13 @@ def shared_claims(pod: KubernetesObject) -> list[str]:
 
 def _matching_nodes(pod: KubernetesObject, nodes: Sequence[KubernetesObject]) -> list[KubernetesObject]:
     selector = pod["spec"].get("nodeSelector") or {}
-    return [node for node in nodes if selector.items() <= (node["metadata"].get("labels") or {}).items()]
+    return [node for node in nodes if has_labels(node, selector)]
+
+
+def has_labels(node: KubernetesObject, selector: Mapping[str, str]) -> bool:
+    """Whether a node selector takes this node."""
+    labels = node["metadata"].get("labels") or {}
+    return selector.items() <= labels.items()
 
 
 def _requests(pod: KubernetesObject) -> dict[str, Decimal]:

@@ -63,7 +63,8 @@ def _kwargs(model: FactoryModel, shape: dict[str, int], where: str) -> Config:
     """What a factory is called with: the recipe's kwargs, and what it takes of the data's shape."""
     signature = inspect.signature(factory_function(model.factory, where))
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
-    known = {name: value for name, value in shape.items() if takes_all or name in signature.parameters}
+    taken = shape.keys() if takes_all else shape.keys() & signature.parameters.keys()
+    known = {name: value for name, value in shape.items() if name in taken}
     kwargs = {**known, **model.kwargs}
     try:
         signature.bind(**kwargs)

@@ -142,7 +142,8 @@ def _fetch_code(repository: str, config: Path, place: str) -> None:
     from transformers.dynamic_module_utils import get_relative_imports
 
     named = json.loads(config.read_text()).get("auto_map", {}).values()
-    todo = {name.partition(".")[0] for name in named if isinstance(name, str) and "--" not in name}
+    classes = [name for name in named if isinstance(name, str)]  # a tokenizer's entry is a list: not needed here
+    todo = {name.partition(".")[0] for name in classes if "--" not in name}  # with it: code of another repository
     seen = set[str]()
     while todo:
         module = todo.pop()

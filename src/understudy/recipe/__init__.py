@@ -1,19 +1,16 @@
 """What a run is: one recipe, its sections, its rules, and how it is read from YAML."""
 
 from understudy.recipe.data import Data, Image, Text
+from understudy.recipe.models import ArchitectureModel, FactoryModel, Model, PretrainedModel
 from understudy.recipe.objectives import LABELS, LabelsObjective, LogitsObjective, ObjectiveSection
 from understudy.recipe.schema import (
     METRICS,
-    ArchitectureModel,
     Degrees,
     Evaluate,
-    FactoryModel,
     Gate,
     JobResources,
     MetricName,
-    Model,
     Optimizer,
-    PretrainedModel,
     Recipe,
     Resources,
     Schedule,

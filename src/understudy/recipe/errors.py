@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from pydantic_core import ErrorDetails
 
+from understudy.recipe.models import FACTORY
 from understudy.recipe.places import Place, find
-from understudy.recipe.schema import FACTORY, NAME, QUANTITY, Recipe
+from understudy.recipe.schema import NAME, QUANTITY, Recipe
 
 EXPECTED = {
     "int_type": "a whole number",

@@ -58,7 +58,8 @@ class Source:
         for change in reversed(self.changes):
             if change.decides(place):
                 return sys.maxsize, change.label, ""
-        inside = [change.label for change in self.changes if place and change.place[: len(place)] == place]
+        deeper = [change for change in self.changes if change.place[: len(place)] == place]
+        inside = [change.label for change in deeper] if place else []
         if inside and self.lines and place not in self.lines:  # the file has no such place, so overrides made it
             return sys.maxsize, ", ".join(inside), ""
         # What the file leaves out has no line of its own; that of the innermost section around it says where it goes.

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from understudy.recipe.schema import METRICS, Degrees, MetricName, PretrainedModel, Recipe, Resources, Train
+from understudy.recipe.models import PretrainedModel
+from understudy.recipe.schema import METRICS, Degrees, MetricName, Recipe, Resources, Train
 from understudy.recipe.sources import serving
 
 Place = tuple[str | int, ...]

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, JsonValue, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from understudy.recipe.data import Data, Image, Text
+from understudy.recipe.models import Model, PretrainedModel
 from understudy.recipe.objectives import DISTILL, Distill
 from understudy.recipe.section import Fraction, Positive, Section
 
@@ -17,69 +18,13 @@ METRICS: dict[Task, tuple[MetricName, ...]] = {
     "causal-lm": ("bits_per_byte", "perplexity", "nll", "accuracy", "calibration_error"),
 }
 
-
 NAME = r"^[a-z][a-z0-9-]{0,38}[a-z0-9]$"
-FACTORY = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 
 
 def _as_text(value: object) -> object:
     """YAML reads 4 as a number, and Kubernetes writes it as text."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-
-
-class ArchitectureModel(Section):
-    """A transformers architecture, from scratch: its model type and the configuration's values."""
-
-    type: str
-    config: dict[str, JsonValue] = Field(default={})
-
-
-class Normalization(Section):
-    """What an image model's inputs were normalised with in training: (x / 255 - mean) / std, a number per channel."""
-
-    mean: tuple[float, ...]
-    std: tuple[Annotated[float, Field(gt=0)], ...]
-
-
-class PretrainedModel(Section):
-    """A folder in the hub's format, or a hub id at a commit."""
-
-    pretrained: str
-    revision: str | None = None
-    """A commit, a tag or a branch; what it points to is looked up and remembered as a commit."""
-    allow_pickle: bool = False
-    """Pickle files run code when they are opened; without this only safetensors are read."""
-    trust_remote_code: bool = False
-    normalization: Normalization | None = None
-    """For images. Default: what the model's preprocessor_config.json says."""
-    labels: tuple[str, ...] | None = None
-    """For images: the names of the model's outputs, in their order. Default: what its config.json says."""
-
-
-class FactoryModel(Section):
-    """A function that returns a torch module, as "package.module:function"."""
-
-    factory: Annotated[str, Field(pattern=FACTORY)]
-    kwargs: dict[str, JsonValue] = Field(default={})
-
-
-def _model_kind(value: object) -> str | None:
-    keys = value if isinstance(value, dict) else value.__class__.model_fields if isinstance(value, Section) else ()
-    return next((kind for kind, key in MODEL_KEYS.items() if key in keys), None)
-
-
-MODEL_KEYS = {"architecture": "type", "pretrained": "pretrained", "factory": "factory"}
-Model = Annotated[
-    Annotated[ArchitectureModel, Tag("architecture")]
-    | Annotated[PretrainedModel, Tag("pretrained")]
-    | Annotated[FactoryModel, Tag("factory")],
-    Discriminator(
-        _model_kind,
-        custom_error_type="model_kind",
-        custom_error_message="a model needs one of the keys type (an architecture), pretrained, or factory",
-    ),
-]
 
 
 Quantity = Annotated[str, Field(pattern=QUANTITY), BeforeValidator(_as_text)]

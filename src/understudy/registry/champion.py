@@ -117,5 +117,5 @@ def registered_digests(uri: str) -> set[str]:
     path = database(uri)
     if path and not path.exists():
         return set()
-    versions = server_at(uri).versions()
-    return {version.tags[tag] for version in versions for tag in (DIGEST, TEACHER) if tag in version.tags}
+    tags = [version.tags for version in server_at(uri).versions()]
+    return {own[tag] for own in tags for tag in {DIGEST, TEACHER} & own.keys()}

@@ -39,5 +39,6 @@ def _by_type(value: object) -> dict[str, Mapping[str, object]]:
     """A list of sections by their types; empty for any other value, and where two have one type."""
     if not isinstance(value, list):
         return {}
-    found = {entry["type"]: entry for entry in value if isinstance(entry, Mapping) and "type" in entry}
+    sections = [entry for entry in value if isinstance(entry, Mapping)]
+    found = {entry["type"]: entry for entry in sections if "type" in entry}
     return found if len(found) == len(value) else {}

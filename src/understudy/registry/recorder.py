@@ -182,7 +182,8 @@ def close_dead(store: Store, uri: str) -> int:
         UnderstudyError: the server does not answer.
     """
     dead = [run for run in store.runs() if not run.is_live]
-    still_open = [(run, record) for run in dead if (record := _open_on(run, uri))]
+    records = [(run, _open_on(run, uri)) for run in dead]
+    still_open = [(run, record) for run, record in records if record is not None]
     if not still_open:
         return 0
     server = server_at(uri)

@@ -80,9 +80,11 @@ def pending(pods: list[KubernetesObject]) -> JobState | None:
     """What keeps a run's pod from starting, or from being replaced; None when one runs."""
     now = time.time()
     phases = [(pod.get("status", {}).get("phase", "Pending"), pod) for pod in pods]
-    if found := [pod for phase, pod in phases if phase == "Pending"]:
-        return state_of({"metadata": {}, "spec": {}}, found, dead=overdue(found, now))
-    away = {pod["spec"].get("nodeName", "") for phase, pod in phases if phase == "Running" and is_dead(pod, now)}
+    waiting = [pod for phase, pod in phases if phase == "Pending"]
+    if waiting:
+        return state_of({"metadata": {}, "spec": {}}, waiting, dead=overdue(waiting, now))
+    running = [pod for phase, pod in phases if phase == "Running"]
+    away = {pod["spec"].get("nodeName", "") for pod in running if is_dead(pod, now)}
     return JobState("pending", AWAY.format(node=", ".join(sorted(away)))) if away else None
 
 

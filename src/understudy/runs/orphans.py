@@ -86,7 +86,11 @@ def _has_ended(kind: JobKind, job: KubernetesObject) -> bool:
 def _of(job: KubernetesObject, pods: list[KubernetesObject]) -> list[KubernetesObject]:
     """The pods of a run's Job."""
     uid = job["metadata"]["uid"]
-    return [pod for pod in pods if any(owner["uid"] == uid for owner in pod["metadata"].get("ownerReferences", ()))]
+    return [pod for pod in pods if uid in _owner_uids(pod)]
+
+
+def _owner_uids(pod: KubernetesObject) -> list[str]:
+    return [owner["uid"] for owner in pod["metadata"].get("ownerReferences", ())]
 
 
 def _pods_of(kind: JobKind, job: KubernetesObject, pods: list[KubernetesObject]) -> list[KubernetesObject]:

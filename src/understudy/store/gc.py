@@ -28,8 +28,9 @@ class Removal:
 
 def reachable(store: Store, registered: Iterable[str], cached: Iterable[str]) -> set[str]:
     """Every digest that the roots reach over the inputs in the manifests."""
-    live = (digest for run in store.runs() if run.is_live for digest in run.uses)
-    todo, found = [*registered, *cached, *live], set[str]()
+    live = [run for run in store.runs() if run.is_live]
+    todo = [*registered, *cached, *(digest for run in live for digest in run.uses)]
+    found = set[str]()
     while todo:
         digest = todo.pop()
         manifest = None if digest in found else store.objects.manifest(digest)

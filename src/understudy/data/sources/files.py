@@ -78,7 +78,8 @@ def own_splits(root: Path) -> dict[str, Split]:
         InputError: there is no train/ among them.
     """
     folders = sorted(path.name for path in root.iterdir() if path.is_dir())
-    present = {name: SPLIT_NAMES[known] for known in SPLIT_NAMES for name in folders if name.lower() == known}
+    splits = ((name, SPLIT_NAMES.get(name.lower())) for name in folders)
+    present = {name: split for name, split in splits if split is not None}
     if len(set(present.values())) < 2:
         return {}
     check_trainable(root, present)

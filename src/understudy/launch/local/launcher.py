@@ -75,7 +75,8 @@ def _environment(spec: JobSpec) -> dict[str, str]:
 def _outcome(spec: JobSpec, returncode: int) -> Outcome:
     """The outcome of the rank that made the job fail; if there is none, what the process's exit code means."""
     said = (Outcome.read(spec.outcome(rank)) for rank in range(-1, spec.world_size))
-    failures = [outcome for outcome in said if outcome and outcome.exit_code]
+    ended = [outcome for outcome in said if outcome is not None]
+    failures = [outcome for outcome in ended if outcome.exit_code]
     if failures:
         return Outcome.cause(failures)
     return death(0, returncode, spec) if returncode else Outcome(0)

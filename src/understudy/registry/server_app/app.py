@@ -135,7 +135,8 @@ def _found(method: str, *key: str) -> Any:
 
 def reviewers() -> list[str]:
     """The accounts that may move the champion: none where the setting is missing."""
-    return [name for given in os.environ.get(REVIEWERS, "").split(",") if (name := given.strip())]
+    names = [name.strip() for name in os.environ.get(REVIEWERS, "").split(",")]
+    return [name for name in names if name]
 
 
 def main() -> None:

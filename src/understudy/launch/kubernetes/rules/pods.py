@@ -17,15 +17,18 @@ def node_lost(status: JobStatus, _history: History) -> Decision | None:
     # The others wait in a collective for the dead ones, without notice: all of them restart together.
     if not status.job.kind.replaces_pods:  # a Job waits for its pods until it is deleted itself
         return Restart(status.state.detail)
-    others = [pod for pod in status.pods if name(pod) not in dead and "deletionTimestamp" not in pod["metadata"]]
-    return DeletePods(dead, tuple(name(pod) for pod in others), f"restarting: {status.state.detail}")
+    staying = [pod for pod in status.pods if "deletionTimestamp" not in pod["metadata"]]
+    others = tuple(name(pod) for pod in staying if name(pod) not in dead)
+    return DeletePods(dead, others, f"restarting: {status.state.detail}")
 
 
 def memory_exceeded(status: JobStatus, _history: History) -> Decision | None:
     """A container that was killed for its memory would take as much again."""
     for pod in status.pods:
-        if ended := out_of_memory(pod):
-            limit, section = memory_limit(pod) or "what its node has", status.job.spec.section
+        ended = out_of_memory(pod)
+        if ended is not None:
+            limit = memory_limit(pod) or "what its node has"
+            section = status.job.spec.section
             text = f"{name(pod)} ran out of memory (OOMKilled, exit code {ended['exitCode']}; its limit is {limit})"
             smaller = "take a smaller batch_size, a larger gradient_accumulation_steps or strategy fsdp"
             return Finish(Outcome(FAILED, f"{text}. Raise {section}.memory, or {smaller}."), explain=True)

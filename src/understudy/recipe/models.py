@@ -1,0 +1,63 @@
+"""The ways in which a recipe names a model: an architecture, a pretrained one, or a function of the user's."""
+
+from typing import Annotated
+
+from pydantic import Discriminator, Field, JsonValue, Tag
+
+from understudy.recipe.section import Section
+
+FACTORY = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
+
+
+class ArchitectureModel(Section):
+    """A transformers architecture, from scratch: its model type and the configuration's values."""
+
+    type: str
+    config: dict[str, JsonValue] = Field(default={})
+
+
+class Normalization(Section):
+    """What an image model's inputs were normalised with in training: (x / 255 - mean) / std, a number per channel."""
+
+    mean: tuple[float, ...]
+    std: tuple[Annotated[float, Field(gt=0)], ...]
+
+
+class PretrainedModel(Section):
+    """A folder in the hub's format, or a hub id at a commit."""
+
+    pretrained: str
+    revision: str | None = None
+    """A commit, a tag or a branch; what it points to is looked up and remembered as a commit."""
+    allow_pickle: bool = False
+    """Pickle files run code when they are opened; without this only safetensors are read."""
+    trust_remote_code: bool = False
+    normalization: Normalization | None = None
+    """For images. Default: what the model's preprocessor_config.json says."""
+    labels: tuple[str, ...] | None = None
+    """For images: the names of the model's outputs, in their order. Default: what its config.json says."""
+
+
+class FactoryModel(Section):
+    """A function that returns a torch module, as "package.module:function"."""
+
+    factory: Annotated[str, Field(pattern=FACTORY)]
+    kwargs: dict[str, JsonValue] = Field(default={})
+
+
+def _model_kind(value: object) -> str | None:
+    keys = value if isinstance(value, dict) else value.__class__.model_fields if isinstance(value, Section) else ()
+    return next((kind for kind, key in MODEL_KEYS.items() if key in keys), None)
+
+
+MODEL_KEYS = {"architecture": "type", "pretrained": "pretrained", "factory": "factory"}
+Model = Annotated[
+    Annotated[ArchitectureModel, Tag("architecture")]
+    | Annotated[PretrainedModel, Tag("pretrained")]
+    | Annotated[FactoryModel, Tag("factory")],
+    Discriminator(
+        _model_kind,
+        custom_error_type="model_kind",
+        custom_error_message="a model needs one of the keys type (an architecture), pretrained, or factory",
+    ),
+]
