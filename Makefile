@@ -30,13 +30,15 @@ $(VENV)/test.stamp: requirements-dev.lock $(VENV)/run.stamp
 run: $(VENV)/run.stamp
 	$(BIN)/understudy run recipes/pydoc.yaml
 
+# How many test processes: a file's tests run in one of them, in their order. Each has ranks of its own, 3 GB of memory.
+JOBS ?= 2
 test: $(VENV)/test.stamp
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # Lint, and the tests of what was changed since BASE.
 BASE_BRANCH ?= main
 check: lint
-	$(BIN)/python -m pytest -q $$($(BIN)/python .ci/changed_tests.py $(BASE_BRANCH))
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $$($(BIN)/python .ci/changed_tests.py $(BASE_BRANCH))
 
 # The rarer faults on one machine; CI runs them after `make test`.
 test-faults: $(VENV)/test.stamp

@@ -1,6 +1,6 @@
 """What a step's code is: a digest of all the source it can reach, and the versions of the libraries it imports.
 
-Both are read off the source with ast, following imports (those inside functions too), without importing anything.
+Both come from the source with ast, following imports (those inside functions too), without importing anything.
 Comments, docstrings and layout do not count; a template (.j2) counts for the modules beside it that name it.
 """
 

@@ -76,7 +76,7 @@ def test_a_file_that_is_there_is_not_overwritten(understudy: Command) -> None:
     Path("images.yaml").write_text("mine")
     outcome = understudy("init", "images")
     assert (outcome.code, Path("images.yaml").read_text()) == (2, "mine")
-    assert "images.yaml: is there already, and is not overwritten; give another file with -o" in outcome.err
+    assert "images.yaml: exists already, and is not overwritten; give another file with -o" in outcome.err
     outcome = understudy("init", "images", "-o", "no/such/folder.yaml")
     assert outcome.code == 2
     assert "cannot be written (No such file" in outcome.err
@@ -87,7 +87,7 @@ def test_a_file_that_is_there_is_not_overwritten(understudy: Command) -> None:
     [
         (lambda folder: images(folder, 10), "10 images are too few"),
         (lambda folder: texts(folder, 1), "1 documents (*.txt), 0.0007 MB of text: too few, since the gate compares"),
-        (lambda folder: folder.mkdir(), "holds no images and no texts"),
+        (lambda folder: folder.mkdir(), "contains no images and no texts"),
     ],
 )
 def test_too_little_is_refused_and_leaves_nothing(

@@ -17,7 +17,7 @@ import pytest
 
 from understudy.cli import outcome
 from understudy.cli import run as command
-from understudy.cli.run import _close_if_stopped, _leave
+from understudy.cli.run import _close_if_stopped, _hand_over
 from understudy.cli.settings import Settings
 from understudy.errors import REJECTED, STOPPED
 from understudy.kube import api, owner, owner_state, settings
@@ -107,7 +107,7 @@ def run_here(folder: Path) -> int:
     return command._run_here(written, store, "http://mlflow", settings, as_json=False)
 
 
-@pytest.mark.parametrize("ends", [SystemExit(1), command._Gone(143)], ids=["broken pipe", "pod has to go"])
+@pytest.mark.parametrize("ends", [SystemExit(1), command._Evicted(143)], ids=["broken pipe", "pod has to go"])
 def test_only_a_pod_that_has_to_go_asks_the_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: SystemExit
 ) -> None:
@@ -120,7 +120,7 @@ def test_only_a_pod_that_has_to_go_asks_the_cluster(
     with pytest.raises(SystemExit) as ended:
         run_here(tmp_path)
     assert ended.value is ends
-    assert asked == ([run] if isinstance(ends, command._Gone) else [])
+    assert asked == ([run] if isinstance(ends, command._Evicted) else [])
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_a_pod_that_has_to_go_before_its_pipeline_began_is_no_answer(
 ) -> None:
     del in_a_pod
     monkeypatch.setattr(command, "_begun", sigterm_then(Run(tmp_path)))
-    with pytest.raises(command._Gone) as ended:
+    with pytest.raises(command._Evicted) as ended:
         run_here(tmp_path)
     assert ended.value.code == 143
     assert Run(tmp_path).exit_code is None
@@ -195,7 +195,7 @@ def test_a_pod_that_has_to_go_says_what_its_steps_say_to_the_end(
 
     pipeline = subprocess.Popen([sys.executable, "-c", leaves], start_new_session=True)
     signal.signal(signal.SIGTERM, command._gone)
-    with pytest.raises(command._Gone):
+    with pytest.raises(command._Evicted):
         command._follow(Run(tmp_path), [], pipeline, cast(Any, SimpleNamespace(update=shows)), say)
     pipeline.wait()
     assert said == (["first"] if lost else ["first", "first", "second", "last"]), "an interrupted line comes again"
@@ -233,7 +233,7 @@ def test_a_pod_that_has_to_go_waits_for_its_steps_and_no_longer(
     monkeypatch.setattr(command.time, "sleep", lambda seconds: looks.append(seconds) or _sleep(seconds))
     before = signal.getsignal(signal.SIGTERM)
     try:
-        _leave(pipeline)
+        _hand_over(pipeline)
     finally:
         signal.signal(signal.SIGTERM, before)
     pipeline.wait()

@@ -47,7 +47,7 @@ def test_texts_are_those_of_the_most_frequent_suffix(tmp_path: Path) -> None:
     ("names", "message"),
     [
         ((), "it is empty"),
-        (("1.csv", "2.csv", "3"), r"holds no images and no texts .*; it has 2 x \.csv, 1 x no suffix"),
+        (("1.csv", "2.csv", "3"), r"contains no images and no texts .*; it has 2 x \.csv, 1 x no suffix"),
         (("a/1.png",), "all images lie in a/; a classifier needs two labels or more"),
         (("1.png", "a/1.png"), r"1\.png lies in no label's folder; put every image into <label>/"),
         (
@@ -63,5 +63,5 @@ def test_what_no_recipe_can_be_made_of_is_said(tmp_path: Path, names: tuple[str,
         (tmp_path / name).touch()
     with pytest.raises(InputError, match=message):
         survey(tmp_path)
-    with pytest.raises(InputError, match="is no folder"):
+    with pytest.raises(InputError, match="is not a folder"):
         survey(tmp_path / "nowhere")

@@ -21,7 +21,7 @@ def test_a_run_that_was_stopped_or_killed_goes_on_from_its_checkpoint(
     os.kill(step(stage), signal.SIGKILL)
     code, _, error = stages.ended(command)
     assert code == 1
-    assert "the process of step teacher ended without a word" in error
+    assert "the process of step teacher ended without an outcome" in error
     assert not stage.left_behind()
     for number in (signal.SIGINT, signal.SIGTERM):
         command = train(stage)

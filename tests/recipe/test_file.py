@@ -94,7 +94,7 @@ BAD = {
     "source: {type: digits}": {
         "source: {type: digts}": "r.yaml:4: data.source.type: expected digits, image-folder, parquet, text-files, "
         'python-docs, got "digts"; did you mean digits?',
-        "source: {}": "r.yaml:4: data.source.type: required, and not there; one of digits, image-folder, parquet, "
+        "source: {}": "r.yaml:4: data.source.type: required, but missing; one of digits, image-folder, parquet, "
         "text-files, python-docs",
         "source: {type: parquet}": "r.yaml:4: data.source.path: required, and not there",
         "source: {type: parquet, path: 3}": "r.yaml:4: data.source.path: expected text, got 3",
@@ -197,10 +197,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 def test_data_has_no_section_of_the_other_task(tmp_path: Path) -> None:
     assert said(tmp_path, PYDOC.replace("data:", "data:\n  image: {size: 8}")) == [
-        "r.yaml:4: data.image: means nothing to the task causal-lm; remove it"
+        "r.yaml:4: data.image: does not apply to the task causal-lm; remove it"
     ]
     assert said(tmp_path, DIGITS.replace("data:", "data:\n  text: {}")) == [
-        "r.yaml:4: data.text: means nothing to the task image-classification; remove it"
+        "r.yaml:4: data.text: does not apply to the task image-classification; remove it"
     ]
 
 
@@ -214,8 +214,8 @@ def test_a_tokenizers_revision_needs_a_pretrained_tokenizer(tmp_path: Path) -> N
 def test_what_is_said_of_a_pretrained_models_images_needs_images(tmp_path: Path) -> None:
     overrides = ["student.model={pretrained: /m, normalization: {mean: [0.5], std: [0.5]}, labels: [a, b]}"]
     assert [line.rpartition("}: ")[2] for line in said(tmp_path, PYDOC, overrides)] == [
-        "student.model.labels: means nothing to the task causal-lm; remove it",
-        "student.model.normalization: means nothing to the task causal-lm; remove it",
+        "student.model.labels: does not apply to the task causal-lm; remove it",
+        "student.model.normalization: does not apply to the task causal-lm; remove it",
     ]
 
 

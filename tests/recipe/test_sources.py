@@ -55,7 +55,7 @@ def test_a_new_source_is_one_file_and_one_line(tmp_path: Path) -> None:
 
 
 MISTAKES: list[tuple[object, str]] = [
-    ({"letters": "ab"}, "data.source.type: required, and not there; one of digits, image-folder, parquet, text-files, "
+    ({"letters": "ab"}, "data.source.type: required, but missing; one of digits, image-folder, parquet, text-files, "
      "python-docs, letters"),
     ({**GOOD, "type": "leters"}, "data.source.type: expected digits, image-folder, parquet, text-files, python-docs, "
      'letters, got "leters"; did you mean letters?'),
@@ -67,7 +67,7 @@ MISTAKES: list[tuple[object, str]] = [
     ({**GOOD, "tools": 3}, "data.source.tools: expected a list, got 3"),
     ({**GOOD, "tools": [{"tool": "pen"}, {"tool": "brsh"}]}, "data.source.tools[1].tool: expected pen, brush, got "
      '"brsh"; did you mean brush?'),
-    ({**GOOD, "tools": [{"width": 1}]}, "data.source.tools[0].tool: required, and not there; one of pen, brush"),
+    ({**GOOD, "tools": [{"width": 1}]}, "data.source.tools[0].tool: required, but missing; one of pen, brush"),
     ({**GOOD, "tools": [{"tool": "pen", "widht": 1}]}, "data.source.tools[0].widht: unknown key; did you mean width?"),
     ({**GOOD, "tools": [{"tool": "pen", "x": 1}]}, "data.source.tools[0].x: unknown key; known here: tool, width"),
     ({**GOOD, "tools": [{"tool": "pen", "width": 10}]}, "data.source.tools[0].width: must be at most 9, got 10"),

@@ -101,8 +101,8 @@ def _files(server: Server) -> list[Path]:
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
-        ("http://[::1", "this is no address"),
-        ("postgresql://u:p@h:abc/x", "this is no address"),
+        ("http://[::1", "this is not an address"),
+        ("postgresql://u:p@h:abc/x", "this is not an address"),
         ("foo://host", "MLflow knows no foo://"),
     ],
 )

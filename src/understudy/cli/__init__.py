@@ -60,7 +60,7 @@ def understudy(
 
 
 def main() -> None:
-    """The console's entry: what a user can mend is one message on stderr and the error's exit code."""
+    """The console's entry point: an error that a user can fix is one message on stderr and its exit code."""
     try:
         app(prog_name="understudy")
     except UnderstudyError as error:

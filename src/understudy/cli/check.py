@@ -1,4 +1,4 @@
-"""One line of what understudy doctor says."""
+"""One check of understudy doctor."""
 
 from dataclasses import dataclass
 
@@ -14,5 +14,5 @@ class Check:
 
     @property
     def ok(self) -> bool:
-        """Whether a run can do with it."""
+        """Whether a run can start with it."""
         return not self.fix

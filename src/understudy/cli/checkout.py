@@ -1,4 +1,4 @@
-"""Where pipelines/ and components/ lie: they are source that is compiled, and no part of the wheel."""
+"""Where pipelines/ and components/ are: source that is compiled, not part of the wheel."""
 
 import os
 from pathlib import Path
@@ -19,4 +19,4 @@ def checkout() -> Path:
     for place in (Path(__file__).parents[3], Path.cwd(), *image):
         if (place / "pipelines" / "distillation.py").exists():
             return place
-    raise UnderstudyError("pipelines/ is not here: it is no part of the wheel; start understudy in a checkout of it")
+    raise UnderstudyError("pipelines/ is not here: it is not part of the wheel; start understudy in a checkout")

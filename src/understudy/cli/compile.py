@@ -35,15 +35,15 @@ def compile_(
 
 
 def say_what_pods_need(recipe: "Recipe", mount: str) -> None:
-    """Name in notes what pods will look for and do not have from here; what lies on the store's volume they have."""
+    """Print a note for each path or module of this machine that pods need; what the store's volume has is there."""
     for place, needed in _of_this_machine(recipe).items():
         if Path(needed).is_relative_to(mount):
             continue
-        typer.echo(f"note: {place}: {needed} has to be in the pods too, the path or module as it is written", err=True)
+        typer.echo(f"note: {place}: {needed} must exist in the pods too, under the same path or module name", err=True)
 
 
 def _of_this_machine(recipe: "Recipe") -> dict[str, str]:
-    """What the recipe names that lies outside of it, by place."""
+    """The paths and modules that the recipe names, by place."""
     places = {"data.source.path": getattr(recipe.data.source, "path", None)}
     for where, model in recipe.models.items():
         places[f"{where}.factory"] = getattr(model, "factory", None)

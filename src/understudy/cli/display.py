@@ -69,7 +69,7 @@ class Lines:
 
 
 def _whence(state: "StepState") -> str:
-    """Where a result came from, when it is another store's; of a failure the detail is told at the end."""
+    """Where a result came from, when it is from another store; a failure's detail is printed at the end."""
     return state.detail if state.state == "reused" else ""
 
 
@@ -96,7 +96,7 @@ class JsonLines:
 
 @contextmanager
 def display(console: Console, as_json: bool, settings: Settings) -> Iterator[Display]:
-    """What fits the place that output goes to. -v means lines, one a second."""
+    """The display for a terminal, a pipe or JSON. -v prints lines, one a second."""
     if as_json:
         yield JsonLines()
     elif settings.verbose or settings.quiet or not console.is_terminal:

@@ -85,7 +85,7 @@ def _libraries() -> Iterator[Check]:
 
 
 def _gpu() -> Check:
-    """What stands in /dev and in torch's version file; importing torch would take seconds."""
+    """What /dev and torch's version file say; importing torch would take seconds."""
     from importlib import util
 
     devices = sorted(path for path in Path("/dev").glob("nvidia[0-9]*"))
@@ -150,7 +150,7 @@ def _remote_cache() -> Iterator[Check]:
 
 
 def _existing(path: Path) -> Path:
-    """The path, or the nearest folder above it that is there."""
+    """The path, or the nearest folder above it that exists."""
     return next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.is_dir())
 
 

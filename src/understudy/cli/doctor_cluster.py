@@ -102,7 +102,7 @@ def _runtime(kube: Kube, cluster: Cluster) -> Check:
 
 
 def _account(kube: Kube, absent: Container[str] = ()) -> Check:
-    """The account that runs work with, which is another one than that of whoever asks.
+    """The account that runs use, which is not the account of the person who asks.
 
     Args:
         kube: the namespace.
@@ -163,7 +163,7 @@ def _queue(kube: Kube, cluster: Cluster) -> Iterator[Check]:
 
 
 def _quotas(kube: Kube, cluster: Cluster, name: str) -> Iterator[Check]:
-    """Whether the cluster queue could admit a job of each pool: it counts its GPUs, and has a flavor of its nodes."""
+    """Whether the cluster queue could admit a job of each pool: a quota for its GPUs, a flavor of its nodes."""
     if not all(kube.allows("get", KUEUE, kind, namespaced=False) for kind in ("clusterqueues", "resourceflavors")):
         yield Check("quotas", f"ClusterQueue {name}; its flavors cannot be seen from this account")
         return
@@ -180,7 +180,7 @@ def _quotas(kube: Kube, cluster: Cluster, name: str) -> Iterator[Check]:
 
 
 def _shut_out(kube: Kube, queue: KubernetesObject) -> str:
-    """What to do where a cluster queue takes no jobs of this namespace; expressions are Kueue's to read."""
+    """The fix where a cluster queue takes no jobs of this namespace; match expressions are not evaluated here."""
     selector = queue["spec"].get("namespaceSelector")
     if selector is None:
         return "give it a namespaceSelector: without one it takes the jobs of no namespace"
@@ -198,7 +198,7 @@ def _labels(kube: Kube, flavor: str) -> dict[str, str] | None:
 
 
 def _lacking(name: str, groups: list[KubernetesObject], labels: dict[str, dict[str, str] | None], pool: Pool) -> str:
-    """What a cluster queue lacks for jobs of a pool; nothing when it could admit one."""
+    """What a cluster queue lacks to admit a job of a pool; empty when it lacks nothing."""
     asked = {"cpu", "memory"} | ({pool.gpu} if pool.gpu else set())
     if pool.gpu and not any(pool.gpu in group["coveredResources"] for group in groups):
         return f"give ClusterQueue {name} a quota for {pool.gpu}: without one it admits no job that asks for any"
@@ -214,7 +214,7 @@ def _lacking(name: str, groups: list[KubernetesObject], labels: dict[str, dict[s
 
 
 def _fits(flavor: dict[str, str], keys: set[str], pool: Pool) -> bool:
-    """Kueue 0.12 holds a pod's selector against a flavor's labels, by the keys of all flavors in the group."""
+    """Kueue 0.12 compares a pod's selector with a flavor's labels, by the keys of all flavors in the group."""
     return all(flavor.get(key) == value for key, value in pool.node_selector.items() if key in keys)
 
 

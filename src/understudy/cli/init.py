@@ -30,7 +30,7 @@ def init(
         with path.open("x", encoding="utf-8") as file:
             file.write(written)
     except FileExistsError as error:
-        raise InputError(f"{path}: is there already, and is not overwritten; give another file with -o") from error
+        raise InputError(f"{path}: exists already, and is not overwritten; give another file with -o") from error
     except OSError as error:
         raise InputError(
             f"{path}: cannot be written ({os.strerror(error.errno or 0)}); give another file with -o"

@@ -21,7 +21,7 @@ Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="The cu
 def list_(
     namespace: Namespace = None, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 ) -> None:
-    """List runs and trainings, the oldest first, and which of them nobody waits for."""
+    """List runs and trainings, the oldest first, and which of them are orphans."""
     found = _cluster_jobs(namespace)
     if as_json:
         print_json([one.__dict__ for one in found])
@@ -45,7 +45,7 @@ def stop(run: Annotated[str, typer.Argument(help="The run's name.")], namespace:
 def gc(
     namespace: Namespace = None, yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False
 ) -> None:
-    """Remove trainings that nobody waits for: their run has ended, was terminated, or is gone."""
+    """Remove orphans: trainings whose run has ended, was terminated, or no longer exists."""
     from understudy.runs.orphans import remove
 
     left = [one for one in _cluster_jobs(namespace) if one.orphan]

@@ -26,7 +26,7 @@ class LoudnessEverywhere(TyperGroup):
 
 
 def apply(settings: Settings) -> Settings:
-    """Let this process's log say as much as the settings ask for."""
+    """Set this process's log level from the settings."""
     logs.configure(logging.INFO if settings.verbose else logging.WARNING)
     return settings
 

@@ -1,4 +1,4 @@
-"""What a run came to: the models side by side, the verdict rule by rule, where to look, and what went wrong."""
+"""The outcome of a run as it is printed: models side by side, verdict by rule, where to look, what failed."""
 
 import json
 import math
@@ -60,7 +60,7 @@ def conclude(
 
 
 def _where(url: str, home: Path) -> str:
-    """How to get to a run's page; the local one is shown by a command that has to know the home."""
+    """The address of a run's page, or the command that shows the local one."""
     way = platform().reachable(url)
     is_usual = home == Path(os.environ.get("UNDERSTUDY_HOME", ".understudy")).absolute()
     return way if url.startswith("http") or is_usual else f"understudy --home {shlex.quote(_shortest(home))} ui"
@@ -74,7 +74,7 @@ def _shortest(path: Path) -> str:
 
 
 def _registered(run: Run, registration: Registered) -> str:
-    """Where the student is. An alias may have been moved since an earlier run registered it."""
+    """Where the student was registered. An alias may have been moved since an earlier run registered it."""
     if not registration["version"]:
         return "not registered; the evidence is in MLflow"
     state, version = run.state("register"), f"{registration['name']} version {registration['version']}"
@@ -98,7 +98,7 @@ def _problems(run: Run, code: int, located: Callable[[str], str]) -> list[str]:
 
 def _silent_end(run: Run, states: list[StepState]) -> str:
     unfinished = [state.step for state in states if state.state in ("running", "waiting")]
-    what = f"the process of step {unfinished[0]} ended without a word" if unfinished else "the pipeline ended early"
+    what = f"the process of step {unfinished[0]} ended without an outcome" if unfinished else "the pipeline ended early"
     log = os.path.relpath(run.folder / "logs" / "pipeline.log")
     return f"error: {what}; its output is in {log}. Run again to go on."
 
@@ -133,7 +133,7 @@ def _bytes(size: float) -> str:
 
 
 def show_verdict(console: Console, verdict: Verdict) -> None:
-    """The gate's word, rule by rule."""
+    """The gate's verdict, rule by rule."""
     console.print(
         "approved" if verdict["approved"] else "rejected", style="bold green" if verdict["approved"] else "bold red"
     )

@@ -1,4 +1,4 @@
-"""understudy recipe: its schema, a recipe with all that it leaves open filled in, and what is wrong with one."""
+"""understudy recipe: the schema, a recipe with its defaults, and what is wrong with one."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ def schema() -> None:
 
 @app.command()
 def show(recipe: RecipePath, overrides: Overrides = None) -> None:
-    """Print the complete recipe: every default filled in, every change made."""
+    """Print the complete recipe, with every default and override."""
     from understudy.recipe.file import dump, load
 
     typer.echo(dump(load(recipe, overrides or ())), nl=False)
@@ -50,7 +50,7 @@ def check(recipe: RecipePath, overrides: Overrides = None) -> None:
 def checked(
     path: Path, overrides: Sequence[str], *, elsewhere: bool = False, waits_for_hub: bool = True
 ) -> "tuple[Written, tuple[str, ...]]":
-    """A recipe in which nothing is wrong that can be known now, and what could not be known.
+    """A recipe without an error that can be found now, and what could not be checked.
 
     Args:
         path: the recipe's file.

@@ -80,7 +80,7 @@ def run(
 
 
 def _run_here(written: "Written", store: "Store", uri: str, settings: Settings, as_json: bool) -> int:
-    """Run a recipe to its end, say what it came to, and return its exit code."""
+    """Run a recipe to its end, print its outcome, and return its exit code."""
     from rich.console import Console
 
     from understudy.cli.display import display
@@ -93,7 +93,7 @@ def _run_here(written: "Written", store: "Store", uri: str, settings: Settings, 
     wanted, name = written.recipe, written.source.name
     detached = platform().detached
     if detached:  # the first process of a pod, which does not hear what it has no handler for
-        signal.signal(signal.SIGTERM, _gone)
+        signal.signal(signal.SIGTERM, _evicted)
     begun = _begun(store, wanted, public_uri(uri))
     console = Console(stderr=as_json, quiet=settings.quiet, highlight=False, soft_wrap=True)
     console.print(f"run {begun.id} of {name}")
@@ -101,7 +101,7 @@ def _run_here(written: "Written", store: "Store", uri: str, settings: Settings, 
         search_path = _search_path(wanted, Path(name).parent)
         with _pipeline(begun, uri, search_path) as pipeline, display(console, as_json, settings) as shown:
             _follow(begun, step_names(wanted), pipeline, shown, partial(console.print, markup=False))
-    except _Gone:
+    except _Evicted:
         _close_if_stopped(begun, uri)
         raise
     if detached:
@@ -178,7 +178,7 @@ def _follow(
 
     def stop(number: int, frame: FrameType | None) -> None:
         if detached:
-            _gone(number, frame)
+            _evicted(number, frame)
         training = any(state.state == "running" for state in _states(run, RESUMABLE))
         if training and not run.stop_requested:
             say("stopping at a checkpoint; once more stops at once")
@@ -194,8 +194,8 @@ def _follow(
                 say(line)
             time.sleep(0.1)
         shown.update(_states(run, steps))
-    except _Gone:
-        _leave(pipeline)
+    except _Evicted:
+        _hand_over(pipeline)
         with suppress(OSError, SystemExit):  # a volume that is away, a pipe that nobody reads: it is no answer either
             for line in words.new():  # the next pod's first are those that come after them
                 say(line)
@@ -205,8 +205,8 @@ def _follow(
             signal.signal(number, handler)
 
 
-def _leave(pipeline: subprocess.Popen[bytes]) -> None:
-    """This pod has to go: its steps give back what they hold, jobs go on, and the next pod takes the run up."""
+def _hand_over(pipeline: subprocess.Popen[bytes]) -> None:
+    """End this pod's steps: they release their leases, jobs continue, and the next pod takes over the run."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with suppress(ProcessLookupError):
         os.killpg(pipeline.pid, signal.SIGTERM)
@@ -217,23 +217,23 @@ def _leave(pipeline: subprocess.Popen[bytes]) -> None:
 
 
 def _reap(group: int) -> None:
-    """Take note of the ends of a group's processes; those of steps are the first process's, once theirs has ended."""
+    """Reap a group's ended processes; a step whose parent has ended is adopted by this process in a pod."""
     with suppress(ChildProcessError):
         while os.waitpid(-group, os.WNOHANG)[0]:
             pass
 
 
-class _Gone(SystemExit):
-    """This pod has to go. The exit code says that this is no answer: the run's Job starts another pod."""
+class _Evicted(SystemExit):
+    """This pod is being evicted. Its exit code is not the run's: the run's Job starts another pod."""
 
 
-def _gone(number: int, frame: FrameType | None) -> NoReturn:
+def _evicted(number: int, frame: FrameType | None) -> NoReturn:
     del frame
-    raise _Gone(128 + number)
+    raise _Evicted(128 + number)
 
 
 def _close_if_stopped(run: "Run", uri: str) -> None:
-    """End a run, in MLflow too, whose Job and not only this pod has to go: nobody will take it up."""
+    """End a run, in MLflow too, whose Job was deleted and not only this pod: no pod will take it over."""
     from understudy.kube.api import Kube
     from understudy.kube.owner import owner_now
     from understudy.kube.owner_state import why_ended

@@ -1,4 +1,4 @@
-"""What the options before the command say."""
+"""The options before the command."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ class Settings:
 
     @property
     def store_folder(self) -> Path:
-        """Where the store lies, or would."""
+        """The store's folder, whether it exists or not."""
         return self.home / "store"
 
     @property
@@ -32,7 +32,7 @@ class Settings:
         return tracking_uri(self.home, self.given_tracking_uri)
 
     def open_store(self) -> "Store":
-        """The store that is there.
+        """The existing store.
 
         Raises:
             InputError: there is none.
@@ -43,7 +43,7 @@ class Settings:
         return Store(self.store_folder)
 
     def require_store(self) -> None:
-        """Refuse a folder without a store.
+        """Refuse a folder that is not a store.
 
         Raises:
             InputError: there is none.

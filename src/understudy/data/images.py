@@ -31,7 +31,7 @@ def decode(content: bytes) -> Image.Image:
     if upright.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))  # convert() would clip at 255
     if upright.mode in ("I", "F"):
-        raise ValueError(f"has pixels of mode {upright.mode}, of which nobody knows what is white; save it in 8 bits")
+        raise ValueError(f"has pixels of mode {upright.mode}, whose white level is unknown; save it in 8 bits")
     return upright
 
 

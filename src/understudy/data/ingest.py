@@ -1,4 +1,4 @@
-"""A source's records, checked, split and put in order once and for all.
+"""A source's records, checked, split and put in a fixed order.
 
 Their order, as their split, is that of their contents: the same records are the same bytes, in whichever files, under
 whichever names and in whichever order the source had them.

@@ -1,4 +1,4 @@
-"""What a source yields, before anything is decided about it."""
+"""What a source yields, before it is checked and split."""
 
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
@@ -22,7 +22,7 @@ class Raw(NamedTuple):
     content: bytes
     label: str | None = None
     split: Split | None = None
-    """The source's own word on it; None where the source has none."""
+    """The split that the source says; None where it says none."""
 
 
 class Broken(NamedTuple):

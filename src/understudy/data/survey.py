@@ -53,7 +53,9 @@ def survey(folder: Path) -> Images | Documents:
         InputError: there is no such folder, nothing in it that a source reads, or no folder for each label.
     """
     if not folder.is_dir():
-        raise InputError(f"{folder}: is no folder; give one with images in a folder for each label, or with text files")
+        raise InputError(
+            f"{folder}: is not a folder; give one with images in a folder for each label, or with text files"
+        )
     names = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
     shown = [name for name in names if not any(part.startswith(".") for part in name.parts)]
     images = [name for name in shown if name.suffix.lower() in SUFFIXES]
@@ -62,7 +64,7 @@ def survey(folder: Path) -> Images | Documents:
         kinds = Counter(name.suffix or "no suffix" for name in shown).most_common(3)
         instead = f"it has {', '.join(f'{count} x {kind}' for kind, count in kinds)}" if kinds else "it is empty"
         known = " ".join((*sorted(SUFFIXES), *TEXTS))
-        raise InputError(f"{folder}: holds no images and no texts ({known}); {instead}")
+        raise InputError(f"{folder}: contains no images and no texts ({known}); {instead}")
     return _images(folder, images) if len(images) >= len(texts) else _documents(folder, texts)
 
 

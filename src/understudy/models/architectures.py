@@ -1,4 +1,4 @@
-"""The architectures of transformers, read off its source: which there are, for which task, and what can be set in them.
+"""The architectures of transformers, from its source: which exist, for which task, and what can be set in them.
 
 Importing transformers imports torch, ten seconds that nobody waits for to hear of a typing error. What is said here is
 the first word; describe.py asks transformers itself before a training begins. Where the source has a form that is not
@@ -78,7 +78,7 @@ def _table(file: str, name: str) -> dict[str, str]:
 
 
 def _pairs(node: ast.expr) -> dict[str, str]:
-    """The pairs of two texts in a list; a value that is more than a text has no say here."""
+    """The pairs of two strings in a list; pairs with another value are left out."""
     found: dict[str, str] = {}
     for entry in node.elts if isinstance(node, ast.List) else ():
         match entry:
@@ -97,7 +97,7 @@ def _named(name: str, files: list[Path]) -> ConfigClass | None:
 
 
 def _names(of: ConfigClass) -> Iterator[str]:
-    """Whatever looks like a setting in a class and in those that it comes from: rather too many than too few.
+    """The names that look like settings in a class and its bases; some of them may not be.
 
     Raises:
         LookupError: one of those is not found.

@@ -69,7 +69,9 @@ def _kwargs(model: FactoryModel, shape: dict[str, int], where: str) -> Config:
     try:
         signature.bind(**kwargs)
     except TypeError as error:
-        raise InputError(f"{where}.kwargs: {model.factory}{signature} cannot be called so: {error}") from error
+        raise InputError(
+            f"{where}.kwargs: {model.factory}{signature} does not take these arguments: {error}"
+        ) from error
     return kwargs
 
 
@@ -81,7 +83,7 @@ def _check_build(description: ImageTransformers | TextTransformers, where: str) 
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         kind, words = type(error).__name__, " ".join(str(error).split())
         name = description["config"]["model_type"]
-        raise InputError(f"{where}.config: no {name} can be built so ({kind}: {words})") from error
+        raise InputError(f"{where}.config: no {name} can be built with these values ({kind}: {words})") from error
 
 
 def _config(model: ArchitectureModel, shape: dict[str, int], facts: Facts, where: str) -> Config:

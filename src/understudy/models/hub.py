@@ -8,7 +8,7 @@ FOLDER = "a relative path starts at the recipe's folder"
 
 
 class Unreachable(InputError):
-    """The hub was not there to be asked: what it would say is not known."""
+    """The hub cannot be reached."""
 
 
 def hub_file(repository: str, name: str, revision: str | None, place: str) -> Path | None:
@@ -42,7 +42,7 @@ def hub_file(repository: str, name: str, revision: str | None, place: str) -> Pa
 
 
 def _refusal(error: Exception, name: str, revision: str | None) -> str:
-    """What the hub's refusal means, and the way out. A gated repository is one of those not found: it comes first."""
+    """The hub's refusal with its fix. A gated repository's error is a subclass of a missing one's: it comes first."""
     from huggingface_hub import errors
 
     match error:

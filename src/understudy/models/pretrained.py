@@ -40,7 +40,7 @@ class LoadingInfo(TypedDict):
 
 
 def identity(model: PretrainedModel, fingerprints: Fingerprints, where: str) -> str:
-    """What the recipe's words point to now: a folder's content, or a hub id's commit.
+    """What a pretrained model's name means now: a folder's content, or a hub id's commit.
 
     Raises:
         InputError: there is no such folder or hub id, or the hub cannot be asked and no commit is given.
@@ -138,7 +138,7 @@ def _from_hub(model: PretrainedModel, place: str) -> Path:
 
 
 def _fetch_code(repository: str, config: Path, place: str) -> None:
-    """Bring the Python files that a repository's config.json names, and those that they import, beside it."""
+    """Download the Python files that a repository's config.json names, and those that they import, beside it."""
     from transformers.dynamic_module_utils import get_relative_imports
 
     named = json.loads(config.read_text()).get("auto_map", {}).values()
@@ -180,7 +180,7 @@ def _load(model: PretrainedModel, source: Path, facts: Facts, where: str, head: 
     except (OSError, ValueError, SafetensorError) as error:
         if "trust_remote_code" in str(error):
             raise InputError(
-                f"{place}: {model.pretrained} brings code of its own, which would run here. Say "
+                f"{place}: {model.pretrained} has code of its own, which would run here. Say "
                 f"{where}.trust_remote_code: true if you trust its source, or take another model."
             ) from error
         raise InputError(f"{place}: {model.pretrained}: {' '.join(str(error).split())}") from error
@@ -197,7 +197,7 @@ def _new_labels(facts: Facts, head: Head) -> Config:
 
 
 def _check_weights(net: Any, loaded: LoadingInfo, place: str, head: Head) -> None:
-    """Refuse a model of which more than a head that is to be trained would keep its random weights."""
+    """Refuse a model in which more than a head that will be trained would keep random weights."""
     random = {*loaded["missing_keys"], *(mismatch[0] for mismatch in loaded["mismatched_keys"])}
     body = {name for name in random if name.startswith(f"{net.base_model_prefix}.")}
     if lacking := sorted(random if head == "kept" else body):

@@ -1,4 +1,4 @@
-"""A user's own code: all that the module of a model factory imports, read off the source without importing it."""
+"""A user's own code: what the module of a model factory imports, found in the source without importing it."""
 
 import ast
 import difflib

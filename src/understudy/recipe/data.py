@@ -16,7 +16,7 @@ def _no_truth(value: object) -> object:
 
 
 class Image(Section):
-    """What every image becomes: size x size pixels."""
+    """The shape of every image: size x size pixels."""
 
     size: Positive = 32
     channels: Annotated[Literal[1, 3], BeforeValidator(_no_truth)] = 3
@@ -42,7 +42,7 @@ class Data(Section):
 
     source: Source
     validation: Fraction = 0.0
-    """Share that is set aside, by content hash. Nothing reads it yet; early stopping and search will."""
+    """Share that is set aside, by content hash. Nothing reads it yet."""
     test: Fraction = 0.2
     on_error: Literal["fail", "skip"] = "fail"
     """What to do with a record that cannot be read: stop and name it, or leave it out and count it."""

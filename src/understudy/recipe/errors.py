@@ -48,7 +48,7 @@ def explain(error: ErrorDetails) -> tuple[Place, str]:
     spot, context = find(Recipe, error["loc"]), error.get("ctx", {})
     match error["type"]:
         case "union_tag_not_found":
-            words = f"required, and not there; one of {', '.join(spot.members)}"
+            words = f"required, but missing; one of {', '.join(spot.members)}"
             return (*spot.place, _unquoted(context["discriminator"])), words
         case "union_tag_invalid":
             words = _choice(context["expected_tags"], context["tag"])

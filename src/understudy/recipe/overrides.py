@@ -1,4 +1,4 @@
-"""Overrides: a.b.c=value changes one value of a recipe, and makes way for itself where the file stands against it."""
+"""Overrides: a.b.c=value changes one value of a recipe, and removes what the file says that contradicts it."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Where in a recipe an error lies, and what may stand there: read off the schema that pydantic checks recipes with.
+"""Where in a recipe an error is, and what is allowed there, from the schema that pydantic checks recipes with.
 
 pydantic's place of an error also names the member of a union that it took: data.source.parquet.lable, where the user
 wrote data.source.lable. The schema tells which parts of a place are such names, whatever unions the recipe has.

@@ -1,4 +1,4 @@
-"""What the recipe's parts demand of each other; what one part demands of itself stands in its model."""
+"""The rules between a recipe's sections; the rules inside one section are in its model."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ UNDECIDABLE: dict[MetricName, str] = {
 
 
 def conflicts(recipe: Recipe) -> Iterator[Conflict]:
-    """Where the recipe contradicts itself: the place, and what to do, in words."""
+    """Where the recipe contradicts itself: each place, and the fix."""
     yield from _data(recipe)
     yield from _models(recipe)
     yield from _metrics(recipe)
@@ -31,9 +31,9 @@ def _data(recipe: Recipe) -> Iterator[Conflict]:
         why = f"{data.source.type} holds no records for the task {task}; use {', '.join(fitting)}"
         yield ("data", "source", "type"), why
     if data.image and task != "image-classification":
-        yield ("data", "image"), f"means nothing to the task {task}; remove it"
+        yield ("data", "image"), f"does not apply to the task {task}; remove it"
     if data.text and task != "causal-lm":
-        yield ("data", "text"), f"means nothing to the task {task}; remove it"
+        yield ("data", "text"), f"does not apply to the task {task}; remove it"
     if data.validation + data.test >= 1:
         total = round(data.validation + data.test, 6)
         yield ("data", "validation"), f"validation and test together take {total:g} of the data; leave some to train on"
@@ -49,9 +49,9 @@ def _models(recipe: Recipe) -> Iterator[Conflict]:
         place = tuple(where.split("."))
         if recipe.task != "image-classification":
             if model.normalization is not None:
-                yield (*place, "normalization"), f"means nothing to the task {recipe.task}; remove it"
+                yield (*place, "normalization"), f"does not apply to the task {recipe.task}; remove it"
             if model.labels is not None:
-                yield (*place, "labels"), f"means nothing to the task {recipe.task}; remove it"
+                yield (*place, "labels"), f"does not apply to the task {recipe.task}; remove it"
         elif model.labels is not None and fresh[where]:
             yield (*place, "labels"), "the model is trained further, with outputs for the data's labels; remove it"
 

@@ -1,4 +1,4 @@
-"""The version that a student has to beat, and every object that the registry still needs."""
+"""The champion, and every object that the registry still needs."""
 
 import json
 import shutil
@@ -74,7 +74,7 @@ def fetch(uri: str, champion: Champion, folder: Path) -> Manifest:
 
 
 def _lift(fetched: Path, folder: Path) -> None:
-    """Move the model's files up into the folder that was asked for."""
+    """Move the model's files up into the target folder."""
     if fetched.resolve() == folder.resolve():
         (folder / MANIFEST).unlink()
         return

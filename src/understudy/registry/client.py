@@ -1,4 +1,4 @@
-"""The one place that decides how a tracking server is asked.
+"""The client for a tracking server: chosen here and nowhere else.
 
 Over REST wherever that is spoken: importing MLflow takes seconds, and its client alone takes more memory than all the
 rest of a launcher, which watches for hours beside its job. Of MLflow's own client otherwise, and for files always.

@@ -1,4 +1,4 @@
-"""Training curves on their way to MLflow: points as a job appends them to a file, or as a finished model keeps them."""
+"""Training curves for MLflow: points that a job appends to a file, or that a finished model keeps."""
 
 import json
 import time
@@ -53,7 +53,7 @@ def points_of(values: Iterable[object]) -> Iterator[Point]:
 
 
 def send(server: TrackingServer, run_id: str, task: str, points: Iterable[Point]) -> None:
-    """Log points in batches that never part the values of one step."""
+    """Log points in batches; the values of one step are always in one batch."""
     batch: list[Value] = []
     for point in points:
         metrics = _metrics(point, task)

@@ -1,4 +1,4 @@
-"""What a reviewer of a version reads: metrics, tags, and a description in Markdown."""
+"""What a reviewer of a version reads: metrics, tags and a description in Markdown."""
 
 from collections.abc import Iterator
 

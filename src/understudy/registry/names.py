@@ -1,4 +1,4 @@
-"""The words that understudy writes into MLflow: tags of runs and versions, and aliases of versions."""
+"""The names that understudy writes into MLflow: tags of runs and versions, and aliases of versions."""
 
 RUN = "understudy.run"
 """The pipeline run that a run or version belongs to."""

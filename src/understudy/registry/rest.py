@@ -1,4 +1,4 @@
-"""Questions to an MLflow server over its REST API, with the standard library: importing mlflow takes seconds."""
+"""Requests to an MLflow server over its REST API, with the standard library: importing mlflow takes seconds."""
 
 import base64
 import json
@@ -49,7 +49,7 @@ def _answer(uri: str, target: str, seconds: float, content: bytes | None = None)
     except HTTPError as error:
         return _refused(server, error)
     except json.JSONDecodeError as error:
-        raise UnderstudyError(f"{server}: this is no MLflow tracking server; correct --tracking-uri") from error
+        raise UnderstudyError(f"{server}: this is not an MLflow tracking server; correct --tracking-uri") from error
     except (OSError, HTTPException, UnicodeDecodeError) as error:
         raise silent(server, str(getattr(error, "reason", error))) from error
 
@@ -79,7 +79,7 @@ def _refused(server: str, error: HTTPError) -> None:
     if code == "RESOURCE_DOES_NOT_EXIST":
         return
     if code is None and error.code == 404:
-        raise UnderstudyError(f"{server}: this is no MLflow tracking server; correct --tracking-uri") from error
+        raise UnderstudyError(f"{server}: this is not an MLflow tracking server; correct --tracking-uri") from error
     raise silent(server, f"{error.code} {code or error.reason}") from error
 
 

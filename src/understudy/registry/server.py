@@ -39,7 +39,7 @@ def _check_address(uri: str) -> None:
     try:
         scheme, _ = urlsplit(uri).scheme, urlsplit(uri).port
     except ValueError as error:
-        raise InputError(f"--tracking-uri or {URI}: this is no address ({error})") from error
+        raise InputError(f"--tracking-uri or {URI}: this is not an address ({error})") from error
     if scheme.partition("+")[0] not in SCHEMES:
         known = ", ".join(sorted(filter(None, SCHEMES)))
         raise InputError(f"--tracking-uri or {URI}: MLflow knows no {scheme}://; it knows {known}")
@@ -112,7 +112,7 @@ def translated(uri: str) -> Iterator[None]:
 
 
 def redacted(uri: str, text: str) -> str:
-    """The first line of a message, with the URI's credentials blotted out."""
+    """The first line of a message, without the URI's credentials."""
     parts = urlsplit(uri)
     line = (text.strip().splitlines() or [""])[0].replace(uri, public_uri(uri))
     for secret in (parts.netloc.rpartition("@")[0], parts.password, unquote(parts.password or ""), parts.query):

@@ -1,4 +1,4 @@
-"""How a registered model answers. MLflow stores this file with the version and runs it wherever that is loaded.
+"""How a registered model predicts. MLflow stores this file with the version and runs it where the version is loaded.
 
 It imports nothing of understudy, reads nothing from the network, and knows the model by its understudy.json alone.
 Encoded images are decoded by the very file that prepared the training data: it is one of the version's own.

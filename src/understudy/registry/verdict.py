@@ -1,4 +1,4 @@
-"""What became of a pipeline run that ran elsewhere: MLflow keeps its verdict."""
+"""The verdict of a pipeline run that ran elsewhere, kept in MLflow."""
 
 from understudy.errors import UnderstudyError
 from understudy.registry.client import server_at

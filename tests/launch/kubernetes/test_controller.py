@@ -166,7 +166,7 @@ def test_a_launcher_that_has_lost_its_lease_submits_nothing(job: JobSpec) -> Non
 
 
 class Ended(Kube):
-    """A cluster that had a job, whose pods ended without a word, and that takes another one."""
+    """A cluster that had a job, whose pods ended without an outcome, and that takes another one."""
 
     def __init__(self) -> None:
         self.submitted: list[KubernetesObject] = []

@@ -1,4 +1,4 @@
-"""scikit-learn's copy of the UCI digits, read out of its package's folder: importing sklearn costs seconds."""
+"""scikit-learn's copy of the UCI digits, read from its package's folder: importing sklearn takes seconds."""
 
 import gzip
 import io
