@@ -24,7 +24,7 @@ from understudy.kube.job_state import true_conditions
 from understudy.kube.quantities import seconds
 
 RECIPE = "recipes/digits.yaml"
-PHASES = ("importing", "meeting the others", "loading", "training")
+PHASES = ("importing", "joining the process group", "loading", "training")
 TICKS = 100  # of /proc/PID/stat in a second
 LOOKER = "benchmark-looker"
 QUEUE = "kueue.x-k8s.io/queue-name"

@@ -26,7 +26,7 @@ def spec(job: JobSpec) -> JobSpec:
         (Outcome(FAILED, "the loss is not a number"), "", 1),
         (Outcome(FAILED, "ValueError", "raised"), "", 1),
         (Outcome(FAILED, "connection closed by peer", "lost"), "", exit_codes.PEERS_LOST),
-        (Outcome(STOPPED, "stopped at a checkpoint"), "preempted", exit_codes.EVICTED),
+        (Outcome(STOPPED, "stopped at a checkpoint"), "evicted", exit_codes.EVICTED),
         (Outcome(STOPPED, "stopped, another pod had to go"), "", exit_codes.EVICTED),
         (Outcome(STOPPED, "nobody watches"), "abandoned", exit_codes.STOPPED_AT_CHECKPOINT),
     ],
@@ -54,7 +54,7 @@ def test_ranks_that_ended_well_and_nodes_that_lost_each_other(spec: JobSpec, tmp
 
 
 @pytest.mark.parametrize(
-    ("reason", "code"), [("preempted", exit_codes.EVICTED), (eviction.ABANDONED, exit_codes.STOPPED_AT_CHECKPOINT)]
+    ("reason", "code"), [("evicted", exit_codes.EVICTED), (eviction.ABANDONED, exit_codes.STOPPED_AT_CHECKPOINT)]
 )
 def test_nodes_that_lost_each_other_and_had_to_go_say_why(
     spec: JobSpec, tmp_path: Path, reason: str, code: int

@@ -122,7 +122,7 @@ def test_ranks_that_wait_in_a_closed_rendezvous_begin_again(
     Path(spec.logs).mkdir()
     for rank, step in enumerate(steps):
         heartbeat = HeartbeatWriter(spec, rank)
-        heartbeat("meeting the others" if step < 0 else "training", step)
+        heartbeat("joining the process group" if step < 0 else "training", step)
         heartbeat.stop()
     closed = Path(spec.folder) / watchdog.CLOSED
     closed.touch()

@@ -84,7 +84,7 @@ def test_an_object_is_shown_with_its_files_and_origin(understudy, make) -> None:
 
 def test_verify_reads_everything_and_names_the_damaged_file(understudy, store, make) -> None:
     digests = [make("x"), make("y")]
-    assert understudy("store", "verify").out == "2 objects, every byte read: whole\n"
+    assert understudy("store", "verify").out == "2 objects, all bytes verified, no damage\n"
     path = store.objects.path(digests[0]) / "result.txt"
     path.write_text("z")
     outcome = understudy("store", "verify")
@@ -124,7 +124,7 @@ def test_gc_shows_what_would_go_and_asks_for_yes(understudy, store, make) -> Non
     assert outcome.code == 0
     assert f"objects/{digest[:2]}/{digest}" in outcome.out
     assert "no cached step, model or live run reaches it" in outcome.out
-    assert outcome.out.endswith("nothing was removed; --yes does it\n")
+    assert outcome.out.endswith("nothing was removed; use --yes to remove it\n")
     assert list(store.objects) == [digest]
     outcome = understudy("store", "gc", "--yes")
     assert outcome.out.endswith(" freed\n")

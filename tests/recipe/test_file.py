@@ -71,7 +71,7 @@ BAD = {
         "batch_size: 6.5": "r.yaml:12: teacher.train.batch_size: expected a whole number, got 6.5",
         "batch_size: 0": "r.yaml:12: teacher.train.batch_size: must be greater than 0, got 0",
         "batch_size:": "r.yaml:12: teacher.train.batch_size: expected a whole number, got nothing (null)",
-        "steps: 3": "r.yaml:10: teacher.train: give exactly one of steps and epochs; null takes one back",
+        "steps: 3": "r.yaml:10: teacher.train: give exactly one of steps and epochs; set the other one to null",
         "epochs: 3": "r.yaml:12: teacher.train.epochs: given twice, here and on line 11",
         "max_grad_norm: .inf": "r.yaml:12: teacher.train.max_grad_norm: .inf is not a finite number",
         "strategy: dpd": 'r.yaml:12: teacher.train.strategy: expected single, ddp, fsdp or hsdp, got "dpd"; '
@@ -139,7 +139,7 @@ APPENDED = [
     ("gate: {metric: calibration_error}", "r.yaml:18: gate.metric: no interval of the calibration error is to be "
      "relied on, because its estimate is biased; use nll, which grows with bad calibration too; "
      "evaluate.metrics may hold calibration_error"),
-    ("gate: {minimum: 90}", "r.yaml:18: gate.minimum: 90 is more than every answer right; an accuracy of 90 % is 0.9"),
+    ("gate: {minimum: 90}", "r.yaml:18: gate.minimum: 90 is more than 1 (100 %); an accuracy of 90 % is 0.9"),
     ("evaluate:\n  metrics:\n  - nll\n  - bits_per_byte", "r.yaml:21: evaluate.metrics[1]: bits_per_byte does not fit "
      "the task image-classification; use one of accuracy, nll, calibration_error"),
     ("evaluate: {metrics: accuracy}", 'r.yaml:18: evaluate.metrics: expected a list, got "accuracy"'),
@@ -207,7 +207,7 @@ def test_data_has_no_section_of_the_other_task(tmp_path: Path) -> None:
 def test_a_tokenizers_revision_needs_a_pretrained_tokenizer(tmp_path: Path) -> None:
     text = PYDOC.replace("data:", "data:\n  text: {tokenizer: {revision: main}}")
     assert said(tmp_path, text) == [
-        "r.yaml:4: data.text.tokenizer.revision: is of a pretrained tokenizer, and pretrained is not given"
+        "r.yaml:4: data.text.tokenizer.revision: applies to a pretrained tokenizer only; remove it"
     ]
 
 
@@ -340,7 +340,7 @@ def test_an_overrides_error_names_the_override(tmp_path: Path, override: str, me
 
 def test_an_error_in_the_file_names_the_overrides_that_took_part(tmp_path: Path) -> None:
     assert said(tmp_path, DIGITS, ["student.train.epochs=null", "seed=3"]) == [
-        "r.yaml:15: student.train: give exactly one of steps and epochs; null takes one back "
+        "r.yaml:15: student.train: give exactly one of steps and epochs; set the other one to null "
         "(with --set student.train.epochs=null)"
     ]
 

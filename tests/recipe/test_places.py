@@ -53,8 +53,8 @@ def test_a_place_is_the_one_that_the_user_wrote_and_its_section_is_known(
     with pytest.raises(ValidationError) as caught:
         Tree.model_validate({"branch": LEFT, **values})
     for error in caught.value.errors():
-        spot = find(Tree, error["loc"])
-        assert (spot.place, spot.known) == (place, known)
+        location = find(Tree, error["loc"])
+        assert (location.place, location.known) == (place, known)
 
 
 @pytest.mark.parametrize("values", [{"branch": {}}, {"branch": {"side": "up"}}])

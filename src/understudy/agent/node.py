@@ -58,7 +58,7 @@ def run(path: Path) -> int:
 
 
 def _failures(spec: JobSpec, path: Path) -> dict[int, int] | None:
-    """Exit codes of this node's ranks that failed, by rank; None when the nodes lost each other instead."""
+    """Exit codes of this node's ranks that failed, by rank; None when the nodes did not find or lost each other."""
     from torch.distributed import DistError
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -87,7 +87,10 @@ def _failures(spec: JobSpec, path: Path) -> dict[int, int] | None:
         log.warning("this job's rendezvous is closed: a node has failed, and others still wait in it")
         (Path(spec.folder) / CLOSED).touch()
         return None
-    except (RendezvousError, ConnectionError, DistError) as error:
+    except RendezvousError as error:
+        log.warning("the nodes did not find each other: %s; a NetworkPolicy or DNS may stop them", error)
+        return None
+    except (ConnectionError, DistError) as error:
         log.warning("the nodes lost each other: %s", error)
         return None
     return {}

@@ -42,7 +42,7 @@ class Watchdog(threading.Thread):
         if not self._has_stepped():
             _end(EVICTED)
         if not self._eviction.exists():
-            self._eviction.write_text("preempted")
+            self._eviction.write_text("evicted")
 
     def _has_stepped(self) -> bool:
         """Whether ranks have done a step since this pod started; ranks that wait do not check for an eviction."""

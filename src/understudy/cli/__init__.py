@@ -9,13 +9,13 @@ import typer
 from understudy import __version__
 from understudy.cli import compile as compile_command
 from understudy.cli import doctor, init, jobs, recipe, run, store, submit, ui
-from understudy.cli.loudness import LoudnessEverywhere, apply
-from understudy.cli.output import complain
+from understudy.cli.output import print_error
 from understudy.cli.settings import Settings
+from understudy.cli.verbosity import VerbosityOptions, apply
 from understudy.errors import UnderstudyError
 
 app = typer.Typer(
-    cls=LoudnessEverywhere,
+    cls=VerbosityOptions,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -54,7 +54,7 @@ def understudy(
 ) -> None:
     """One recipe in, a proven student model in the registry out.
 
-    Exit codes: 0 done, 1 something failed, 2 the input is wrong, 3 the gate said no, 130 stopped.
+    Exit codes: 0 done, 1 something failed, 2 the input is wrong, 3 rejected by the gate, 130 stopped.
     """
     ctx.obj = apply(Settings(home, tracking_uri, quiet, verbose))
 
@@ -64,5 +64,5 @@ def main() -> None:
     try:
         app(prog_name="understudy")
     except UnderstudyError as error:
-        complain(str(error))
+        print_error(str(error))
         sys.exit(error.exit_code)

@@ -55,11 +55,13 @@ def _machine(home: Path) -> Iterator[Check]:
     version = ".".join(map(str, sys.version_info[:3]))
     wanted = ".".join(map(str, PYTHON))
     yield Check(
-        "python", version, "" if sys.version_info[:2] == PYTHON else f"install Python {wanted}; it was tried on it"
+        "python",
+        version,
+        "" if sys.version_info[:2] == PYTHON else f"install Python {wanted}, the tested version",
     )
     yield Check("cores", str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    yield Check("memory", size(memory), "" if memory >= MEMORY else f"training wants {size(MEMORY)} at least")
+    yield Check("memory", size(memory), "" if memory >= MEMORY else f"training needs {size(MEMORY)} at least")
     free = shutil.disk_usage(_existing(home)).free
     fix = f"make room, or point --home at a disk with {size(DISK)}; understudy store gc shows what can go"
     yield Check("disk", f"{size(free)} free at {home}", "" if free >= DISK else fix)

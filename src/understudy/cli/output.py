@@ -7,7 +7,7 @@ from collections.abc import Sequence
 STYLES = {"ok": "green", "problem": "bold red", "live": "cyan", "done": "green", "failed": "bold red"}
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     """Say on stderr what went wrong."""
     from rich.console import Console
     from rich.text import Text

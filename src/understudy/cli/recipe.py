@@ -41,10 +41,10 @@ def check(recipe: RecipePath, overrides: Overrides = None) -> None:
     for the gate. `understudy run` asks the same before it begins. Exit codes: 0 nothing is wrong, 2 something is.
     """
     _, unknown = checked(recipe, overrides or (), waits_for_hub=False)
-    typer.echo(f"{recipe}: nothing is wrong")
+    typer.echo(f"{recipe}: no errors found")
     for what in unknown:
-        typer.echo(f"not known yet: {what}")
-    typer.echo("not known yet: whether the models can be built from their values; tried before the first training")
+        typer.echo(f"not checked: {what}")
+    typer.echo("not checked: whether the models can be built from their values; tried before the first training")
 
 
 def checked(
@@ -70,7 +70,7 @@ def checked(
         written = read(path, overrides)
     except Refused as refused:
         found = findings(refused.rest, here).problems if refused.rest else ()
-        # What was taken out has its default there: only of what a section itself names more can be said.
+        # What was taken out has its default there: only sections that the file itself has are checked further.
         more = [problem for problem in found if problem[0][1] in ("model", "source")]
         raise refused.source.error([*refused.problems, *more]) from refused
     looked = findings(written.recipe, here)

@@ -92,7 +92,7 @@ def _run_here(written: "Written", store: "Store", uri: str, settings: Settings, 
 
     wanted, name = written.recipe, written.source.name
     detached = platform().detached
-    if detached:  # the first process of a pod, which does not hear what it has no handler for
+    if detached:  # the first process of a pod, which ignores signals without a handler
         signal.signal(signal.SIGTERM, _evicted)
     begun = _begun(store, wanted, public_uri(uri))
     console = Console(stderr=as_json, quiet=settings.quiet, highlight=False, soft_wrap=True)
@@ -105,7 +105,7 @@ def _run_here(written: "Written", store: "Store", uri: str, settings: Settings, 
         _close_if_stopped(begun, uri)
         raise
     if detached:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the run has its answer, and this pod gives it
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the run's exit code is final
     code = _exit_code(begun, step_names(wanted), store)
     begun.end(code)
     conclude(begun, store, code, console, as_json, written.source.located)
@@ -196,7 +196,7 @@ def _follow(
         shown.update(_states(run, steps))
     except _Evicted:
         _hand_over(pipeline)
-        with suppress(OSError, SystemExit):  # a volume that is away, a pipe that nobody reads: it is no answer either
+        with suppress(OSError, SystemExit):  # a volume that is away, a closed pipe: not the run's exit code
             for line in words.new():  # the next pod's first are those that come after them
                 say(line)
         raise

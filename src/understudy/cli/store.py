@@ -157,7 +157,7 @@ def verify(
         listed = "\n".join(f"  {problem}" for problem in problems)
         raise UnderstudyError(f"the store is damaged; the next run that needs these makes them again\n{listed}")
     if not settings.quiet:
-        print(f"{len(chosen)} {'object' if len(chosen) == 1 else 'objects'}, every byte read: whole")
+        print(f"{len(chosen)} {'object' if len(chosen) == 1 else 'objects'}, all bytes verified, no damage")
 
 
 def _watched(digests: list[str]) -> Iterable[str]:
@@ -186,7 +186,7 @@ Digests = Annotated[list[str], typer.Argument(help="Objects, or how their digest
 
 @app.command()
 def push(ctx: typer.Context, digests: Digests, to: Annotated[str, typer.Option(help="s3://BUCKET/PREFIX")]) -> None:
-    """Copy objects into a bucket; what was broken off goes on."""
+    """Copy objects into a bucket; an interrupted copy is resumed."""
     from understudy.store import transfer
 
     store = ctx.obj.open_store()
@@ -238,7 +238,7 @@ def gc(
     if yes or (sys.stdin.isatty() and typer.confirm("Remove all this?")):
         print(f"{size(collect(store, removals, registered))} freed")
     else:
-        print("nothing was removed; --yes does it")
+        print("nothing was removed; use --yes to remove it")
 
 
 def _print_plan(folder: Path, removals: "list[Removal]") -> None:

@@ -72,7 +72,7 @@ def _check_free(port: int) -> None:
         try:
             probe.bind((HOST, port))
         except PermissionError as error:
-            raise InputError(f"port {port} is for root alone; take another one: understudy ui --port 5001") from error
+            raise InputError(f"port {port} needs root's rights; take another one: understudy ui --port 5001") from error
         except OSError as error:
             raise InputError(
                 f"port {port} is taken; take another one: understudy ui --port {port % 65535 + 1}"

@@ -115,7 +115,7 @@ class Ratio:
 def ratio_interval(
     ratio: Ratio, table: FloatArray, weights: FloatArray, resamples: Moments, confidence: float
 ) -> tuple[float, Interval, float]:
-    """A ratio of sums over examples: its value, the widest of four intervals, and a standard error.
+    """A ratio of sums over examples: its value, the widest of four confidence intervals, and a standard error.
 
     - the percentiles of the bootstrap (Efron & Tibshirani 1993, chapter 13);
     - the studentised bootstrap (Hall 1988; Efron & Tibshirani 1993, chapter 12), which is infinite where resamples that

@@ -128,7 +128,7 @@ class Bootstrap:
         return ends
 
     def difference(self, name: MetricName, role: str, other: str, confidence: float) -> Difference:
-        """The paired difference role - other with its interval."""
+        """The paired difference role - other with its confidence interval."""
         mine, theirs, metric = self.value(name, role), self.value(name, other), METRICS[name]
         if metric.relative and theirs == 0:
             raise Unmeasured(f"the {other}'s {metric.title} is 0: no share of it can be taken")

@@ -37,7 +37,7 @@ def normalization(model: PretrainedModel, source: Path, facts: AboutImages, wher
         return _checked(model.normalization.mean, model.normalization.std, channels, place)
     if ours := read_json(source / DESCRIPTION):
         return ours["mean"], ours["std"]
-    said = _of_its_maker(source / PREPROCESSOR, channels, where)
+    said = _from_preprocessor_config(source / PREPROCESSOR, channels, where)
     if said is None:
         rounded = ([round(value, 4) for value in facts[key]] for key in ("mean", "std"))
         raise InputError(
@@ -48,7 +48,7 @@ def normalization(model: PretrainedModel, source: Path, facts: AboutImages, wher
     return said
 
 
-def _of_its_maker(path: Path, channels: int, where: str) -> Moments | None:
+def _from_preprocessor_config(path: Path, channels: int, where: str) -> Moments | None:
     """What transformers' image processor would do, by its file; None where that does not tell."""
     if not path.exists():
         return None

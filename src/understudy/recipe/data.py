@@ -8,7 +8,7 @@ from understudy.recipe.section import Fraction, Positive, Section
 from understudy.recipe.sources import Source
 
 
-def _no_truth(value: object) -> object:
+def _refuse_bool(value: object) -> object:
     """To Python, and so to pydantic's Literal, true is 1."""
     if isinstance(value, bool):
         raise ValueError(f"expected 1 or 3, got {str(value).lower()}")
@@ -19,7 +19,7 @@ class Image(Section):
     """The shape of every image: size x size pixels."""
 
     size: Positive = 32
-    channels: Annotated[Literal[1, 3], BeforeValidator(_no_truth)] = 3
+    channels: Annotated[Literal[1, 3], BeforeValidator(_refuse_bool)] = 3
 
 
 class Tokenizer(Section):

@@ -45,18 +45,18 @@ RENAMED = {
 
 def explain(error: ErrorDetails) -> tuple[Place, str]:
     """Where an error is, as the user writes that place, and what to do about it."""
-    spot, context = find(Recipe, error["loc"]), error.get("ctx", {})
+    location, context = find(Recipe, error["loc"]), error.get("ctx", {})
     match error["type"]:
         case "union_tag_not_found":
-            words = f"required, but missing; one of {', '.join(spot.members)}"
-            return (*spot.place, _unquoted(context["discriminator"])), words
+            words = f"required, but missing; one of {', '.join(location.members)}"
+            return (*location.place, _unquoted(context["discriminator"])), words
         case "union_tag_invalid":
             words = _choice(context["expected_tags"], context["tag"])
-            return (*spot.place, _unquoted(context["discriminator"])), words
+            return (*location.place, _unquoted(context["discriminator"])), words
         case "extra_forbidden":
-            return spot.place, _unknown(str(spot.place[-1]), spot.known)
+            return location.place, _unknown(str(location.place[-1]), location.known)
         case _:
-            return spot.place, _reason(error)
+            return location.place, _reason(error)
 
 
 def _reason(error: ErrorDetails) -> str:

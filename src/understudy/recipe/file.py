@@ -83,7 +83,7 @@ class Refused(InputError):
         super().__init__(str(source.error(problems)))
         self.source, self.problems = source, problems
         self.rest = rest
-        """The recipe without what is wrong in it, where that is one: others look at it and say all at once."""
+        """The recipe without what is wrong in it, where that is one: further checks run on it and report together."""
 
 
 def read(path: Path, overrides: Sequence[str] = ()) -> Written:

@@ -63,12 +63,12 @@ def apply(data: Values, changes: Sequence[Override]) -> list[Override]:
     for place in TRAININGS:
         train = _section(data, place)
         if train is not None:
-            _make_way(train, place, applied)
+            _drop_overridden(train, place, applied)
     return applied
 
 
-def _make_way(train: Values, place: Place, changes: Sequence[Override]) -> None:
-    """Take back what the file says of a training's length, and shorten its warm-up, where an override says otherwise.
+def _drop_overridden(train: Values, place: Place, changes: Sequence[Override]) -> None:
+    """Remove the file's steps or epochs, and shorten its warm-up, where an override replaces them.
 
     `--set teacher.train.steps=1` is how a recipe is tried out. It says nothing of epochs and warm-up, and who writes it
     does not want to look them up. Two overrides, or two values of the file, that contradict each other stay an error.

@@ -18,7 +18,7 @@ ANYTHING: Schema = {"type": "any"}
 
 
 @dataclass(frozen=True)
-class Spot:
+class Location:
     """A place as the user writes it, and what the schema knows of it."""
 
     place: Place
@@ -28,8 +28,8 @@ class Spot:
     """The names of the members, where a union by name stands at the place."""
 
 
-def find(model: type[BaseModel], loc: Place) -> Spot:
-    """The spot that pydantic means by the place of an error in a model."""
+def find(model: type[BaseModel], loc: Place) -> Location:
+    """The location that pydantic means by the place of an error in a model."""
     schema: Schema = model.__pydantic_core_schema__
     definitions = {found["ref"]: found for found in schema.get("definitions", ())}
     place: list[str | int] = []
@@ -44,7 +44,7 @@ def find(model: type[BaseModel], loc: Place) -> Spot:
         known = tuple(fields)
         here = _content(fields.get(str(part)) or _item(here), definitions)
     members = tuple(here["choices"]) if here["type"] == "tagged-union" else ()
-    return Spot(tuple(place), known, members)
+    return Location(tuple(place), known, members)
 
 
 def _content(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:

@@ -38,7 +38,10 @@ def _data(recipe: Recipe) -> Iterator[Conflict]:
         total = round(data.validation + data.test, 6)
         yield ("data", "validation"), f"validation and test together take {total:g} of the data; leave some to train on"
     if data.text and data.text.tokenizer.revision and not data.text.tokenizer.pretrained:
-        yield ("data", "text", "tokenizer", "revision"), "is of a pretrained tokenizer, and pretrained is not given"
+        yield (
+            ("data", "text", "tokenizer", "revision"),
+            "applies to a pretrained tokenizer only; remove it",
+        )
 
 
 def _models(recipe: Recipe) -> Iterator[Conflict]:
@@ -67,7 +70,7 @@ def _metrics(recipe: Recipe) -> Iterator[Conflict]:
     if recipe.gate_metric == "accuracy" and (recipe.gate.minimum or 0) > 1:
         yield (
             ("gate", "minimum"),
-            f"{recipe.gate.minimum:g} is more than every answer right; an accuracy of 90 % is 0.9",
+            f"{recipe.gate.minimum:g} is more than 1 (100 %); an accuracy of 90 % is 0.9",
         )
     asked = [(("evaluate", "metrics", at), metric) for at, metric in enumerate(recipe.evaluate.metrics or ())]
     for place, metric in asked:

@@ -88,7 +88,7 @@ class Train(Section):
     @model_validator(mode="after")
     def _one_length(self) -> "Train":
         if (self.steps is None) == (self.epochs is None):
-            raise ValueError("give exactly one of steps and epochs; null takes one back")
+            raise ValueError("give exactly one of steps and epochs; set the other one to null")
         return self
 
 
@@ -99,7 +99,7 @@ class Teacher(Section):
     train: Train | None = None
 
     @model_validator(mode="after")
-    def _trained_somehow(self) -> "Teacher":
+    def _needs_training(self) -> "Teacher":
         if self.train is None and not isinstance(self.model, PretrainedModel):
             raise ValueError("a teacher that is not pretrained needs a section train")
         return self
@@ -184,8 +184,8 @@ class Resources(Section):
     termination_grace_period: Positive = 60
     """In a cluster: seconds that a pod gets to take a checkpoint when it has to go."""
     hang_timeout: Positive = 600
-    """In a cluster: seconds without a step after which a job counts as hung and starts again at its checkpoint. Longer
-    than the slowest step."""
+    """In a cluster: seconds without a new heartbeat after which a job counts as hung and restarts at its checkpoint.
+    Longer than the slowest step, and than loading and saving."""
     max_restarts: Annotated[int, Field(ge=0)] = 3
     """In a cluster: how often a job starts again after a killed rank. Preemption, lost nodes and hangs do not count."""
 

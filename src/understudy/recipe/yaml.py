@@ -1,4 +1,4 @@
-"""YAML as a recipe means it: version 1.2's types (1e-3 is a number, no is text), keys once, and every key's line."""
+"""YAML of a recipe: version 1.2's types (1e-3 is a number, no is text), no duplicate keys, every key's line."""
 
 import math
 import re

@@ -75,7 +75,7 @@ class OverMlflow:
         try:
             socket.create_connection((parts.hostname, port), timeout=SECONDS).close()
         except OSError as error:
-            raise rest.silent(public_uri(self._uri), str(error)) from error
+            raise rest.unusable(public_uri(self._uri), str(error)) from error
 
     def experiment(self, name: str) -> str:
         """See TrackingServer."""

@@ -58,7 +58,7 @@ class OverRest:
         """See TrackingServer."""
         found = self._get("runs/get", run_id=run_id)
         if found is None:
-            raise rest.silent(public_uri(self._uri), f"there is no run {run_id}")
+            raise rest.unusable(public_uri(self._uri), f"there is no run {run_id}")
         return str(found["run"]["info"]["experiment_id"])
 
     def run_tags(self, run_id: str) -> dict[str, str] | None:

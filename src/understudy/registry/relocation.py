@@ -54,7 +54,7 @@ def relocate(database: Path) -> None:
             connection.execute("BEGIN IMMEDIATE")
             with connection:
                 for former in _former_locations(connection, here):
-                    _check_came_along(connection, database, former)
+                    _check_artifacts_moved(connection, database, former)
                     _rewrite(connection, former, here)
                     log.info("%s: its artifacts lay in %s before; their locations were rewritten", database, former)
     except sqlite3.Error as error:
@@ -84,7 +84,7 @@ def _is_same_folder(one: str, other: str) -> bool:
         return False
 
 
-def _check_came_along(connection: sqlite3.Connection, database: Path, former: str) -> None:
+def _check_artifacts_moved(connection: sqlite3.Connection, database: Path, former: str) -> None:
     there, here = _path(former), database.absolute().with_name(FOLDER)
     for table, column in _columns(connection):
         for location in _below(connection, table, column, former):

@@ -34,7 +34,7 @@ def post(uri: str, endpoint: str, **content: Any) -> Any:
     """
     answer = _answer(uri, endpoint, WRITING, json.dumps(content).encode())
     if answer is None:
-        raise silent(_server(urlsplit(uri)), f"{endpoint}: what is to be changed does not exist there")
+        raise unusable(_server(urlsplit(uri)), f"{endpoint}: what is to be changed does not exist there")
     return answer
 
 
@@ -51,7 +51,7 @@ def _answer(uri: str, target: str, seconds: float, content: bytes | None = None)
     except json.JSONDecodeError as error:
         raise UnderstudyError(f"{server}: this is not an MLflow tracking server; correct --tracking-uri") from error
     except (OSError, HTTPException, UnicodeDecodeError) as error:
-        raise silent(server, str(getattr(error, "reason", error))) from error
+        raise unusable(server, str(getattr(error, "reason", error))) from error
 
 
 def _server(parts: SplitResult) -> str:
@@ -80,10 +80,10 @@ def _refused(server: str, error: HTTPError) -> None:
         return
     if code is None and error.code == 404:
         raise UnderstudyError(f"{server}: this is not an MLflow tracking server; correct --tracking-uri") from error
-    raise silent(server, f"{error.code} {code or error.reason}") from error
+    raise unusable(server, f"{error.code} {code or error.reason}") from error
 
 
-def silent(server: str, reason: str) -> UnderstudyError:
+def unusable(server: str, reason: str) -> UnderstudyError:
     """The error for a server that cannot be used now."""
     return UnderstudyError(
         f"{server}: MLflow cannot be used ({reason}). What was made is kept in the store: start the server, or correct "
@@ -96,7 +96,7 @@ def _authorization(parts: SplitResult) -> dict[str, str]:
     password = unquote(parts.password or "") or os.environ.get("MLFLOW_TRACKING_PASSWORD", "")
     token = os.environ.get("MLFLOW_TRACKING_TOKEN", "").strip()  # a Secret made from a file ends with a line's end
     if not token.isprintable():
-        raise InputError("MLFLOW_TRACKING_TOKEN: it holds characters that no token has; set it anew")
+        raise InputError("MLFLOW_TRACKING_TOKEN: it holds characters that a token cannot have; set it again")
     if user:
         return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
     return {"Authorization": f"Bearer {token}"} if token else {}

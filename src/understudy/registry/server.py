@@ -108,7 +108,7 @@ def translated(uri: str) -> Iterator[None]:
     try:
         yield
     except (MlflowException, RequestException, SQLAlchemyError) as error:
-        raise rest.silent(public_uri(uri), redacted(uri, str(error))) from error
+        raise rest.unusable(public_uri(uri), redacted(uri, str(error))) from error
 
 
 def redacted(uri: str, text: str) -> str:

@@ -117,7 +117,7 @@ class Parts(TypedDict):
 
 
 def parts(step: Step, recipe: Recipe, store: Store, inputs: Mapping[str, str], world: Mapping[str, str]) -> Parts:
-    """What decides a step's result; the digest of this is the key under which it is remembered."""
+    """What decides a step's result; its digest is the step key, under which the step cache remembers the result."""
     return {
         "step": step.name,
         "code": revision(step.modules, functions=step.functions),

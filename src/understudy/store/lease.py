@@ -157,7 +157,7 @@ def acquire(work: Path, key: str, seconds: float) -> Lease | None:
         current = _current(root)
         if current is None:
             return _first(root, name, seconds)
-        if not _is_up_for_grabs(current, seconds):
+        if not _can_be_taken_over(current, seconds):
             return None
         # The new holder's file is written before the rename and under the new name, so that a folder never has a name
         # without the file that says who holds it and when it was last renewed.
@@ -181,7 +181,7 @@ def holder(work: Path, key: str) -> Process | None:
 def is_held(work: Path, key: str, seconds: float) -> bool:
     """Whether a living holder has the key."""
     current = _current(work / key)
-    return current is not None and not _is_up_for_grabs(current, seconds)
+    return current is not None and not _can_be_taken_over(current, seconds)
 
 
 def wait_for(work: Path, key: str, seconds: float, give_up: Callable[[], bool]) -> Lease | None:
@@ -220,7 +220,7 @@ def _write_holder(folder: Path, name: str) -> None:
     (folder / _holder_file(name)).write_text(json.dumps(Process.current().__dict__))
 
 
-def _is_up_for_grabs(folder: Path, seconds: float) -> bool:
+def _can_be_taken_over(folder: Path, seconds: float) -> bool:
     if folder.name.endswith(FREE):
         return True
     # Whether a process of this machine and boot is alive can be checked: its work is taken over at once. One elsewhere

@@ -115,7 +115,7 @@ def run(job: TrainingJob, callbacks: Callbacks) -> None:
     torch.set_num_threads(job.threads)
     keep_freed_memory()
     # Told before each thing that may take long: a hang's message names the phase in which each rank stood.
-    callbacks.heartbeat("meeting the others", -1)
+    callbacks.heartbeat("joining the process group", -1)
     with _process_group(device):
         folder = _joined(callbacks)
         callbacks.heartbeat("loading", -1)

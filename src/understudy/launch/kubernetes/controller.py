@@ -1,7 +1,7 @@
 """The controller: observes a job, asks the diagnosis what to do, and does it, until there is a verdict.
 
-Any launcher that holds the step's lease can take over from any other at any time: what is known of a job is in the
-cluster and in the job's folder, and History lists what is not.
+Any launcher that holds the step's lease can take over from any other at any time, such as one whose pod was evicted:
+what is known of a job is in the cluster and in the job's folder, and History lists what is not.
 """
 
 import time

@@ -5,8 +5,9 @@ A new launcher starts with an empty one. It recovers what it needs; the rest cos
 - `name` comes from the cluster: the job is found by the label of its key.
 - The failures that count against `max_restarts` are on the volume (`failures.jsonl`), not in here.
 - `since` and `terminating` are reset: every minute of recovery starts again, then the verdict is the same.
-- `starts` and `abandoned` are reset: a job without progress is started ten times more. A run's launcher is
-  replaced five times at most (`backoffLimit`), so that this ends too.
+- `starts` and `abandoned` are reset: a job without progress is started ten times more. A launcher that fails is
+  replaced five times at most (`backoffLimit`). One that is evicted is replaced always: only evictions of launchers
+  without end could start a job without end.
 - `pending` is reset: a job that was to be restarted is found as it is, or gone, and decided on or submitted again.
 - `announced` is reset: how ranks of this run failed is logged once more.
 - `ran_at` is reset: that a job ran without one of its pods is forgotten. It fails if that pod's volume has been

@@ -101,7 +101,7 @@ def guard(names: list[str]) -> None:
             for method in methods:
                 checked = auth.BEFORE_REQUEST_VALIDATORS[path, method]
                 auth.BEFORE_REQUEST_VALIDATORS[path, method] = partial(_allowed, names, request, checked)
-    assert guarded == RULES.keys(), "this MLflow has other requests; the rule would have holes"
+    assert guarded == RULES.keys(), "this MLflow has other requests; some requests would be unguarded"
 
 
 def _allowed(names: list[str], request: Any, checked: Callable[[], bool]) -> bool:

@@ -63,6 +63,7 @@ def render(
 
 def _spec(spec: JobSpec, identity: Identity, template: PodTemplate) -> Any:
     return KubeflowOrgV1PyTorchJobSpec(
+        # The operator makes the rendezvous endpoint (PET_RDZV_ENDPOINT) of this: the first worker's pod hosts it.
         elastic_policy=KubeflowOrgV1ElasticPolicy(
             rdzv_backend="c10d",
             rdzv_id=identity.name,

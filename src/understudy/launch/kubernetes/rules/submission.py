@@ -13,7 +13,7 @@ def deletion_unanswered(status: JobStatus, history: History) -> Decision | None:
 
 
 def launcher_replaced(status: JobStatus, _history: History) -> Decision | None:
-    """Watch the newest job that does this work, whichever launcher submitted it, and delete all others."""
+    """Watch the newest job that does this work, such as that of a launcher that was evicted; delete all others."""
     good = [job for job in status.candidates or () if _is_worth_watching(job, status)]
     if not good:
         return None

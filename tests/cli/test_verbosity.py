@@ -11,7 +11,7 @@ from understudy.cli.settings import Settings
 def told(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """The settings that commands find: `one`, and `two` in a group."""
     found: list[Settings] = []
-    app, group = typer.Typer(cls=cli.LoudnessEverywhere), typer.Typer()
+    app, group = typer.Typer(cls=cli.VerbosityOptions), typer.Typer()
     app.callback()(cli.understudy)
 
     @app.command()

@@ -14,7 +14,7 @@ from understudy.cli.settings import Settings
 NAMES = ("quiet", "verbose")
 
 
-class LoudnessEverywhere(TyperGroup):
+class VerbosityOptions(TyperGroup):
     """A group of commands that each take the group's own -q and -v too."""
 
     def __init__(self, **attributes: Any) -> None:
