@@ -102,7 +102,7 @@ LARGE = 512  # a width that makes checkpoints of 10 MB and models of 3 MB
 FULL = "the disk is full. What was complete is kept; make room (understudy store gc shows what can go) and run again."
 
 
-@pytest.mark.parametrize("strategy", ["single", "fsdp"])
+@pytest.mark.parametrize("strategy", ["single", pytest.param("fsdp", marks=pytest.mark.second_tier)])
 def test_a_disk_full_at_a_checkpoint_keeps_the_ones_before(small: Stage, strategy: str) -> None:
     recipe = stages.recipe(strategy, width=LARGE)
     launcher = small.steps(recipe)
@@ -150,6 +150,7 @@ def test_a_disk_full_at_the_first_object_leaves_none_half_done(small: Stage) -> 
 # A machine that was suspended
 
 
+@pytest.mark.second_tier
 def test_a_launcher_that_was_frozen_past_its_lease_writes_nothing_more(
     stage: Stage, undisturbed: Callable[[str], str]
 ) -> None:

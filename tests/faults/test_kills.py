@@ -17,7 +17,7 @@ from tests.faults import stage as stages
 from tests.faults.stage import PAUSE, PROCESSES, Stage, wait
 
 ROUNDS = range(int(os.environ.get("UNDERSTUDY_KILLS", "1")))
-RARER = ("ddp", "hsdp")  # ranks, launchers and checkpoints as with fsdp
+RARER = ("ddp", "fsdp", "hsdp")  # several ranks instead of one
 VICTIMS = ("rank", "launcher", "group")
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.faults import stage as stages
 from tests.faults.stage import Stage, wait
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.second_tier, pytest.mark.timeout(1800)]
 
 
 def both(stage: Stage) -> "tuple[subprocess.Popen[str], subprocess.Popen[str]]":
@@ -37,7 +37,6 @@ def test_the_teacher_is_trained_once_and_both_end_well(stage: Stage, undisturbed
     assert not stage.left_behind()
 
 
-@pytest.mark.second_tier
 def test_the_other_takes_over_when_the_one_that_trains_is_killed(
     stage: Stage, undisturbed: Callable[[str], str]
 ) -> None:

@@ -77,9 +77,10 @@ def own_splits(root: Path) -> dict[str, Split]:
     Raises:
         InputError: there is no train/ among them.
     """
-    folders = sorted(path.name for path in root.iterdir() if path.is_dir())
-    splits = ((name, SPLIT_NAMES.get(name.lower())) for name in folders)
-    present = {name: split for name, split in splits if split is not None}
+    folders = [path.name for path in root.iterdir() if path.is_dir()]
+    splits = [name for name in folders if name.lower() in SPLIT_NAMES]
+    splits.sort(key=lambda name: (list(SPLIT_NAMES).index(name.lower()), name))  # as messages name them: train/ first
+    present = {name: SPLIT_NAMES[name.lower()] for name in splits}
     if len(set(present.values())) < 2:
         return {}
     check_trainable(root, present)
