@@ -14,7 +14,7 @@ def test_what_a_pod_needs_of_this_machine_is_told(understudy, tmp_path: Path) ->
     outcome = understudy("compile", "r.yaml", "--images", "r.example/ml/understudy:1")
     assert outcome.code == 0
     assert [Path(line).name for line in outcome.out.splitlines()] == ["shapes.yaml", "shapes.kubernetes.yaml"]
-    assert [line.split(" has to be")[0] for line in outcome.err.splitlines()] == [
+    assert [line.split(" must exist")[0] for line in outcome.err.splitlines()] == [
         "note: data.source.path: /data/shapes",
         "note: student.model.factory: nets:small",
     ]
@@ -31,6 +31,6 @@ def test_a_folder_that_is_a_file_is_wrong_input(understudy, tmp_path: Path) -> N
 def test_what_lies_on_the_stores_volume_is_in_the_pods(understudy, tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text(RECIPE.replace("/data/shapes", "/var/lib/understudy/data/shapes"))
     outcome = understudy("compile", "r.yaml", "--images", "r.example/ml/understudy:1")
-    assert [line.split(" has to be")[0] for line in outcome.err.splitlines()] == [
+    assert [line.split(" must exist")[0] for line in outcome.err.splitlines()] == [
         "note: student.model.factory: nets:small"
     ]

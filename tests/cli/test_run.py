@@ -194,7 +194,7 @@ def test_a_pod_that_has_to_go_says_what_its_steps_say_to_the_end(
         said.append(line)
 
     pipeline = subprocess.Popen([sys.executable, "-c", leaves], start_new_session=True)
-    signal.signal(signal.SIGTERM, command._gone)
+    signal.signal(signal.SIGTERM, command._evicted)
     with pytest.raises(command._Evicted):
         command._follow(Run(tmp_path), [], pipeline, cast(Any, SimpleNamespace(update=shows)), say)
     pipeline.wait()

@@ -359,7 +359,7 @@ def with_code(folder: Path) -> Path:
 def test_a_models_own_code_runs_only_where_the_recipe_says_so(images: Path, tmp_path: Path) -> None:
     source = with_code(tmp_path / "source")
     refused(
-        r"teacher\.model\.pretrained: .* brings code of its own, .* Say teacher\.model\.trust_remote_code: true",
+        r"teacher\.model\.pretrained: .* has code of its own, .* Say teacher\.model\.trust_remote_code: true",
         source,
         images,
     )
