@@ -72,6 +72,21 @@ def test_configuring_twice_says_a_line_once(capsys: pytest.CaptureFixture[str]) 
     assert len(said(capsys)) == 1
 
 
+def test_a_copy_has_the_same_lines_and_is_given_up_where_it_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    logs.configure()
+    logs.copy_to(tmp_path / "logs" / "copy.log")
+    logs.copy_to(tmp_path / "file" / "copy.log")
+    logging.getLogger("understudy.x").warning("a line")
+    (line,) = said(capsys)
+    assert (tmp_path / "logs" / "copy.log").read_text() == f"{line}\n"
+    logs.configure()
+    logging.getLogger("understudy.x").warning("another line")
+    assert "another" not in (tmp_path / "logs" / "copy.log").read_text()
+
+
 def test_a_format_that_does_not_exist_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(logs.VARIABLE, "xml")
     with pytest.raises(InputError, match=r"UNDERSTUDY_LOG: 'xml' is no format of the log; it takes text or json"):

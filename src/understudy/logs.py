@@ -8,6 +8,8 @@ import logging
 import os
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 
 from understudy.errors import InputError
 
@@ -56,5 +58,29 @@ def configure(level: int = logging.INFO) -> None:
     root = logging.getLogger()
     for earlier in [one for one in root.handlers if isinstance(one.formatter, TextFormatter)]:
         root.removeHandler(earlier)
+        earlier.close()
     root.addHandler(handler)
     logging.getLogger("understudy").setLevel(level)
+
+
+class _Copy(logging.FileHandler):
+    """A file beside stderr: where it cannot be written, stderr still has every line, and the process goes on."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Append a line; opening the file is the one part of this that logging does not guard itself."""
+        with suppress(OSError):
+            super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Nothing: of a full volume the line on stderr says enough."""
+
+
+def copy_to(path: Path) -> None:
+    """Append this process's log to a file too, once configure() was called. The file is made with the first line."""
+    root = logging.getLogger()
+    formatter = next(one.formatter for one in root.handlers if isinstance(one.formatter, TextFormatter))
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    handler = _Copy(path, encoding="utf-8", delay=True)
+    handler.setFormatter(formatter)
+    root.addHandler(handler)

@@ -1,11 +1,14 @@
+import signal
 import socket
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from torch.distributed.elastic.rendezvous.api import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
+from understudy import logs
 from understudy.agent import node, watchdog
 from understudy.agent.heartbeat import HeartbeatWriter
 from understudy.jobs import attempts
@@ -16,12 +19,6 @@ from understudy.jobs.specification import JobSpec
 @pytest.fixture
 def spec(job: JobSpec) -> JobSpec:
     return replace(job, supervised=True)
-
-
-# What a pod's exit code says
-
-
-# Attempts
 
 
 def test_a_rank_that_was_cut_off_says_nothing_any_more(spec: JobSpec) -> None:
@@ -36,13 +33,15 @@ def test_a_rank_that_was_cut_off_says_nothing_any_more(spec: JobSpec) -> None:
     heartbeat.stop()
 
 
-# Logs
-
-
-# Hangs
-
-
-# Meetings
+def test_what_the_agent_logs_outlives_its_pod(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec.write()
+    monkeypatch.setattr(node, "Watchdog", lambda *_: SimpleNamespace(start=lambda: None, evict=None))
+    monkeypatch.setattr(node, "_failures", lambda *_: node.log.warning("the nodes lost each other: gone"))
+    monkeypatch.setattr(node, "exit_code", lambda *_: 140)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    logs.configure()
+    assert node.run(spec.path) == 140
+    assert "the nodes lost each other: gone" in spec.agent_log(socket.gethostname()).read_text()
 
 
 def test_a_node_that_is_not_let_in_any_more_says_so(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ python -m understudy.agent.node JOB.json
 import logging
 import os
 import signal
+import socket
 import sys
 import tempfile
 from pathlib import Path
@@ -47,6 +48,7 @@ def run(path: Path) -> int:
     """
     spec = JobSpec.read(path)
     share(Path(spec.folder))
+    logs.copy_to(spec.agent_log(socket.gethostname()))  # the pod's log is lost with the pod, or with its node
     eviction = Path(tempfile.mkdtemp()) / "eviction"
     os.environ[EVICTION] = str(eviction)
     # Otherwise ranks that restart because a node joined or left read each other's old addresses.

@@ -145,6 +145,10 @@ class JobSpec:
         """The log of a supervised job's rank, all attempts one after the other."""
         return Path(self.logs) / f"{self.role}-rank-{rank}.log"
 
+    def agent_log(self, host: str) -> Path:
+        """The log of a node agent, a copy of its pod's; `host` is the pod's name."""
+        return Path(self.logs) / f"{self.role}-agent-{host}.log"
+
     def stacks(self, rank: int) -> Path:
         """Where a rank that hangs leaves the stacks of its threads."""
         return Path(self.logs) / f"{self.role}-stacks-{rank}.txt"
