@@ -35,10 +35,10 @@ JOBS ?= 2
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-# Lint, and the tests of what was changed since BASE.
+# Lint, and the tests of what was changed since this branch left BASE_BRANCH.
 BASE_BRANCH ?= main
 check: lint
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $$($(BIN)/python .ci/changed_tests.py $(BASE_BRANCH))
+	tests=$$($(BIN)/python .ci/changed_tests.py $(BASE_BRANCH)) && $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $$tests
 
 # The rarer faults on one machine; CI runs them after `make test`.
 test-faults: $(VENV)/test.stamp

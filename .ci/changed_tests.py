@@ -8,19 +8,26 @@ import sys
 from pathlib import Path
 
 PACKAGE, TESTS = Path("src/understudy"), Path("tests")
-ALWAYS = ("tests/test_mirror.py", "tests/test_house.py")
+ALWAYS = ("tests/test_mirror.py", "tests/test_house.py", "tests/test_docs.py", "tests/recipe/test_sources.py")
 
 
 def changed(base: str) -> set[Path]:
     """Files that differ from where this branch left the base, and those that git does not know yet."""
-    start = subprocess.run(
-        ["git", "merge-base", base, "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    known = (_merge_base(name) for name in (base, f"origin/{base}"))  # a fresh clone of a branch has no local base
+    start = next((commit for commit in known if commit), None)
+    if start is None:
+        sys.exit(f"{base}: git knows no such branch; name the branch that you started from: make check BASE_BRANCH=...")
     found: set[Path] = set()
     for command in (["diff", "--name-only", start], ["ls-files", "--others", "--exclude-standard"]):
         listed = subprocess.run(["git", *command], capture_output=True, text=True, check=True).stdout
         found |= {Path(line) for line in listed.splitlines()}
     return found
+
+
+def _merge_base(base: str) -> str:
+    return subprocess.run(
+        ["git", "merge-base", base, "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
 
 
 def mirror(path: Path) -> Path | None:

@@ -11,7 +11,9 @@ from scipy.special import log_softmax, rel_entr
 from torch import Tensor
 
 from understudy.data.loader import IGNORED
-from understudy.distill.objectives import Batch, Objective, cross_entropy, objective, soft_cross_entropy
+from understudy.distill.labels import cross_entropy
+from understudy.distill.logits import soft_cross_entropy
+from understudy.distill.objectives import Batch, Objective, objective
 from understudy.models.outputs import Outputs
 from understudy.recipe import LABELS, LabelsObjective, LogitsObjective
 

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from understudy.errors import InputError
 from understudy.recipe import Recipe
 from understudy.recipe.file import completed, dump, from_values, load, read, schema
+from understudy.recipe.objectives import OBJECTIVES
 from understudy.recipe.overrides import split_overrides
+from understudy.recipe.sources import SOURCES, serving
 from understudy.recipe.yaml import parse
 
 DIGITS = """\
@@ -92,16 +94,15 @@ BAD = {
         "gradient_accumulation_steps, optimizer, schedule, max_grad_norm, precision, strategy, checkpoint_every",
     },
     "source: {type: digits}": {
-        "source: {type: digts}": "r.yaml:4: data.source.type: expected digits, image-folder, parquet, text-files, "
-        'python-docs, got "digts"; did you mean digits?',
-        "source: {}": "r.yaml:4: data.source.type: required, but missing; one of digits, image-folder, parquet, "
-        "text-files, python-docs",
-        "source: {type: parquet}": "r.yaml:4: data.source.path: required, and not there",
+        "source: {type: digts}": "r.yaml:4: data.source.type: expected "
+        f'{", ".join(SOURCES)}, got "digts"; did you mean digits?',
+        "source: {}": f"r.yaml:4: data.source.type: required, but missing; one of {', '.join(SOURCES)}",
+        "source: {type: parquet}": "r.yaml:4: data.source.path: required, but missing",
         "source: {type: parquet, path: 3}": "r.yaml:4: data.source.path: expected text, got 3",
         "source: {type: parquet, path: x, lable: y}": "r.yaml:4: data.source.lable: unknown key; did you mean label?",
         "source: digits": 'r.yaml:4: data.source: expected a section (key: value), got "digits"',
         "source: {type: python-docs}": "r.yaml:4: data.source.type: python-docs holds no records for the task "
-        "image-classification; use digits, image-folder, parquet",
+        f"image-classification; use {', '.join(serving('image-classification'))}",
     },
     "channels: 1": {
         "channels: 2": "r.yaml:7: data.image.channels: expected 1 or 3, got 2",
@@ -119,7 +120,7 @@ BAD = {
     "name: digits": {
         "name: Digits": "r.yaml:1: name: expected up to 40 lower-case letters, digits and dashes, a letter first and "
         'no dash last, got "Digits"',
-        "seed: 3": "r.yaml:1: name: required, and not there",
+        "seed: 3": "r.yaml:1: name: required, but missing",
     },
     "task: image-classification": {
         "task: images": 'r.yaml:2: task: expected image-classification or causal-lm, got "images"',
@@ -534,9 +535,9 @@ OLD = "is a list of weighted objectives now: [{type: labels, weight: 0.3}, {type
         ("student.distill={temperature: 2, alpha: 0.7}", f"student.distill: {OLD}"),
         (
             "student.distill=[{type: labels}]",
-            "student.distill: nothing in it is learned from the teacher; give {type: logits} a weight above 0",
+            f"nothing in it is learned from the teacher; give {' or '.join(list(OBJECTIVES)[1:])} a weight above 0",
         ),
-        ("student.distill=[{type: logit}]", 'student.distill[0].type: expected labels, logits, got "logit"'),
+        ("student.distill=[{type: logit}]", f'student.distill[0].type: expected {", ".join(OBJECTIVES)}, got "logit"'),
         ("student.distill=[{type: logits, tempreature: 2}]", "did you mean temperature?"),
         ("student.distill.hidden.weight=1", "student.distill is [{"),
         (

@@ -20,6 +20,7 @@ from understudy.kube import settings
 from understudy.launch.kubernetes.rendering import task_config
 from understudy.models import pretrained
 from understudy.recipe import Recipe
+from understudy.recipe.sources import SOURCES
 from understudy.revision import TRAINING as TRAINING_MODULES
 from understudy.revision import modules_reached, revision
 from understudy.steps import STEPS, identity, ingest
@@ -276,6 +277,8 @@ def test_a_librarys_version_repeats_the_steps_whose_numbers_it_decides(
         ("data/tokenizer.py", PREPARE),
         ("data/loader.py", TRAINING),
         ("distill/objectives.py", TRAINING),
+        ("distill/labels.py", TRAINING),
+        ("distill/logits.py", DISTILL),
         ("train/loop.py", TRAINING),
         ("parallel/apply.py", TRAINING),
         ("models/build.py", TRAINING),
@@ -310,6 +313,11 @@ SOURCE_USERS = {
     "files": {"image-folder", "parquet", "text-files"},
     "registry": {"digits", "image-folder", "parquet", "text-files", "python-docs"},
 }
+
+
+def test_every_source_is_among_those_whose_changes_are_looked_at() -> None:
+    assert {path.rpartition(".")[2] for path in SOURCES.values()} <= SOURCE_USERS.keys()
+    assert SOURCE_USERS["registry"] == SOURCES.keys()
 
 
 @pytest.mark.parametrize("module", SOURCE_USERS)

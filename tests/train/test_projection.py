@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from tests.train import jobs
 from understudy.agent.training import training_job
 from understudy.data.loader import open_split
-from understudy.distill.objectives import Batch, Labels, Objective, WeightedSum
+from understudy.distill.labels import Labels
+from understudy.distill.objectives import Batch, Objective, WeightedSum
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
 from understudy.models.files import WEIGHTS

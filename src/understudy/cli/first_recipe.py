@@ -33,7 +33,7 @@ teacher:
     type: {type}
     config: {teacher}
   train:
-    epochs: {epochs}    # a first try:  --set teacher.train.steps=10
+    epochs: {epochs}    # a first try:  --set teacher.train.steps=10 --set student.train.steps=10
     batch_size: 64
     optimizer: {{learning_rate: 1.0e-3, weight_decay: 0.05}}
     schedule: {{warmup: 40}}
@@ -66,7 +66,7 @@ teacher:
     type: gpt2
     config: {{n_embd: 192, n_layer: 4, n_head: 4, n_positions: 128}}
   train:
-    epochs: {epochs}    # a first try:  --set teacher.train.steps=10
+    epochs: {epochs}    # a first try:  --set teacher.train.steps=10 --set student.train.steps=10
     batch_size: 16
     optimizer: {{learning_rate: 2.0e-3, weight_decay: 0.1}}
     schedule: {{warmup: 50}}

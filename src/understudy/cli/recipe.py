@@ -44,6 +44,7 @@ def check(recipe: RecipePath, overrides: Overrides = None) -> None:
     typer.echo(f"{recipe}: no errors found")
     for what in unknown:
         typer.echo(f"not checked: {what}")
+    typer.echo("not checked: whether every record can be read; ingest does that, before any training")
     typer.echo("not checked: whether the models can be built from their values; tried before the first training")
 
 

@@ -64,7 +64,10 @@ def survey(folder: Path) -> Images | Documents:
         kinds = Counter(name.suffix or "no suffix" for name in shown).most_common(3)
         instead = f"it has {', '.join(f'{count} x {kind}' for kind, count in kinds)}" if kinds else "it is empty"
         known = " ".join((*sorted(SUFFIXES), *TEXTS))
-        raise InputError(f"{folder}: contains no images and no texts ({known}); {instead}")
+        raise InputError(
+            f"{folder}: contains no images and no texts ({known}); {instead}. "
+            "docs/recipes.md has every source, such as Parquet"
+        )
     return _images(folder, images) if len(images) >= len(texts) else _documents(folder, texts)
 
 

@@ -63,7 +63,7 @@ def _reason(error: ErrorDetails) -> str:
     context, got = error.get("ctx", {}), f"got {shown(error['input'])}"
     match error["type"]:
         case "missing":
-            return "required, and not there"
+            return "required, but missing"
         case "literal_error":
             return _choice(context["expected"], error["input"])
         case "string_pattern_mismatch":

@@ -1,10 +1,20 @@
-"""The recipe's list student.distill: what the student learns from, each with its weight."""
+"""The recipe's list student.distill: what the student learns from, each with its weight.
 
-from typing import Annotated, Literal
+The recipe lies below the training and imports none of it: an objective's section is here, and OBJECTIVES says where its
+module is. That is loaded by its path, and its function `objective` makes the objective from its section.
+"""
+
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from understudy.recipe.section import Section
+
+OBJECTIVES = {
+    "labels": "understudy.distill.labels",
+    "logits": "understudy.distill.logits",
+}
+
 
 Weight = Annotated[float, Field(ge=0)]
 
@@ -12,6 +22,7 @@ Weight = Annotated[float, Field(ge=0)]
 class LabelsObjective(Section):
     """The labels: cross-entropy."""
 
+    from_teacher: ClassVar[bool] = False
     type: Literal["labels"]
     weight: Weight = 1.0
 
@@ -19,6 +30,7 @@ class LabelsObjective(Section):
 class LogitsObjective(Section):
     """The teacher's logits (Hinton et al. 2015): temperature^2 * KL(teacher || student), both softened."""
 
+    from_teacher: ClassVar[bool] = True
     type: Literal["logits"]
     weight: Weight = 1.0
     temperature: Annotated[float, Field(gt=0)] = 4.0
@@ -42,8 +54,10 @@ def _refuse_the_old_form(value: object) -> object:
 
 
 def _from_the_teacher(value: tuple[ObjectiveSection, ...]) -> tuple[ObjectiveSection, ...]:
-    if all(isinstance(objective, LabelsObjective) or objective.weight == 0 for objective in value):
-        raise ValueError("nothing in it is learned from the teacher; give {type: logits} a weight above 0")
+    taught = [objective for objective in value if objective.from_teacher]
+    if not any(objective.weight for objective in taught):
+        others = " or ".join(kind for kind in OBJECTIVES if kind != "labels")
+        raise ValueError(f"nothing in it is learned from the teacher; give {others} a weight above 0")
     return value
 
 

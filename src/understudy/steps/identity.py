@@ -7,6 +7,7 @@ from understudy.launch.platform import platform
 from understudy.models import pretrained
 from understudy.models.user_code import user_code
 from understudy.recipe import FactoryModel, Model, ObjectiveSection, PretrainedModel, Recipe, Resources, Train
+from understudy.recipe.objectives import OBJECTIVES
 from understudy.revision import revision
 from understudy.store import Store
 
@@ -47,5 +48,6 @@ def student_identity(recipe: Recipe, store: Store) -> Mapping[str, object]:
 
 
 def objectives_identity(objectives: tuple[ObjectiveSection, ...]) -> Mapping[str, object]:
-    """What a model learns from."""
-    return {"objectives": [objective.model_dump(mode="json") for objective in objectives]}
+    """What a model learns from, and its code, which is loaded by name: no import of a training leads there."""
+    code = {objective.type: revision((OBJECTIVES[objective.type],)) for objective in objectives}
+    return {"objectives": [objective.model_dump(mode="json") for objective in objectives], "objective_code": code}

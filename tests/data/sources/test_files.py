@@ -6,9 +6,10 @@ import pytest
 from tests.data.sources.reading import records, section
 from understudy.data.sources.registry import source_identity
 from understudy.errors import InputError
+from understudy.recipe.sources import SOURCES, load
 
 
-@pytest.mark.parametrize("kind", ["image-folder", "text-files", "parquet"])
+@pytest.mark.parametrize("kind", [name for name in SOURCES if "path" in load(name).section.model_fields])
 class TestPaths:
     def test_a_missing_path_is_named_with_the_fix(self, tmp_path, fingerprints, kind):
         for call in (records, lambda **values: source_identity(section(**values), fingerprints)):

@@ -20,6 +20,7 @@ from understudy.jobs.specification import JobSpec
 CHECKPOINT = "checkpoint"
 ENDS = count()  # their order is all that matters of their times
 IMPORTS = 2.0  # seconds until the first step
+JOIN_TIMEOUT = 600.0  # seconds that torch lets a node wait in a rendezvous for the others
 Pod = dict[str, Any]
 
 
@@ -65,6 +66,8 @@ class Ranks:
     """Attempts since the ranks last got further."""
     done: dict[str, set[int]] = field(default_factory=dict)
     """Ranks that came to the end of their training, by attempt."""
+    waiting_since: dict[str, float] = field(default_factory=dict)
+    """When pods entered the rendezvous, by their uid."""
 
     def tick(self, job: str, pods: list[Pod], wanted: int, now: float) -> None:
         """Let a second pass for the pods of a job that run, of so many that it waits for."""
@@ -98,12 +101,18 @@ class Ranks:
                 end(pod, EVICTED)
         here = [pod for pod in pods if is_running(pod)]
         if len(here) < wanted:
+            self._give_up_waiting(here, now)
             return
         name = attempts.begin(self.spec, len(here))
         kept = self._folder / name / CHECKPOINT
         step = int(kept.read_text()) if kept.exists() else 0
         self.starts += 1
         self.attempts[job] = Attempt(name, {uid(pod): number for number, pod in enumerate(here)}, step, now, now)
+
+    def _give_up_waiting(self, pods: list[Pod], now: float) -> None:
+        for pod in pods:
+            if now - self.waiting_since.setdefault(uid(pod), now) > JOIN_TIMEOUT:
+                end(pod, PEERS_LOST)
 
     def _move(self, attempt: Attempt, pods: list[Pod], now: float) -> None:
         if self.breaks_at is not None and attempt.step >= self.breaks_at and self.breaks_by:
