@@ -151,6 +151,10 @@ APPENDED = [
     ("resources: {distill: {memory: 2 GB}}", 'r.yaml:18: resources.distill.memory: expected a '
      'quantity as Kubernetes writes it, such as 500m or 16Gi, got "2 GB"'),
     ("gate: {margin: 1}", "r.yaml:18: gate.margin: must be less than 1, got 1"),
+    ("gate: {margin: 1e-320}", "r.yaml:18: gate.margin: no test set can rule out a loss as small as "
+     "9.99989e-321; give 0.000001 or more, or 0"),
+    ("gate: {confidence: 0.9999999999999999}", "r.yaml:18: gate.confidence: must be at most 0.9999, got "
+     "0.9999999999999999"),
     ("gate: {confidence: 0.5}", "r.yaml:18: gate.confidence: must be greater than 0.5, got 0.5"),
     ("seed: -1", "r.yaml:18: seed: must be at least 0, got -1"),
 ]  # fmt: skip

@@ -8,6 +8,8 @@ from understudy.recipe.sources import serving
 
 Place = tuple[str | int, ...]
 Conflict = tuple[Place, str]
+LEAST_MARGIN = 1e-6
+"""Of the gate, above 0; so small a loss would take millions of test examples to rule out."""
 UNDECIDABLE: dict[MetricName, str] = {
     "calibration_error": "no interval of the calibration error is to be relied on, because its estimate is biased; use "
     "nll, which grows with bad calibration too; evaluate.metrics may hold calibration_error",
@@ -72,6 +74,9 @@ def _metrics(recipe: Recipe) -> Iterator[Conflict]:
             ("gate", "minimum"),
             f"{recipe.gate.minimum:g} is more than 1 (100 %); an accuracy of 90 % is 0.9",
         )
+    if 0 < recipe.gate.margin < LEAST_MARGIN:
+        why = f"no test set can rule out a loss as small as {recipe.gate.margin:g}; give {LEAST_MARGIN:f} or more, or 0"
+        yield ("gate", "margin"), why
     asked = [(("evaluate", "metrics", at), metric) for at, metric in enumerate(recipe.evaluate.metrics or ())]
     for place, metric in asked:
         if metric not in known:
