@@ -224,6 +224,29 @@ def test_what_is_said_of_a_pretrained_models_images_needs_images(tmp_path: Path)
     ]
 
 
+@pytest.mark.parametrize(
+    ("given", "messages"),
+    [
+        (
+            "{mean: [0.5, 0.5, 0.5], std: [0.25]}",
+            ["mean: has 3 numbers, and data.image.channels is 1; give one for each"],
+        ),
+        ("{mean: [0.5], std: []}", ["std: has 0 numbers, and data.image.channels is 1; give one for each"]),
+        (
+            "{mean: [127.5], std: [64]}",
+            ["mean: has 127.5, and is of pixels from 0 to 1; divide both mean and std by 255"],
+        ),
+    ],
+)
+def test_a_normalization_is_of_the_datas_channels_and_of_pixels_up_to_1(
+    tmp_path: Path, given: str, messages: list[str]
+) -> None:
+    found = said(tmp_path, DIGITS, [f"student.model={{pretrained: /m, normalization: {given}}}"])
+    assert [line.rpartition("student.model.normalization.")[2] for line in found] == messages
+    fits = "student.model={pretrained: /m, normalization: {mean: [1.0], std: [0.25]}}"
+    assert read(write(tmp_path, DIGITS), [fits]).recipe.image.channels == 1
+
+
 def test_a_model_with_new_outputs_has_no_names_for_them(tmp_path: Path) -> None:
     overrides = ["teacher={model: {pretrained: /m, labels: [a, b]}}", "student.model={pretrained: /m, labels: [a, b]}"]
     assert [line.rpartition("}: ")[2] for line in said(tmp_path, DIGITS, overrides)] == [

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from understudy.recipe.models import PretrainedModel
+from understudy.recipe.models import Normalization, PretrainedModel
 from understudy.recipe.schema import METRICS, Degrees, MetricName, Recipe, Resources, Train
 from understudy.recipe.sources import serving
 
@@ -57,8 +57,20 @@ def _models(recipe: Recipe) -> Iterator[Conflict]:
                 yield (*place, "normalization"), f"does not apply to the task {recipe.task}; remove it"
             if model.labels is not None:
                 yield (*place, "labels"), f"does not apply to the task {recipe.task}; remove it"
-        elif model.labels is not None and fresh[where]:
+            continue
+        if model.labels is not None and fresh[where]:
             yield (*place, "labels"), "the model is trained further, with outputs for the data's labels; remove it"
+        if model.normalization is not None:
+            yield from _normalization((*place, "normalization"), model.normalization, recipe.image.channels)
+
+
+def _normalization(place: Place, given: Normalization, channels: int) -> Iterator[Conflict]:
+    for name, values in (("mean", given.mean), ("std", given.std)):
+        if len(values) != channels:
+            yield (*place, name), f"has {len(values)} numbers, and data.image.channels is {channels}; give one for each"
+    if max(given.mean, default=0) > 1:
+        why = f"has {max(given.mean):g}, and is of pixels from 0 to 1; divide both mean and std by 255"
+        yield (*place, "mean"), why
 
 
 def _metrics(recipe: Recipe) -> Iterator[Conflict]:
