@@ -1,5 +1,6 @@
 """understudy init; tests/pipeline/test_init.py runs what it writes."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -98,6 +99,27 @@ def test_too_little_is_refused_and_leaves_nothing(
     assert outcome.code == 2
     assert message in outcome.err
     assert not Path("data.yaml").exists()
+
+
+def test_a_name_that_is_not_utf_8_is_refused_and_leaves_nothing(understudy: Command) -> None:
+    name = os.fsdecode(b"caf\xe9")
+    images(Path("images"), 60)
+    images(Path(name), 60)
+    for arguments in (("images", "-o", f"{name}.yaml"), (name, "-o", "recipe.yaml")):
+        outcome = understudy("init", *arguments)
+        assert outcome.code == 2
+        assert r"caf\udce9" in outcome.err
+        assert "the name is not UTF-8" in outcome.err
+    assert list(Path().glob("*.yaml")) == []
+
+
+def test_a_recipe_behind_a_link_finds_its_data(understudy: Command) -> None:
+    images(Path("far/images"), 60)
+    Path("far/recipes").mkdir()
+    Path("link").symlink_to("far/recipes")
+    assert understudy("init", "far/images", "-o", "link/r.yaml").code == 0
+    source = load(Path("link/r.yaml")).data.source
+    assert source.path == str(Path("far/images").absolute())  # type: ignore[attr-defined]
 
 
 NAMES = [

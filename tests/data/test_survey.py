@@ -1,3 +1,4 @@
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,6 +35,34 @@ def test_images_are_counted_by_the_folders_that_are_their_labels(tmp_path: Path,
 def test_splits_of_its_own_are_counted(tmp_path: Path, draw: Draw) -> None:
     draw("train/a/1.png", "train/b/2.png", "val/a/3.png", "test/b/4.png", mode="L")
     assert survey(tmp_path) == Images(labels=("a", "b"), train=2, test=1, side=9, channels=1)
+
+
+def test_a_split_of_its_own_may_be_the_only_one_if_it_can_be_trained_on(tmp_path: Path, draw: Draw) -> None:
+    draw("train/a/1.png", "train/b/2.png")
+    (tmp_path / "notes").mkdir()
+    assert survey(tmp_path) == Images(labels=("a", "b"), train=2, test=None, side=9, channels=3)
+    (tmp_path / "train").rename(tmp_path / "test")
+    with pytest.raises(InputError, match="no train/ to train on"):
+        survey(tmp_path)
+
+
+def test_links_count_where_they_stay_inside(tmp_path: Path, draw: Draw) -> None:
+    draw("data/cat/1.png", "data/dog/2.png", "other/3.png")
+    (tmp_path / "data" / "bird").symlink_to("dog")
+    found = survey(tmp_path / "data")
+    assert isinstance(found, Images)
+    assert (found.labels, found.train) == (("bird", "cat", "dog"), 3)
+    (tmp_path / "data" / "fish").symlink_to(tmp_path / "other")
+    with pytest.raises(InputError, match=r"data/fish is a link that leads out of the folder"):
+        survey(tmp_path / "data")
+
+
+@pytest.mark.parametrize("place", ["", "data"])
+def test_names_that_no_recipe_can_hold_are_named(tmp_path: Path, draw: Draw, place: str) -> None:
+    folder = tmp_path / place / os.fsdecode(b"caf\xe9")
+    draw("a/1.png", "b/2.png", f"{folder.relative_to(tmp_path)}/a/3.png", f"{folder.relative_to(tmp_path)}/b/4.png")
+    with pytest.raises(InputError, match=r"caf\\udce9.*the name is not UTF-8"):
+        survey(folder if place else tmp_path)
 
 
 def test_texts_are_those_of_the_most_frequent_suffix(tmp_path: Path) -> None:

@@ -25,9 +25,17 @@ def test_a_margin_of_nothing_asks_for_a_better_student_and_not_for_more_examples
 
 @pytest.mark.parametrize(
     ("minimum", "examples", "refused"),
-    [(0.99, 380, True), (0.99, 381, False), (1.0, 10**6, True), (0.0, 100, False)],
+    [
+        (0.99, 380, True),
+        (0.99, 381, False),
+        (1.0, 10**6, True),
+        (0.5, least_examples(0.95) - 1, True),  # the gate tells nothing by so few, whatever their interval
+        (0.5, least_examples(0.95), False),
+        (0.0, least_examples(0.95) - 1, True),
+        (0.0, 100, False),
+    ],
 )
-def test_a_minimum_that_a_perfect_student_would_not_reach_is_refused(
+def test_a_minimum_that_a_perfect_student_could_not_be_shown_to_reach_is_refused(
     minimum: float, examples: int, refused: bool
 ) -> None:
     gate = Gate(margin=0.5, minimum=minimum)

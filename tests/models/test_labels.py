@@ -36,6 +36,27 @@ def test_outputs_without_names_are_those_of_numbers_alone() -> None:
         order("LABEL_0", "LABEL_1", "LABEL_2")
 
 
+def test_data_may_call_its_labels_as_outputs_without_names_are_called() -> None:
+    names = ("LABEL_0", "LABEL_1")
+    assert order(*names, data=names) == [0, 1]
+    assert order(*names, data=names[::-1]) == [1, 0]
+    assert order(*names, data=names, given=names[::-1]) == [1, 0]
+    with pytest.raises(InputError, match=r"its 2 labels \(LABEL_0, LABEL_1, "):  # what the recipe says is meant so
+        order(*names, data=("0", "1"), given=names)
+
+
+def test_names_of_outputs_that_are_numbers_are_taken_as_text() -> None:
+    assert output_order({0: 1, 1: 0}, None, ["0", "1"], WHERE) == [1, 0]
+
+
+@pytest.mark.parametrize("numbers", [(1, 2, 3), (0, 1, 3)])
+def test_outputs_whose_numbers_have_gaps_are_named_by_the_recipe(numbers: tuple[int, ...]) -> None:
+    own = dict(zip(numbers, "abc", strict=True))
+    with pytest.raises(InputError, match=rf"3 outputs {numbers[0]}, {numbers[1]}, 3, .*teacher\.model\.labels: \["):
+        output_order(own, None, ["a", "b", "c"], WHERE)
+    assert output_order(own, ["c", "b", "a"], ["a", "b", "c"], WHERE) == [2, 1, 0]
+
+
 @pytest.mark.parametrize(
     ("own", "message"),
     [

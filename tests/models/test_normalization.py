@@ -7,7 +7,7 @@ import pytest
 
 from understudy.errors import InputError
 from understudy.models.facts import AboutImages
-from understudy.models.normalization import PREPROCESSOR, normalization
+from understudy.models.normalization import KNOWN, PREPROCESSOR, normalization
 from understudy.recipe import PretrainedModel
 
 FACTS: AboutImages = {
@@ -17,6 +17,8 @@ FACTS: AboutImages = {
     "mean": [0.45678],
     "std": [0.2],
 }
+
+HALF = {"image_mean": [0.5], "image_std": [0.25]}
 
 
 def found(folder: Path, processor: dict[str, Any] | str | None, **model: Any) -> tuple[list[float], list[float]]:
@@ -70,8 +72,67 @@ def test_the_recipe_has_the_last_word(tmp_path: Path, processor: dict[str, Any] 
         ),
         (None, {"normalization": {"mean": [0.5], "std": [0.5] * 3}}, r"normalization: std has 3 numbers"),
         ("{", {}, r"teacher\.model\.pretrained: preprocessor_config\.json: is not JSON"),
+        ("[]", {}, r"preprocessor_config\.json: is not a JSON object"),
+        ({**HALF, "image_std": [0]}, {}, r"std has 0, and pixels can only be divided by numbers above 0"),
+        ({**HALF, "image_mean": ["a"]}, {}, r'mean is \["a"\]; it takes a number for each channel'),
+        ({**HALF, "rescale_factor": None}, {}, r"rescale_factor is null, and no number above 0"),
     ],
 )
 def test_what_does_not_fit_is_named(tmp_path: Path, processor: Any, model: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         found(tmp_path, processor, **model)
+
+
+@pytest.mark.parametrize(
+    ("processor", "key"),
+    [
+        ({"image_processor_type": "EfficientNetImageProcessor"}, "include_top"),
+        ({"image_processor_type": "EfficientNetImageProcessorFast", "include_top": True}, "include_top"),
+        ({"include_top": True}, "include_top"),
+        ({"rescale_offset": True}, "rescale_offset"),
+    ],
+)
+def test_what_no_mean_and_deviation_of_the_file_expresses_is_asked_for(
+    tmp_path: Path, processor: dict[str, Any], key: str
+) -> None:
+    with pytest.raises(InputError, match=rf"{key} changes pixels beyond image_mean .* teacher\.model\.normalization"):
+        found(tmp_path, HALF | processor)
+    assert found(tmp_path, HALF | processor, normalization={"mean": [0.1], "std": [0.3]}) == ([0.1], [0.3])
+    assert found(tmp_path, HALF | processor | {key: False}) == ([0.5], [0.25])
+
+
+@pytest.mark.parametrize("given", [{}, {"normalization": {"mean": [0.1], "std": [0.3]}}])
+@pytest.mark.parametrize(
+    "processor", [{"do_flip_channel_order": True}, {"feature_extractor_type": "MobileViTImageProcessor"}]
+)
+def test_a_model_that_sees_other_colours_is_refused_whatever_the_recipe_says(
+    tmp_path: Path, processor: dict[str, Any], given: dict[str, Any]
+) -> None:
+    with pytest.raises(InputError, match=r"sees blue, green and red .*; take another model"):
+        found(tmp_path, HALF | processor, **given)
+
+
+@pytest.mark.parametrize("key", ["do_normalize", "do_rescale"])
+def test_a_processor_that_is_not_known_has_to_say_what_it_does(tmp_path: Path, key: str) -> None:
+    both = {**HALF, "image_processor_type": "GemmaImageProcessor", "do_normalize": True, "do_rescale": True}
+    assert found(tmp_path, both) == ([0.5], [0.25])
+    del both[key]
+    with pytest.raises(InputError, match=f"has no {key}, and what GemmaImageProcessor does then is not known here"):
+        found(tmp_path, both)
+
+
+@pytest.mark.parametrize("name", ["ViTFeatureExtractor", "ViTImageProcessor", "ViTImageProcessorFast", None])
+def test_what_is_left_out_is_done_by_known_processors_and_in_files_without_their_name(
+    tmp_path: Path, name: str | None
+) -> None:
+    assert found(tmp_path, {**HALF, "image_processor_type": name}) == ([0.5], [0.25])
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN))
+def test_known_processors_are_those_that_transformers_has_do_both(name: str) -> None:
+    import transformers
+
+    processor = getattr(transformers, f"{name}ImageProcessorPil")
+    assert (processor.do_normalize, processor.do_rescale) == (True, True)
+    assert not getattr(processor, "do_flip_channel_order", False)
+    assert not getattr(processor, "rescale_offset", False)

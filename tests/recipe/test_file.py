@@ -151,6 +151,10 @@ APPENDED = [
     ("resources: {distill: {memory: 2 GB}}", 'r.yaml:18: resources.distill.memory: expected a '
      'quantity as Kubernetes writes it, such as 500m or 16Gi, got "2 GB"'),
     ("gate: {margin: 1}", "r.yaml:18: gate.margin: must be less than 1, got 1"),
+    ("gate: {margin: 1e-320}", "r.yaml:18: gate.margin: no test set can rule out a loss as small as "
+     "9.99989e-321; give 0.000001 or more, or 0"),
+    ("gate: {confidence: 0.9999999999999999}", "r.yaml:18: gate.confidence: must be at most 0.9999, got "
+     "0.9999999999999999"),
     ("gate: {confidence: 0.5}", "r.yaml:18: gate.confidence: must be greater than 0.5, got 0.5"),
     ("seed: -1", "r.yaml:18: seed: must be at least 0, got -1"),
 ]  # fmt: skip
@@ -218,6 +222,29 @@ def test_what_is_said_of_a_pretrained_models_images_needs_images(tmp_path: Path)
         "student.model.labels: does not apply to the task causal-lm; remove it",
         "student.model.normalization: does not apply to the task causal-lm; remove it",
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "messages"),
+    [
+        (
+            "{mean: [0.5, 0.5, 0.5], std: [0.25]}",
+            ["mean: has 3 numbers, and data.image.channels is 1; give one for each"],
+        ),
+        ("{mean: [0.5], std: []}", ["std: has 0 numbers, and data.image.channels is 1; give one for each"]),
+        (
+            "{mean: [127.5], std: [64]}",
+            ["mean: has 127.5, and is of pixels from 0 to 1; divide both mean and std by 255"],
+        ),
+    ],
+)
+def test_a_normalization_is_of_the_datas_channels_and_of_pixels_up_to_1(
+    tmp_path: Path, given: str, messages: list[str]
+) -> None:
+    found = said(tmp_path, DIGITS, [f"student.model={{pretrained: /m, normalization: {given}}}"])
+    assert [line.rpartition("student.model.normalization.")[2] for line in found] == messages
+    fits = "student.model={pretrained: /m, normalization: {mean: [1.0], std: [0.25]}}"
+    assert read(write(tmp_path, DIGITS), [fits]).recipe.image.channels == 1
 
 
 def test_a_model_with_new_outputs_has_no_names_for_them(tmp_path: Path) -> None:

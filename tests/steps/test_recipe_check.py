@@ -123,6 +123,38 @@ def test_a_pretrained_folder_is_looked_into(digits: Recipe, change: Change, tmp_
     assert "has no config.json" in said(tmp_path)[0]
 
 
+@pytest.mark.parametrize(
+    ("config", "wrong"),
+    [
+        ([], "is not a JSON object; fetch it again"),
+        ({"model_type": ["vit"]}, "has no model_type in words; is it a transformers model?"),
+        ({}, "has no model_type in words; is it a transformers model?"),
+        ({"model_type": ["vit"], "auto_map": {"AutoConfig": "mine.Config"}}, ""),
+    ],
+)
+def test_a_configuration_of_another_form_is_told(
+    digits: Recipe, change: Change, tmp_path: Path, config: Any, wrong: str
+) -> None:
+    folder = saved(tmp_path / "model")
+    (folder / "config.json").write_text(json.dumps(config))
+    found = problems(findings(change(digits, f"student.model={{pretrained: {folder}}}"), Here()))
+    assert len(found) == bool(wrong)
+    assert all(said.startswith("student.model.pretrained: ") and wrong in said for said in found)
+
+
+def test_the_recipe_names_as_many_outputs_as_the_model_has(digits: Recipe, change: Change, tmp_path: Path) -> None:
+    names = {str(number): f"LABEL_{number}" for number in range(3)}
+    folder = saved(tmp_path / "model", model_type="vit", image_size=8, num_channels=1, id2label=names)
+
+    def said(labels: str) -> list[str]:
+        return problems(
+            findings(change(digits, f"teacher={{model: {{pretrained: {folder}, labels: {labels}}}}}"), Here())
+        )
+
+    assert said("[a, b, c]") == []
+    assert said("[a, b]") == ["teacher.model.labels: names 2 outputs, the model has 3; name every one, in order"]
+
+
 def test_what_the_hub_would_say_is_unknown_to_a_check_and_wrong_for_a_run(digits: Recipe, change: Change) -> None:
     recipe = change(digits, "teacher.model={pretrained: models/big}")
     found = problems(findings(recipe, Here()))

@@ -25,10 +25,12 @@ def init(
     found = survey(folder)
     name = _name(folder.resolve().name)
     path = output or Path(f"{name}.yaml")
-    written = text(found, name, _from(path, folder), str(path))
     try:
-        with path.open("x", encoding="utf-8") as file:
+        written = text(found, name, _from(path, folder), str(path)).encode()
+        with path.open("xb") as file:
             file.write(written)
+    except UnicodeEncodeError as error:  # before the file is made: nothing is left of it
+        raise InputError(f"{str(path)!a}: the name is not UTF-8; give another file with -o") from error
     except FileExistsError as error:
         raise InputError(f"{path}: exists already, and is not overwritten; give another file with -o") from error
     except OSError as error:
@@ -53,6 +55,11 @@ def _name(folder: str) -> str:
 
 
 def _from(path: Path, folder: Path) -> str:
-    """The folder as a recipe in that file says it: from there, unless it lies far away."""
-    relative = os.path.relpath(folder.resolve(), path.resolve().parent)
-    return relative if relative.count("..") < 2 else str(folder.resolve())
+    """The folder as a recipe in that file says it: from there, unless it lies far away or behind a link.
+
+    Where the file's folder is reached through a link, .. is another folder for whoever takes the link to be one.
+    """
+    parent = os.path.abspath(path.parent)
+    relative = os.path.relpath(folder.resolve(), parent)
+    near = relative.count("..") < 2 and os.path.realpath(parent) == parent
+    return relative if near else str(folder.resolve())

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from understudy.data.raw import Split
-from understudy.data.sources.files import own_splits
+from understudy.data.sources import image_folder
+from understudy.data.sources.files import check_name, own_splits
 from understudy.data.sources.image_folder import SUFFIXES
+from understudy.data.sources.tree import Tree
 from understudy.errors import InputError
 
 TEXTS = (".txt", ".md", ".rst", ".tex", ".html")
@@ -50,16 +52,19 @@ def survey(folder: Path) -> Images | Documents:
     """What there is the most of in a folder, images or texts; hidden files do not count.
 
     Raises:
-        InputError: there is no such folder, nothing in it that a source reads, or no folder for each label.
+        InputError: there is no such folder, nothing in it that a source reads, no folder for each label, a name that is
+            not UTF-8, or a link that leads out of the folder.
     """
     if not folder.is_dir():
         raise InputError(
             f"{folder}: is not a folder; give one with images in a folder for each label, or with text files"
         )
-    names = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
-    shown = [name for name in names if not any(part.startswith(".") for part in name.parts)]
+    check_name(folder.resolve())
+    shown = [path.relative_to(folder) for path in Tree(folder, ("**", "*"), follow_links=False).files()]
     images = [name for name in shown if name.suffix.lower() in SUFFIXES]
     texts = [name for name in shown if name.suffix in TEXTS]
+    for name in (*images, *texts):
+        check_name(name)
     if not images and not texts:
         kinds = Counter(name.suffix or "no suffix" for name in shown).most_common(3)
         instead = f"it has {', '.join(f'{count} x {kind}' for kind, count in kinds)}" if kinds else "it is empty"
@@ -72,7 +77,7 @@ def survey(folder: Path) -> Images | Documents:
 
 
 def _images(folder: Path, names: Sequence[Path]) -> Images:
-    splits = own_splits(folder)
+    splits = image_folder.own_splits(folder, [folder / name for name in names])
     labelled = [(name, *_place(name, splits)) for name in names]
     loose = [name for name, label, _ in labelled if label is None]
     if loose:

@@ -64,9 +64,11 @@ def _answers(gate: Gate, examples: int) -> Iterator[Shortfall]:
             f"{examples} test images cannot rule out a loss of more than {100 * gate.margin:g} points {sure}, not even "
         )
         yield ("gate", "margin"), f"{why}for a student that answers all of them as the teacher does: {_it_takes(least)}"
-    wanted = gate.minimum or 0
-    if 0 < wanted < 1 and examples < (least := least_answers(1 - wanted, gate.confidence)):
-        why = f"{examples} test images cannot show an accuracy of {100 * wanted:g} % {sure}, not even "
+    if gate.minimum is None or gate.minimum >= 1:
+        return
+    least = max(least_answers(1 - gate.minimum, gate.confidence), least_examples(gate.confidence))
+    if examples < least:
+        why = f"{examples} test images cannot show an accuracy of {100 * gate.minimum:g} % {sure}, not even "
         yield ("gate", "minimum"), f"{why}for a student that is always right: {_it_takes(least)}"
 
 

@@ -14,7 +14,7 @@ PREFIX = "LABEL_"
 
 
 def output_order(
-    id2label: Mapping[int, str], given: Sequence[str] | None, data: Sequence[str], where: str
+    id2label: Mapping[int, object], given: Sequence[str] | None, data: Sequence[str], where: str
 ) -> list[int]:
     """For each label of the data, the number of the model's output that stands for it.
 
@@ -25,13 +25,14 @@ def output_order(
         where: the recipe's path of the model, for errors.
 
     Raises:
-        InputError: its outputs have no names, or other names than the data's labels.
+        InputError: its outputs have no names, gaps in their numbers, or other names than the data's labels.
     """
     count = len(id2label)
-    own = list(given or (id2label[index] for index in range(count)))
     if given and len(given) != count:
         raise InputError(f"{where}.labels: names {len(given)} outputs, the model has {count}; name every one, in order")
-    if own == [f"{PREFIX}{index}" for index in range(count)]:
+    own = list(given or _own_names(id2label, where))
+    unnamed = [f"{PREFIX}{index}" for index in range(count)]
+    if not given and own == unnamed and set(own) != set(data):
         own = [name.removeprefix(PREFIX) for name in own]  # a match where the data's labels are 0, 1, ... themselves
         if count == len(data) and set(own) != set(data):
             raise InputError(
@@ -44,6 +45,16 @@ def output_order(
             f"({', '.join(data[:5])}, ...); give the teacher a section train, or use data with its labels"
         )
     return [own.index(label) for label in data]
+
+
+def _own_names(id2label: Mapping[int, object], where: str) -> list[str]:
+    if sorted(id2label) != list(range(len(id2label))):
+        first = ", ".join(map(str, list(id2label)[:5]))
+        raise InputError(
+            f"{where}: id2label in its config.json numbers {len(id2label)} outputs {first}, ..., not from 0 without a "
+            f"gap; name them in their order: {where}.labels: [...]"
+        )
+    return [str(id2label[index]) for index in range(len(id2label))]
 
 
 def put_into_order(net: Any, order: Sequence[int], labels: Sequence[str], where: str) -> None:

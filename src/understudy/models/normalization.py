@@ -4,7 +4,9 @@ Never guessed. With the data's own instead of its maker's, a classifier measured
 """
 
 import json
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,19 @@ from understudy.recipe import PretrainedModel
 from understudy.store.files import read_json
 
 PREPROCESSOR = "preprocessor_config.json"
+# fmt: off
+KNOWN = frozenset({
+    "Beit", "Bit", "CLIP", "ChineseCLIP", "ConvNext", "DeiT", "EfficientNet", "Levit", "MobileNetV1", "MobileNetV2",
+    "Perceiver", "PoolFormer", "Pvt", "Segformer", "Siglip", "Siglip2", "ViT",
+})
+# fmt: on
+"""Processors of transformers that rescale and normalise where their file does not say whether they do."""
+NAME = re.compile(r"(\w+?)(ImageProcessor|FeatureExtractor)\w*")  # ViTImageProcessorFast, or ViTFeatureExtractor of old
+TURNED_ON = {"include_top": {"EfficientNet"}, "do_flip_channel_order": {"MobileViT", "PPLCNet"}}
+"""What is done unless the file says otherwise, and by which processors."""
 
+Said = Mapping[str, Any]
+"""What is in a preprocessor_config.json."""
 Moments = tuple[list[float], list[float]]
 """Mean and standard deviation of x / 255, a number per channel each."""
 
@@ -29,47 +43,101 @@ def normalization(model: PretrainedModel, source: Path, facts: AboutImages, wher
         where: the recipe's path of the model, for errors.
 
     Raises:
-        InputError: neither the recipe nor the model's files say it, or it does not fit the number of channels.
+        InputError: neither the recipe nor the model's files say it, it does not fit the number of channels, or no mean
+            and deviation can express it.
     """
     channels = facts["image"]["channels"]
+    place = f"{where}.pretrained: {PREPROCESSOR}"
+    ours = read_json(source / DESCRIPTION)
+    said = {} if ours else _said(source / PREPROCESSOR, place)
+    if _does(said, "do_flip_channel_order"):
+        raise InputError(
+            f"{place}: the model sees blue, green and red in that order (do_flip_channel_order), and images here are "
+            "red, green and blue; take another model"
+        )
     if model.normalization is not None:
         place = f"{where}.normalization"
         return _checked(model.normalization.mean, model.normalization.std, channels, place)
-    if ours := read_json(source / DESCRIPTION):
+    if ours:
         return ours["mean"], ours["std"]
-    said = _from_preprocessor_config(source / PREPROCESSOR, channels, where)
-    if said is None:
+    moments = _from_processor(said, channels, place, where)
+    if moments is None:
         rounded = ([round(value, 4) for value in facts[key]] for key in ("mean", "std"))
         raise InputError(
             f"{where}.pretrained: {model.pretrained} does not say what its images were normalised with: no image_mean "
             f"and image_std in a {PREPROCESSOR}. Ask who trained it, and say it as {where}.normalization: "
             "{{mean: [...], std: [...]}}; were it the data's own: {{mean: {}, std: {}}}".format(*rounded)
         )
+    return moments
+
+
+def _said(path: Path, place: str) -> Said:
+    """What the file says; nothing where there is none."""
+    if not path.exists():
+        return {}
+    try:
+        said = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise InputError(f"{place}: is not JSON ({error}). Fetch it again.") from error
+    if not isinstance(said, dict):
+        raise InputError(f"{place}: is not a JSON object. Fetch it again.")
     return said
 
 
-def _from_preprocessor_config(path: Path, channels: int, where: str) -> Moments | None:
+def _from_processor(said: Said, channels: int, place: str, where: str) -> Moments | None:
     """What transformers' image processor would do, by its file; None where that does not tell."""
-    if not path.exists():
-        return None
-    place = f"{where}.pretrained: {path.name}"
-    try:
-        said: dict[str, Any] = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise InputError(f"{place}: is not JSON ({error}). Fetch it again.") from error
-    mean, std = (said.get("image_mean"), said.get("image_std")) if said.get("do_normalize", True) else (0.0, 1.0)
+    fix = f"Work out which mean and deviation of x / 255 that is, and say it as {where}.normalization"
+    for key in ("include_top", "rescale_offset"):
+        if _does(said, key):
+            raise InputError(f"{place}: {key} changes pixels beyond image_mean and image_std. {fix}")
+    normalizes, rescales = _does(said, "do_normalize"), _does(said, "do_rescale")
+    mean, std = (0.0, 1.0) if normalizes is False else (said.get("image_mean"), said.get("image_std"))
     if mean is None or std is None:
         return None
-    # Both are of rescaled pixels; 255 * rescale_factor is 1 for nearly everyone.
-    unit = 255 * (said.get("rescale_factor", 1 / 255) if said.get("do_rescale", True) else 1)
+    for key, done in (("do_normalize", normalizes), ("do_rescale", rescales)):
+        if done is None:
+            raise InputError(f"{place}: has no {key}, and what {_processor(said)} does then is not known here. {fix}")
+    factor = said.get("rescale_factor", 1 / 255) if rescales else 1
+    if not _is_number(factor) or factor <= 0:
+        raise InputError(f"{place}: rescale_factor is {json.dumps(factor)}, and no number above 0. {fix}")
     mean, std = _checked(mean, std, channels, place)
-    return [value / unit for value in mean], [value / unit for value in std]
+    # Both are of rescaled pixels; 255 * rescale_factor is 1 for nearly everyone.
+    return [value / (255 * factor) for value in mean], [value / (255 * factor) for value in std]
 
 
-def _checked(mean: float | Sequence[float], std: float | Sequence[float], channels: int, place: str) -> Moments:
+def _processor(said: Said) -> str:
+    """The class that the file belongs to; empty in old files, and where there is no file."""
+    return str(said.get("image_processor_type") or said.get("feature_extractor_type") or "")
+
+
+def _does(said: Said, key: str) -> bool | None:
+    """Whether the processor does that; None where the file does not say and its class is not known.
+
+    Files that name no class are older than classes that do not normalise, and so are their means and deviations.
+    """
+    if said.get(key) is not None:
+        return bool(said[key])
+    named = NAME.fullmatch(_processor(said))
+    family = named[1] if named else _processor(said)
+    if key in ("do_normalize", "do_rescale"):
+        return True if family in KNOWN or not family else None
+    return family in TURNED_ON.get(key, ())
+
+
+def _checked(mean: Any, std: Any, channels: int, place: str) -> Moments:
     """One number per channel; transformers writes a single number where all are the same."""
-    per_channel = [[value] * channels if isinstance(value, int | float) else list(value) for value in (mean, std)]
-    for name, values in zip(("mean", "std"), per_channel, strict=True):
+    found = []
+    for name, value in (("mean", mean), ("std", std)):
+        values = list(value) if isinstance(value, list | tuple) else [value] * channels
+        if not all(map(_is_number, values)):
+            raise InputError(f"{place}: {name} is {json.dumps(value)}; it takes a number for each channel")
         if len(values) != channels:
             raise InputError(f"{place}: {name} has {len(values)} numbers, the images have {channels} channels")
-    return per_channel[0], per_channel[1]
+        found.append(values)
+    if min(found[1]) <= 0:
+        raise InputError(f"{place}: std has {min(found[1]):g}, and pixels can only be divided by numbers above 0")
+    return found[0], found[1]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

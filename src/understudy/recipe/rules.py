@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 
-from understudy.recipe.models import PretrainedModel
+from understudy.recipe.models import Normalization, PretrainedModel
 from understudy.recipe.schema import METRICS, Degrees, MetricName, Recipe, Resources, Train
 from understudy.recipe.sources import serving
 
 Place = tuple[str | int, ...]
 Conflict = tuple[Place, str]
+LEAST_MARGIN = 1e-6
+"""Of the gate, above 0; so small a loss would take millions of test examples to rule out."""
 UNDECIDABLE: dict[MetricName, str] = {
     "calibration_error": "no interval of the calibration error is to be relied on, because its estimate is biased; use "
     "nll, which grows with bad calibration too; evaluate.metrics may hold calibration_error",
@@ -55,8 +57,20 @@ def _models(recipe: Recipe) -> Iterator[Conflict]:
                 yield (*place, "normalization"), f"does not apply to the task {recipe.task}; remove it"
             if model.labels is not None:
                 yield (*place, "labels"), f"does not apply to the task {recipe.task}; remove it"
-        elif model.labels is not None and fresh[where]:
+            continue
+        if model.labels is not None and fresh[where]:
             yield (*place, "labels"), "the model is trained further, with outputs for the data's labels; remove it"
+        if model.normalization is not None:
+            yield from _normalization((*place, "normalization"), model.normalization, recipe.image.channels)
+
+
+def _normalization(place: Place, given: Normalization, channels: int) -> Iterator[Conflict]:
+    for name, values in (("mean", given.mean), ("std", given.std)):
+        if len(values) != channels:
+            yield (*place, name), f"has {len(values)} numbers, and data.image.channels is {channels}; give one for each"
+    if max(given.mean, default=0) > 1:
+        why = f"has {max(given.mean):g}, and is of pixels from 0 to 1; divide both mean and std by 255"
+        yield (*place, "mean"), why
 
 
 def _metrics(recipe: Recipe) -> Iterator[Conflict]:
@@ -72,6 +86,9 @@ def _metrics(recipe: Recipe) -> Iterator[Conflict]:
             ("gate", "minimum"),
             f"{recipe.gate.minimum:g} is more than 1 (100 %); an accuracy of 90 % is 0.9",
         )
+    if 0 < recipe.gate.margin < LEAST_MARGIN:
+        why = f"no test set can rule out a loss as small as {recipe.gate.margin:g}; give {LEAST_MARGIN:f} or more, or 0"
+        yield ("gate", "margin"), why
     asked = [(("evaluate", "metrics", at), metric) for at, metric in enumerate(recipe.evaluate.metrics or ())]
     for place, metric in asked:
         if metric not in known:

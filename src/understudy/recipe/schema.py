@@ -143,7 +143,7 @@ class Gate(Section):
     minimum: Annotated[float, Field(ge=0)] | None = None
     """The worst value of the metric that the student may have, whatever the teacher has: at least this accuracy, at
     most these bits per byte. The worse end of its interval counts."""
-    confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
+    confidence: Annotated[float, Field(gt=0.5, le=0.9999)] = 0.95
     max_size_ratio: Annotated[float, Field(gt=0)] | None = 1.0
     """Student's bytes on disk over the teacher's."""
     max_latency_ratio: Annotated[float, Field(gt=0)] | None = 1.0

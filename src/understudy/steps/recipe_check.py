@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from understudy.data.sources import registry
 from understudy.data.tokenizer import PLACE, files
@@ -177,14 +177,35 @@ def _config(recipe: Recipe, model: PretrainedModel, path: Path | None, where: st
     except ValueError as error:
         yield place, f"{path} is not JSON ({error}); fetch it again"
         return
-    kind, fitting = config.get("model_type"), architectures.types_for(recipe.task)
-    if fitting and kind not in fitting and not config.get("auto_map"):
-        yield place, f"{model.pretrained} is a {kind}, which is no architecture for the task {recipe.task}"
+    if not isinstance(config, dict):
+        yield place, f"{path} is not a JSON object; fetch it again"
+        return
+    yield from _model_type(recipe, model, config, place)
+    yield from _names(model, config, place)
     for key, wanted in _shape(recipe).items():
         name = {"image_size": "size", "num_channels": "channels"}.get(key)
         if name and isinstance(config.get(key), int) and config[key] != wanted:
             why = f"is {wanted}, but the {place[0]} {model.pretrained} sees {config[key]}; make it {config[key]}"
             yield ("data", "image", name), why
+
+
+def _model_type(recipe: Recipe, model: PretrainedModel, config: dict[str, Any], place: tuple[str, ...]) -> Found:
+    """Whether it is an architecture for the task; code of its own may be any."""
+    kind, fitting = config.get("model_type"), architectures.types_for(recipe.task)
+    if config.get("auto_map"):
+        return
+    if not isinstance(kind, str):
+        yield place, f"the config.json of {model.pretrained} has no model_type in words; is it a transformers model?"
+    elif fitting and kind not in fitting:
+        yield place, f"{model.pretrained} is a {kind}, which is no architecture for the task {recipe.task}"
+
+
+def _names(model: PretrainedModel, config: dict[str, Any], place: tuple[str, ...]) -> Found:
+    """Whether the recipe names as many outputs as there are."""
+    outputs = config.get("id2label")
+    if model.labels is not None and isinstance(outputs, dict) and len(outputs) != len(model.labels):
+        why = f"names {len(model.labels)} outputs, the model has {len(outputs)}; name every one, in order"
+        yield (*place[:-1], "labels"), why
 
 
 def _located(error: InputError) -> Conflict:

@@ -61,6 +61,27 @@ def test_a_column_of_another_type_has_no_names(tmp_path, feature):
     assert [raw.label for raw in records(named(tmp_path / "a.parquet", [3], feature))] == ["3"]
 
 
+@pytest.mark.parametrize(("with_names", "without"), [("a", "b"), ("b", "a")])
+def test_numbers_with_and_without_names_are_not_mixed(tmp_path, with_names, without):
+    named(tmp_path / f"{with_names}.parquet", [0, 1], {"_type": "ClassLabel", "names": ["x", "y"]})
+    write(tmp_path / "c.parquet", image=[b"1"], label=["x"])
+    plain = write(tmp_path / f"{without}.parquet", image=[b"1"], label=[1])
+    fault = rf"data\.source\.label: {without}\.parquet does not name its labels as {with_names}\.parquet does"
+    with pytest.raises(InputError, match=fault):
+        records(tmp_path)
+    plain.unlink()
+    assert {raw.label for raw in records(tmp_path)} == {"x", "y"}
+
+
+def test_names_that_cannot_be_read_are_no_damage_of_the_images(tmp_path):
+    broken = {"huggingface": "{not json"}
+    pq.write_table(pa.table({"image": [b"1"], "label": ["x"]}, metadata=broken), tmp_path / "a.parquet")
+    assert [raw.label for raw in records(tmp_path)] == ["x"]
+    pq.write_table(pa.table({"image": [b"1"], "label": [1]}, metadata=broken), tmp_path / "b.parquet")
+    with pytest.raises(InputError, match=r"data\.source\.label: b\.parquet: .* is not JSON, and may name the numbers"):
+        records(tmp_path)
+
+
 def test_dictionaries_and_large_columns_are_read_too(tmp_path):
     images = pa.array([b"1"], pa.large_binary())
     path = write(tmp_path / "a.parquet", image=images, label=pa.array(["x"]).dictionary_encode())

@@ -47,7 +47,7 @@ def find(wanted: Wanted) -> tuple[Path, list[Path]]:
         raise InputError(f"data.source.path: {wanted.path} is not a folder. Give the folder that holds the files.")
     found = _matching(root, wanted)
     for path in found:
-        _check_name(path)
+        check_name(path)
     if wanted.suffixes is not None:
         found = [path for path in found if path.suffix.lower() in wanted.suffixes]
     if not found:
@@ -97,6 +97,14 @@ def check_trainable(root: Path, splits: Mapping[str, Split]) -> None:
         )
 
 
+def check_name(path: Path) -> None:
+    """Refuse a name that no recipe and no record can hold."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"data.source.path: {str(path)!a}: the name is not UTF-8. Rename it.") from error
+
+
 def read_file(root: Path, path: Path, label: str | None, split: Split | None) -> Raw | Broken:
     """A whole file as one record, named by its path below the root."""
     name = path.relative_to(root).as_posix()
@@ -114,13 +122,6 @@ def _matching(root: Path, wanted: Wanted) -> list[Path]:
             "Give a pattern below path, such as **/*.txt."
         )
     return Tree(root, pattern.parts, wanted.follow_links).files()
-
-
-def _check_name(path: Path) -> None:
-    try:
-        str(path).encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"data.source.path: {str(path)!a}: the name is not UTF-8. Rename it.") from error
 
 
 def _instead(root: Path) -> str:

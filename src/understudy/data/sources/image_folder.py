@@ -1,6 +1,6 @@
 """A folder of images, labelled by its sub-folders."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -34,9 +34,18 @@ def read(section: ImageFolderSource) -> Reading:
             to train on.
     """
     root, found = files.find(_wanted(section))
-    splits = files.own_splits(root) or _only_split(root, found)
+    splits = own_splits(root, found)
     places = {path: _place(section, path.relative_to(root), splits) for path in found}
     return Reading(len(found), _records(root, places))
+
+
+def own_splits(root: Path, found: Sequence[Path]) -> dict[str, Split]:
+    """The sub-folders that are splits: two or more, or train/ alone where all of the images found are below it.
+
+    Raises:
+        InputError: there is nothing to train on.
+    """
+    return files.own_splits(root) or _only_split(root, found)
 
 
 def digest(section: ImageFolderSource, fingerprints: Fingerprints) -> str:
@@ -50,7 +59,7 @@ def _wanted(section: ImageFolderSource) -> files.Wanted:
     )
 
 
-def _only_split(root: Path, found: list[Path]) -> dict[str, Split]:
+def _only_split(root: Path, found: Sequence[Path]) -> dict[str, Split]:
     """train/ where all images are below it; beside others it is a label's folder like them."""
     (first, *others) = {path.relative_to(root).parts[0] for path in found}
     if others or first.lower() not in SPLIT_NAMES:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict
 
@@ -86,27 +86,57 @@ def _count(path: Path) -> int:
 def _records(section: ParquetSource, found: dict[str, Path]) -> Iterator[Raw | Broken]:
     import pyarrow.parquet as pq
 
+    naming = dict[bool, str]()
     for name, path in found.items():
         try:
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 _check_columns(section, name, file.schema_arrow)
-                labels = _label_names(section.label, file.schema_arrow.metadata or {})
+                labels = _label_names(section.label, name, file.schema_arrow)
+                _check_naming(section.label, name, file.schema_arrow, labels, naming)
                 for number, row in enumerate(_rows(section, file)):
                     yield _record(section, name, f"{name}#{number}", row, labels)
         except _damage() as error:
             yield Broken(name, f"is damaged or no Parquet file ({_first_line(error)})")
 
 
-def _label_names(column: str, metadata: Mapping[bytes, bytes]) -> list[str] | None:
+def _label_names(column: str, name: str, schema: Any) -> list[str] | None:
     """What the datasets library calls a column's whole numbers 0, 1, ...; None where its files do not say.
 
     It keeps its own types as JSON beside the schema: {"info": {"features": {COLUMN: {"_type": "ClassLabel", "names":
     [...]}}}}. Without them the labels of a class folder that it has read would be numbers.
     """
-    found = json.loads(metadata.get(b"huggingface", b"null"))
+    if not _holds_numbers(schema.field(column).type):
+        return None
+    try:
+        found = json.loads((schema.metadata or {}).get(b"huggingface", b"null"))
+    except ValueError as error:
+        raise InputError(
+            f"data.source.label: {name}: what the datasets library wrote beside its columns is not JSON, and may name "
+            f"the numbers in {column}. Write the file again, or with labels in words."
+        ) from error
     for key in ("info", "features", column, "names"):
         found = found.get(key) if isinstance(found, dict) else None
     return [str(name) for name in found] if isinstance(found, list) else None
+
+
+def _check_naming(column: str, name: str, schema: Any, labels: list[str] | None, naming: dict[bool, str]) -> None:
+    """Refuse whole numbers with names beside others without: 0 and cat would be two labels.
+
+    Args:
+        column: of the labels.
+        name: the file's.
+        schema: the file's.
+        labels: what its numbers are called.
+        naming: the first file with and the first without names, of those so far; this one is added.
+    """
+    if not _holds_numbers(schema.field(column).type):
+        return
+    naming.setdefault(labels is not None, name)
+    if len(naming) > 1:
+        raise InputError(
+            f"data.source.label: {naming[False]} does not name its labels as {naming[True]} does: the "
+            f"whole numbers in its {column} have no names. Write both files with the same type of {column}."
+        )
 
 
 def _rows(section: ParquetSource, file: Any) -> Iterator[Row]:
@@ -162,6 +192,12 @@ def _check_columns(section: ParquetSource, name: str, schema: Any) -> None:
         kind = schema.field(column).type
         if not fits(_decoded(kind)):
             raise InputError(f"data.source.{key}: {name}: column {column} is {kind}. {fix}")
+
+
+def _holds_numbers(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(_decoded(kind)))
 
 
 def _decoded(kind: Any) -> Any:
