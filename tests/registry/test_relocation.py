@@ -3,6 +3,7 @@
 import shutil
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import mlflow
@@ -139,6 +140,33 @@ def test_an_experiment_that_was_put_elsewhere_on_purpose_stays_there(home: Path,
     home = home.rename(tmp_path / "b")
     relocate(home / "mlflow.db")
     assert connect(tracking_uri(home, None)).get_experiment_by_name("own").artifact_location == str(tmp_path / "own")
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/team/mlartifacts", "file:///data/team/mlartifacts"])
+def test_an_experiment_at_another_place_of_that_name_stays_there(home: Path, tmp_path: Path, place: str) -> None:
+    connect(tracking_uri(home, None)).create_experiment("team", artifact_location=place)
+    before = (home / "mlflow.db").read_bytes()
+    relocate(home / "mlflow.db")
+    assert (home / "mlflow.db").read_bytes() == before
+    database = home.rename(tmp_path / "b") / "mlflow.db"
+    relocate(database)
+    here = location_beside(database)
+    assert {location for location in locations(database) if not location.startswith(here)} == {place}
+
+
+def test_a_home_whose_default_experiment_lies_anywhere_is_found_by_its_other_experiments(
+    home: Path, tmp_path: Path
+) -> None:
+    client = connect(tracking_uri(home, None))
+    client.create_experiment("team", artifact_location="s3://bucket/team/mlartifacts")
+    with closing(sqlite3.connect(home / "mlflow.db")) as connection, connection:  # as understudy 0.1 made it
+        connection.execute("UPDATE experiments SET artifact_location = '/anywhere/mlruns/0' WHERE experiment_id = 0")
+    database = home.rename(tmp_path / "b") / "mlflow.db"
+    relocate(database)
+    assert len(answers(tmp_path / "b", "1")) == 2
+    here = location_beside(database)
+    left = {location for location in locations(database) if not location.startswith(here)}
+    assert left == {"/anywhere/mlruns/0", "s3://bucket/team/mlartifacts"}
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ LOCATIONS = (
     ("model_versions", "storage_location"),
     ("trace_tags", "value"),
 )
+DEFAULT = 0  # the number of the experiment that MLflow makes with the database
 BELOW = "({0} = ? OR substr({0}, 1, ?) = ?)"
 
 
@@ -62,18 +63,22 @@ def relocate(database: Path) -> None:
 
 
 def _former_locations(connection: sqlite3.Connection, here: str) -> list[str]:
-    """Where this database's artifacts lay before, as its experiments say.
+    """Where this database's artifacts lay before.
 
-    Those that understudy makes are at .../mlartifacts. One at any other place was put there on purpose and stays.
+    The experiment Default says it, which is made with the database, at .../mlartifacts/0. In a database that understudy
+    0.1 or MLflow itself made, Default is anywhere. There the others say it, which understudy makes at .../mlartifacts.
+    One at any other place, or in a bucket, was put there on purpose and stays.
     """
     if ("experiments", "artifact_location") not in _columns(connection):
         return []
-    found = set[str]()
-    for (location,) in connection.execute("SELECT DISTINCT artifact_location FROM experiments"):
-        place = str(location)
-        if place.endswith(f"/{FOLDER}") and place != here and not _is_same_folder(place, here):
-            found.add(place)
-    return sorted(found)
+    places = dict(connection.execute("SELECT experiment_id, artifact_location FROM experiments"))
+    default = str(places.get(DEFAULT)).removesuffix(f"/{DEFAULT}")
+    found = {default} if _is_ours(default) else {str(place) for place in places.values() if _is_ours(str(place))}
+    return sorted(place for place in found if place != here and not _is_same_folder(place, here))
+
+
+def _is_ours(location: str) -> bool:
+    return location.startswith("file:///") and location.endswith(f"/{FOLDER}")
 
 
 def _is_same_folder(one: str, other: str) -> bool:
