@@ -15,6 +15,7 @@ from tests.registry.submitted import Pipeline, connect
 from understudy.errors import InputError, UnderstudyError
 from understudy.registry.champion import champion as champion_of
 from understudy.registry.champion import fetch, needed_digests, registered_digests
+from understudy.registry.client import mlflow_at
 from understudy.registry.relocation import LOCATIONS, location_beside, relocate
 from understudy.registry.server import identity, tracking_uri
 from understudy.store.files import sha256
@@ -126,6 +127,37 @@ def test_a_database_without_its_artifacts_is_refused_and_left_as_it_is(home: Pat
     shutil.copytree(home / "mlartifacts", moved.parent / "mlartifacts")
     relocate(moved)
     assert len(answers(moved.parent, "1")) == 2
+
+
+def test_a_copy_that_was_made_while_a_run_trained_is_not_refused_for_what_the_run_logged_since(tmp_path: Path) -> None:
+    original, copy, database = tmp_path / "a", tmp_path / "b", tmp_path / "b" / "mlflow.db"
+    server = mlflow_at(tracking_uri(original, None))
+    run = server.make_run(server.experiment("digits"), 0, {}, "run")
+    shutil.copytree(original, copy)
+    server.client.log_text(run, "logged since", "report.html")
+    relocate(database)
+    here = location_beside(database)
+    assert all(location.startswith(here) for location in locations(database))
+    assert not (copy / "mlartifacts").exists()
+
+
+def test_a_database_whose_ended_run_left_its_artifacts_behind_is_refused(tmp_path: Path) -> None:
+    original, copy = tmp_path / "a", tmp_path / "b"
+    server = mlflow_at(tracking_uri(original, None))
+    run = server.make_run(server.experiment("digits"), 0, {}, "run")
+    server.client.log_text(run, "logged before", "report.html")
+    server.end(run, "FINISHED")
+    copy.mkdir()
+    shutil.copy(original / "mlflow.db", copy)
+    with pytest.raises(InputError, match="its artifacts are still in"):
+        relocate(copy / "mlflow.db")
+
+
+def test_a_home_in_whose_old_place_a_file_lies_by_now_is_moved(home: Path, tmp_path: Path) -> None:
+    database = home.rename(tmp_path / "b") / "mlflow.db"
+    home.write_text("no home")
+    relocate(database)
+    assert len(answers(database.parent, "1")) == 2
 
 
 def test_a_home_that_is_reached_over_a_link_stays_as_it_is(home: Path, tmp_path: Path) -> None:

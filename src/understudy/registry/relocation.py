@@ -29,6 +29,9 @@ LOCATIONS = (
     ("model_versions", "storage_location"),
     ("trace_tags", "value"),
 )
+# What had its files when the database was copied: an experiment need have none, and a run that had not ended may have
+# got them since.
+WITH_FILES = {"experiments": "FALSE", "runs": "status NOT IN ('RUNNING', 'SCHEDULED')"}
 DEFAULT = 0  # the number of the experiment that MLflow makes with the database
 BELOW = "({0} = ? OR substr({0}, 1, ?) = ?)"
 
@@ -85,14 +88,14 @@ def _is_same_folder(one: str, other: str) -> bool:
     """Whether two locations lead to one folder, as over a link: both stay good."""
     try:
         return _path(one).samefile(_path(other))
-    except FileNotFoundError:
+    except OSError:  # the old one is gone, or a file by now, or another user's
         return False
 
 
 def _check_artifacts_moved(connection: sqlite3.Connection, database: Path, former: str) -> None:
     there, here = _path(former), database.absolute().with_name(FOLDER)
     for table, column in _columns(connection):
-        for location in _below(connection, table, column, former):
+        for location in _with_files(connection, table, column, former):
             kept = _path(location).relative_to(there)
             if (there / kept).exists() and not (here / kept).exists():
                 raise InputError(
@@ -109,8 +112,9 @@ def _rewrite(connection: sqlite3.Connection, former: str, here: str) -> None:
         )
 
 
-def _below(connection: sqlite3.Connection, table: str, column: str, former: str) -> Iterator[str]:
-    question = f"SELECT DISTINCT {column} FROM {table} WHERE {BELOW.format(column)}"
+def _with_files(connection: sqlite3.Connection, table: str, column: str, former: str) -> Iterator[str]:
+    condition = f"{BELOW.format(column)} AND {WITH_FILES.get(table, 'TRUE')}"
+    question = f"SELECT DISTINCT {column} FROM {table} WHERE {condition}"
     return (location for (location,) in connection.execute(question, _bounds(former)))
 
 
