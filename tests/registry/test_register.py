@@ -152,6 +152,19 @@ def test_an_old_student_that_is_registered_again_takes_no_alias_from_a_newer_ver
     assert server_at(pipeline.uri).aliases(first.name) == {"champion": "2"}
 
 
+def test_the_alias_that_a_reviewer_removed_does_not_go_to_an_older_version(
+    pipeline: Pipeline, client: MlflowClient
+) -> None:
+    first = pipeline.register()
+    pipeline.register(run=pipeline.new_run(), weights=b"better student")
+    client.create_model_version(first.name, "s3://bucket/elsewhere")  # not the pipeline's: it has no verdict
+    client.delete_registered_model_alias(first.name, "challenger")
+    assert pipeline.register(run=pipeline.new_run()).stays == "version 2 was approved later"
+    assert server_at(pipeline.uri).aliases(first.name) == {}
+    assert pipeline.register(run=pipeline.new_run(), weights=b"better student").stays == ""
+    assert server_at(pipeline.uri).aliases(first.name) == {"challenger": "2"}
+
+
 def test_the_champion_does_not_become_its_own_challenger(pipeline: Pipeline, client: MlflowClient) -> None:
     first = pipeline.register()
     client.set_registered_model_alias(first.name, "champion", first.version)

@@ -3,6 +3,7 @@
 import shutil
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import mlflow
@@ -14,6 +15,7 @@ from tests.registry.submitted import Pipeline, connect
 from understudy.errors import InputError, UnderstudyError
 from understudy.registry.champion import champion as champion_of
 from understudy.registry.champion import fetch, needed_digests, registered_digests
+from understudy.registry.client import mlflow_at
 from understudy.registry.relocation import LOCATIONS, location_beside, relocate
 from understudy.registry.server import identity, tracking_uri
 from understudy.store.files import sha256
@@ -127,6 +129,37 @@ def test_a_database_without_its_artifacts_is_refused_and_left_as_it_is(home: Pat
     assert len(answers(moved.parent, "1")) == 2
 
 
+def test_a_copy_that_was_made_while_a_run_trained_is_not_refused_for_what_the_run_logged_since(tmp_path: Path) -> None:
+    original, copy, database = tmp_path / "a", tmp_path / "b", tmp_path / "b" / "mlflow.db"
+    server = mlflow_at(tracking_uri(original, None))
+    run = server.make_run(server.experiment("digits"), 0, {}, "run")
+    shutil.copytree(original, copy)
+    server.client.log_text(run, "logged since", "report.html")
+    relocate(database)
+    here = location_beside(database)
+    assert all(location.startswith(here) for location in locations(database))
+    assert not (copy / "mlartifacts").exists()
+
+
+def test_a_database_whose_ended_run_left_its_artifacts_behind_is_refused(tmp_path: Path) -> None:
+    original, copy = tmp_path / "a", tmp_path / "b"
+    server = mlflow_at(tracking_uri(original, None))
+    run = server.make_run(server.experiment("digits"), 0, {}, "run")
+    server.client.log_text(run, "logged before", "report.html")
+    server.end(run, "FINISHED")
+    copy.mkdir()
+    shutil.copy(original / "mlflow.db", copy)
+    with pytest.raises(InputError, match="its artifacts are still in"):
+        relocate(copy / "mlflow.db")
+
+
+def test_a_home_in_whose_old_place_a_file_lies_by_now_is_moved(home: Path, tmp_path: Path) -> None:
+    database = home.rename(tmp_path / "b") / "mlflow.db"
+    home.write_text("no home")
+    relocate(database)
+    assert len(answers(database.parent, "1")) == 2
+
+
 def test_a_home_that_is_reached_over_a_link_stays_as_it_is(home: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(home)
     before = locations(home / "mlflow.db")
@@ -139,6 +172,33 @@ def test_an_experiment_that_was_put_elsewhere_on_purpose_stays_there(home: Path,
     home = home.rename(tmp_path / "b")
     relocate(home / "mlflow.db")
     assert connect(tracking_uri(home, None)).get_experiment_by_name("own").artifact_location == str(tmp_path / "own")
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/team/mlartifacts", "file:///data/team/mlartifacts"])
+def test_an_experiment_at_another_place_of_that_name_stays_there(home: Path, tmp_path: Path, place: str) -> None:
+    connect(tracking_uri(home, None)).create_experiment("team", artifact_location=place)
+    before = (home / "mlflow.db").read_bytes()
+    relocate(home / "mlflow.db")
+    assert (home / "mlflow.db").read_bytes() == before
+    database = home.rename(tmp_path / "b") / "mlflow.db"
+    relocate(database)
+    here = location_beside(database)
+    assert {location for location in locations(database) if not location.startswith(here)} == {place}
+
+
+def test_a_home_whose_default_experiment_lies_anywhere_is_found_by_its_other_experiments(
+    home: Path, tmp_path: Path
+) -> None:
+    client = connect(tracking_uri(home, None))
+    client.create_experiment("team", artifact_location="s3://bucket/team/mlartifacts")
+    with closing(sqlite3.connect(home / "mlflow.db")) as connection, connection:  # as understudy 0.1 made it
+        connection.execute("UPDATE experiments SET artifact_location = '/anywhere/mlruns/0' WHERE experiment_id = 0")
+    database = home.rename(tmp_path / "b") / "mlflow.db"
+    relocate(database)
+    assert len(answers(tmp_path / "b", "1")) == 2
+    here = location_beside(database)
+    left = {location for location in locations(database) if not location.startswith(here)}
+    assert left == {"/anywhere/mlruns/0", "s3://bucket/team/mlartifacts"}
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:

@@ -208,6 +208,10 @@ def _put_up_for_review(server: OverMlflow, name: str, version: str) -> str:
         return f"version {champion}, the champion, is newer"
     if challenger and int(challenger) > int(version):
         return f"version {challenger}, which has it, is newer"
+    approved = server.versions(f"name = '{name}' and tags.`{VERDICT}` = 'approved'")
+    newest = max((made.number for made in approved), key=int, default=version)
+    if int(newest) > int(version):  # a reviewer took the alias from it, or its own run is about to give it
+        return f"version {newest} was approved later"
     server.client.set_registered_model_alias(name, CHALLENGER, version)
     return ""
 

@@ -29,6 +29,10 @@ LOCATIONS = (
     ("model_versions", "storage_location"),
     ("trace_tags", "value"),
 )
+# What had its files when the database was copied: an experiment need have none, and a run that had not ended may have
+# got them since.
+WITH_FILES = {"experiments": "FALSE", "runs": "status NOT IN ('RUNNING', 'SCHEDULED')"}
+DEFAULT = 0  # the number of the experiment that MLflow makes with the database
 BELOW = "({0} = ? OR substr({0}, 1, ?) = ?)"
 
 
@@ -62,32 +66,36 @@ def relocate(database: Path) -> None:
 
 
 def _former_locations(connection: sqlite3.Connection, here: str) -> list[str]:
-    """Where this database's artifacts lay before, as its experiments say.
+    """Where this database's artifacts lay before.
 
-    Those that understudy makes are at .../mlartifacts. One at any other place was put there on purpose and stays.
+    The experiment Default says it, which is made with the database, at .../mlartifacts/0. In a database that understudy
+    0.1 or MLflow itself made, Default is anywhere. There the others say it, which understudy makes at .../mlartifacts.
+    One at any other place, or in a bucket, was put there on purpose and stays.
     """
     if ("experiments", "artifact_location") not in _columns(connection):
         return []
-    found = set[str]()
-    for (location,) in connection.execute("SELECT DISTINCT artifact_location FROM experiments"):
-        place = str(location)
-        if place.endswith(f"/{FOLDER}") and place != here and not _is_same_folder(place, here):
-            found.add(place)
-    return sorted(found)
+    places = dict(connection.execute("SELECT experiment_id, artifact_location FROM experiments"))
+    default = str(places.get(DEFAULT)).removesuffix(f"/{DEFAULT}")
+    found = {default} if _is_ours(default) else {str(place) for place in places.values() if _is_ours(str(place))}
+    return sorted(place for place in found if place != here and not _is_same_folder(place, here))
+
+
+def _is_ours(location: str) -> bool:
+    return location.startswith("file:///") and location.endswith(f"/{FOLDER}")
 
 
 def _is_same_folder(one: str, other: str) -> bool:
     """Whether two locations lead to one folder, as over a link: both stay good."""
     try:
         return _path(one).samefile(_path(other))
-    except FileNotFoundError:
+    except OSError:  # the old one is gone, or a file by now, or another user's
         return False
 
 
 def _check_artifacts_moved(connection: sqlite3.Connection, database: Path, former: str) -> None:
     there, here = _path(former), database.absolute().with_name(FOLDER)
     for table, column in _columns(connection):
-        for location in _below(connection, table, column, former):
+        for location in _with_files(connection, table, column, former):
             kept = _path(location).relative_to(there)
             if (there / kept).exists() and not (here / kept).exists():
                 raise InputError(
@@ -104,8 +112,9 @@ def _rewrite(connection: sqlite3.Connection, former: str, here: str) -> None:
         )
 
 
-def _below(connection: sqlite3.Connection, table: str, column: str, former: str) -> Iterator[str]:
-    question = f"SELECT DISTINCT {column} FROM {table} WHERE {BELOW.format(column)}"
+def _with_files(connection: sqlite3.Connection, table: str, column: str, former: str) -> Iterator[str]:
+    condition = f"{BELOW.format(column)} AND {WITH_FILES.get(table, 'TRUE')}"
+    question = f"SELECT DISTINCT {column} FROM {table} WHERE {condition}"
     return (location for (location,) in connection.execute(question, _bounds(former)))
 
 
