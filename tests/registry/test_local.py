@@ -18,6 +18,11 @@ def test_a_local_database_that_cannot_be_written_is_refused(tmp_path: Path, monk
         server_at(f"sqlite:///{tmp_path}/mlflow.db").check()
 
 
+def test_a_local_database_whose_folder_cannot_be_made_is_refused() -> None:
+    with pytest.raises(InputError, match="/proc/nope: cannot be made; point --home or --tracking-uri elsewhere"):
+        server_at("sqlite:////proc/nope/x").check()
+
+
 def test_processes_that_make_the_local_backend_at_once_all_succeed(tmp_path: Path) -> None:
     code = (
         "from understudy.registry.client import mlflow_at\n"

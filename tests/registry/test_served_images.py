@@ -63,6 +63,20 @@ def test_pixels_may_be_numbers_of_any_width(model: Any) -> None:
     pd.testing.assert_frame_equal(model.predict(grey), model.predict(grey.astype(np.int64)))
 
 
+@pytest.mark.parametrize("given", [np.array([], object), np.zeros((0, 1, 8, 8), np.uint8)])
+def test_no_images_have_no_rows(model: Any, given: Any) -> None:
+    found = model.predict(given)
+    assert len(found) == 0
+    assert list(found.columns) == ["label", "probability", "probabilities"]
+
+
+def ragged() -> Any:
+    """Pixels whose rows differ in length, as MLflow's server reads them from JSON."""
+    rows = np.empty((1, 1, 2), object)
+    rows[0, 0, 0], rows[0, 0, 1] = [1, 2], [3]
+    return rows
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -73,6 +87,7 @@ def test_pixels_may_be_numbers_of_any_width(model: Any) -> None:
         (np.zeros((1, 1, 8, 8), np.float32), "whole numbers from 0 to 255 .* these are float32"),
         (np.full((1, 1, 8, 8), 256), "whole numbers from 0 to 255"),
         (np.full((1, 1, 8, 8), -1), "whole numbers from 0 to 255"),
+        (ragged(), r"of shape \(N, 1, 8, 8\); these are rows of different lengths"),
     ],
 )
 def test_what_is_no_image_is_named(model: Any, given: Any, words: str) -> None:
@@ -131,3 +146,7 @@ def test_mlflow_serves_a_version_of_the_local_registry(model: Any, photo: bytes,
         ask(served, inputs=["no base!"])
     assert refused.value.code == 400
     assert "it is text and not base64" in refused.value.read().decode()
+    with pytest.raises(HTTPError) as refused:
+        ask(served, inputs=[[[[1, 2], [3]]]])
+    assert refused.value.code == 400
+    assert "these are rows of different lengths" in refused.value.read().decode()

@@ -48,9 +48,13 @@ class LocalDatabase(OverMlflow):
         Raises:
             InputError: the database cannot be written, or its artifacts lie somewhere else.
         """
+        folder = self._path.parent
         with disk_errors(self._path):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-        target = self._path if self._path.exists() else self._path.parent
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except FileNotFoundError as error:
+                raise InputError(f"{folder}: cannot be made; point --home or --tracking-uri elsewhere") from error
+        target = self._path if self._path.exists() else folder
         if not os.access(target, os.W_OK):
             raise InputError(f"{target}: cannot write MLflow's database here; use --home or --tracking-uri")
         if self._path.exists():

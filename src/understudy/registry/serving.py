@@ -92,9 +92,9 @@ class ImageClassifier(Served):
 
         pixels = self._decoded(model_input) if model_input.ndim == 1 else self._checked(model_input)
         mean, std = (torch.tensor(self.facts[key]).view(1, -1, 1, 1) * 255 for key in ("mean", "std"))
-        parts = torch.split(torch.from_numpy(pixels), BATCH)
-        logits = torch.cat([self.logits((part - mean) / std) for part in parts])
-        probabilities = logits.double().softmax(dim=-1).numpy()
+        parts = torch.split(torch.from_numpy(pixels), BATCH) if len(pixels) else ()  # networks refuse an empty batch
+        logits = [self.logits((part - mean) / std) for part in parts] or [torch.empty(0, len(self.facts["labels"]))]
+        probabilities = torch.cat(logits).double().softmax(dim=-1).numpy()
         best = probabilities.argmax(axis=1)
         return pd.DataFrame(
             {
@@ -121,15 +121,21 @@ class ImageClassifier(Served):
         return found
 
     def _checked(self, given: np.ndarray) -> np.ndarray:
-        numbers = np.array(given.tolist()) if given.dtype == object else given  # JSON comes as objects
+        try:
+            numbers = np.array(given.tolist()) if given.dtype == object else given  # JSON comes as objects
+        except ValueError as error:
+            raise self._refusal("rows of different lengths") from error
         whole = np.issubdtype(numbers.dtype, np.integer)
         in_range = whole and numbers.min(initial=0) >= 0 and numbers.max(initial=0) <= 255
         if numbers.shape[1:] != self.shape or not in_range:
-            raise MlflowException.invalid_parameter_value(
-                "this model takes encoded images of any size, or pixels as whole numbers from 0 to 255 of shape "
-                f"(N, {', '.join(map(str, self.shape))}); these are {numbers.dtype} of shape {numbers.shape}"
-            )
+            raise self._refusal(f"{numbers.dtype} of shape {numbers.shape}")
         return numbers.astype(np.uint8)
+
+    def _refusal(self, given: str) -> MlflowException:
+        return MlflowException.invalid_parameter_value(
+            "this model takes encoded images of any size, or pixels as whole numbers from 0 to 255 of shape "
+            f"(N, {', '.join(map(str, self.shape))}); these are {given}"
+        )
 
 
 def _content(image: object) -> bytes:
