@@ -20,7 +20,6 @@ class FakeCluster(Workings, Kube):
         Workings.__init__(self, ranks, nodes, kind)
         self.namespace, self.batch = "here", SimpleNamespace(read_namespaced_job=None)
         self.owner: KubernetesObject | None = {"metadata": {"uid": "run"}, "spec": {}}
-        self.away_until = -1.0
         self.loses_answers = False
         self.forbidden: set[str] = set()
         self.submitted: list[str] = []

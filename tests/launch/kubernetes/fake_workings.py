@@ -40,6 +40,8 @@ class Workings:
         self.unmounted = ""
         self.pods_refused = ""
         self.has_operator = True
+        self.away_until = -1.0
+        """Until then the API server does not answer, neither launchers nor what works in the cluster."""
         self.skew = 0.0
         """By how much the API server's clock differs."""
         self._uids = 0
@@ -57,6 +59,16 @@ class Workings:
 
     def _work(self) -> None:
         """A second of everything that works in a cluster."""
+        if self.now >= self.away_until:
+            self._control()
+        for job in list(self.made.values()):
+            self.ranks.tick(uid(job), self._reachable(job), self._wanted(job), self.now)
+        for pod in self.pods_made.values():
+            if not self._owned(pod) and is_running(pod) and self._is_up(pod):
+                end(pod, EVICTED)
+
+    def _control(self) -> None:
+        """What goes over the API server: deletions, admission, the operator, the scheduler."""
         for name, job in list(self.made.items()):
             if "deletionTimestamp" in job["metadata"]:
                 del self.made[name]
@@ -66,11 +78,6 @@ class Workings:
             for job in list(self.made.values()):
                 self._operate(job)
         self._schedule()
-        for job in list(self.made.values()):
-            self.ranks.tick(uid(job), self._reachable(job), self._wanted(job), self.now)
-        for pod in self.pods_made.values():
-            if not self._owned(pod) and is_running(pod) and self._is_up(pod):
-                end(pod, EVICTED)
 
     def _owned(self, pod: KubernetesObject) -> bool:
         return any(uid(job) == pod["metadata"]["ownerReferences"][0]["uid"] for job in self.made.values())
