@@ -92,10 +92,10 @@ def test_a_local_registry_without_its_artifacts_is_refused_before_anything_runs(
     evidence.mkdir(parents=True)
     Path("home").mkdir()
     with closing(sqlite3.connect("home/mlflow.db")) as database, database:
-        database.execute("CREATE TABLE experiments (artifact_location TEXT)")
-        database.execute("CREATE TABLE runs (artifact_uri TEXT)")
-        database.execute("INSERT INTO experiments VALUES (?)", (evidence.parents[1].as_uri(),))
-        database.execute("INSERT INTO runs VALUES (?)", (evidence.as_uri(),))
+        database.execute("CREATE TABLE experiments (experiment_id INTEGER, artifact_location TEXT)")
+        database.execute("CREATE TABLE runs (artifact_uri TEXT, status TEXT)")
+        database.execute("INSERT INTO experiments VALUES (1, ?)", (evidence.parents[1].as_uri(),))
+        database.execute("INSERT INTO runs VALUES (?, 'FINISHED')", (evidence.as_uri(),))
     outcome = understudy("--home", "home", "run", str(recipe))
     assert (outcome.code, outcome.out) == (2, "")
     assert f"its artifacts are still in {evidence.parents[1]}; move or copy that folder to" in outcome.err
