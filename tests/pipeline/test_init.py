@@ -40,7 +40,8 @@ def texts(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["images", pytest.param("texts", marks=pytest.mark.second_tier)])
+@pytest.mark.second_tier
+@pytest.mark.parametrize("kind", ["images", "texts"])
 def test_a_first_recipe_runs(kind: str, request: pytest.FixtureRequest) -> None:
     folder: Path = request.getfixturevalue(kind)
     made = understudy(folder, "init", "data")
