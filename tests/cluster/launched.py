@@ -47,12 +47,6 @@ NUMBER = {
 """The label with a pod's number among its job's, by the job's kind."""
 BOTH = pytest.mark.parametrize("kind", KINDS, indirect=True)
 """With a PyTorchJob, and with a TrainJob."""
-TRAINJOB_RARER = pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=pytest.mark.second_tier if kind == "trainjob" else ()) for kind in KINDS],
-    indirect=True,
-)
-"""The same; with a TrainJob in the second tier, where its way differs little."""
 
 SETTINGS = {
     "image": IMAGE,

@@ -15,7 +15,6 @@ from tests.cluster.launched import (
     GRACE,
     NAMESPACE,
     SETTINGS,
-    TRAINJOB_RARER,
     Launcher,
     Volume,
     kubectl,
@@ -106,7 +105,7 @@ def test_a_deleted_launcher_leaves_its_job_to_its_successor(launch: Launch, undi
     assert len(steps) == len(set(steps))
 
 
-@TRAINJOB_RARER
+@BOTH
 def test_a_cancelled_run_takes_its_job_along(launch: Launch) -> None:
     launcher = launch()
     launcher.reaches(15)
@@ -114,7 +113,7 @@ def test_a_cancelled_run_takes_its_job_along(launch: Launch) -> None:
     wait(lambda: not launcher.workers() and launcher.job is None, 90)
 
 
-@TRAINJOB_RARER
+@BOTH
 def test_a_job_that_nobody_watches_takes_a_checkpoint_and_ends(launch: Launch, volume: Volume) -> None:
     launcher = launch(recipe(train={"steps": 2000}), {"launcher_timeout": 12})
     launcher.reaches(15)
@@ -137,7 +136,7 @@ def test_ranks_that_wait_for_a_node_end_too_when_nobody_watches(launch: Launch) 
     wait(lambda: launcher.holds("Failed"), 30)
 
 
-@TRAINJOB_RARER
+@BOTH
 def test_a_users_mistake_is_told_with_rank_and_last_lines(launch: Launch) -> None:
     launcher = launch(recipe("raises", kwargs={}))
     assert launcher.ends() == 1
