@@ -52,9 +52,11 @@ class Supervised(RuleBasedStateMachine):
         kind=st.sampled_from(sorted(KINDS)),
         queue=st.sampled_from([None, "gpu"]),
         nodes=st.sampled_from([(2, None), (3, 1), (3, 2)]),
+        is_mended=st.booleans(),
     )
-    def begin(self, kind: str, queue: str | None, nodes: tuple[int, int | None]) -> None:
-        """A cluster with room for the job, and its first launcher."""
+    def begin(self, kind: str, queue: str | None, nodes: tuple[int, int | None], is_mended: bool) -> None:
+        """A cluster with room for the job, and its first launcher; and whether the cluster is mended in the end."""
+        self.is_mended = is_mended
         self.folder = Path(tempfile.mkdtemp())
         self.silence = contextlib.redirect_stdout(io.StringIO())
         self.silence.__enter__()
@@ -133,8 +135,19 @@ class Supervised(RuleBasedStateMachine):
         assert not self.cluster.slips, self.cluster.slips
         assert self.ranks.starts <= 2 * STARTS, "restarts without end"
 
+    def mend(self) -> None:
+        """The cluster is as it was; what is wrong with the ranks stays."""
+        for name in self.cluster.nodes_up:
+            self.cluster.revive_node(name)
+        self.cluster.free_quota, self.cluster.quota, self.cluster.preempted = 10, 10, set()
+        self.cluster.waiting, self.cluster.unmounted, self.cluster.pods_refused = None, "", ""
+        self.cluster.has_operator = True
+        self.cluster.forbidden = set()
+
     def settle(self) -> None:
         """Nothing more happens: a launcher ends, or says what it waits for, and that is so."""
+        if self.is_mended:
+            self.mend()
         if not self.launchers:
             self.launch("run")
         self.cluster.forbidden.clear()
