@@ -42,7 +42,7 @@ check: lint
 
 # The rarer faults on one machine; CI runs them after `make test`.
 test-faults: $(VENV)/test.stamp
-	$(BIN)/python -m pytest -n $(JOBS) tests -m "second_tier and not cluster"
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests -m "second_tier and not cluster"
 
 # Five times as many kills as both tiers have, an hour on two cores.
 test-kills: $(VENV)/test.stamp

@@ -89,11 +89,8 @@ def _failures(spec: JobSpec, path: Path) -> dict[int, int] | None:
         log.warning("this job's rendezvous is closed: a node has failed, and others still wait in it")
         (Path(spec.folder) / CLOSED).touch()
         return None
-    except RendezvousError as error:
-        log.warning("the nodes did not find each other: %s; a NetworkPolicy or DNS may stop them", error)
-        return None
-    except (ConnectionError, DistError) as error:
-        log.warning("the nodes lost each other: %s", error)
+    except (RendezvousError, ConnectionError, DistError) as error:  # which of the two it was, none of them tells
+        log.warning("the nodes did not find each other, or lost each other: %s", error)
         return None
     return {}
 

@@ -28,8 +28,7 @@ def output_order(
         InputError: its outputs have no names, gaps in their numbers, or other names than the data's labels.
     """
     count = len(id2label)
-    if given and len(given) != count:
-        raise InputError(f"{where}.labels: names {len(given)} outputs, the model has {count}; name every one, in order")
+    check_count(given, count, where)
     own = list(given or _own_names(id2label, where))
     unnamed = [f"{PREFIX}{index}" for index in range(count)]
     if not given and own == unnamed and set(own) != set(data):
@@ -45,6 +44,12 @@ def output_order(
             f"({', '.join(data[:5])}, ...); give the teacher a section train, or use data with its labels"
         )
     return [own.index(label) for label in data]
+
+
+def check_count(given: Sequence[str] | None, count: int, where: str) -> None:
+    """Refuse names of another number than the model's outputs."""
+    if given and len(given) != count:
+        raise InputError(f"{where}.labels: names {len(given)} outputs, the model has {count}; name every one, in order")
 
 
 def _own_names(id2label: Mapping[int, object], where: str) -> list[str]:

@@ -50,7 +50,7 @@ def normalization(model: PretrainedModel, source: Path, facts: AboutImages, wher
     place = f"{where}.pretrained: {PREPROCESSOR}"
     ours = read_json(source / DESCRIPTION)
     said = {} if ours else _said(source / PREPROCESSOR, place)
-    if _does(said, "do_flip_channel_order"):
+    if _is_on(said, "do_flip_channel_order"):
         raise InputError(
             f"{place}: the model sees blue, green and red in that order (do_flip_channel_order), and images here are "
             "red, green and blue; take another model"
@@ -88,7 +88,7 @@ def _from_processor(said: Said, channels: int, place: str, where: str) -> Moment
     """What transformers' image processor would do, by its file; None where that does not tell."""
     fix = f"Work out which mean and deviation of x / 255 that is, and say it as {where}.normalization"
     for key in ("include_top", "rescale_offset"):
-        if _does(said, key):
+        if _is_on(said, key):
             raise InputError(f"{place}: {key} changes pixels beyond image_mean and image_std. {fix}")
     normalizes, rescales = _does(said, "do_normalize"), _does(said, "do_rescale")
     mean, std = (0.0, 1.0) if normalizes is False else (said.get("image_mean"), said.get("image_std"))
@@ -110,18 +110,24 @@ def _processor(said: Said) -> str:
     return str(said.get("image_processor_type") or said.get("feature_extractor_type") or "")
 
 
+def _is_on(said: Said, key: str) -> bool:
+    """Whether the processor does what only some do."""
+    return bool(said[key]) if said.get(key) is not None else _family(said) in TURNED_ON.get(key, ())
+
+
 def _does(said: Said, key: str) -> bool | None:
-    """Whether the processor does that; None where the file does not say and its class is not known.
+    """Whether the processor does what nearly all do; None where the file does not say and its class is not known.
 
     Files that name no class are older than classes that do not normalise, and so are their means and deviations.
     """
     if said.get(key) is not None:
         return bool(said[key])
+    return True if _family(said) in {*KNOWN, ""} else None
+
+
+def _family(said: Said) -> str:
     named = NAME.fullmatch(_processor(said))
-    family = named[1] if named else _processor(said)
-    if key in ("do_normalize", "do_rescale"):
-        return True if family in KNOWN or not family else None
-    return family in TURNED_ON.get(key, ())
+    return named[1] if named else _processor(said)
 
 
 def _checked(mean: Any, std: Any, channels: int, place: str) -> Moments:

@@ -17,6 +17,7 @@ from understudy.errors import InputError
 from understudy.evaluate.sufficiency import shortfalls
 from understudy.models import architectures, user_code
 from understudy.models.hub import Unreachable, hub_file
+from understudy.models.labels import check_count
 from understudy.models.pretrained import COMMIT, check_folder
 from understudy.recipe import ArchitectureModel, FactoryModel, Model, PretrainedModel, Recipe
 from understudy.recipe.rules import Conflict
@@ -203,9 +204,12 @@ def _model_type(recipe: Recipe, model: PretrainedModel, config: dict[str, Any], 
 def _names(model: PretrainedModel, config: dict[str, Any], place: tuple[str, ...]) -> Found:
     """Whether the recipe names as many outputs as there are."""
     outputs = config.get("id2label")
-    if model.labels is not None and isinstance(outputs, dict) and len(outputs) != len(model.labels):
-        why = f"names {len(model.labels)} outputs, the model has {len(outputs)}; name every one, in order"
-        yield (*place[:-1], "labels"), why
+    if not isinstance(outputs, dict):
+        return
+    try:
+        check_count(model.labels, len(outputs), ".".join(place[:-1]))
+    except InputError as error:
+        yield _located(error)
 
 
 def _located(error: InputError) -> Conflict:

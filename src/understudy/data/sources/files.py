@@ -77,10 +77,8 @@ def own_splits(root: Path) -> dict[str, Split]:
     Raises:
         InputError: there is no train/ among them.
     """
-    folders = [path.name for path in root.iterdir() if path.is_dir()]
-    splits = [name for name in folders if name.lower() in SPLIT_NAMES]
-    splits.sort(key=lambda name: (list(SPLIT_NAMES).index(name.lower()), name))  # as messages name them: train/ first
-    present = {name: SPLIT_NAMES[name.lower()] for name in splits}
+    folders = sorted(path.name for path in root.iterdir() if path.is_dir())
+    present = {name: SPLIT_NAMES[known] for known in SPLIT_NAMES for name in folders if name.lower() == known}
     if len(set(present.values())) < 2:
         return {}
     check_trainable(root, present)
