@@ -1,4 +1,4 @@
-# make run | check | test | test-faults | test-kills | test-cluster | test-cluster-faults | images | manifests | ui | lint | lock | clean
+# make install | run | check | test | test-faults | test-kills | test-cluster | test-cluster-faults | images | manifests | ui | lint | lock | clean
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
@@ -9,7 +9,7 @@ COMPILE := $(UV) pip compile --quiet --python 3.11 --generate-hashes --no-emit-i
 FIND_PYTHON := for name in python3.11 python3 python; do \
 	$$name -c 'import ensurepip, sys, venv; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && break; name=; done
 
-.PHONY: run check test test-faults test-kills test-cluster test-cluster-faults images manifests ui lint lock clean
+.PHONY: install run check test test-faults test-kills test-cluster test-cluster-faults images manifests ui lint lock clean
 
 $(UV): requirements-uv.lock
 	@$(FIND_PYTHON); test "$$name" || { echo "make: this needs Python 3.11 with its venv module" >&2; exit 1; }; \
@@ -26,6 +26,8 @@ $(VENV)/run.stamp: requirements.lock pyproject.toml $(UV)
 $(VENV)/test.stamp: requirements-dev.lock $(VENV)/run.stamp
 	$(INSTALL) --require-hashes -r requirements-dev.lock
 	touch $@
+
+install: $(VENV)/run.stamp
 
 run: $(VENV)/run.stamp
 	$(BIN)/understudy run recipes/pydoc.yaml

@@ -31,8 +31,10 @@ def test_a_folder_of_images_becomes_a_recipe_that_is_right(understudy: Command) 
     assert outcome.code == 0
     assert outcome.out.splitlines() == [
         "found in My Pets: 200 images in colour with 2 labels (cat, dog), 30 pixels wide or high",
+        "note: few images: a gate with a margin of 0.2 lets a student pass that answers much worse than its teacher; "
+        "with 46 to test on, a margin of 0.1 would do",
         "wrote my-pets.yaml",
-        "next: understudy run my-pets.yaml",
+        "next: understudy recipe check my-pets.yaml, then understudy run my-pets.yaml",
     ]
     recipe = load(Path("my-pets.yaml"))
     assert (recipe.name, recipe.task) == ("my-pets", "image-classification")
@@ -72,6 +74,23 @@ def test_images_of_any_size_get_a_model_that_can_be_built(understudy: Command, s
         assert built(pixels).logits.shape == (2, 2)
 
 
+def test_as_many_images_as_it_takes_are_enough(understudy: Command) -> None:
+    images(Path("images"), 30)
+    assert understudy("init", "images").code == 0
+    assert understudy("recipe", "check", "images.yaml").code == 0
+
+
+def test_what_is_not_read_and_what_lies_deeper_is_said(understudy: Command) -> None:
+    images(Path("images"), 300)
+    images(Path("images/dog"), 2)
+    Path("images/cat/1.heic").touch()
+    outcome = understudy("init", "images")
+    assert [line for line in outcome.out.splitlines() if line.startswith("note: ")] == [
+        "note: not read: 1 x .heic",
+        "note: images in deeper folders have the label of the first one",
+    ]
+
+
 def test_a_file_that_is_there_is_not_overwritten(understudy: Command) -> None:
     images(Path("images"), 60)
     Path("images.yaml").write_text("mine")
@@ -86,7 +105,10 @@ def test_a_file_that_is_there_is_not_overwritten(understudy: Command) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda folder: images(folder, 10), "10 images are too few"),
+        (
+            lambda folder: images(folder, 29),
+            "29 images are too few: a fifth of them is tested on, and a gate takes 6 for that, which are 30 in all",
+        ),
         (lambda folder: texts(folder, 1), "1 documents (*.txt), 0.0007 MB of text: too few, since the gate compares"),
         (lambda folder: folder.mkdir(), "contains no images and no texts"),
     ],

@@ -29,18 +29,18 @@ def test_images_are_counted_by_the_folders_that_are_their_labels(tmp_path: Path,
     (tmp_path / "dog" / "notes.txt").write_text("x")
     (tmp_path / ".hidden").mkdir()
     (tmp_path / ".hidden" / "5.png").write_bytes(b"")
-    assert survey(tmp_path) == Images(labels=("cat", "dog"), train=4, test=None, side=9, channels=3)
+    assert survey(tmp_path) == Images(("cat", "dog"), 4, None, side=9, channels=3, unread="1 x .txt", is_deep=True)
 
 
 def test_splits_of_its_own_are_counted(tmp_path: Path, draw: Draw) -> None:
     draw("train/a/1.png", "train/b/2.png", "val/a/3.png", "test/b/4.png", mode="L")
-    assert survey(tmp_path) == Images(labels=("a", "b"), train=2, test=1, side=9, channels=1)
+    assert survey(tmp_path) == Images(("a", "b"), 2, 1, side=9, channels=1, unread="", is_deep=False)
 
 
 def test_a_split_of_its_own_may_be_the_only_one_if_it_can_be_trained_on(tmp_path: Path, draw: Draw) -> None:
     draw("train/a/1.png", "train/b/2.png")
     (tmp_path / "notes").mkdir()
-    assert survey(tmp_path) == Images(labels=("a", "b"), train=2, test=None, side=9, channels=3)
+    assert survey(tmp_path) == Images(("a", "b"), 2, None, side=9, channels=3, unread="", is_deep=False)
     (tmp_path / "train").rename(tmp_path / "test")
     with pytest.raises(InputError, match="no train/ to train on"):
         survey(tmp_path)
@@ -69,7 +69,7 @@ def test_texts_are_those_of_the_most_frequent_suffix(tmp_path: Path) -> None:
     for name in ("1.md", "deep/2.md", "3.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("four")
-    assert survey(tmp_path) == Documents(suffix=".md", train=2, test=None, length=8)
+    assert survey(tmp_path) == Documents(".md", 2, None, length=8, unread="1 x .txt")
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,7 @@ def test_texts_are_those_of_the_most_frequent_suffix(tmp_path: Path) -> None:
         ((), "it is empty"),
         (("1.csv", "2.csv", "3"), r"contains no images and no texts .*; it has 2 x \.csv, 1 x no suffix"),
         (("a/1.png",), "all images lie in a/; a classifier needs two labels or more"),
+        (("a/1.png", "b/1.png", "c/1.heic"), r"no images are in c/, and a folder is a label"),
         (("1.png", "a/1.png"), r"1\.png lies in no label's folder; put every image into <label>/"),
         (
             ("train/a/1.png", "test/1.png"),

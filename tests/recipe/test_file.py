@@ -89,7 +89,7 @@ BAD = {
         "? [a]\n    : 3": "r.yaml:12: teacher.train: a key must be a word",
         "batch_size: !!python/name:os.system ''": "r.yaml:12: teacher.train.batch_size: the tag "
         "tag:yaml.org,2002:python/name:os.system is not understood; leave it out",
-        "\tbatch_size: 3": "r.yaml:12: not YAML: found character '\\t' that cannot start any token",
+        "\tbatch_size: 3": "r.yaml:12: not YAML: found character '\\t' that cannot start any token; indent with spaces",
         "frobnicate: 3": "r.yaml:12: teacher.train.frobnicate: unknown key; known here: steps, epochs, batch_size, "
         "gradient_accumulation_steps, optimizer, schedule, max_grad_norm, precision, strategy, checkpoint_every",
     },
@@ -175,9 +175,13 @@ def test_each_problem_has_a_line_in_the_files_order(tmp_path: Path) -> None:
     [
         ("", "a recipe is a section with the keys name, task, data, teacher, student, ...; see recipes/"),
         ("- name: x", "a recipe is a section with the keys name, task, data, teacher, student, ...; see recipes/"),
-        ("a: 1\n---\nb: 2", "not YAML: but found another document"),
+        ("a: 1\n---\nb: 2", "not YAML: but found another document; keep one, without ---"),
         ("a: &x [*x]", "an alias inside of what it stands for"),
-        ("a: [", "not YAML: expected the node content, but found '<stream end>'"),
+        (
+            "a: [",
+            "not YAML: expected the node content, but found '<stream end>'; check quotes, brackets, colons and "
+            "indentation",
+        ),
         ("a: *.txt", 'a text that begins with * or & has to be in quotes: "*.txt"'),
         ("a: \x07", "not YAML: special characters are not allowed"),
         ("a: 1e999", "1e999 is not a finite number"),
@@ -354,7 +358,8 @@ def test_the_last_override_of_a_value_counts(tmp_path: Path) -> None:
         ("seed=abc", 'seed: expected a whole number, got "abc"'),
         ("seed", "write it as a.b.c=value"),
         ("a..b=3", "write it as a.b.c=value"),
-        ("seed=[", "not YAML: expected the node content, but found '<stream end>'"),
+        ("seed=[", "not YAML: expected the node content, but found '<stream end>'; check quotes, brackets, colons and "
+         "indentation"),
         ("task.name=3", 'task is "image-classification" and has no name; set all of it: task={...}'),
         ("nope.a=1", "nope: unknown key; known here: name, task, seed, data, teacher, student, evaluate, gate, "
          "register, resources"),

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import errors
 from PIL import Image
@@ -61,7 +63,15 @@ def test_all_that_is_wrong_is_found_at_once(digits: Recipe, change: Change, tmp_
 
 def test_an_architecture_of_another_task_is_told(digits: Recipe, change: Change) -> None:
     (found,) = problems(findings(change(digits, "teacher.model={type: llama}"), Here()))
-    assert found.startswith("teacher.model.type: llama is no architecture for the task image-classification")
+    assert found == "teacher.model.type: llama is no architecture for the task image-classification"
+
+
+def test_a_column_that_is_not_there_is_found(digits: Recipe, change: Change, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"image": [b""], "kind": ["cat"]}), tmp_path / "a.parquet")
+    recipe = change(digits, f"data.source={{type: parquet, path: {tmp_path}}}")
+    assert problems(findings(recipe, Here())) == [
+        "data.source.label: a.parquet has no column label. It has image, kind: name one of them."
+    ]
 
 
 FACTORIES = "from torch import nn\n\ndef small(num_labels):\n    return nn.Identity()\n"
@@ -76,6 +86,8 @@ FACTORIES = "from torch import nn\n\ndef small(num_labels):\n    return nn.Ident
         ("torch.nn:Linear", ""),
         ("nets:smal", r"nets\.py has no smal; did you mean small\?"),
         ("net:small", r"there is no module net in the recipe's folder.*; did you mean nets\?"),
+        ("netr:small", r"there is no module netr in the recipe's folder.*; did you mean nets\?"),
+        ("argpars:small", r"there is no module argpars in .* environment$"),
         ("package.iner:build", r"there is no module package\.iner .*; did you mean inner\?"),
         ("broken:build", r"broken\.py is no Python"),
     ],

@@ -1,6 +1,7 @@
 """The text of a first recipe for what a folder holds: sized for a laptop, with comments that say what to change."""
 
 import json
+import math
 
 from understudy.data.survey import Documents, Images
 from understudy.errors import InputError
@@ -10,6 +11,7 @@ from understudy.recipe import yaml
 
 CONFIDENCE = 0.95
 MARGINS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
+CAREFUL = 0.1  # the largest of them that means something to most users
 SPARE = 1.3  # the split goes by content and is about so large: this many times the least is enough
 LEAST_SIDE, LARGEST_SIDE = 8, 64  # pixels
 STEPS = 600  # of a training, about; some minutes on two cores
@@ -120,12 +122,33 @@ def described(found: Images | Documents) -> str:
     return f"{own} images in {colour} with {len(found.labels)} labels ({labels}), {found.side} pixels wide or high"
 
 
+def notes(found: Images | Documents) -> list[str]:
+    """What a user may not expect of what was found."""
+    said = [f"not read: {found.unread}"] if found.unread else []
+    if isinstance(found, Documents):
+        return said
+    if found.is_deep:
+        said.append("images in deeper folders have the label of the first one")
+    if (margin := _margin(_tested(found))) and margin > CAREFUL:
+        enough = math.ceil(SPARE * least_answers(CAREFUL, CONFIDENCE))
+        said.append(
+            f"few images: a gate with a margin of {margin:g} lets a student pass that answers much worse than its "
+            f"teacher; with {enough} to test on, a margin of {CAREFUL:g} would do"
+        )
+    return said
+
+
 def _images(found: Images, path: str) -> str:
-    tested = found.test or int(SHARE * found.train)
-    fitting = [margin for margin in MARGINS if tested >= SPARE * least_answers(margin, CONFIDENCE)]
-    if not fitting:
-        least = SPARE * least_answers(MARGINS[-1], CONFIDENCE)
-        raise InputError(f"{found.train} images are too few: it takes {least:.0f} to test on, others to train on")
+    tested = _tested(found)
+    margin = _margin(tested)
+    if margin is None:
+        least = math.ceil(SPARE * least_answers(MARGINS[-1], CONFIDENCE))
+        if found.test:
+            raise InputError(f"{found.test} images to test on are too few: it takes {least}")
+        raise InputError(
+            f"{found.train} images are too few: a fifth of them is tested on, and a gate takes {least} for that, which "
+            f"are {math.ceil(least / SHARE)} in all"
+        )
     side = max(LEAST_SIDE, min(LARGEST_SIDE, found.side // 4 * 4))
     kind, teacher, student = _vit(side) if side < 16 else _resnet()
     return IMAGES.format(
@@ -137,9 +160,18 @@ def _images(found: Images, path: str) -> str:
         teacher=teacher,
         student=student,
         epochs=_epochs(found.train, 64, 30),
-        margin=fitting[0],
+        margin=margin,
         why=f"about {tested:,} test images can rule out no less than {least_score(tested, CONFIDENCE):.3f}",
     )
+
+
+def _tested(found: Images) -> int:
+    return found.test or int(SHARE * found.train)
+
+
+def _margin(tested: int) -> float | None:
+    """The smallest one that so many test images can show; None where they are too few for any."""
+    return next((margin for margin in MARGINS if tested >= SPARE * least_answers(margin, CONFIDENCE)), None)
 
 
 def _resnet() -> tuple[str, str, str]:

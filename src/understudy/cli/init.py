@@ -18,7 +18,7 @@ def init(
 
     The file is written into the current folder and never over another one.
     """
-    from understudy.cli.first_recipe import described, text
+    from understudy.cli.first_recipe import described, notes, text
     from understudy.cli.recipe import checked
     from understudy.data.survey import survey
 
@@ -43,8 +43,10 @@ def init(
         path.unlink()  # what it says of the folder is wrong for the recipe too, and is all that there is to know
         raise
     typer.echo(f"found in {folder}: {described(found)}")
+    for note in notes(found):
+        typer.echo(f"note: {note}")
     typer.echo(f"wrote {path}")
-    typer.echo(f"next: understudy run {path}")
+    typer.echo(f"next: understudy recipe check {path}, then understudy run {path}")
 
 
 def _name(folder: str) -> str:

@@ -5,7 +5,7 @@ Nothing is decoded: names, lengths and the headers of some images say enough.
 
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +33,10 @@ class Images:
     side: int
     """Pixels: the median of the shorter sides."""
     channels: int
+    unread: str
+    """What else the folder holds, such as 12 x .heic."""
+    is_deep: bool
+    """Whether images lie in folders below their label's."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +50,16 @@ class Documents:
     """None where the folder has no test split of its own."""
     length: int
     """Bytes of all."""
+    unread: str
+    """What else the folder holds, such as 3 x .pdf."""
 
 
 def survey(folder: Path) -> Images | Documents:
     """What there is the most of in a folder, images or texts; hidden files do not count.
 
     Raises:
-        InputError: there is no such folder, nothing in it that a source reads, no folder for each label, a name that is
-            not UTF-8, or a link that leads out of the folder.
+        InputError: there is no such folder, nothing in it that a source reads, no folder for each label, no image in
+            one of them, a name that is not UTF-8, or a link that leads out of the folder.
     """
     if not folder.is_dir():
         raise InputError(
@@ -66,17 +72,22 @@ def survey(folder: Path) -> Images | Documents:
     for name in (*images, *texts):
         check_name(name)
     if not images and not texts:
-        kinds = Counter(name.suffix or "no suffix" for name in shown).most_common(3)
-        instead = f"it has {', '.join(f'{count} x {kind}' for kind, count in kinds)}" if kinds else "it is empty"
+        instead = f"it has {_kinds(shown)}" if shown else "it is empty"
         known = " ".join((*sorted(SUFFIXES), *TEXTS))
         raise InputError(
             f"{folder}: contains no images and no texts ({known}); {instead}. "
             "docs/recipes.md has every source, such as Parquet"
         )
-    return _images(folder, images) if len(images) >= len(texts) else _documents(folder, texts)
+    return _images(folder, images, shown) if len(images) >= len(texts) else _documents(folder, texts, shown)
 
 
-def _images(folder: Path, names: Sequence[Path]) -> Images:
+def _kinds(names: Iterable[Path]) -> str:
+    """The most frequent suffixes."""
+    kinds = Counter(name.suffix or "no suffix" for name in names).most_common(3)
+    return ", ".join(f"{count:,} x {kind}" for kind, count in kinds)
+
+
+def _images(folder: Path, names: Sequence[Path], shown: Sequence[Path]) -> Images:
     splits = image_folder.own_splits(folder, [folder / name for name in names])
     labelled = [(name, *_place(name, splits)) for name in names]
     loose = [name for name, label, _ in labelled if label is None]
@@ -84,20 +95,26 @@ def _images(folder: Path, names: Sequence[Path]) -> Images:
         layout = "<label>/" if not splits else " or ".join(f"{split}/<label>/" for split in splits)
         raise InputError(f"{folder}: {loose[0]} lies in no label's folder; put every image into {layout}")
     labels = tuple(sorted({str(label) for _, label, _ in labelled}))
-    if len(labels) < 2:
-        raise InputError(
-            f"{folder}: all images lie in {labels[0]}/; a classifier needs two labels or more, a folder each"
-        )
+    image_folder.check_labels(folder, splits, labels, str(folder))
     sides, modes = _headers([folder / name for name in names])
     train, test = _counts([split for _, _, split in labelled])
-    return Images(labels, train, test, int(statistics.median(sides)), 1 if modes <= set(GREY) else 3)
+    return Images(
+        labels,
+        train,
+        test,
+        side=int(statistics.median(sides)),
+        channels=1 if modes <= set(GREY) else 3,
+        unread=_kinds(set(shown).difference(names)),
+        is_deep=any(len(name.parts) > (3 if splits else 2) for name in names),
+    )
 
 
-def _documents(folder: Path, names: Sequence[Path]) -> Documents:
+def _documents(folder: Path, names: Sequence[Path], shown: Sequence[Path]) -> Documents:
     suffix = Counter(name.suffix for name in names).most_common(1)[0][0]
     names, splits = [name for name in names if name.suffix == suffix], own_splits(folder)
     train, test = _counts([splits.get(name.parts[0]) for name in names])
-    return Documents(suffix, train, test, sum((folder / name).stat().st_size for name in names))
+    length = sum((folder / name).stat().st_size for name in names)
+    return Documents(suffix, train, test, length, unread=_kinds(set(shown).difference(names)))
 
 
 def _place(name: Path, splits: dict[str, Split]) -> tuple[str | None, Split | None]:

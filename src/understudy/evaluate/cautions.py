@@ -88,4 +88,4 @@ def _overfitted(bootstrap: Bootstrap, role: str, training: float) -> str:
         return ""
     if not math.isfinite(training) or test < TIMES * training or test < training + NATS:
         return ""
-    return f"The {role} is overfitted: its loss is {training:.3g} in training and {test:.3g} on the test split."
+    return f"The {role} may be overfitted: its loss is {training:.3g} in training and {test:.3g} on the test split."

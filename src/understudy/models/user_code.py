@@ -118,7 +118,8 @@ def _find(module: str, search_path: Sequence[str]) -> machinery.ModuleSpec | str
         spec = util.find_spec(module)  # built in, or installed with a finder of its own
     if spec is not None:
         return spec
-    modules = {path.stem for folder in places for path in Path(folder).glob("*.py")}
+    near = places if outer else search_path  # not what this environment has: netrc is nothing that anybody meant
+    modules = {path.stem for folder in near for path in Path(folder).glob("*.py")}
     looked = "in the recipe's folder, in the current one, in PYTHONPATH or in this environment"
     return f"there is no module {module} {looked}{_meant(part, modules)}"
 

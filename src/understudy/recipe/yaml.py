@@ -70,8 +70,8 @@ def parse(text: str) -> Document:
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        fix = '; a text that begins with * or & has to be in quotes: "*.txt"' if error.context in ALIAS else ""
-        return Document(None, {}, [Problem(mark.line + 1 if mark else 1, (), f"not YAML: {error.problem}{fix}")])
+        text = f"not YAML: {error.problem}; {_fix(error)}"
+        return Document(None, {}, [Problem(mark.line + 1 if mark else 1, (), text)])
     except RecursionError:
         return Document(None, {}, [Problem(1, (), "not a recipe: nested too deeply")])
     except yaml.reader.ReaderError as error:
@@ -84,6 +84,17 @@ def parse(text: str) -> Document:
 def dump(value: object) -> str:
     """The YAML of plain data, keys in their order."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _fix(error: yaml.MarkedYAMLError) -> str:
+    """What most often mends it."""
+    if error.context in ALIAS:
+        return 'a text that begins with * or & has to be in quotes: "*.txt"'
+    if "\\t" in str(error.problem):
+        return "indent with spaces"
+    if "another document" in str(error.problem):
+        return "keep one, without ---"
+    return "check quotes, brackets, colons and indentation"
 
 
 def _build(

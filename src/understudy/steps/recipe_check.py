@@ -122,9 +122,10 @@ def _architecture(recipe: Recipe, model: ArchitectureModel, where: str) -> Found
         yield Unknown(f"{where}.type: transformers is not installed here and knows whether it has {model.type}")
         return
     if model.type not in fitting:
-        known = model.type in architectures.model_types()
-        why = f"is no architecture for the task {recipe.task}" if known else "is no architecture of transformers"
-        yield place, f"{model.type} {why}{_meant(model.type, fitting)}"
+        if model.type in architectures.model_types():
+            yield place, f"{model.type} is no architecture for the task {recipe.task}"
+        else:
+            yield place, f"{model.type} is no architecture of transformers{_meant(model.type, fitting)}"
         return
     shape = _shape(recipe)
     settings = architectures.settings(model.type)

@@ -39,11 +39,35 @@ def test_train_and_test_folders_are_splits(tmp_path, picture, held_out):
 @pytest.mark.parametrize("names", [("Train", "Test"), ("train", "valid"), ("TRAIN", "VAL")])
 def test_splits_are_known_in_any_case_of_letters(tmp_path, picture, names):
     for name in names:
-        (tmp_path / name / "cat").mkdir(parents=True)
-        (tmp_path / name / "cat" / "0.png").write_bytes(picture(1))
+        for label in ("cat", "dog"):
+            (tmp_path / name / label).mkdir(parents=True)
+            (tmp_path / name / label / "0.png").write_bytes(picture(1))
     found = records(type="image-folder", path=str(tmp_path))
-    assert {raw.label for raw in found} == {"cat"}
+    assert {raw.label for raw in found} == {"cat", "dog"}
     assert {raw.split for raw in found} == {"train", "test" if names[1] == "Test" else "validation"}
+
+
+def test_one_label_is_a_wrong_path(image_folder):
+    with pytest.raises(InputError, match=rf"data\.source\.path: .*: all images lie in {image_folder.name}/; "):
+        records(type="image-folder", path=str(image_folder.parent))
+
+
+def test_a_labels_folder_without_images_is_named(image_folder):
+    (image_folder / "star").mkdir()
+    (image_folder / "heart").mkdir()
+    (image_folder / "heart" / "0.heic").touch()
+    with pytest.raises(
+        InputError, match=r"data\.source\.path: .*: no images are in heart/, star/, and a folder is a label"
+    ):
+        records(type="image-folder", path=str(image_folder))
+
+
+def test_a_label_may_have_images_in_one_split_only(tmp_path, picture):
+    for name in ("train/a", "train/b", "test/b"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "x.png").write_bytes(picture(1))
+    (tmp_path / "test" / "a").mkdir()
+    assert len(records(type="image-folder", path=str(tmp_path))) == 3
 
 
 def test_labels_folders_may_be_links_inside_the_data(image_folder):

@@ -1,6 +1,6 @@
 """A folder of images, labelled by its sub-folders."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -30,12 +30,13 @@ def read(section: ImageFolderSource) -> Reading:
     """Images below path/<label>/, or path/<split>/<label>/.
 
     Raises:
-        InputError: an image lies in no label's folder, or a label's folder beside train/ and test/, or there is nothing
-            to train on.
+        InputError: an image lies in no label's folder, or a label's folder beside train/ and test/, there is nothing to
+            train on, there is one label only, or a label's folder has no images.
     """
     root, found = files.find(_wanted(section))
     splits = own_splits(root, found)
     places = {path: _place(section, path.relative_to(root), splits) for path in found}
+    check_labels(root, splits, {label for label, _ in places.values()}, f"data.source.path: {section.path}")
     return Reading(len(found), _records(root, places))
 
 
@@ -46,6 +47,29 @@ def own_splits(root: Path, found: Sequence[Path]) -> dict[str, Split]:
         InputError: there is nothing to train on.
     """
     return files.own_splits(root) or _only_split(root, found)
+
+
+def check_labels(root: Path, splits: Iterable[str], labels: Collection[str], where: str) -> None:
+    """Refuse a single label, and a label's folder without an image: a wrong path, or a format that is not read.
+
+    Args:
+        root: the folder.
+        splits: its sub-folders that are splits.
+        labels: of all images found.
+        where: what a message begins with.
+    """
+    if len(labels) < 2:
+        (label,) = labels
+        raise InputError(f"{where}: all images lie in {label}/; a classifier needs two labels or more, a folder each")
+    above = [root / split for split in splits] or [root]
+    folders = {path.name for folder in above for path in folder.iterdir() if path.is_dir()}
+    empty = sorted(name for name in folders.difference(labels) if not name.startswith("."))
+    if empty:
+        names = ", ".join(f"{name}/" for name in empty[:3]) + (", ..." if len(empty) > 3 else "")
+        raise InputError(
+            f"{where}: no images are in {names}, and a folder is a label. Put some there "
+            f"({' '.join(sorted(SUFFIXES))}), or move the folder away."
+        )
 
 
 def digest(section: ImageFolderSource, fingerprints: Fingerprints) -> str:

@@ -50,10 +50,14 @@ def read(section: ParquetSource) -> Reading:
     """A record per row, named file#row.
 
     Its own split is the column `split` where the recipe names one, otherwise the file's name or first folder.
+
+    Raises:
+        InputError: a file lacks a column that the recipe names, or has one of another type.
     """
     root, found = files.find(_wanted(section))
     named = {path.relative_to(root).as_posix(): path for path in found}
-    return Reading(sum(map(_count, found)), _records(section, named))
+    rows = sum(_count(section, name, path) for name, path in named.items())
+    return Reading(rows, _records(section, named))
 
 
 def digest(section: ParquetSource, fingerprints: Fingerprints) -> str:
@@ -74,13 +78,17 @@ def _damage() -> tuple[type[Exception], ...]:
     return pa.ArrowException, ValueError, OSError
 
 
-def _count(path: Path) -> int:
+def _count(section: ParquetSource, name: str, path: Path) -> int:
+    """A file's rows, once its columns are known to be right."""
     import pyarrow.parquet as pq
 
     try:
-        return int(pq.read_metadata(path).num_rows)
+        about = pq.read_metadata(path)
+        schema = about.schema.to_arrow_schema()
     except _damage():
         return 0  # _records says what is wrong with it
+    _check_columns(section, name, schema)
+    return int(about.num_rows)
 
 
 def _records(section: ParquetSource, found: dict[str, Path]) -> Iterator[Raw | Broken]:
@@ -90,7 +98,6 @@ def _records(section: ParquetSource, found: dict[str, Path]) -> Iterator[Raw | B
     for name, path in found.items():
         try:
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
-                _check_columns(section, name, file.schema_arrow)
                 labels = _label_names(section.label, name, file.schema_arrow)
                 _check_naming(section.label, name, file.schema_arrow, labels, naming)
                 for number, row in enumerate(_rows(section, file)):
