@@ -96,6 +96,6 @@ def test_a_run_outlives_its_follower_and_its_pod_and_one_that_is_stopped_is_over
     wait(lambda: said, 60)
     subprocess.run(command("jobs", "stop", launcher.name), check=True)
     assert wait(lambda: ended, 120) == [STOPPED]
-    assert said[-1].startswith(f"the run {launcher.name} was stopped; what was complete is kept")
+    assert said[-1].startswith(f"the run {launcher.name} was stopped; finished steps and checkpoints are kept")
     wait(lambda: statuses(launcher, volume) == {"KILLED"}, 60)
     assert json.loads(volume.cat(f"store/runs/{launcher.name}/ended.json"))["exit_code"] == STOPPED
