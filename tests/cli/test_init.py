@@ -109,12 +109,16 @@ def test_a_file_that_is_there_is_not_overwritten(understudy: Command) -> None:
             lambda folder: images(folder, 29),
             "29 images are too few: a fifth of them is tested on, and a gate takes 6 for that, which are 30 in all",
         ),
+        (
+            lambda folder: (images(folder / "train", 50), images(folder / "test", 5)),
+            "5 images to test on are too few: it takes 6",
+        ),
         (lambda folder: texts(folder, 1), "1 documents (*.txt), 0.0007 MB of text: too few, since the gate compares"),
         (lambda folder: folder.mkdir(), "contains no images and no texts"),
     ],
 )
 def test_too_little_is_refused_and_leaves_nothing(
-    understudy: Command, make: Callable[[Path], None], message: str
+    understudy: Command, make: Callable[[Path], object], message: str
 ) -> None:
     make(Path("data"))
     outcome = understudy("init", "data")

@@ -37,6 +37,13 @@ def test_splits_of_its_own_are_counted(tmp_path: Path, draw: Draw) -> None:
     assert survey(tmp_path) == Images(("a", "b"), 2, 1, side=9, channels=1, unread="", is_deep=False)
 
 
+def test_images_below_a_labels_folder_are_deep_in_splits_too(tmp_path: Path, draw: Draw) -> None:
+    draw("train/a/1.png", "train/b/2.png", "test/a/deeper/3.png")
+    found = survey(tmp_path)
+    assert isinstance(found, Images)
+    assert found.is_deep
+
+
 def test_a_split_of_its_own_may_be_the_only_one_if_it_can_be_trained_on(tmp_path: Path, draw: Draw) -> None:
     draw("train/a/1.png", "train/b/2.png")
     (tmp_path / "notes").mkdir()

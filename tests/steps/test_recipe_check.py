@@ -165,6 +165,7 @@ def test_the_recipe_names_as_many_outputs_as_the_model_has(digits: Recipe, chang
 
     assert said("[a, b, c]") == []
     assert said("[a, b]") == ["teacher.model.labels: names 2 outputs, the model has 3; name every one, in order"]
+    assert said("[]") == ["teacher.model.labels: names 0 outputs, the model has 3; name every one, in order"]
 
 
 def test_what_the_hub_would_say_is_unknown_to_a_check_and_wrong_for_a_run(digits: Recipe, change: Change) -> None:

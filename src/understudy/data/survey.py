@@ -78,7 +78,16 @@ def survey(folder: Path) -> Images | Documents:
             f"{folder}: contains no images and no texts ({known}); {instead}. "
             "docs/recipes.md has every source, such as Parquet"
         )
-    return _images(folder, images, shown) if len(images) >= len(texts) else _documents(folder, texts, shown)
+    if len(images) >= len(texts):
+        return _images(folder, images, _others(shown, images))
+    suffix = Counter(name.suffix for name in texts).most_common(1)[0][0]
+    documents = [name for name in texts if name.suffix == suffix]
+    return _documents(folder, documents, _others(shown, documents))
+
+
+def _others(shown: Iterable[Path], names: Sequence[Path]) -> str:
+    """What is not read."""
+    return _kinds(set(shown).difference(names))
 
 
 def _kinds(names: Iterable[Path]) -> str:
@@ -87,7 +96,7 @@ def _kinds(names: Iterable[Path]) -> str:
     return ", ".join(f"{count:,} x {kind}" for kind, count in kinds)
 
 
-def _images(folder: Path, names: Sequence[Path], shown: Sequence[Path]) -> Images:
+def _images(folder: Path, names: Sequence[Path], unread: str) -> Images:
     splits = image_folder.own_splits(folder, [folder / name for name in names])
     labelled = [(name, *_place(name, splits)) for name in names]
     loose = [name for name, label, _ in labelled if label is None]
@@ -104,17 +113,16 @@ def _images(folder: Path, names: Sequence[Path], shown: Sequence[Path]) -> Image
         test,
         side=int(statistics.median(sides)),
         channels=1 if modes <= set(GREY) else 3,
-        unread=_kinds(set(shown).difference(names)),
+        unread=unread,
         is_deep=any(len(name.parts) > (3 if splits else 2) for name in names),
     )
 
 
-def _documents(folder: Path, names: Sequence[Path], shown: Sequence[Path]) -> Documents:
-    suffix = Counter(name.suffix for name in names).most_common(1)[0][0]
-    names, splits = [name for name in names if name.suffix == suffix], own_splits(folder)
+def _documents(folder: Path, names: Sequence[Path], unread: str) -> Documents:
+    splits = own_splits(folder)
     train, test = _counts([splits.get(name.parts[0]) for name in names])
     length = sum((folder / name).stat().st_size for name in names)
-    return Documents(suffix, train, test, length, unread=_kinds(set(shown).difference(names)))
+    return Documents(names[0].suffix, train, test, length, unread)
 
 
 def _place(name: Path, splits: dict[str, Split]) -> tuple[str | None, Split | None]:

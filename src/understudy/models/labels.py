@@ -48,7 +48,7 @@ def output_order(
 
 def check_count(given: Sequence[str] | None, count: int, where: str) -> None:
     """Refuse names of another number than the model's outputs."""
-    if given and len(given) != count:
+    if given is not None and len(given) != count:
         raise InputError(f"{where}.labels: names {len(given)} outputs, the model has {count}; name every one, in order")
 
 

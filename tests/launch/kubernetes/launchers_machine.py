@@ -139,10 +139,17 @@ class Supervised(RuleBasedStateMachine):
         """The cluster is as it was; what is wrong with the ranks stays."""
         for name in self.cluster.nodes_up:
             self.cluster.revive_node(name)
-        self.cluster.free_quota, self.cluster.quota, self.cluster.preempted = 10, 10, set()
-        self.cluster.waiting, self.cluster.unmounted, self.cluster.pods_refused = None, "", ""
-        self.cluster.has_operator = True
-        self.cluster.forbidden = set()
+        self.cluster.free_quota, self.cluster.preempted = 10, set()
+        self.lack("nothing")
+
+    def lack(self, what: str) -> None:
+        """What a job needs is not there; all else is."""
+        self.cluster.waiting = BROKEN.get(what)
+        self.cluster.unmounted = "MountVolume.SetUp failed" if what == "volume" else ""
+        self.cluster.pods_refused = "exceeded quota" if what == "pods" else ""
+        self.cluster.has_operator = what != "operator"
+        self.cluster.quota = 1 if what == "quota" else 10
+        self.cluster.forbidden = {what} & set(RIGHTS)
 
     def settle(self) -> None:
         """Nothing more happens: a launcher ends, or says what it waits for, and that is so."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from tests.launch.kubernetes.fake_ranks import Attempt, end, uid
-from tests.launch.kubernetes.launchers_machine import BROKEN, FAILURES, RIGHTS, RUNS, Supervised
+from tests.launch.kubernetes.launchers_machine import FAILURES, RIGHTS, RUNS, Supervised
 from understudy.jobs.outcome import Outcome
 
 SEQUENCES = int(os.environ.get("UNDERSTUDY_SEQUENCES", "0"))
@@ -164,12 +164,7 @@ class Launchers(Supervised):
     @rule(what=st.sampled_from(["image", "container", "volume", "pods", "operator", "quota", *RIGHTS]))
     def something_is_broken(self, what: str) -> None:
         """What a job needs is not there."""
-        self.cluster.waiting = BROKEN.get(what)
-        self.cluster.unmounted = "MountVolume.SetUp failed" if what == "volume" else ""
-        self.cluster.pods_refused = "exceeded quota" if what == "pods" else ""
-        self.cluster.has_operator = what != "operator"
-        self.cluster.quota = 1 if what == "quota" else 10
-        self.cluster.forbidden = {what} & set(RIGHTS)
+        self.lack(what)
         self.ranks.starts = 0
         self.supervise(10)
 
