@@ -15,6 +15,7 @@ from tests.faults import stage as stages
 from tests.faults.stage import Stage, wait
 
 MEGABYTE = 2**20
+EITHER_RANK = pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.second_tier), 1])
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -46,7 +47,7 @@ def test_a_loss_that_is_no_number_names_step_rank_and_checkpoint(stage: Stage, t
     succeeds(stage, once)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@EITHER_RANK
 def test_a_killed_rank_is_named_and_memory_as_the_reason(stage: Stage, tmp_path: Path, rank: int) -> None:
     said = fails(stage, stages.recipe("ddp", "killed", at=19, rank=rank, sign=str(tmp_path / "sign")))
     assert f"teacher: rank {rank} ended with signal SIGKILL" in said
@@ -54,7 +55,7 @@ def test_a_killed_rank_is_named_and_memory_as_the_reason(stage: Stage, tmp_path:
     assert stage.checkpoints() == [10]
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@EITHER_RANK
 def test_the_rank_that_raised_is_quoted_and_not_those_that_fail_of_its_silence(
     stage: Stage, tmp_path: Path, rank: int
 ) -> None:

@@ -17,6 +17,8 @@ from understudy.launch.kubernetes.rules.ending import result_complete
 from understudy.launch.kubernetes.rules.ranks import no_progress
 from understudy.launch.kubernetes.status import JobStatus
 
+pytestmark = pytest.mark.second_tier
+
 SEARCH = settings(Launchers.TestCase.settings, max_examples=500, derandomize=True, phases=[Phase.generate])
 
 
