@@ -119,7 +119,8 @@ def test_every_secret_that_the_server_needs_is_brought_along(overlay: list[dict[
 
 
 def test_the_server_makes_the_account_that_the_pipelines_pods_sign_in_with(overlay: list[dict[str, Any]]) -> None:
-    sources = [value["valueFrom"]["secretKeyRef"] for value in server(overlay)["env"] if "valueFrom" in value]
+    given = [value["valueFrom"] for value in server(overlay)["env"] if "valueFrom" in value]
+    sources = [source["secretKeyRef"] for source in given if "secretKeyRef" in source]
     assert [source["name"] for source in sources] == [ACCOUNT] * 2
     assert tuple(source["key"] for source in sources) == SECRETS[ACCOUNT]
     assert not any(source.get("optional") for source in sources), "without it the server must not start"
@@ -309,6 +310,17 @@ def test_on_openshift_the_namespace_gives_users_and_groups(tmp_path: Path) -> No
     for pod in made:
         given = [pod["spec"]["securityContext"], *(one["securityContext"] for one in pod["spec"]["containers"])]
         assert not {"runAsUser", "runAsGroup", "fsGroup", "supplementalGroups"} & {key for one in given for key in one}
+
+
+def test_the_server_answers_to_the_name_that_people_ask_for(tmp_path: Path) -> None:
+    resources = dev_with("mlflow-ingress", tmp_path)
+    spec = named(resources, "Ingress")["mlflow"]["spec"]
+    (host,) = [rule["host"] for rule in spec["rules"]]
+    assert spec["tls"][0]["hosts"] == [host]
+    (container,) = named(resources, "Deployment")["mlflow"]["spec"]["template"]["spec"]["containers"]
+    (hosts,) = [one["value"] for one in container["env"] if one["name"] == "MLFLOW_SERVER_ALLOWED_HOSTS"]
+    assert hosts.split(",")[-1] == host
+    assert "mlflow:5000" in hosts.split(",")
 
 
 def test_what_a_gitops_engine_applies_does_not_go_by_itself(overlay: list[dict[str, Any]]) -> None:

@@ -14,6 +14,7 @@ from understudy.cli.settings import Settings
 from understudy.errors import InputError, UnderstudyError
 
 HOST = "127.0.0.1"
+APP = "understudy-pages"  # registry/server_app/pages.py, among pyproject.toml's entry points
 PATIENCE = 10.0  # seconds for the server to end by itself
 
 # Neither is needed to look at pages, and each starts processes or connections of its own.
@@ -61,7 +62,8 @@ def _command(uri: str, port: int) -> list[str]:
         )
     server_at(uri).check()
     where = ["--backend-store-uri", uri, "--default-artifact-root", location_beside(path)]
-    return [sys.executable, "-m", "mlflow", "server", *where, "--host", HOST, "--port", str(port), "--workers", "1"]
+    server = [sys.executable, "-m", "mlflow", "server", "--app-name", APP, "--workers", "1"]
+    return [*server, *where, "--host", HOST, "--port", str(port)]
 
 
 def _check_free(port: int) -> None:

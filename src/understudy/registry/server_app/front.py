@@ -1,0 +1,162 @@
+"""The front: what may be asked of MLflow's server at all. Everything else is not found, whoever asks.
+
+MLflow 3.17 mounts more than tracking and registry, and its accounts do not guard all of it. Its assistant serves
+whoever comes over loopback, a port-forward too, with any account: it can be told to run commands, with the server's
+environment, which holds the passwords. So the requests that are served are listed here, and MLflow never sees another.
+What is answered to whom is decided behind the front, by MLflow's accounts and by `rules.py`.
+"""
+
+import json
+import re
+from typing import NamedTuple
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+# A line: methods, then paths. {name} is one part of a path, {name...} all that follows.
+PROGRAMS = """
+POST         experiments/create experiments/delete experiments/restore experiments/update
+POST         experiments/set-experiment-tag experiments/delete-experiment-tag
+GET          experiments/get experiments/get-by-name
+GET,POST     experiments/search
+POST         runs/create runs/update runs/delete runs/restore runs/search runs/set-tag runs/delete-tag
+POST         runs/log-metric runs/log-parameter runs/log-batch runs/log-inputs runs/log-model runs/outputs
+GET          runs/get metrics/get-history metrics/get-history-bulk-interval artifacts/list
+POST         artifacts/presigned-download-url artifacts/presigned-upload-url
+POST         logged-models logged-models/search logged-models/{model}/params
+GET,PATCH,DELETE logged-models/{model}
+PATCH        logged-models/{model}/tags
+DELETE       logged-models/{model}/tags/{tag}
+GET          logged-models/{model}/artifacts/directories
+POST         registered-models/create registered-models/rename registered-models/set-tag
+PATCH        registered-models/update
+DELETE       registered-models/delete registered-models/delete-tag
+GET          registered-models/get registered-models/search
+GET,POST     registered-models/get-latest-versions
+GET,POST,DELETE registered-models/alias
+POST         model-versions/create model-versions/set-tag model-versions/transition-stage
+PATCH        model-versions/update
+DELETE       model-versions/delete model-versions/delete-tag
+GET          model-versions/get model-versions/search model-versions/get-download-uri
+POST         users/create
+GET          users/get users/list users/current
+PATCH        users/update-password users/update-admin
+DELETE       users/delete
+GET,POST     webhooks
+GET,PATCH,DELETE webhooks/{webhook}
+POST         webhooks/{webhook}/test
+"""
+ROLES = """
+POST         roles/create roles/assign roles/permissions/add
+GET          roles/get roles/list roles/permissions/list roles/users/list
+PATCH        roles/update roles/permissions/update
+DELETE       roles/delete roles/unassign roles/permissions/remove
+GET          users/current/permissions users/permissions/get users/permissions/list users/roles/list
+POST         users/permissions/grant users/permissions/revoke
+"""
+ARTIFACTS = """
+GET          artifacts presigned/{path...}
+GET,PUT,DELETE artifacts/{path...}
+POST         mpu/create/{path...} mpu/complete/{path...} mpu/abort/{path...}
+"""
+PAGES = """
+GET          / /health /version /signup /static-files/{path...} /get-artifact /model-versions/get-artifact
+GET,POST     /graphql
+POST         /api/2.0/mlflow/users/create-ui
+POST         /ajax-api/2.0/mlflow/experiments/search-datasets
+GET          /ajax-api/2.0/mlflow/metrics/get-history-bulk /ajax-api/2.0/mlflow/logged-models/{model}/artifacts/files
+"""
+
+
+# What the pages ask for before they show anything: answered from here, always the same. MLflow's own answers would come
+# from the gateway, and tell what the server runs on.
+FIXED = {
+    "/ajax-api/2.0/mlflow/gateway-proxy": {"endpoints": []},
+    "/ajax-api/3.0/mlflow/server-info": {"workspaces_enabled": False, "features_enabled": {"gateway": False}},
+}
+
+
+class Served(NamedTuple):
+    """Requests that pass: a path's pattern and its methods."""
+
+    path: re.Pattern[str]
+    methods: frozenset[str]
+
+
+def served() -> tuple[Served, ...]:
+    """All that passes. What programs ask for has a second address, where the pages ask for the same."""
+    both = ("/api", "/ajax-api")
+    return tuple(
+        route
+        for prefixes, table in (
+            ([f"{api}/2.0/mlflow/" for api in both], PROGRAMS),
+            ([f"{api}/3.0/mlflow/" for api in both], ROLES),
+            ([f"{api}/2.0/mlflow-artifacts/" for api in both], ARTIFACTS),
+            ([""], PAGES),
+        )
+        for prefix in prefixes
+        for route in _read(prefix, table)
+    )
+
+
+def _read(prefix: str, table: str) -> list[Served]:
+    routes = []
+    for line in table.strip().splitlines():
+        methods, *paths = line.split()
+        allowed = frozenset(methods.split(","))
+        if "GET" in allowed:
+            allowed |= {"HEAD"}
+        routes += [Served(_pattern(prefix + path), allowed) for path in paths]
+    return routes
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    """A pattern for whole paths, in which `re.escape` has put a backslash before braces and dots."""
+    rest = re.sub(r"\\\{\w+\\\.\\\.\\\.\\\}", "(?s:.+)", re.escape(path))
+    return re.compile(re.sub(r"\\\{\w+\\\}", "[^/]+", rest))
+
+
+class Front:
+    """The front as ASGI middleware (https://asgi.readthedocs.io/en/latest/specs/www.html).
+
+    It looks at the path as MLflow's routers will: decoded and not normalised, so that `//` or `..` hide nothing.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self.served = served()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it from here: mostly that there is no such thing."""
+        if scope["type"] == "lifespan" or self._passes(scope):
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http":
+            fixed = FIXED.get(scope["path"]) if scope["method"] == "GET" else None
+            for message in _answer(200, fixed) if fixed else _not_found(scope["path"]):
+                await send(message)
+        else:
+            await send({"type": "websocket.close", "code": 1000})
+
+    def _passes(self, scope: Scope) -> bool:
+        if scope["type"] != "http" or scope.get("root_path"):
+            return False
+        return any(scope["method"] in methods and path.fullmatch(scope["path"]) for path, methods in self.served)
+
+
+def _answer(status: int, content: object) -> tuple[Message, Message]:
+    body = json.dumps(content).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    start = {"type": "http.response.start", "status": status, "headers": headers}
+    return start, {"type": "http.response.body", "body": body}
+
+
+def _not_found(path: str) -> tuple[Message, Message]:
+    """The answer, in the form in which MLflow's clients expect an error."""
+    said = f"{path} is not served here; tracking, model registry, artifacts, accounts and their pages are"
+    return _answer(404, {"error_code": "ENDPOINT_NOT_FOUND", "message": said})
+
+
+def behind_front(app: FastAPI) -> FastAPI:
+    """The app with the front before everything else that it has."""
+    app.add_middleware(Front)  # the last one that is added is asked first
+    return app

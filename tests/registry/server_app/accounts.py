@@ -1,0 +1,53 @@
+"""The accounts of a server as the manifests deploy it, and what it answers to each of them."""
+
+import base64
+import json
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from tests.registry.submitted import Server
+
+COMMAND = ("understudy.registry.server_app.app",)
+ADMIN, TRAINER, REVIEWER, READER = "admin", "pipeline", "rita", "eve"
+SETTINGS = {
+    "MLFLOW_AUTH_ADMIN_PASSWORD": f"password-of-{ADMIN}",
+    "MLFLOW_FLASK_SERVER_SECRET_KEY": "any text",
+    "UNDERSTUDY_PIPELINE_USERNAME": TRAINER,
+    "UNDERSTUDY_PIPELINE_PASSWORD": f"password-of-{TRAINER}",
+    "UNDERSTUDY_REVIEWERS": f" somebody, {REVIEWER}",
+}
+APIS = ("api/2.0", "ajax-api/2.0")  # for programs, and for the pages
+ALIAS = "registered-models/alias"
+
+
+def ask(
+    server: Server, account: str | None, method: str, endpoint: str, api: str = APIS[0], **body: Any
+) -> tuple[int, Any]:
+    """The status and the answer to an account, whose password is what all of them have here."""
+    request = Request(f"{server.uri}/{api}/mlflow/{endpoint}", method=method)
+    request.add_header("Content-Type", "application/json")
+    if account:
+        token = base64.b64encode(f"{account}:password-of-{account}".encode()).decode()
+        request.add_header("Authorization", f"Basic {token}")
+    try:
+        with urlopen(request, json.dumps(body).encode() if body else None, timeout=30) as response:
+            return response.status, json.load(response)
+    except HTTPError as error:
+        with error:
+            said = error.read().decode()
+            return error.code, json.loads(said)["message"] if said.startswith("{") else said
+
+
+def done(answer: tuple[int, Any]) -> Any:
+    assert answer[0] == 200, answer
+    return answer[1]
+
+
+def standing(server: Server, name: str) -> dict[str, str]:
+    found = done(ask(server, READER, "GET", f"registered-models/get?name={name}"))["registered_model"]
+    return {alias["alias"]: alias["version"] for alias in found.get("aliases", ())}
+
+
+def with_account(server: Server, account: str, password: str | None = None) -> str:
+    return server.uri.replace("http://", f"http://{account}:{password or f'password-of-{account}'}@")
