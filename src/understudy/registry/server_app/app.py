@@ -1,4 +1,4 @@
-"""The MLflow server's app: the front, which says what is served; MLflow's own accounts; and the rules that they lack.
+"""The MLflow server's app: MLflow's own accounts behind the front, with the rules that they lack and an audit.
 
 `python -m understudy.registry.server_app.app ARGUMENTS` makes the accounts and becomes `mlflow server ARGUMENTS` with
 this app.
@@ -11,10 +11,13 @@ from pathlib import Path
 
 from fastapi import FastAPI
 from mlflow.exceptions import MlflowException
+from mlflow.server import app as flask_app
 from mlflow.server import auth
 
 from understudy import logs
 from understudy.errors import InputError
+from understudy.registry.server_app.audit import audited, observed
+from understudy.registry.server_app.audit_table import make_table
 from understudy.registry.server_app.front import behind_front
 from understudy.registry.server_app.rules import REVIEWERS, guard
 
@@ -34,7 +37,9 @@ def create_app() -> FastAPI:
     """
     _configure()
     guard(reviewers())
-    app = auth.create_app()
+    audited(flask_app)
+    app = auth.create_app(flask_app)
+    observed(flask_app)
     if not isinstance(app, FastAPI):
         raise InputError("this server runs under uvicorn only: without it, nothing stands before MLflow's own routes")
     return behind_front(app)
@@ -72,6 +77,7 @@ def make_accounts() -> None:
         raise InputError(f"{REVIEWERS}: {name} is the pipeline's account; what trains a model must not promote it")
     auth.get_flask_server_secret_key()
     auth.bootstrap_admin_user()
+    make_table(auth.store.engine)
     if not auth.store.has_user(name):
         _create(name, password)
     if auth.store.get_user(name).is_admin:

@@ -63,6 +63,7 @@ PAGES = """
 GET          / /health /version /signup /static-files/{path...} /get-artifact /model-versions/get-artifact
 GET,POST     /graphql
 POST         /api/2.0/mlflow/users/create-ui
+GET          /api/2.0/mlflow/understudy/audit
 POST         /ajax-api/2.0/mlflow/experiments/search-datasets
 GET          /ajax-api/2.0/mlflow/metrics/get-history-bulk /ajax-api/2.0/mlflow/logged-models/{model}/artifacts/files
 """

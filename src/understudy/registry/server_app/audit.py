@@ -1,0 +1,151 @@
+"""Who changed what in the registry and its accounts: written by the server into a table to which it only adds.
+
+A change is written when it was made: with the state before and after, the account, and the address that the request
+came from. Runs and their metrics are not changes of this kind. Admins read the audit at PATH.
+"""
+
+import json
+import logging
+import re
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from flask import Flask, Response, g, request
+from mlflow.exceptions import MlflowException
+from mlflow.protos.model_registry_pb2 import ModelRegistryService
+from mlflow.protos.service_pb2 import MlflowService
+from mlflow.protos.webhooks_pb2 import WebhookService
+from mlflow.server import auth, handlers
+from mlflow.utils.proto_json_utils import message_to_json
+
+from understudy.registry.audit import PATH
+from understudy.registry.server_app.audit_table import append, lines_after
+
+log = logging.getLogger("understudy.audit")
+CHANGES = re.compile(
+    r"/(?:ajax-)?api/[23]\.0/mlflow/"
+    r"((?:registered-models|model-versions|experiments|logged-models|users|roles|webhooks)(?:/.+)?|runs/(?:delete|restore))"
+)
+READS = {
+    "registered-models/get-latest-versions",
+    "experiments/search",
+    "experiments/search-datasets",
+    "logged-models/search",
+}
+MESSAGES = {
+    (path, method): message
+    for service in (ModelRegistryService, MlflowService, WebhookService)
+    for path, message, methods in handlers.get_service_endpoints(service, lambda message: message)
+    for method in methods
+}
+REGISTRY = ("registered-models", "model-versions")
+SECRET = re.compile("password|secret|token", re.IGNORECASE)
+
+
+class Change(NamedTuple):
+    """A request that may change something, as it came."""
+
+    what: str
+    asked: dict[str, Any]
+    before: dict[str, Any] | None
+
+
+def audited(app: Flask) -> None:
+    """Write down every change that the app makes from now on. Called before MLflow adds what it does after a request.
+
+    Flask does that in reverse order: so the state is looked at when all of it is done.
+    """
+    app.after_request(_write)
+    app.add_url_rule(PATH, "understudy_audit", _page, methods=["GET"])
+
+
+def observed(app: Flask) -> None:
+    """Look at the state before every change. Called after MLflow added its checks: what they refuse is no change."""
+    app.before_request(_look)
+
+
+def _look() -> None:
+    found = CHANGES.fullmatch(request.path)
+    if request.method in ("GET", "HEAD", "OPTIONS") or not found or found[1] in READS:
+        return
+    asked = _asked()
+    g.understudy_change = Change(f"{request.method} {found[1]}", asked, _state(found[1], asked))
+
+
+def _asked() -> dict[str, Any]:
+    """What a request says, read as MLflow's handler reads it, without secrets."""
+    rule = request.url_rule.rule if request.url_rule else ""
+    kind = MESSAGES.get((rule, request.method))
+    if kind:
+        said = _message(kind())
+    else:
+        content = request.get_json(force=True, silent=True)
+        said = {**request.args, **request.form, **(content if isinstance(content, dict) else {})}
+    return {name: value for name, value in {**said, **(request.view_args or {})}.items() if not SECRET.search(name)}
+
+
+def _message(empty: Any) -> dict[str, Any]:
+    try:
+        said: dict[str, Any] = json.loads(message_to_json(handlers._get_request_message(empty)))
+    except MlflowException:  # which the handler will meet, too, and answer with
+        return {}
+    return said
+
+
+def _state(what: str, asked: dict[str, Any]) -> dict[str, Any] | None:
+    """What is known of the model and version, or of the account; None when there is no such thing."""
+    try:
+        if what.startswith(REGISTRY) and "name" in asked:
+            return _model(asked["name"], asked.get("version"))
+        if what.startswith("users") and "username" in asked:
+            return {"is_admin": auth.store.get_user(asked["username"]).is_admin}
+    except MlflowException:
+        return None
+    return None
+
+
+def _model(name: str, version: str | None) -> dict[str, Any]:
+    store = handlers._get_model_registry_store()
+    model = store.get_registered_model(name)
+    state = {"aliases": dict(model.aliases), "tags": dict(model.tags), "description": model.description}
+    if version:
+        found = store.get_model_version(name, version)
+        seen = {"tags": dict(found.tags), "description": found.description, "stage": found.current_stage}
+        state["version"] = {"number": str(found.version), **seen}
+    return state
+
+
+def _write(response: Response) -> Response:
+    change: Change | None = g.pop("understudy_change", None)
+    if change is None or response.status_code >= 400:
+        return response
+    asked = {**change.asked, **_made(response)}
+    entry = {
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "who": getattr(g, "mlflow_authenticated_user", ""),
+        "where": request.remote_addr,
+        "forwarded": request.headers.get("X-Forwarded-For"),
+        "what": change.what,
+        "model": asked.get("name"),
+        "version": asked.get("version"),
+        "alias": asked.get("alias"),
+        "asked": change.asked,
+        "before": change.before,
+        "after": _state(change.what.partition(" ")[2], {**asked, "name": asked.get("new_name", asked.get("name"))}),
+    }
+    log.info("%s", append(auth.store.engine, entry))
+    return response
+
+
+def _made(response: Response) -> dict[str, Any]:
+    """The number of a version that was made."""
+    made = (response.get_json(silent=True) or {}).get("model_version", {}) if response.is_json else {}
+    return {"version": made["version"]} if "version" in made else {}
+
+
+def _page() -> Response:
+    """The lines after a number, as many as fit a page; for admins."""
+    if not auth.sender_is_admin():
+        return Response("Permission denied", 403)
+    lines = lines_after(auth.store.engine, request.args.get("after", 0, type=int))
+    return Response(json.dumps({"lines": lines}), mimetype="application/json")

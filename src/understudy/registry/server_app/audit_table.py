@@ -1,0 +1,46 @@
+"""The table of the audit's lines, in the server's database: lines are added to it, and nothing else."""
+
+from typing import Any
+
+from sqlalchemy import Column, Engine, Integer, MetaData, Table, Text, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from understudy.registry.audit import FIRST, PAGE, digest_of, sealed
+
+LINES = Table(
+    "understudy_audit",
+    MetaData(),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("line", Text, nullable=False),
+)
+
+
+def make_table(engine: Engine) -> None:
+    """Make the table, or find it made."""
+    LINES.metadata.create_all(engine)
+
+
+def append(engine: Engine, entry: dict[str, Any]) -> str:
+    """Write an entry behind the last one, and return its line.
+
+    Of two servers that take the same number the database lets one have it; the other takes the next.
+    """
+    newest = select(LINES.c.number, LINES.c.line).order_by(LINES.c.number.desc()).limit(1)
+    while True:
+        with engine.connect() as connection:
+            last = connection.execute(newest).first()
+        number, previous = (last.number + 1, digest_of(last.line)) if last else (1, FIRST)
+        line = sealed(entry, number, previous)
+        try:
+            with engine.begin() as connection:
+                connection.execute(insert(LINES).values(number=number, line=line))
+        except IntegrityError:
+            continue
+        return line
+
+
+def lines_after(engine: Engine, number: int) -> list[str]:
+    """The lines after a number, as many as fit a page."""
+    wanted = select(LINES.c.line).where(LINES.c.number > number).order_by(LINES.c.number).limit(PAGE)
+    with engine.connect() as connection:
+        return list(connection.execute(wanted).scalars())

@@ -1,0 +1,109 @@
+"""What the server writes down of changes: a real one, asked as each account."""
+
+import json
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.registry.server_app.accounts import ADMIN, ALIAS, APIS, READER, REVIEWER, TRAINER, ask, done, with_account
+from tests.registry.submitted import Server
+from understudy.errors import UnderstudyError
+from understudy.registry import audit
+
+
+@pytest.fixture
+def changes(guarded: Server) -> Callable[[], list[dict[str, Any]]]:
+    """What was written down since the test began."""
+    uri = with_account(guarded, ADMIN)
+    before = len(list(audit.lines_of(uri)))
+
+    def since() -> list[dict[str, Any]]:
+        lines = list(audit.lines_of(uri))
+        assert audit.verify(lines).lines == len(lines)
+        return [json.loads(line) for line in lines[before:]]
+
+    return since
+
+
+@pytest.fixture
+def model(guarded: Server) -> str:
+    """A model of the pipeline's account with a version."""
+    name = f"model-{secrets.token_hex(4)}"
+    experiment = done(ask(guarded, TRAINER, "POST", "experiments/create", name=name))["experiment_id"]
+    run = done(ask(guarded, TRAINER, "POST", "runs/create", experiment_id=experiment))["run"]["info"]
+    done(ask(guarded, TRAINER, "POST", "registered-models/create", name=name))
+    source = {"source": f"{run['artifact_uri']}/model", "run_id": run["run_id"]}
+    done(ask(guarded, TRAINER, "POST", "model-versions/create", name=name, **source))
+    return name
+
+
+Changes = Callable[[], list[dict[str, Any]]]
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_promotion_is_a_line(guarded: Server, model: str, changes: Changes, api: str) -> None:
+    before = changes()
+    done(ask(guarded, REVIEWER, "POST", ALIAS, api, name=model, alias="champion", version="1"))
+    (line,) = changes()[len(before) :]
+    assert (line["who"], line["where"], line["what"]) == (REVIEWER, "127.0.0.1", f"POST {ALIAS}")
+    assert (line["model"], line["version"], line["alias"]) == (model, "1", "champion")
+    assert (line["before"]["aliases"], line["after"]["aliases"]) == ({}, {"champion": 1})
+    assert line["before"]["version"]["tags"] == {}
+    assert line["after"]["version"]["tags"]["understudy.promoted"].startswith(f"by {REVIEWER}")
+
+
+def test_making_and_deleting_are_lines(guarded: Server, changes: Changes, model: str) -> None:
+    done(ask(guarded, TRAINER, "DELETE", "model-versions/delete", name=model, version="1"))
+    done(ask(guarded, TRAINER, "POST", "registered-models/rename", name=model, new_name=f"{model}-2"))
+    done(ask(guarded, TRAINER, "DELETE", "registered-models/delete", name=f"{model}-2"))
+    lines = changes()
+    assert [(line["what"], line["model"], line["version"]) for line in lines] == [
+        ("POST experiments/create", model, None),
+        ("POST registered-models/create", model, None),
+        ("POST model-versions/create", model, "1"),
+        ("DELETE model-versions/delete", model, "1"),
+        ("POST registered-models/rename", model, None),
+        ("DELETE registered-models/delete", f"{model}-2", None),
+    ]
+    made, deleted, renamed = lines[2], lines[3], lines[4]
+    assert (made["before"], made["after"]["version"]["number"]) == (
+        {"aliases": {}, "tags": {}, "description": ""},
+        "1",
+    )
+    assert (deleted["before"]["version"]["number"], deleted["after"]) == ("1", None)
+    assert renamed["after"] is not None
+
+
+def test_what_was_refused_or_only_read_is_no_line(guarded: Server, model: str, changes: Changes) -> None:
+    before = changes()
+    assert ask(guarded, TRAINER, "POST", ALIAS, name=model, alias="champion", version="1")[0] == 403
+    assert ask(guarded, READER, "POST", ALIAS, name=model, alias="challenger", version="1")[0] == 403
+    assert ask(guarded, TRAINER, "POST", ALIAS, name=model, alias="challenger", version="99")[0] == 404
+    done(ask(guarded, READER, "POST", "registered-models/get-latest-versions", name=model))
+    done(ask(guarded, READER, "POST", "experiments/search", max_results=1))
+    assert changes() == before
+
+
+def test_accounts_are_audited_without_their_passwords(guarded: Server, changes: Changes) -> None:
+    name, password = f"account-{secrets.token_hex(4)}", secrets.token_hex(8)
+    done(ask(guarded, ADMIN, "POST", "users/create", username=name, password=password))
+    ask(guarded, ADMIN, "PATCH", "users/update-admin", username=name, is_admin=True)
+    ask(guarded, ADMIN, "PATCH", "users/update-password", username=name, password=f"{password} new")
+    lines = changes()
+    assert [line["what"] for line in lines] == [
+        "POST users/create",
+        "PATCH users/update-admin",
+        "PATCH users/update-password",
+    ]
+    assert [line["before"] for line in lines] == [None, {"is_admin": False}, {"is_admin": True}]
+    assert [line["after"] for line in lines] == [{"is_admin": False}, {"is_admin": True}, {"is_admin": True}]
+    assert {line["asked"]["username"] for line in lines} == {name}
+    assert password not in json.dumps(lines)
+
+
+def test_only_admins_read_the_audit(guarded: Server) -> None:
+    for account in (READER, TRAINER, REVIEWER):
+        with pytest.raises(UnderstudyError, match=r"refuses access .403."):
+            list(audit.lines_of(with_account(guarded, account)))
