@@ -3,6 +3,7 @@
 import json
 import secrets
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,6 +41,13 @@ def model(guarded: Server) -> str:
 
 
 Changes = Callable[[], list[dict[str, Any]]]
+
+
+def test_every_line_is_in_the_servers_log_too(guarded: Server, model: str) -> None:
+    log = Path(f"/proc/{guarded.process.pid}/fd/2").read_text()
+    (line,) = [line for line in log.splitlines() if f'"model": "{model}", "version": "1"' in line]
+    written = line.partition(" INFO understudy.audit: ")[2]
+    assert written in audit.lines_of(with_account(guarded, ADMIN))
 
 
 @pytest.mark.parametrize("api", APIS)

@@ -35,6 +35,7 @@ def create_app() -> FastAPI:
     Raises:
         InputError: a setting is missing or wrong.
     """
+    logs.configure()
     _configure()
     guard(reviewers())
     audited(flask_app)
