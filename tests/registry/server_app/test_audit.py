@@ -46,6 +46,7 @@ Changes = Callable[[], list[dict[str, Any]]]
 def test_every_line_is_in_the_servers_log_too(guarded: Server, model: str) -> None:
     log = Path(f"/proc/{guarded.process.pid}/fd/2").read_text()
     (line,) = [line for line in log.splitlines() if f'"model": "{model}", "version": "1"' in line]
+    assert log.count("Application startup complete") == 1
     written = line.partition(" INFO understudy.audit: ")[2]
     assert written in audit.lines_of(with_account(guarded, ADMIN))
 

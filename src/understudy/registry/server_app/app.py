@@ -36,6 +36,7 @@ def create_app() -> FastAPI:
         InputError: a setting is missing or wrong.
     """
     logs.configure()
+    logging.getLogger("uvicorn").propagate = False  # it has a handler of its own
     _configure()
     guard(reviewers())
     audited(flask_app)
