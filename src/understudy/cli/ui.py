@@ -25,21 +25,25 @@ def ui(
     ctx: typer.Context, port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this machine.")] = 5000
 ) -> None:
     """Start the MLflow UI on the local database; Ctrl-C ends it."""
+    import secrets
     import tempfile
+
+    from understudy.registry.server import UI_TOKEN
 
     settings: Settings = ctx.obj
     command = _command(settings.tracking_uri, port)
     _check_free(port)
+    token = secrets.token_urlsafe(16)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     with tempfile.TemporaryFile() as log:
         output = None if settings.verbose else log
         # A session of its own: Ctrl-C reaches this process alone, which then ends the server and all its workers.
         server = subprocess.Popen(
-            command, env={**os.environ, **QUIET}, stdout=output, stderr=output, start_new_session=True
+            command, env={**os.environ, **QUIET, UI_TOKEN: token}, stdout=output, stderr=output, start_new_session=True
         )
         try:
-            _announce(server, port, settings.quiet)
+            _announce(server, port, token, settings.quiet)
             server.wait()
         except KeyboardInterrupt:
             return
@@ -81,30 +85,29 @@ def _check_free(port: int) -> None:
             ) from error
 
 
-def _announce(server: "subprocess.Popen[bytes]", port: int, quiet: bool) -> None:
+def _announce(server: "subprocess.Popen[bytes]", port: int, token: str, quiet: bool) -> None:
     from urllib.request import urlopen
 
-    address = f"http://{HOST}:{port}"
     while server.poll() is None:
         try:
-            urlopen(f"{address}/health", timeout=1).close()
+            urlopen(f"http://{HOST}:{port}/health", timeout=1).close()
         except OSError:
             time.sleep(0.2)
             continue
         if not quiet:
-            print(_where_to_look(address), flush=True)
+            print(_where_to_look(port, token), flush=True)
         return
 
 
-def _where_to_look(address: str) -> str:
+def _where_to_look(port: int, token: str) -> str:
     from understudy.registry.latest import latest_page
 
-    words = f"MLflow's pages are at {address}; Ctrl-C ends them"
+    words = f"MLflow's pages are at http://{HOST}:{port}/?token={token}; Ctrl-C ends them"
     try:
-        page = latest_page(address)
+        page = latest_page(f"http://understudy:{token}@{HOST}:{port}")
     except UnderstudyError:  # the pages are there all the same
         return words
-    return f"{words}\nthe latest run: {page}" if page else words
+    return f"{words}\nthe latest run: {page.replace('/#', f'/?token={token}#')}" if page else words
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:

@@ -14,6 +14,7 @@ from understudy.errors import InputError
 from understudy.registry import rest
 
 URI = "MLFLOW_TRACKING_URI"
+UI_TOKEN = "UNDERSTUDY_UI_TOKEN"  # what the pages of `understudy ui` ask for
 SQLITE = "sqlite:///"
 SCHEMES = {"http", "https", "file", "sqlite", "databricks", "uc", "postgresql", "mysql", "mssql", ""}
 

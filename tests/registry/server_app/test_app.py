@@ -1,12 +1,14 @@
 """The server that the manifests deploy: who has an account on it, and what it needs to start."""
 
 import os
+import secrets
 import subprocess
 import sys
 from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
+from mlflow.entities import Param
 
 from tests.registry.server_app.accounts import (
     ADMIN,
@@ -19,7 +21,7 @@ from tests.registry.server_app.accounts import (
     done,
     with_account,
 )
-from tests.registry.submitted import Server, start_server
+from tests.registry.submitted import Server, connect, start_server
 from understudy.errors import UnderstudyError
 from understudy.registry.client import server_at
 
@@ -33,6 +35,37 @@ def test_without_an_account_there_is_the_health_check_and_nothing_else(guarded: 
     probe = Request(f"{guarded.uri}/health", headers={"Host": "10.0.0.7:5000"})  # the kubelet asks by address
     with urlopen(probe, timeout=30) as response:
         assert response.status == 200
+
+
+def test_mlflows_own_client_works_through_all_of_it(guarded: Server, tmp_path: Path) -> None:
+    client = connect(with_account(guarded, TRAINER))
+    name = f"client-{secrets.token_hex(4)}"
+    experiment = client.create_experiment(name, tags={"a": "b"})
+    run = client.create_run(experiment).info.run_id
+    client.log_metric(run, "loss", 1.0, step=1)
+    client.log_batch(run, params=[Param("rate", "0.1")])
+    client.set_tag(run, "c", "d")
+    client.delete_tag(run, "c")
+    client.log_text(run, "weights", "model/weights.txt")
+    client.set_terminated(run)
+    assert [found.info.run_id for found in client.search_runs([experiment])] == [run]
+    assert [point.value for point in client.get_metric_history(run, "loss")] == [1.0]
+    assert Path(client.download_artifacts(run, "model/weights.txt", str(tmp_path))).read_text() == "weights"
+    client.create_registered_model(name, description="a model")
+    version = client.create_model_version(name, f"runs:/{run}/model", run).version
+    client.set_registered_model_alias(name, "challenger", version)
+    client.set_model_version_tag(name, version, "e", "f")
+    client.delete_model_version_tag(name, version, "e")
+    client.update_model_version(name, version, "a version")
+    assert client.get_model_version_by_alias(name, "challenger").description == "a version"
+    assert [found.version for found in client.search_model_versions(f"name='{name}'")] == [version]
+    client.delete_registered_model_alias(name, "challenger")
+    client.delete_model_version(name, version)
+    client.rename_registered_model(name, f"{name}-2")
+    client.delete_registered_model(f"{name}-2")
+    client.delete_run(run)
+    client.restore_run(run)
+    client.delete_experiment(experiment)
 
 
 def test_only_an_admin_makes_accounts(guarded: Server) -> None:

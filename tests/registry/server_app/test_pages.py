@@ -1,33 +1,83 @@
-"""The pages of `understudy ui`: who else is on the machine cannot have commands run."""
+"""The pages of `understudy ui`: who else is on the machine sees nothing, changes nothing, and has no commands run."""
 
-import json
+import base64
 from collections.abc import Iterator
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.registry.submitted import Server, start_server
 from understudy.cli.ui import APP
+from understudy.registry.latest import latest_page
+from understudy.registry.server import UI_TOKEN
+
+TOKEN = "a-token-of-this-test"
+SEARCH = "/api/2.0/mlflow/experiments/search?max_results=1"
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = start_server(tmp_path_factory.mktemp("pages"), ("mlflow", "server", "--app-name", APP))
+    command = ("mlflow", "server", "--app-name", APP)
+    server = start_server(tmp_path_factory.mktemp("pages"), command, **{UI_TOKEN: TOKEN})
     yield server
     server.stop()
 
 
-def test_pages_and_runs_are_there(pages: Server) -> None:
-    for path in ("/", "/api/2.0/mlflow/experiments/search?max_results=1"):
-        with urlopen(pages.uri + path, timeout=30) as answer:
-            assert answer.status == 200
+def ask(server: Server, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str]]:
+    connection = HTTPConnection(urlsplit(server.uri).netloc, timeout=30)
+    try:
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}
+    finally:
+        connection.close()
+
+
+def basic(password: str) -> str:
+    return "Basic " + base64.b64encode(f"understudy:{password}".encode()).decode()
+
+
+def test_the_address_with_the_token_opens_the_pages_and_leaves_a_cookie(pages: Server) -> None:
+    status, headers = ask(pages, f"/?token={TOKEN}")
+    assert (status, headers["location"]) == (303, "/")
+    cookie = headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    for path in ("/", SEARCH):
+        assert ask(pages, path, Cookie=cookie.partition(";")[0])[0] == 200
+
+
+def test_programs_send_the_token_as_a_password(pages: Server) -> None:
+    assert ask(pages, SEARCH, Authorization=basic(TOKEN))[0] == 200
+    assert latest_page(pages.uri.replace("://", f"://understudy:{TOKEN}@")) is None
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Cookie": "understudy-ui=another"},
+        {"Cookie": "understudy-ui="},
+        {"Cookie": "understudy-ui=\\"},
+        {"Authorization": basic("another")},
+        {"Authorization": basic("")},
+        {"Authorization": "Basic \xe9"},
+        {"Authorization": f"Bearer {TOKEN}"},
+    ],
+)
+@pytest.mark.parametrize("path", ["/", SEARCH, "/?token=another", f"/version?token={TOKEN}", f"//?token={TOKEN}"])
+def test_without_the_token_there_is_nothing(pages: Server, path: str, headers: dict[str, str]) -> None:
+    assert ask(pages, path, **headers)[0] == 403
+    assert ask(pages, path, "POST", **headers)[0] == 403
+
+
+def test_whether_the_server_is_there_may_be_asked(pages: Server) -> None:
+    assert ask(pages, "/health")[0] == 200
 
 
 @pytest.mark.parametrize("path", ["/ajax-api/3.0/mlflow/assistant/config", "/ajax-api/3.0/jobs/"])
-def test_commands_and_jobs_are_not(pages: Server, path: str) -> None:
-    request = Request(pages.uri + path, method="GET" if "config" in path else "POST", data=None)
-    with pytest.raises(HTTPError) as refused:
-        urlopen(request, timeout=30)
-    with refused.value as answer:
-        assert (answer.code, json.load(answer)["error_code"]) == (404, "ENDPOINT_NOT_FOUND")
+def test_commands_and_jobs_are_not_there_with_it_either(pages: Server, path: str) -> None:
+    for method in ("GET", "PUT", "POST"):
+        assert ask(pages, path, method, Authorization=basic(TOKEN))[0] == 404

@@ -19,7 +19,8 @@ from understudy.errors import InputError
 from understudy.registry.server_app.audit import audited, observed
 from understudy.registry.server_app.audit_table import make_table
 from understudy.registry.server_app.front import behind_front
-from understudy.registry.server_app.rules import REVIEWERS, guard
+from understudy.registry.server_app.rules import REVIEWERS, guard, marking
+from understudy.registry.server_app.strictness import strict
 
 APP = "understudy"  # the name of create_app among pyproject.toml's entry points
 CONFIG = Path(__file__).with_name("accounts.ini")
@@ -39,9 +40,11 @@ def create_app() -> FastAPI:
     logging.getLogger("uvicorn").propagate = False  # it has a handler of its own
     _configure()
     guard(reviewers())
+    strict(flask_app)
     audited(flask_app)
     app = auth.create_app(flask_app)
     observed(flask_app)
+    marking(flask_app)
     if not isinstance(app, FastAPI):
         raise InputError("this server runs under uvicorn only: without it, nothing stands before MLflow's own routes")
     return behind_front(app)

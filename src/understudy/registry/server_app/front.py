@@ -56,7 +56,7 @@ POST         users/permissions/grant users/permissions/revoke
 """
 ARTIFACTS = """
 GET          artifacts presigned/{path...}
-GET,PUT,DELETE artifacts/{path...}
+GET,PUT      artifacts/{path...}
 POST         mpu/create/{path...} mpu/complete/{path...} mpu/abort/{path...}
 """
 PAGES = """
@@ -104,10 +104,7 @@ def _read(prefix: str, table: str) -> list[Served]:
     routes = []
     for line in table.strip().splitlines():
         methods, *paths = line.split()
-        allowed = frozenset(methods.split(","))
-        if "GET" in allowed:
-            allowed |= {"HEAD"}
-        routes += [Served(_pattern(prefix + path), allowed) for path in paths]
+        routes += [Served(_pattern(prefix + path), frozenset(methods.split(","))) for path in paths]
     return routes
 
 

@@ -6,13 +6,13 @@ somebody else's bucket too, which the server would read with credentials of its 
 are asked here first; they are those of MLflow's own tables, at all of their addresses. Admins pass unasked.
 """
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
-from flask import g
+from flask import Flask, g, request
 from mlflow.entities.model_registry import ModelVersionTag, RegisteredModelTag
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import (
@@ -36,15 +36,18 @@ from mlflow.protos.model_registry_pb2 import (
     SetRegisteredModelTag,
     TransitionModelVersionStage,
     UpdateModelVersion,
+    UpdateRegisteredModel,
 )
 from mlflow.protos.service_pb2 import CreateExperiment, MlflowService
 from mlflow.server import auth, handlers
+from mlflow.server.auth import routes
 
 from understudy.registry.names import CHAMPION
 
 REVIEWERS = "UNDERSTUDY_REVIEWERS"
 PROMOTED = "understudy.promoted"  # by whom and when
-LOOKALIKES = str.maketrans({"0": "o", "1": "i", "l": "i", "|": "i", "_": None, "-": None, ".": None})
+LOOKALIKES = str.maketrans({"0": "o", "1": "i", "l": "i", "4": "a", "_": None, "-": None})
+OURS = re.compile(r"mlflow-artifacts:/(?!/)[^?#%\\\s]+")  # a path on this server, in one spelling
 
 
 class Rule(NamedTuple):
@@ -72,6 +75,12 @@ def _version(verb: str, message: Any) -> str:
     return f"{verb} version {found.version} of {message.name}, which was promoted to {CHAMPION}"
 
 
+def _stage(message: Any) -> str:
+    if message.archive_existing_versions and _model("archive", message):
+        return f"archive the other versions of {message.name}, of which one was promoted to {CHAMPION}"
+    return _version("change", message)
+
+
 def _model(verb: str, message: Any) -> str:
     found = _found("get_registered_model", message.name)
     if found is None or not _is_promoted(found):
@@ -84,7 +93,7 @@ def _mark_of_version(message: Any) -> str:
 
 
 def _mark_of_model(message: Any) -> str:
-    return f"change the tag {PROMOTED} of {message.name}" if message.key == PROMOTED else ""
+    return f"change the tag {PROMOTED} of {message.name}" if message.key == PROMOTED else _model("change", message)
 
 
 # A reviewer need not be able to edit a model to move its champion, only to read it.
@@ -93,11 +102,12 @@ RULES: dict[type[object], Rule] = {
     DeleteRegisteredModelAlias: Rule(_unset, auth.validate_can_read_model_or_prompt_version),
     DeleteModelVersion: Rule(partial(_version, "delete")),
     UpdateModelVersion: Rule(partial(_version, "change")),
-    TransitionModelVersionStage: Rule(partial(_version, "change")),
+    TransitionModelVersionStage: Rule(_stage),
     SetModelVersionTag: Rule(_mark_of_version),
     DeleteModelVersionTag: Rule(partial(_version, "change")),
     DeleteRegisteredModel: Rule(partial(_model, "delete")),
     RenameRegisteredModel: Rule(partial(_model, "rename")),
+    UpdateRegisteredModel: Rule(partial(_model, "change")),
     SetRegisteredModelTag: Rule(_mark_of_model),
     DeleteRegisteredModelTag: Rule(_mark_of_model),
 }
@@ -108,22 +118,64 @@ RULES: dict[type[object], Rule] = {
 
 def _lookalike(message: Any) -> str:
     alias = message.alias
-    if not alias.isascii():
-        return f"the alias {alias!r} has letters other than ASCII's; some look like others"
-    if not _is_champion(alias) and alias.lower().translate(LOOKALIKES) == CHAMPION.translate(LOOKALIKES):
+    if not re.fullmatch("[A-Za-z0-9_-]*", alias):
+        return f"the alias {alias!r} has other characters than ASCII's letters and digits; some look like others"
+    if not _is_champion(alias) and _distance_is_one(_folded(alias), _folded(CHAMPION)):
         return f"the alias {alias!r} looks like {CHAMPION}"
     return ""
 
 
-def _elsewhere(address: str, what: str) -> str:
-    """What is wrong with an address of files, unless it is one that the server gives out itself."""
-    try:
-        parts = urlsplit(address)
-    except ValueError:
-        return f"{what}: {address!r} is not an address"
-    if not address or (parts.scheme in ("mlflow-artifacts", "runs", "models") and not parts.netloc):
+def _folded(alias: str) -> str:
+    return alias.lower().translate(LOOKALIKES).replace("rn", "m")
+
+
+def _distance_is_one(word: str, other: str) -> bool:
+    """Whether two words are equal, or one letter is another, missing or too many."""
+    short, long = sorted((word, other), key=len)
+    if len(long) - len(short) > 1:
+        return False
+    at = next((place for place, letter in enumerate(short) if letter != long[place]), len(short))
+    return short[at:] == long[at + 1 :] or short[at + 1 :] == long[at + 1 :]
+
+
+def _placed(message: Any) -> str:
+    if not message.artifact_location:
         return ""
-    return f"{what}: {address} lies outside of this server's artifacts; log the files to a run, and name that"
+    return "artifact_location: this server has a place for the files of every experiment; leave it out"
+
+
+def _source(message: Any) -> str:
+    try:
+        place = _place(message.source)
+    except (MlflowException, ValueError):
+        return f"source: {message.source} names no run, logged model or version of this server"
+    if OURS.fullmatch(place) and ".." not in place.split("/"):
+        return ""
+    return f"source: {message.source} lies outside of this server's artifacts; log the files to a run, and name that"
+
+
+def _place(source: str) -> str:
+    """Where the files of a source lie: of a run or logged model, what the server knows of it."""
+    scheme, _, rest = source.partition(":")
+    first = rest.strip("/").partition("/")[0]
+    tracking = handlers._get_tracking_store()
+    if scheme == "runs":
+        return str(tracking.get_run(first).info.artifact_uri)
+    if scheme == "models" and "/" not in rest.strip("/") and "@" not in rest:
+        return str(tracking.get_logged_model(first).artifact_location)
+    if scheme == "models":
+        name, version = _version_of(rest.strip("/"))
+        return str(handlers._get_model_registry_store().get_model_version_download_uri(name, version))
+    return source
+
+
+def _version_of(named: str) -> tuple[str, str]:
+    """The model and version that NAME/VERSION or NAME@ALIAS says."""
+    name, at, alias = named.partition("@")
+    if at:
+        return name, str(handlers._get_model_registry_store().get_model_version_by_alias(name, alias).version)
+    name, _, version = named.partition("/")
+    return name, version
 
 
 def _marked(message: Any) -> str:
@@ -133,34 +185,47 @@ def _marked(message: Any) -> str:
 FORBIDDEN: dict[type[object], Callable[[Any], str]] = {
     SetRegisteredModelAlias: _lookalike,
     CreateRegisteredModel: _marked,
-    CreateModelVersion: lambda message: _marked(message) or _elsewhere(message.source, "source"),
-    CreateExperiment: lambda message: _elsewhere(message.artifact_location, "artifact_location"),
+    CreateModelVersion: lambda message: _marked(message) or _source(message),
+    CreateExperiment: _placed,
 }
+
+
+ALIAS_REQUESTS = {
+    (path, method): message
+    for path, message, methods in handlers.get_service_endpoints(ModelRegistryService, lambda message: message)
+    if message in (SetRegisteredModelAlias, DeleteRegisteredModelAlias)
+    for method in methods
+}
+RIGHTS = (
+    routes.GRANT_USER_PERMISSION,
+    routes.AJAX_GRANT_USER_PERMISSION,
+    routes.REVOKE_USER_PERMISSION,
+    routes.AJAX_REVOKE_USER_PERMISSION,
+)
 
 
 def guard(names: list[str]) -> None:
     """Put the rules before MLflow's own check of every request that they are about."""
+    for path in RIGHTS:  # who owns a model could take its reviewers' rights to it away
+        auth.BEFORE_REQUEST_VALIDATORS[path, "POST"] = auth.sender_is_admin
     guarded = set()
     for service in (ModelRegistryService, MlflowService):
-        for path, request, methods in handlers.get_service_endpoints(service, lambda request: request):
-            if request not in RULES and request not in FORBIDDEN:
+        for path, kind, methods in handlers.get_service_endpoints(service, lambda kind: kind):
+            if kind not in RULES and kind not in FORBIDDEN:
                 continue
-            guarded.add(request)
+            guarded.add(kind)
             for method in methods:
                 checked = auth.BEFORE_REQUEST_VALIDATORS[path, method]
-                auth.BEFORE_REQUEST_VALIDATORS[path, method] = partial(_allowed, names, request, checked)
-                if request is SetRegisteredModelAlias:
-                    assert (path, method) not in auth.AFTER_REQUEST_HANDLERS
-                    auth.AFTER_REQUEST_HANDLERS[path, method] = _mark
+                auth.BEFORE_REQUEST_VALIDATORS[path, method] = partial(_allowed, names, kind, checked)
     assert guarded == RULES.keys() | FORBIDDEN.keys(), "this MLflow has other requests; some would be unguarded"
 
 
-def _allowed(names: list[str], request: Any, checked: Callable[[], bool]) -> bool:
-    message = handlers._get_request_message(request())  # read as the handler will read it
-    wrong = FORBIDDEN[request](message) if request in FORBIDDEN else ""
+def _allowed(names: list[str], kind: Any, checked: Callable[[], bool]) -> bool:
+    message = handlers._get_request_message(kind())  # read as the handler will read it
+    wrong = FORBIDDEN[kind](message) if kind in FORBIDDEN else ""
     if wrong:
         raise MlflowException(wrong, INVALID_PARAMETER_VALUE)
-    rule = RULES.get(request)
+    rule = RULES.get(kind)
     change = rule.change(message) if rule else ""
     if not change:
         return checked()
@@ -174,14 +239,33 @@ def _allowed(names: list[str], request: Any, checked: Callable[[], bool]) -> boo
     return rule.reviewer() if rule and rule.reviewer else checked()
 
 
-def _mark(_response: object) -> None:
-    """Remember that a version was promoted, where its account cannot write: a roll-back needs it as it was."""
-    message = handlers._get_request_message(SetRegisteredModelAlias())
-    if _is_champion(message.alias):
-        said = f"by {g.mlflow_authenticated_user} at {datetime.now(UTC).isoformat(timespec='seconds')}"
-        store = handlers._get_model_registry_store()
-        store.set_model_version_tag(message.name, message.version, ModelVersionTag(PROMOTED, said))
-        store.set_registered_model_tag(message.name, RegisteredModelTag(PROMOTED, said))
+def marking(app: Flask) -> None:
+    """Remember what is promoted, where its account cannot write: a roll-back needs it as it was.
+
+    Both the version that becomes the champion and the one that was, before the alias moves: whatever fails afterwards,
+    no version was the champion without the mark. Called after MLflow added its checks.
+    """
+    app.before_request(_mark)
+
+
+def _mark() -> None:
+    kind = ALIAS_REQUESTS.get((request.path, request.method))
+    message = handlers._get_request_message(kind()) if kind else None
+    if message is None or not _is_champion(message.alias):
+        return
+    model = _found("get_registered_model", message.name)
+    if model is None:
+        return
+    versions = {str(version) for alias, version in model.aliases.items() if _is_champion(alias)}
+    if kind is SetRegisteredModelAlias:
+        versions.add(message.version)
+    said = f"by {g.mlflow_authenticated_user} at {datetime.now(UTC).isoformat(timespec='seconds')}"
+    store = handlers._get_model_registry_store()
+    for version in versions:
+        found = _found("get_model_version", message.name, version)
+        if found is not None and PROMOTED not in found.tags:
+            store.set_model_version_tag(message.name, version, ModelVersionTag(PROMOTED, said))
+    store.set_registered_model_tag(message.name, RegisteredModelTag(PROMOTED, said))
 
 
 def _is_promoted(found: Any) -> bool:

@@ -1,0 +1,59 @@
+"""Requests that can be read in one way only.
+
+MLflow's accounts and its handlers read a request each for themselves, and not always alike: a DELETE's rights were
+checked on its query and its body was carried out; `runId` was carried out where `run_uuid` was checked. So a reader
+deleted what was another's. A request that says a thing in two places, or in a spelling that only one of them reads, is
+refused.
+"""
+
+import json
+import re
+from typing import Any
+
+from flask import Flask, Response, request
+
+API = re.compile(r"/(ajax-)?api/\d\.\d/mlflow/")
+NAME = re.compile("[a-z][a-z0-9_]*")
+
+
+def strict(app: Flask) -> None:
+    """Refuse such requests. Called before MLflow adds its checks."""
+    app.before_request(_refusal)
+
+
+def _refusal() -> Response | None:
+    wrong = _ambiguity() if API.match(request.path) else ""
+    if not wrong:
+        return None
+    body = {"error_code": "INVALID_PARAMETER_VALUE", "message": f"{wrong}; MLflow's client asks otherwise"}
+    return Response(json.dumps(body), 400, mimetype="application/json")
+
+
+def _ambiguity() -> str:
+    """What of the request could be read in two ways, or nothing."""
+    if request.method in ("GET", "HEAD"):
+        return "a GET has no body" if request.get_data(cache=True) else _names(set(request.args))
+    if request.query_string:
+        return f"a {request.method} says what it means in its body, not in its query"
+    if request.mimetype == "application/x-www-form-urlencoded" and request.path.endswith("/users/create-ui"):
+        return ""  # the one form, which MLflow guards with a token
+    if not request.get_data(cache=True):
+        return ""
+    content = request.get_json(silent=True)  # None for any other type of content
+    if not isinstance(content, dict):
+        return "a body is a JSON object, and says so"
+    return _names(set(content)) or _contradiction(content)
+
+
+def _names(names: set[str]) -> str:
+    odd = sorted(name for name in names if not NAME.fullmatch(name))
+    return f"{odd[0]!r} is no parameter's name" if odd else ""
+
+
+def _contradiction(content: dict[str, Any]) -> str:
+    if "run_uuid" in content and content["run_uuid"] != content.get("run_id", content["run_uuid"]):
+        return "run_uuid and run_id are two names of one run"
+    for name, value in (request.view_args or {}).items():
+        if str(content.get(name, value)) != str(value):
+            return f"{name} stands in the path, and is another one in the body"
+    return ""
