@@ -186,6 +186,13 @@ def test_the_champion_of_an_older_server_is_marked_when_it_goes(guarded: Server,
     assert {PROMOTED} == tags(guarded, model, "1").keys() == tags(guarded, model, "2").keys()
 
 
+def test_a_removed_alias_that_was_not_there_promotes_nothing(guarded: Server, model: str) -> None:
+    other = f"{model}-without-champion"
+    done(ask(guarded, TRAINER, "POST", "registered-models/create", name=other))
+    ask(guarded, REVIEWER, "DELETE", ALIAS, name=other, alias="champion")
+    done(ask(guarded, TRAINER, "DELETE", "registered-models/delete", name=other))
+
+
 def test_a_version_that_does_not_exist_leaves_no_mark_behind(guarded: Server, model: str) -> None:
     assert ask(guarded, REVIEWER, "POST", ALIAS, name=model, alias="champion", version="99")[0] == 404
     assert standing(guarded, model) == {"champion": "1", "challenger": "2"}

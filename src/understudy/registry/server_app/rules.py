@@ -113,14 +113,14 @@ RULES: dict[type[object], Rule] = {
 }
 
 
-# What nobody may
+# What no account may but an admin's
 
 
 def _lookalike(message: Any) -> str:
     alias = message.alias
     if not re.fullmatch("[A-Za-z0-9_-]*", alias):
         return f"the alias {alias!r} has other characters than ASCII's letters and digits; some look like others"
-    if not _is_champion(alias) and _distance_is_one(_folded(alias), _folded(CHAMPION)):
+    if not _is_champion(alias) and _nearly_equal(_folded(alias), _folded(CHAMPION)):
         return f"the alias {alias!r} looks like {CHAMPION}"
     return ""
 
@@ -129,8 +129,8 @@ def _folded(alias: str) -> str:
     return alias.lower().translate(LOOKALIKES).replace("rn", "m")
 
 
-def _distance_is_one(word: str, other: str) -> bool:
-    """Whether two words are equal, or one letter is another, missing or too many."""
+def _nearly_equal(word: str, other: str) -> bool:
+    """Whether at most one letter of a word is another, missing or too many."""
     short, long = sorted((word, other), key=len)
     if len(long) - len(short) > 1:
         return False
@@ -250,22 +250,32 @@ def marking(app: Flask) -> None:
 
 def _mark() -> None:
     kind = ALIAS_REQUESTS.get((request.path, request.method))
-    message = handlers._get_request_message(kind()) if kind else None
-    if message is None or not _is_champion(message.alias):
+    if kind is None:
         return
-    model = _found("get_registered_model", message.name)
-    if model is None:
+    try:
+        message = handlers._get_request_message(kind())
+    except MlflowException:  # which the handler will meet, too, and answer with
         return
-    versions = {str(version) for alias, version in model.aliases.items() if _is_champion(alias)}
-    if kind is SetRegisteredModelAlias:
-        versions.add(message.version)
+    if not _is_champion(message.alias):
+        return
     said = f"by {g.mlflow_authenticated_user} at {datetime.now(UTC).isoformat(timespec='seconds')}"
     store = handlers._get_model_registry_store()
-    for version in versions:
-        found = _found("get_model_version", message.name, version)
-        if found is not None and PROMOTED not in found.tags:
-            store.set_model_version_tag(message.name, version, ModelVersionTag(PROMOTED, said))
-    store.set_registered_model_tag(message.name, RegisteredModelTag(PROMOTED, said))
+    for found in _champions(message):
+        if PROMOTED not in found.tags:
+            store.set_model_version_tag(found.name, found.version, ModelVersionTag(PROMOTED, said))
+        store.set_registered_model_tag(found.name, RegisteredModelTag(PROMOTED, said))
+
+
+def _champions(message: Any) -> list[Any]:
+    """The version that is the champion, and the one that a request makes it."""
+    model = _found("get_registered_model", message.name)
+    if model is None:
+        return []
+    numbers = {str(version) for alias, version in model.aliases.items() if _is_champion(alias)}
+    if isinstance(message, SetRegisteredModelAlias):
+        numbers.add(message.version)
+    versions = [_found("get_model_version", message.name, number) for number in sorted(numbers)]
+    return [version for version in versions if version is not None]
 
 
 def _is_promoted(found: Any) -> bool:
