@@ -60,6 +60,8 @@ def test_of_libraries_only_warnings_are_said(capsys: pytest.CaptureFixture[str])
     logs.configure()
     logging.getLogger("some.library").info("chatter")
     logging.getLogger("some.library").warning("heed")
+    logging.getLogger("loud.library").setLevel(logging.INFO)
+    logging.getLogger("loud.library").info("chatter")
     logging.getLogger("understudy.x").info("progress")
     logging.getLogger("understudy.x").debug("detail")
     assert [line.rpartition(": ")[2] for line in said(capsys)] == ["heed", "progress"]

@@ -59,8 +59,13 @@ def configure(level: int = logging.INFO) -> None:
     for earlier in [one for one in root.handlers if isinstance(one.formatter, TextFormatter)]:
         root.removeHandler(earlier)
         earlier.close()
+    handler.addFilter(_ours_or_a_warning)  # a library may have set a level of its own: uvicorn has
     root.addHandler(handler)
     logging.getLogger("understudy").setLevel(level)
+
+
+def _ours_or_a_warning(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING or record.name.partition(".")[0] == "understudy"
 
 
 class _Copy(logging.FileHandler):

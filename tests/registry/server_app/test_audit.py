@@ -47,7 +47,7 @@ def test_every_line_is_in_the_servers_log_too(guarded: Server, model: str) -> No
     log = Path(f"/proc/{guarded.process.pid}/fd/2").read_text()
     (line,) = [line for line in log.splitlines() if f'"model": "{model}", "version": "1"' in line]
     assert log.count("Application startup complete") == 1
-    written = line.partition(" INFO understudy.audit: ")[2]
+    written = line.partition(" INFO understudy.registry.server_app.audit: ")[2]
     assert written in audit.lines_of(with_account(guarded, ADMIN))
 
 

@@ -37,7 +37,6 @@ def create_app() -> FastAPI:
         InputError: a setting is missing or wrong.
     """
     logs.configure()
-    logging.getLogger("uvicorn").propagate = False  # it has a handler of its own
     _configure()
     guard(reviewers())
     strict(flask_app)

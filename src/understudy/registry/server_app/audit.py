@@ -21,7 +21,7 @@ from mlflow.utils.proto_json_utils import message_to_json
 from understudy.registry.audit import PATH
 from understudy.registry.server_app.audit_table import append, lines_after
 
-log = logging.getLogger("understudy.audit")
+log = logging.getLogger(__name__)
 CHANGES = re.compile(
     r"/(?:ajax-)?api/[23]\.0/mlflow/"
     r"((?:registered-models|model-versions|experiments|logged-models|users|roles|webhooks)(?:/.+)?|runs/(?:delete|restore))"
