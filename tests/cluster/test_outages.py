@@ -127,7 +127,7 @@ def test_the_node_of_a_launcher_that_dies_for_good_is_named_and_another_takes_ov
     launch: Launch, stopped: Callable[[str], Callable[[], None]], given_up: Callable[[str], None]
 ) -> None:
     wait(lambda: "node.kubernetes.io/" not in kubectl("get", "nodes", "-o", "jsonpath={..taints}"))
-    launcher = launch(recipe(train={"steps": 900}), {}, on_the_second_node)
+    launcher = launch(recipe(train={"steps": 1800}), {}, on_the_second_node)  # it trains on while its launcher is away
     launcher.reaches(25)
     assert [pod["spec"]["nodeName"] for pod in launcher.pods()] == ["gpu-1"]
     bring_back = stopped("kubelet-gpu-1")
