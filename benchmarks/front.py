@@ -77,10 +77,11 @@ class Client:
 
     def ask(self, method: str, path: str, **body: Any) -> dict[str, Any]:
         """What the server answers; it is asked again until it is up."""
+        content = json.dumps(body) if body else None
         deadline = time.monotonic() + 120
         while True:
             try:
-                self._connection.request(method, f"/api/2.0/mlflow/{path}", json.dumps(body) or None, self._headers)
+                self._connection.request(method, f"/api/2.0/mlflow/{path}", content, self._headers)
                 answer = self._connection.getresponse()
                 break
             except ConnectionError:

@@ -2,7 +2,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from understudy.errors import InputError, UnderstudyError
@@ -23,8 +23,10 @@ def chain(entries: list[dict[str, Any]]) -> list[str]:
 
 
 @given(ENTRIES)
+@example([{"name": "a\u2028b"}, {"name": "c\x85d"}])
 def test_a_whole_audit_is_found_whole(entries: list[dict[str, Any]]) -> None:
     lines = chain(entries)
+    assert "\n".join(lines).splitlines() == lines, "an exported audit is read line by line"
     assert verify(lines) == (len(lines), digest_of(lines[-1]))
     for line in lines:
         assert verify(lines, last=digest_of(line)).lines == len(lines)

@@ -45,7 +45,7 @@ class Audit(NamedTuple):
 def sealed(entry: dict[str, Any], number: int, previous: str) -> str:
     """An entry as the audit's line of that number: JSON with its keys in order, its digest last."""
     content = {**entry, "number": number, "previous": previous}
-    return json.dumps({**content, "digest": _digest(content)}, ensure_ascii=False)
+    return json.dumps({**content, "digest": _digest(content)})  # in ASCII: no letter of a name ends the line
 
 
 def digest_of(line: str) -> str:
