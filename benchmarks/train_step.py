@@ -123,6 +123,7 @@ def ours(size: dict[str, int], folder: Path) -> float:
         examples=folder,
         initial=None,
         teacher=None,
+        teacher_model=None,
         others={},
         asked=(),
         processes=1,

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from understudy import logs
 from understudy.agent import node, node_cache, rendezvous, watchdog
 from understudy.agent.node_cache import Cache
 from understudy.agent.rendezvous import Rendezvous
@@ -290,6 +291,7 @@ def ranks_read(monkeypatch: pytest.MonkeyPatch, spec: JobSpec) -> Callable[[], J
     monkeypatch.setattr(node, "_failures", failures)
     monkeypatch.setattr(watchdog.Watchdog, "start", lambda _: None)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
+    logs.configure()  # as main() does
 
     def run() -> JobSpec:
         assert node.run(spec.path) == 0

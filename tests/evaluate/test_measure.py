@@ -8,14 +8,15 @@ import torch
 from PIL import Image as PictureFile
 from torch import nn
 
+from tests.models.loading import loaded
 from tests.models.sections import section
 from understudy.data.records import Record, write
-from understudy.errors import InputError
+from understudy.errors import InputError, UnderstudyError
 from understudy.evaluate.gate import decide
 from understudy.evaluate.measure import measure
 from understudy.models.build import build_model
 from understudy.models.describe import describe
-from understudy.models.files import load_model, save_model
+from understudy.models.files import save_model
 from understudy.recipe import Recipe
 
 FACTORIES = """
@@ -38,9 +39,13 @@ IMAGES = {"task": "image-classification", "labels": LABELS, **SHAPE, **COUNTS}
 TEXT = {**COUNTS, "task": "causal-lm", "labels": None, "vocab_size": 9, "eos_id": 0, "sequence_length": 6}
 
 
-def recipe_for(task, **sections):
+LINEAR = {"factory": "made_here:linear"}
+EMBEDDING = {"factory": "torch.nn:Embedding", "kwargs": {"num_embeddings": 9, "embedding_dim": 9}}
+
+
+def recipe_for(task, student=None, **sections):
     source = {"type": "digits"} if task == "image-classification" else {"type": "python-docs"}
-    model = {"factory": "made_here:linear"}
+    model = LINEAR if task == "image-classification" else EMBEDDING
     train = {"steps": 1}
     return Recipe.model_validate(
         {
@@ -48,7 +53,7 @@ def recipe_for(task, **sections):
             "task": task,
             "data": {"source": source},
             "teacher": {"model": model, "train": train},
-            "student": {"model": model, "train": train},
+            "student": {"model": student or model, "train": train},
             "evaluate": {"batch_size": 7, "latency": {"repeats": 3}},
             **sections,
         }
@@ -106,13 +111,10 @@ def run(tmp_path, folders, examples, recipe, records=None):
 
 
 def test_images_are_measured_as_by_hand(tmp_path, image_examples):
-    folders = {
-        role: saved(tmp_path / role, {"factory": "made_here:linear"}, IMAGES, seed)
-        for seed, role in enumerate(("teacher", "student"))
-    }
+    folders = {role: saved(tmp_path / role, LINEAR, IMAGES, seed) for seed, role in enumerate(("teacher", "student"))}
     measures, arrays = run(tmp_path, folders, image_examples, recipe_for("image-classification"))
     images, labels = (torch.from_numpy(np.load(image_examples / f"test.{part}.npy")) for part in ("images", "labels"))
-    logits = load_model(folders["student"], torch.device("cpu"))(images).logits.detach()
+    logits = loaded(folders["student"])(images).logits.detach()
     student = measures["models"]["student"]
     assert student["metrics"]["nll"] == pytest.approx(nn.functional.cross_entropy(logits, labels).item(), rel=1e-5)
     assert student["metrics"]["accuracy"] == pytest.approx((logits.argmax(dim=1) == labels).double().mean().item())
@@ -140,11 +142,10 @@ def test_a_champion_of_another_image_size_is_measured_on_images_of_its_own(tmp_p
         [Record(f"{n:064}", "test", LABELS[n % 3], stream.getvalue()) for n, stream in enumerate(streams)],
     )
     larger = {**IMAGES, "image": {"size": 8, "channels": 1}}
-    factory = {"factory": "made_here:linear"}
-    folders = {role: saved(tmp_path / role, factory, IMAGES, seed) for seed, role in enumerate(("teacher", "student"))}
-    folders["champion"] = saved(tmp_path / "champion", factory, larger, 2)
+    folders = {role: saved(tmp_path / role, LINEAR, IMAGES, seed) for seed, role in enumerate(("teacher", "student"))}
+    folders["champion"] = saved(tmp_path / "champion", LINEAR, larger, 2)
     measures, arrays = run(tmp_path, folders, image_examples, recipe_for("image-classification"), tmp_path / "records")
-    champion = load_model(folders["champion"], torch.device("cpu"))
+    champion = loaded(folders["champion"])
     images = torch.stack([torch.full((1, 8, 8), 8 * n, dtype=torch.uint8) for n in range(30)])
     expected = nn.functional.cross_entropy(champion(images).logits.detach(), torch.arange(30) % 3, reduction="none")
     np.testing.assert_allclose(arrays["champion.nll"], expected, rtol=1e-5)
@@ -153,11 +154,10 @@ def test_a_champion_of_another_image_size_is_measured_on_images_of_its_own(tmp_p
 
 
 def test_text_is_measured_as_by_hand(tmp_path, text_examples):
-    spec = {"factory": "torch.nn:Embedding", "kwargs": {"num_embeddings": 9, "embedding_dim": 9}}
-    folders = {role: saved(tmp_path / role, spec, TEXT, seed) for seed, role in enumerate(("teacher", "student"))}
+    folders = {role: saved(tmp_path / role, EMBEDDING, TEXT, seed) for seed, role in enumerate(("teacher", "student"))}
     measures, arrays = run(tmp_path, folders, text_examples, recipe_for("causal-lm"))
     tokens = torch.from_numpy(np.load(text_examples / "test.tokens.npy").astype(np.int64))
-    logits = load_model(folders["student"], torch.device("cpu"))(torch.cat([torch.zeros(1).long(), tokens[:-1]])).logits
+    logits = loaded(folders["student"])(torch.cat([torch.zeros(1).long(), tokens[:-1]])).logits
     total = nn.functional.cross_entropy(logits, tokens, reduction="sum").item()
     metrics = measures["models"]["student"]["metrics"]
     assert list(metrics) == ["bits_per_byte", "perplexity", "nll", "accuracy", "calibration_error"]
@@ -174,7 +174,7 @@ def test_a_model_that_gives_nan_is_not_measured_and_fails_the_gate(tmp_path, ima
         role: saved(tmp_path / role, {"factory": f"made_here:{factory}"}, IMAGES, 0)
         for role, factory in (("teacher", "linear"), ("student", "broken"))
     }
-    recipe = recipe_for("image-classification")
+    recipe = recipe_for("image-classification", {"factory": "made_here:broken"})
     measures, arrays = run(tmp_path, folders, image_examples, recipe)
     assert measures["models"]["student"]["metrics"] == dict.fromkeys(recipe.metrics)
     assert measures["models"]["student"]["intervals"] == dict.fromkeys(recipe.metrics)
@@ -184,9 +184,20 @@ def test_a_model_that_gives_nan_is_not_measured_and_fails_the_gate(tmp_path, ima
     assert not decide(measures, arrays, recipe.gate, recipe.gate_metric)["approved"]
 
 
+def test_code_that_a_rank_plants_in_its_models_description_is_not_run(tmp_path, image_examples):
+    """Who measures may hold more rights than who trained."""
+    planted = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\ndef net(**known): ...\n"
+    (tmp_path / "planted.py").write_text(planted)
+    folders = {role: saved(tmp_path / role, LINEAR, IMAGES, 0) for role in ("teacher", "student")}
+    path = folders["student"] / "understudy.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "factory": "planted:net"}))
+    with pytest.raises(UnderstudyError, match=r"student/understudy\.json: is no student\.model of this recipe"):
+        run(tmp_path, folders, image_examples, recipe_for("image-classification"))
+    assert not (tmp_path / "ran").exists()
+
+
 def test_measuring_again_gives_the_same_numbers(tmp_path, text_examples):
-    spec = {"factory": "torch.nn:Embedding", "kwargs": {"num_embeddings": 9, "embedding_dim": 9}}
-    folders = {role: saved(tmp_path / role, spec, TEXT, 0) for role in ("teacher", "student")}
+    folders = {role: saved(tmp_path / role, EMBEDDING, TEXT, 0) for role in ("teacher", "student")}
     recipe = recipe_for("causal-lm")
     places = [tmp_path / "first", tmp_path / "second"]
     for place in places:
@@ -205,8 +216,7 @@ def test_an_empty_test_split_is_refused_by_the_recipes_path(tmp_path, image_exam
 
 
 def test_only_the_recipes_metrics_are_measured(tmp_path, image_examples):
-    spec = {"factory": "made_here:linear"}
-    folders = {role: saved(tmp_path / role, spec, IMAGES, 0) for role in ("teacher", "student")}
+    folders = {role: saved(tmp_path / role, LINEAR, IMAGES, 0) for role in ("teacher", "student")}
     recipe = recipe_for("image-classification", evaluate={"metrics": ["nll"], "latency": {"repeats": 1}})
     measures, _ = run(tmp_path, folders, image_examples, recipe)
     assert list(measures["models"]["student"]["metrics"]) == ["accuracy", "nll"], "the gate's metric comes along"

@@ -50,14 +50,12 @@ def examples(tmp_path, records):
     return folder
 
 
-def model(folder, **changes):
-    folder.mkdir()
-    (folder / "understudy.json").write_text(json.dumps({**FACTS, "kind": "transformers", **changes}))
-    return folder
+def model(**changes):
+    return {**FACTS, "kind": "transformers", "config": {}, **changes}
 
 
 def test_a_model_of_this_runs_shape_sees_the_examples_and_needs_no_records(tmp_path, examples):
-    models = {role: model(tmp_path / role) for role in ("teacher", "student", "champion")}
+    models = {role: model() for role in ("teacher", "student", "champion")}
     with splits_by_role(models, examples, None, tmp_path) as found:
         assert found["champion"] is found["teacher"] is found["student"]
         assert len(found["teacher"].tokens) == 5
@@ -69,7 +67,7 @@ def test_a_champion_of_another_shape_sees_the_same_records_as_its_own_run_would_
 ):
     (tmp_path / "its").mkdir()
     write_images(records[1], ["a", "b"], Image(**image), ("test",), tmp_path / "its")
-    models = {"teacher": model(tmp_path / "teacher"), "champion": model(tmp_path / "champion", image=image)}
+    models = {"teacher": model(), "champion": model(image=image)}
     (tmp_path / "scratch").mkdir()
     with splits_by_role(models, examples, records[0], tmp_path / "scratch") as found:
         np.testing.assert_array_equal(found["champion"].images, np.load(tmp_path / "its" / "test.images.npy"))
@@ -80,7 +78,7 @@ def test_a_champion_of_another_shape_sees_the_same_records_as_its_own_run_would_
 
 def test_an_empty_test_split_is_refused(tmp_path, examples):
     np.save(examples / "test.labels.npy", np.zeros(0, dtype=np.int64))
-    models = {"teacher": model(tmp_path / "teacher")}
+    models = {"teacher": model()}
     with (
         pytest.raises(InputError, match=r"data\.test: the test split is empty"),
         splits_by_role(models, examples, None, tmp_path),

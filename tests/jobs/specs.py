@@ -18,6 +18,7 @@ def job_spec(folder: Path | str, **changes: Any) -> JobSpec:
         "examples": "examples",
         "initial": None,
         "teacher": None,
+        "teacher_model": None,
         "model": {"type": "vit", "config": {"hidden_size": 8}},
         "train": {"steps": 1},
         "objectives": [{"type": "labels"}],

@@ -11,12 +11,14 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from transformers.utils import logging
 
+from tests.models.loading import loaded, parameter_count
 from tests.models.sections import section
-from understudy.errors import InputError
+from understudy.errors import InputError, UnderstudyError
 from understudy.models.build import build_model, task_model, tied_weights
 from understudy.models.describe import describe
-from understudy.models.files import DESCRIPTION, WEIGHTS, load_model, save_model
-from understudy.models.size import flops_per_example, parameter_count, weight_bytes
+from understudy.models.facts import DESCRIPTION, WEIGHTS
+from understudy.models.files import save_model
+from understudy.models.size import flops_per_example, weight_bytes
 
 IMAGES = {
     "task": "image-classification",
@@ -178,13 +180,13 @@ def test_a_saved_model_is_the_same_bit_for_bit(spec: dict[str, Any], examples: d
     model, description = built(spec, examples)
     for batch in range(2):  # running means of a batch norm are part of a model
         model.train()(inputs(examples, 3 + batch))
-    loaded = load_model(saved(model, description, tmp_path / "model"), CPU)
-    assert not loaded.training
-    state = loaded.state_dict()
+    again = loaded(saved(model, description, tmp_path / "model"))
+    assert not again.training
+    state = again.state_dict()
     assert state.keys() == model.state_dict().keys()
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
     with torch.no_grad():
-        assert torch.equal(loaded(inputs(examples)).logits, model.eval()(inputs(examples)).logits)
+        assert torch.equal(again(inputs(examples)).logits, model.eval()(inputs(examples)).logits)
 
 
 @pytest.mark.parametrize(("spec", "examples"), KINDS, ids=NAMES)
@@ -213,8 +215,8 @@ def test_tied_weights_are_saved_once_and_stay_tied(tmp_path: Path) -> None:
     with safe_open(folder / WEIGHTS, "pt") as file:
         assert "lm_head.weight" not in set(file.keys())
         assert file.metadata() == {"format": "pt"}
-    loaded = load_model(folder, CPU)
-    assert loaded.net.lm_head.weight is loaded.net.transformer.wte.weight
+    again = loaded(folder)
+    assert again.net.lm_head.weight is again.net.transformer.wte.weight
     assert tied_weights(built(LLAMA, TEXTS)[0]) == set()
 
 
@@ -237,8 +239,8 @@ def test_weights_that_are_not_the_models_are_refused(tmp_path: Path, change: Any
     save_model(tmp_path / "model", state, description)
     modes = {path.stat().st_mode for path in (tmp_path / "model").iterdir()}
     assert len(modes) == 1, "whoever may read one file may read all"
-    with pytest.raises(InputError, match="weights do not fit the model"):
-        load_model(tmp_path / "model", CPU)
+    with pytest.raises(UnderstudyError, match="weights do not fit the model"):
+        loaded(tmp_path / "model")
 
 
 @pytest.mark.parametrize(
@@ -318,16 +320,16 @@ def test_a_factory_model_is_saved_without_a_config_and_loaded_again(tmp_path: Pa
     folder = saved(model, description, tmp_path / "model")
     assert sorted(path.name for path in folder.iterdir()) == [WEIGHTS, DESCRIPTION]
     with torch.no_grad():
-        assert torch.equal(load_model(folder, CPU)(inputs(IMAGES)).logits, model.eval()(inputs(IMAGES)).logits)
+        assert torch.equal(loaded(folder)(inputs(IMAGES)).logits, model.eval()(inputs(IMAGES)).logits)
     assert parameter_count(folder) == (64 * 7 + 7) + 2 * 7 + (7 * 3 + 3)
 
 
 def test_a_factory_model_may_tie_weights(tmp_path: Path) -> None:
     model, description = built(factory("Embedded"), TEXTS)
     folder = saved(model, description, tmp_path / "model")
-    loaded = load_model(folder, CPU)
-    assert loaded.net.head.weight is loaded.net.table.weight
-    assert torch.equal(loaded(inputs(TEXTS)).logits, model(inputs(TEXTS)).logits)
+    again = loaded(folder)
+    assert again.net.head.weight is again.net.table.weight
+    assert torch.equal(again(inputs(TEXTS)).logits, model(inputs(TEXTS)).logits)
     assert parameter_count(folder) == 50 * 4
 
 
@@ -340,7 +342,7 @@ def test_a_saved_factory_model_whose_code_is_gone_is_named(tmp_path: Path) -> No
     model, description = built(factory("small"), IMAGES)
     folder = saved(model, {**description, "factory": "gone_for_good:small"}, tmp_path / "model")
     with pytest.raises(InputError, match=r"gone_for_good:small cannot be imported"):
-        load_model(folder, CPU)
+        loaded(folder)
 
 
 def vit_weights(hidden: int, inner: int, layers: int, patch: int, size: int) -> int:

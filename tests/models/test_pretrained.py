@@ -23,12 +23,11 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from tests.models.loading import loaded, parameter_count
 from understudy.errors import InputError
 from understudy.models import pretrained
-from understudy.models.facts import DESCRIPTION
-from understudy.models.files import WEIGHTS, load_model
+from understudy.models.facts import DESCRIPTION, WEIGHTS
 from understudy.models.normalization import PREPROCESSOR
-from understudy.models.size import parameter_count
 from understudy.recipe import PretrainedModel
 from understudy.store.files import Fingerprints
 
@@ -133,7 +132,7 @@ def test_a_model_is_taken_as_it_is(images: Path, tmp_path: Path) -> None:
     own = ViTForImageClassification.from_pretrained(source).eval()
     with torch.no_grad():
         expected = own((pixels / 255 - 0.4) / 0.2).logits
-        torch.testing.assert_close(load_model(folder, CPU)(pixels).logits, expected)
+        torch.testing.assert_close(loaded(folder)(pixels).logits, expected)
 
 
 def test_a_model_of_an_architecture_with_several_classifiers_is_taken(images: Path, tmp_path: Path) -> None:
@@ -142,7 +141,7 @@ def test_a_model_of_an_architecture_with_several_classifiers_is_taken(images: Pa
     DeiTForImageClassification(DeiTConfig(**VIT, **labels("a", "b", "c"))).save_pretrained(tmp_path / "source")
     folder = fetched(preprocessed(tmp_path / "source"), images)
     assert json.loads((folder / "config.json").read_text())["architectures"] == ["DeiTForImageClassification"]
-    assert load_model(folder, CPU)(torch.zeros(1, 1, 8, 8, dtype=torch.uint8)).logits.shape == (1, 3)
+    assert loaded(folder)(torch.zeros(1, 1, 8, 8, dtype=torch.uint8)).logits.shape == (1, 3)
 
 
 def test_a_language_model_is_taken_with_the_datas_tokenizer(texts: Path, tmp_path: Path) -> None:
@@ -150,12 +149,12 @@ def test_a_language_model_is_taken_with_the_datas_tokenizer(texts: Path, tmp_pat
     folder = fetched(source, texts)
     assert same_weights(folder, source)
     assert (folder / "tokenizer.json").read_text() == "the tokenizer"
-    assert load_model(folder, CPU)(torch.zeros(2, 16, dtype=torch.long)).logits.shape == (2, 16, 50)
+    assert loaded(folder)(torch.zeros(2, 16, dtype=torch.long)).logits.shape == (2, 16, 50)
 
 
 def test_a_vocabulary_that_was_padded_is_cut(texts: Path, tmp_path: Path) -> None:
     folder = fetched(gpt2(tmp_path / "source", vocab_size=64), texts)
-    assert load_model(folder, CPU)(torch.zeros(2, 16, dtype=torch.long)).logits.shape == (2, 16, 50)
+    assert loaded(folder)(torch.zeros(2, 16, dtype=torch.long)).logits.shape == (2, 16, 50)
 
 
 def test_half_precision_weights_become_full(images: Path, tmp_path: Path) -> None:
@@ -194,7 +193,7 @@ def test_a_model_that_is_trained_further_gets_a_head_for_the_datas_labels(images
 def test_as_many_labels_of_other_names_are_no_labels_of_the_data(images: Path, tmp_path: Path) -> None:
     source = vit(tmp_path / "source", **labels("x", "y", "z"))
     refused(r"its 3 labels \(x, y, z", source, images)
-    assert load_model(fetched(source, images, "new"), CPU)
+    assert loaded(fetched(source, images, "new"))
 
 
 def classifies(folder: Path, source: Path) -> None:
@@ -203,7 +202,7 @@ def classifies(folder: Path, source: Path) -> None:
     own = ViTForImageClassification.from_pretrained(source).eval()
     with torch.no_grad():
         expected = own((pixels / 255 - 0.4) / 0.2).logits[:, [own.config.label2id[name] for name in "abc"]]
-        torch.testing.assert_close(load_model(folder, CPU)(pixels).logits, expected)
+        torch.testing.assert_close(loaded(folder)(pixels).logits, expected)
 
 
 def test_labels_in_another_order_are_matched_by_name(images: Path, tmp_path: Path) -> None:
@@ -232,7 +231,7 @@ def test_a_model_without_a_head_can_only_be_trained_further(images: Path, tmp_pa
         tmp_path / "base",
         images,
     )
-    assert load_model(fetched(tmp_path / "base", images, "new"), CPU)
+    assert loaded(fetched(tmp_path / "base", images, "new"))
 
 
 @pytest.mark.parametrize("head", ["kept", "new"])
@@ -369,7 +368,7 @@ def test_a_models_own_code_runs_only_where_the_recipe_says_so(images: Path, tmp_
     pixels = torch.randint(0, 256, (4, 1, 8, 8), dtype=torch.uint8)
     expected = ((pixels / 255 - 0.4) / 0.2).flatten(1) @ weights["layer.weight"].T
     with torch.no_grad():
-        torch.testing.assert_close(load_model(folder, CPU)(pixels).logits, expected)
+        torch.testing.assert_close(loaded(folder)(pixels).logits, expected)
     assert parameter_count(folder) == 3 * 64 + 3
     assert (folder / "layers.py").read_text() == CODE["layers.py"]
 

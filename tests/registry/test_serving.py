@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.models.loading import loaded
 from tests.registry.saved_models import SMALL, VIT, describe_images, save
 from tests.registry.submitted import RECIPE, Pipeline, connect
 from understudy.data.images import pixels
-from understudy.models.files import load_model, save_model
+from understudy.models.files import save_model
 
 NET = """
 import json
@@ -144,7 +145,7 @@ def probabilities(model: Path, images: Any) -> Any:
     import torch
 
     with torch.inference_mode():
-        logits = load_model(model, torch.device("cpu"))(torch.from_numpy(images)).logits
+        logits = loaded(model)(torch.from_numpy(images)).logits
     return logits.double().softmax(dim=-1).numpy()
 
 
@@ -153,7 +154,7 @@ def text_answers(model: Path) -> dict[str, list[Any]]:
     import torch
     from tokenizers import Tokenizer
 
-    net, tokenizer = load_model(model, torch.device("cpu")), Tokenizer.from_file(str(model / "tokenizer.json"))
+    net, tokenizer = loaded(model), Tokenizer.from_file(str(model / "tokenizer.json"))
     found: dict[str, list[Any]] = {"completion": [], "bits_per_byte": []}
     for text in ("Return the value of the value.", "of"):
         tokens = [0, *tokenizer.encode(text).ids, 0]

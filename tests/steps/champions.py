@@ -31,7 +31,7 @@ def model(store: Store, folder: Path, facts: dict[str, Any] = FACTS, tokenizer: 
     """The digest of a model in the store."""
     folder.mkdir()
     (folder / "model.safetensors").write_bytes(b"weights")
-    (folder / "understudy.json").write_text(json.dumps({**facts, "kind": "transformers"}))
+    (folder / "understudy.json").write_text(json.dumps({"kind": "transformers", "config": {}, **facts}))
     if tokenizer:
         (folder / "tokenizer.json").write_text(tokenizer)
     return store.objects.publish(folder, "model", {"examples": "e" * 64}, {"loss": 0.5})

@@ -16,7 +16,7 @@ def test_without_a_champion_there_is_nothing_to_compare_with(
     monkeypatch: pytest.MonkeyPatch, store: Store, run: Run, examples: str
 ) -> None:
     monkeypatch.setattr(champions, "champion", lambda uri, name: None)
-    assert champion_input(store, run, examples) == {}
+    assert champion_input(store, run, {"examples": examples}) == {}
     assert champion_problem(run) == ""
 
 
@@ -25,7 +25,7 @@ def test_a_champion_in_the_store_is_an_input_and_in_use(
 ) -> None:
     digest = model(store, tmp_path / "model")
     name_champion(monkeypatch, digest)
-    assert champion_input(store, run, examples) == {"champion": digest}
+    assert champion_input(store, run, {"examples": examples}) == {"champion": digest}
     assert champion_problem(run) == ""
     assert digest in run.uses
 
@@ -41,7 +41,7 @@ def test_a_champion_that_the_store_lacks_is_fetched_under_its_digest(
     else:
         (store.objects.path(digest) / "model.safetensors").write_bytes(b"WEIGHTS")
     fetched = name_champion(monkeypatch, digest, copy)
-    assert champion_input(store, run, examples) == {"champion": digest}
+    assert champion_input(store, run, {"examples": examples}) == {"champion": digest}
     assert fetched == [digest]
     assert store.objects.damage(digest, thorough=True) == []
 
@@ -70,8 +70,20 @@ def test_a_champion_to_which_the_examples_mean_something_else_fails_the_gate(
     """Measured on tokens of another tokenizer, it would look bad and let any student pass."""
     name_champion(monkeypatch, model(store, tmp_path / "model", champion, tokenizers[0]))
     examples = described(store, tmp_path / "others", run_facts, tokenizers[1])
-    assert champion_input(store, run, examples) == {}
+    assert champion_input(store, run, {"examples": examples}) == {}
     assert "trained for other labels or tokens" in champion_problem(run)
+
+
+PLANTED = {**FACTS, "kind": "factory", "factory": "os:system", "kwargs": {"command": "touch ran"}}
+
+
+@pytest.mark.parametrize("champion", [PLANTED, {**FACTS, "code": {"modeling.py": "import os"}}, {**FACTS, "kind": 3}])
+def test_a_champion_that_would_run_other_code_than_this_runs_models_fails_the_gate(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: Store, run: Run, examples: str, champion: dict[str, Any]
+) -> None:
+    name_champion(monkeypatch, model(store, tmp_path / "model", champion))
+    assert champion_input(store, run, {"examples": examples}) == {}
+    assert champion_problem(run).startswith("the champion ") or "says of no model what it is" in champion_problem(run)
 
 
 LARGER = {**FACTS, "image": {"size": 16, "channels": 1}}
@@ -85,7 +97,7 @@ def test_a_champion_of_another_image_size_comes_with_the_records_that_its_images
     manifest = store.objects.manifest(examples)
     assert manifest is not None
     records = manifest.inputs["records"]
-    assert champion_input(store, run, examples) == {"champion": digest, "records": records}
+    assert champion_input(store, run, {"examples": examples}) == {"champion": digest, "records": records}
     assert champion_problem(run) == ""
     assert records in run.uses
 
@@ -98,7 +110,7 @@ def test_a_champion_of_another_image_size_fails_the_gate_where_its_images_cannot
     manifest = store.objects.manifest(examples)
     assert manifest is not None
     store.objects.set_aside(manifest.inputs["records"])
-    assert champion_input(store, run, examples) == {}
+    assert champion_input(store, run, {"examples": examples}) == {}
     assert "sees images of 16 x 16 pixels, and the records that they are made from are not in" in champion_problem(run)
 
 
@@ -107,7 +119,8 @@ def test_a_champion_of_the_same_tokenizer_is_measured(
 ) -> None:
     digest = model(store, tmp_path / "model", TEXT, "one")
     name_champion(monkeypatch, digest)
-    assert champion_input(store, run, described(store, tmp_path / "others", TEXT, "one")) == {"champion": digest}
+    examples = described(store, tmp_path / "others", TEXT, "one")
+    assert champion_input(store, run, {"examples": examples}) == {"champion": digest}
 
 
 def test_a_registry_that_cannot_be_asked_fails_the_gate_and_not_the_measuring(
@@ -117,8 +130,8 @@ def test_a_registry_that_cannot_be_asked_fails_the_gate_and_not_the_measuring(
         raise UnderstudyError("https://mlflow.example does not answer")
 
     monkeypatch.setattr(champions, "champion", silent)
-    assert champion_input(store, run, examples) == {}
+    assert champion_input(store, run, {"examples": examples}) == {}
     assert champion_problem(run) == "https://mlflow.example does not answer"
     monkeypatch.setattr(champions, "champion", lambda uri, name: None)
-    champion_input(store, run, examples)
+    champion_input(store, run, {"examples": examples})
     assert champion_problem(run) == ""

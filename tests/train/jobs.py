@@ -51,7 +51,7 @@ def spec(folder: Path, examples: Path, model: dict[str, Any], processes: int = 1
         model=model,
         train=train,
         resources={"processes": processes},
-        **{"seed": 1, "threads": 1, **changes},
+        **{"seed": 1, "threads": 1, "teacher_model": model, **changes},
     )
 
 

@@ -15,7 +15,7 @@ from tests.train.jobs import train_ranks
 from understudy.jobs.specification import JobSpec
 from understudy.models.build import build_model
 from understudy.models.describe import describe
-from understudy.models.files import WEIGHTS
+from understudy.models.facts import WEIGHTS
 from understudy.recipe import Schedule
 from understudy.train.optimizers import learning_rate
 

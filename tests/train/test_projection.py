@@ -17,7 +17,7 @@ from understudy.distill.labels import Labels
 from understudy.distill.objectives import Batch, Objective, WeightedSum
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
-from understudy.models.files import WEIGHTS
+from understudy.models.facts import WEIGHTS
 from understudy.models.outputs import Outputs
 from understudy.train import job as training
 

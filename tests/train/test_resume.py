@@ -9,7 +9,7 @@ import pytest
 from tests.train import jobs
 from tests.train.jobs import train_ranks
 from understudy.jobs.specification import JobSpec
-from understudy.models.files import WEIGHTS
+from understudy.models.facts import WEIGHTS
 
 DROPOUT = {**jobs.VIT["config"], "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 LAYOUTS = [("single", 1), ("ddp", 2), ("ddp", 4), ("fsdp", 2), ("fsdp", 4), ("hsdp", 4)]

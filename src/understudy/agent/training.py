@@ -23,6 +23,7 @@ def training_job(spec: JobSpec) -> TrainingJob:
         examples=Path(spec.examples),
         initial=Path(spec.initial) if spec.initial else None,
         teacher=Path(spec.teacher) if spec.teacher else None,
+        teacher_model=spec.teacher_model,
         others=spec.others,
         asked=spec.asked,
         processes=spec.processes,

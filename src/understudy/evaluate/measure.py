@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from understudy.evaluate.contents import Hardware, Latency, Measures, ModelMeasures, Quality
 from understudy.evaluate.latency import WARM_UP, latency
@@ -24,8 +25,10 @@ from understudy.evaluate.results import CONFIDENCE, by_label, by_length, quality
 from understudy.evaluate.scoring import Images, Scores, score
 from understudy.evaluate.splits import TestSplit, splits_by_role
 from understudy.evaluate.trivial import trivial_results
+from understudy.models.facts import Description
 from understudy.models.files import load_model
 from understudy.models.size import flops_per_example, parameter_count, weight_bytes
+from understudy.models.trust import trusted_descriptions
 from understudy.recipe import Recipe
 
 Progress = Callable[[float, float, str], None]
@@ -64,8 +67,10 @@ def measure(
     """
     described = json.loads((examples / "examples.json").read_text(encoding="utf-8"))
     target = torch.device(device)
-    with splits_by_role(models, examples, records, folder) as splits:
-        per_example, costs = _run(models, splits, recipe, target, progress)
+    kinds = trusted_descriptions(models, recipe.models, examples)
+    with splits_by_role(kinds, examples, records, folder) as splits:
+        modules = {role: load_model(path, kinds[role], target) for role, path in models.items()}
+        per_example, costs = _run(modules, splits, recipe, target, progress)
     split = splits["teacher"]
     found = quality(per_example, list(models), recipe.metrics)
     measures: Measures = {
@@ -76,7 +81,9 @@ def measure(
         "gate_metric": recipe.gate_metric,
         "confidence": CONFIDENCE,
         "hardware": hardware(target),
-        "models": {role: _of_model(models[role], digests[role], found[role], costs[role]) for role in models},
+        "models": {
+            role: _of_model(path, kinds[role], digests[role], found[role], costs[role]) for role, path in models.items()
+        },
         "slices": slices(per_example, list(models), recipe.gate_metric, _groups(split, described)),
     }
     _write(folder, measures, per_example | trivial_results(examples))
@@ -87,11 +94,11 @@ def _write(folder: Path, measures: Measures, per_example: Mapping[str, FloatArra
     np.savez_compressed(folder / "per_example.npz", allow_pickle=False, **per_example)
 
 
-def _of_model(path: Path, digest: str, found: Quality, costs: Costs) -> ModelMeasures:
+def _of_model(path: Path, kind: Description, digest: str, found: Quality, costs: Costs) -> ModelMeasures:
     """All that is known of a model, in the order in which measures.json has it."""
     return {
         "digest": digest,
-        "parameters": parameter_count(path),
+        "parameters": parameter_count(kind),
         "flops": costs.flops,
         "bytes": weight_bytes(path),
         "metrics": found["metrics"],
@@ -126,14 +133,13 @@ def _groups(split: TestSplit, described: Mapping[str, Any]) -> dict[str, NDArray
 
 
 def _run(
-    models: Mapping[str, Path],
+    modules: Mapping[str, nn.Module],
     splits: Mapping[str, TestSplit],
     recipe: Recipe,
     device: torch.device,
     progress: Progress,
 ) -> tuple[dict[str, FloatArray], dict[str, Costs]]:
     """Per-example results of all models, and what their answers cost."""
-    modules = {role: load_model(path, device) for role, path in models.items()}
     settings = recipe.evaluate
     size, repeats = settings.batch_size, settings.latency.repeats
     split = splits["teacher"]

@@ -14,7 +14,7 @@ from understudy.data.image_arrays import write_images
 from understudy.data.records import read
 from understudy.errors import InputError
 from understudy.evaluate.scoring import Documents, Images
-from understudy.models.facts import AboutImages, read_description, read_facts
+from understudy.models.facts import AboutImages, Description, read_facts
 from understudy.recipe import Image
 
 TestSplit = Images | Documents
@@ -22,12 +22,12 @@ TestSplit = Images | Documents
 
 @contextmanager
 def splits_by_role(
-    models: Mapping[str, Path], examples: Path, records: Path | None, scratch: Path
+    models: Mapping[str, Description], examples: Path, records: Path | None, scratch: Path
 ) -> Iterator[dict[str, TestSplit]]:
     """The same examples in the same order for every model.
 
     Args:
-        models: a folder of a saved model for each role.
+        models: what the model of each role is.
         examples: the folder of an `examples` object.
         records: that of the records that it was made from; needed where a model's images have another shape.
         scratch: an existing folder; what is made there is gone afterwards.
@@ -55,11 +55,10 @@ def splits_by_role(
         yield found
 
 
-def _other_shapes(models: Mapping[str, Path], facts: AboutImages) -> dict[str, Image]:
+def _other_shapes(models: Mapping[str, Description], facts: AboutImages) -> dict[str, Image]:
     """The images of those models whose are not the examples'."""
     shapes = {}
-    for role, path in models.items():
-        description = read_description(path)
+    for role, description in models.items():
         assert description["task"] == "image-classification"
         if description["image"] != facts["image"]:
             shapes[role] = Image.model_validate(description["image"])

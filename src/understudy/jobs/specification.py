@@ -30,6 +30,8 @@ class JobSpec:
     initial: str | None
     """A fetched pretrained model to start from."""
     teacher: str | None
+    teacher_model: Model | None
+    """What the recipe says of that teacher: its files are compared with it."""
     model: Model
     train: Train
     objectives: tuple[ObjectiveSection, ...]

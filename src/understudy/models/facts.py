@@ -6,6 +6,10 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 DESCRIPTION = "understudy.json"
 """A saved model's description, beside its weights."""
+WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
+"""Its other files, named as the hub has them; the last two are not in every model."""
+HISTORY = "history.json"
+"""A training's curve, which it leaves beside the model that it made."""
 
 Config = dict[str, Any]
 """A configuration of transformers, as JSON: its keys are the architecture's."""

@@ -6,16 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from understudy.models.build import build_model
-from understudy.models.facts import read_description
-from understudy.models.files import WEIGHTS
+from understudy.models.facts import WEIGHTS, Description
 
 
-def parameter_count(folder: Path) -> int:
-    """The number of a saved model's weights, tied ones counted once, buffers left out."""
-    description = read_description(folder)
+def parameter_count(description: Description) -> int:
+    """The number of a model's weights, tied ones counted once, buffers left out."""
     # Without memory where that is possible: a factory may look at values while it builds.
     with torch.device("meta" if description["kind"] == "transformers" else "cpu"):
-        model = build_model(description, where=str(folder))
+        model = build_model(description)
     return sum(parameter.numel() for parameter in model.parameters())
 
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from understudy.errors import UnderstudyError
-from understudy.recipe import Recipe
+from understudy.models.trust import SECTIONS, trusted_description, trusted_stranger
+from understudy.recipe import PretrainedModel, Recipe
 from understudy.steps.environment import tracking_uri
 from understudy.store import Run, Store
 from understudy.store.files import read_json, write_json
@@ -21,17 +22,23 @@ MISFIT = (
 )
 
 
-def champion_input(store: Store, run: Run, examples: str) -> dict[str, str]:
-    """The champion's digest by its role; nothing when there is none, or none that can be measured on these examples.
+def champion_input(store: Store, run: Run, inputs: Mapping[str, str]) -> dict[str, str]:
+    """The champion's digest by its role; nothing when there is none, or none that can be measured on the examples.
 
     Where it sees images of another shape, the digest of the records that they are made from comes with it. Why it
     cannot be measured is written into the run's folder.
+
+    Args:
+        store: where it is fetched to.
+        run: who needs it.
+        inputs: the digests, by role, of the examples and of the models that it is measured with.
     """
     problem, found = "", {}
     try:
         found = _champion(store, run)
         if found:
-            found |= _records(store, run, found["champion"], examples)
+            _check_code(store, run, found["champion"], inputs)
+            found |= _records(store, run, found["champion"], inputs["examples"])
     except UnderstudyError as error:
         problem, found = str(error), {}
     write_json(run.folder / FILE, {"problem": problem})
@@ -58,6 +65,18 @@ def _champion(store: Store, run: Run) -> dict[str, str]:
         manifest = fetch(uri, found, folder)
         store.objects.publish(folder, manifest.kind, manifest.inputs, manifest.facts)
     return {"champion": found.digest}
+
+
+def _check_code(store: Store, run: Run, champion: str, inputs: Mapping[str, str]) -> None:
+    """Refuse a champion that needs other code than this run's models."""
+    models = Recipe.model_validate(run.recipe).models
+    bringing = {role for role, where in SECTIONS.items() if isinstance(models[where], PretrainedModel)}
+    examples = store.objects.path(inputs["examples"])
+    ours = [
+        trusted_description(store.objects.path(inputs[role]), models[SECTIONS[role]], examples, SECTIONS[role])
+        for role in sorted(bringing & inputs.keys())
+    ]
+    trusted_stranger(store.objects.path(champion), models, ours)
 
 
 def _records(store: Store, run: Run, champion: str, examples: str) -> dict[str, str]:

@@ -38,7 +38,7 @@ def _device(recipe: Recipe) -> str:
 
 
 def _champion(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
-    return World(inputs=champion_input(store, run, inputs["examples"]))
+    return World(inputs=champion_input(store, run, inputs))
 
 
 def _evaluate(work: Work) -> None:

@@ -36,6 +36,7 @@ def job_spec(
         examples=str(work.input("examples")),
         initial=str(initial) if initial else None,
         teacher=str(work.input("teacher")) if "teacher" in work.inputs else None,
+        teacher_model=work.recipe.teacher.model if "teacher" in work.inputs else None,
         model=model,
         train=train,
         objectives=objectives,

@@ -1,6 +1,5 @@
 """Running a training: the job that a specification describes, recorded and watched, to a model for the store."""
 
-import os
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from understudy.jobs import attempts
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
 from understudy.launch.platform import platform
+from understudy.steps.delivery import deliver
 from understudy.steps.step import Work
 from understudy.steps.watch import Watch
 
@@ -23,7 +23,7 @@ def train(work: Work, spec: JobSpec) -> None:
     platform().prepare(work.run, work.recipe.resources)
     with _record(work, spec):
         _check(work.step, _outcome(work, spec))
-    os.rename(_output(spec), work.staged)  # whole or not at all: a launcher that ends here leaves no half of a model
+    deliver(_output(spec), work.staged, Path(spec.initial) if spec.initial else None)
 
 
 def _check(step: str, outcome: Outcome) -> None:

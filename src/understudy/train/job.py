@@ -23,9 +23,10 @@ from understudy.distill.teacher import Teacher
 from understudy.errors import InputError, disk_errors
 from understudy.models.build import build_model, tied_weights
 from understudy.models.describe import describe
-from understudy.models.facts import Description, read_description, read_facts
+from understudy.models.facts import HISTORY, Description, read_description, read_facts
 from understudy.models.files import load_model, save_model
 from understudy.models.outputs import Extra
+from understudy.models.trust import trusted_description
 from understudy.parallel.apply import parallelize, shard, unwrapped
 from understudy.parallel.checkpoint import Checkpoints, whole_state
 from understudy.parallel.mesh import Meshes, ParallelDegrees, degrees, meshes
@@ -54,6 +55,8 @@ class TrainingJob:
     """A fetched pretrained model to start from."""
     teacher: Path | None
     """The object with the teacher, if an objective needs one."""
+    teacher_model: Model | None
+    """What the recipe says of that teacher."""
     others: Mapping[str, Model]
     """Models that later jobs of the run will train, by their place in the recipe: tried on an example beforehand."""
     asked: tuple[ObjectiveSection, ...]
@@ -222,7 +225,10 @@ def _description(job: TrainingJob) -> Description:
 def _initial_model(job: TrainingJob, description: Description, device: torch.device) -> tuple[nn.Module, set[str]]:
     """The model to start from, the same on every rank, and the names of its tied weights."""
     torch.manual_seed(job.seed)
-    model = load_model(job.initial, device) if job.initial else build_model(description, job.section).to(device)
+    if job.initial:
+        model = load_model(job.initial, description, device)
+    else:
+        model = build_model(description, job.section).to(device)
     return model, tied_weights(model)
 
 
@@ -236,10 +242,11 @@ def _teacher(
     dtype: torch.dtype,
 ) -> Teacher | None:
     """The teacher, sharded as the student is; None where no objective needs one."""
-    if job.teacher is None:
+    if job.teacher is None or job.teacher_model is None:
         return None
-    model = load_model(job.teacher, device)
-    check_shapes(model, examples, read_description(job.teacher), device, "teacher.model", extras)
+    description = trusted_description(job.teacher, job.teacher_model, job.examples, "teacher.model")
+    model = load_model(job.teacher, description, device)
+    check_shapes(model, examples, description, device, "teacher.model", extras)
     if found.shards:
         shard(model, over.fsdp, dtype)
     return Teacher(model, extras)
@@ -265,7 +272,7 @@ def _save(
             output.mkdir(exist_ok=True)
             kept = {name: tensor for name, tensor in state.items() if name not in aliases}
             save_model(output, kept, description, tokenizer if tokenizer.exists() else None)
-            (output / "history.json").write_text(json.dumps(curve))
+            (output / HISTORY).write_text(json.dumps(curve))
     dist.barrier()
 
 

@@ -1,0 +1,155 @@
+"""Which code a saved model may run: the recipe's alone. What its folder says is compared with that, and never followed.
+
+A rank writes its model's files, and who builds the model later may hold more rights than the rank had. So the
+description comes from the recipe. A pretrained model's is known from its files only; those may not name code that the
+recipe does not trust.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from understudy.errors import UnderstudyError
+from understudy.models.facts import (
+    DESCRIPTION,
+    TOKENIZER,
+    Description,
+    Facts,
+    about_images,
+    about_texts,
+    read_description,
+    read_facts,
+)
+from understudy.recipe import FactoryModel, Model, PretrainedModel
+
+SECTIONS = {"teacher": "teacher.model", "student": "student.model", "control": "student.model"}
+"""Where the recipe describes the model of a role."""
+
+
+def trusted_descriptions(
+    folders: Mapping[str, Path], models: Mapping[str, Model], examples: Path
+) -> dict[str, Description]:
+    """What saved models are, by role, after their folders were compared with the recipe.
+
+    Args:
+        folders: of saved models by role: teacher, student, control, champion.
+        models: the recipe's, by their places.
+        examples: the examples object that they were trained on; a champion may have been trained on another.
+
+    Raises:
+        UnderstudyError: a folder says something else than the recipe, or names code that the recipe does not trust.
+    """
+    found = {
+        role: trusted_description(folder, models[SECTIONS[role]], examples, SECTIONS[role])
+        for role, folder in folders.items()
+        if role in SECTIONS
+    }
+    for role in folders.keys() - SECTIONS.keys():
+        found[role] = trusted_stranger(folders[role], models, found.values())
+    return {role: found[role] for role in folders}
+
+
+def trusted_description(folder: Path, model: Model, examples: Path, where: str) -> Description:
+    """What a saved model is that was trained for a section of the recipe.
+
+    Args:
+        folder: the saved model's.
+        model: the section.
+        examples: the examples object that it was trained on.
+        where: the recipe's path of the section, for errors.
+
+    Raises:
+        UnderstudyError: the folder says something else.
+    """
+    facts = read_facts(examples)
+    found = _read(folder)
+    if isinstance(model, PretrainedModel):
+        _check_pretrained(found, model, facts, folder, where)
+    else:
+        from understudy.models.describe import describe
+
+        expected = json.loads(json.dumps(describe(model, facts, where)))
+        if found != expected:
+            raise _refusal(folder, f"is no {where} of this recipe ({_difference(found, expected)})")
+    _check_tokenizer(folder, examples)
+    return found
+
+
+def trusted_stranger(folder: Path, models: Mapping[str, Model], ours: Iterable[Description]) -> Description:
+    """What a saved model of another recipe is: a champion. The code that it runs has to be this recipe's, too.
+
+    Args:
+        folder: the saved model's.
+        models: the recipe's, by their places.
+        ours: trusted descriptions, whose own code may run.
+
+    Raises:
+        UnderstudyError: it names other code.
+    """
+    found = _read(folder)
+    factories = {model.factory for model in models.values() if isinstance(model, FactoryModel)}
+    if found["kind"] == "factory" and found["factory"] not in factories:
+        raise _code_refusal(f"{found['factory']}, which this recipe does not name")
+    if found["kind"] == "transformers" and found.get("code", {}) not in [{}, *(one.get("code", {}) for one in ours)]:
+        raise _code_refusal("code of its own, which no model of this recipe brings")
+    return found
+
+
+def _read(folder: Path) -> Description:
+    """understudy.json of a folder, as far as it says of which kind the model is."""
+    try:
+        found = read_description(folder)
+        known = found["kind"] == "factory" and isinstance(found["factory"], str)
+        known = known or (found["kind"] == "transformers" and isinstance(found["config"], dict))
+    except (KeyError, TypeError, ValueError) as error:
+        raise _refusal(folder, "says of no model what it is") from error
+    if not known:
+        raise _refusal(folder, "says of no model what it is")
+    return found
+
+
+def _check_pretrained(found: Description, model: PretrainedModel, facts: Facts, folder: Path, where: str) -> None:
+    if found["kind"] != "transformers":
+        raise _refusal(folder, f"names the code {found['factory']}, and {where} is a pretrained model")
+    if "code" in found and not model.trust_remote_code:
+        raise _refusal(folder, f"brings code of its own, and {where} does not say trust_remote_code: true")
+    own = about_texts(facts) if facts["task"] == "causal-lm" else about_images(facts)
+    said = {key: value for key, value in own.items() if key not in ("mean", "std")}  # these the model brings itself
+    if any(found.get(key) != value for key, value in said.items()):
+        raise _refusal(folder, "is of other examples")
+
+
+def _check_tokenizer(folder: Path, examples: Path) -> None:
+    paths = [place / TOKENIZER for place in (folder, examples)]
+    if len({path.read_bytes() if path.exists() else b"" for path in paths}) > 1:
+        raise UnderstudyError(
+            f"{paths[0]}: is not that of the examples. The model was not saved so; move its folder "
+            "away, and run again: it is made anew"
+        )
+
+
+def _difference(found: Description, expected: Description) -> str:
+    """The first key in which two descriptions differ."""
+    keys = sorted(found.keys() | expected.keys())
+    different = [key for key in keys if found.get(key) != expected.get(key)]
+    key = different[0]
+    return f"{key}: {_short(found.get(key))} instead of {_short(expected.get(key))}"
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else f"{text[:80]}..."
+
+
+def _refusal(folder: Path, why: str) -> UnderstudyError:
+    return UnderstudyError(
+        f"{folder / DESCRIPTION}: {why}, so nothing of it is run. The model was not saved so; move its folder "
+        "away, and run again: it is made anew"
+    )
+
+
+def _code_refusal(what: str) -> UnderstudyError:
+    return UnderstudyError(
+        f"the champion runs {what}: a model in the registry does not decide what runs here. Give the alias champion "
+        "to a version that this recipe's code builds, remove the alias, or set register.model to another name"
+    )

@@ -1,0 +1,78 @@
+"""A finished model, taken over from its job: its files are copied as bytes; none is run, and no link is followed.
+
+A rank runs more code than this project's, and the process that takes its work over may read what a rank may not. So a
+link is refused, and so is whatever is no file of a model. The bytes are copied: a rank that is still alive could go on
+writing into a file that was moved. Whether they are the model that the recipe describes is for models/trust.py.
+"""
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from understudy.errors import UnderstudyError
+from understudy.models.facts import CONFIG, DESCRIPTION, HISTORY, TOKENIZER, WEIGHTS
+
+NAMES = frozenset({WEIGHTS, DESCRIPTION, CONFIG, TOKENIZER, HISTORY})
+COPIED = 16 * 2**20  # bytes at once
+
+
+def deliver(output: Path, staged: Path, initial: Path | None) -> None:
+    """Copy a finished model.
+
+    Args:
+        output: where the ranks left it.
+        staged: an empty folder.
+        initial: the fetched model that they began with, where no rank can write: the description stays its.
+
+    Raises:
+        UnderstudyError: a file is a link, is no part of a model, or says something else than the fetched model's.
+    """
+    kept = {path.name for path in initial.iterdir()} if initial else set()
+    with _opened(output) as folder:
+        for name in sorted(os.listdir(folder)):
+            if name not in NAMES | kept:
+                raise _refusal(output / name, "is no file of a model")
+            with _regular(output, name, folder) as source, (staged / name).open("xb") as copy:
+                shutil.copyfileobj(source, copy, COPIED)
+    for name in sorted(kept - {WEIGHTS}):
+        assert initial is not None
+        if not (staged / name).exists() or (staged / name).read_bytes() != (initial / name).read_bytes():
+            raise _refusal(output / name, "is not as it was fetched")
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    """A folder's descriptor, for what is opened in it."""
+    try:
+        found = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        raise _refusal(folder, f"is no folder ({os.strerror(error.errno or 0)})") from error
+    try:
+        yield found
+    finally:
+        os.close(found)
+
+
+@contextmanager
+def _regular(output: Path, name: str, folder: int) -> Iterator[BinaryIO]:
+    """A file's bytes; what is no file is not even waited for."""
+    try:
+        found = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    except OSError as error:
+        raise _refusal(output / name, f"cannot be read as a file ({os.strerror(error.errno or 0)})") from error
+    if not stat.S_ISREG(os.fstat(found).st_mode):
+        os.close(found)
+        raise _refusal(output / name, "is no file")
+    with os.fdopen(found, "rb") as stream:
+        yield stream
+
+
+def _refusal(path: Path, why: str) -> UnderstudyError:
+    return UnderstudyError(
+        f"{path}: {why}, and a training leaves a model's files alone. None of it was taken over; look at what the "
+        "model's own code does, and run again"
+    )

@@ -1,0 +1,20 @@
+"""Saved models that a test made itself, loaded without asking what they should be."""
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from understudy.models import size
+from understudy.models.facts import read_description
+from understudy.models.files import load_model
+
+
+def loaded(folder: Path) -> nn.Module:
+    """The model that its own description says, on the CPU."""
+    return load_model(folder, read_description(folder), torch.device("cpu"))
+
+
+def parameter_count(folder: Path) -> int:
+    """The number of the weights of such a model."""
+    return size.parameter_count(read_description(folder))

@@ -1,0 +1,95 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from understudy.errors import UnderstudyError
+from understudy.steps.delivery import NAMES, deliver
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    """What the ranks of a training leave."""
+    folder = tmp_path / "output"
+    folder.mkdir()
+    for name in NAMES:
+        (folder / name).write_text(f"of {name}")
+    return folder
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> Path:
+    folder = tmp_path / "staged"
+    folder.mkdir()
+    return folder
+
+
+def test_a_models_files_are_copied(output: Path, staged: Path) -> None:
+    deliver(output, staged, None)
+    assert {path.name: path.read_text() for path in staged.iterdir()} == {name: f"of {name}" for name in NAMES}
+
+
+def test_a_rank_that_still_writes_does_not_change_what_was_taken_over(output: Path, staged: Path) -> None:
+    with (output / "model.safetensors").open("r+") as late:
+        deliver(output, staged, None)
+        late.write("CHANGED")
+    assert (staged / "model.safetensors").read_text() == "of model.safetensors"
+
+
+@pytest.mark.parametrize("name", ["modeling.py", "pytorch_model.bin", "folder", ".config.json"])
+def test_what_is_no_file_of_a_model_is_refused(output: Path, staged: Path, name: str) -> None:
+    (output / name).mkdir() if name == "folder" else (output / name).touch()
+    with pytest.raises(UnderstudyError, match=f"{name}: is no file of a model"):
+        deliver(output, staged, None)
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "folder", "pipe"])
+def test_nothing_but_a_file_is_read(tmp_path: Path, output: Path, staged: Path, kind: str) -> None:
+    path = output / "config.json"
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        (tmp_path / "token").write_text("secret")
+        path.symlink_to(tmp_path / ("token" if kind == "link" else "nowhere"))
+    with pytest.raises(UnderstudyError, match=r"config\.json: (cannot be read as a file|is no file)"):
+        deliver(output, staged, None)
+    assert not (staged / "config.json").exists() or (staged / "config.json").read_text() == ""
+
+
+def test_an_output_that_leads_elsewhere_is_refused(tmp_path: Path, output: Path, staged: Path) -> None:
+    (tmp_path / "link").symlink_to(output)
+    with pytest.raises(UnderstudyError, match="link: is no folder"):
+        deliver(tmp_path / "link", staged, None)
+    with pytest.raises(UnderstudyError, match="gone: is no folder"):
+        deliver(tmp_path / "gone", staged, None)
+
+
+@pytest.fixture
+def initial(tmp_path: Path, output: Path) -> Path:
+    """A fetched model with code of its own, from which a training began."""
+    folder = tmp_path / "initial"
+    folder.mkdir()
+    for name in ("understudy.json", "config.json", "modeling.py"):
+        (folder / name).write_text(f"of {name}")
+    (folder / "model.safetensors").write_text("before")
+    (output / "modeling.py").write_text("of modeling.py")
+    return folder
+
+
+def test_a_fetched_model_keeps_its_description_and_gets_new_weights(output: Path, staged: Path, initial: Path) -> None:
+    deliver(output, staged, initial)
+    assert (staged / "modeling.py").read_text() == "of modeling.py"
+    assert (staged / "model.safetensors").read_text() == "of model.safetensors"
+
+
+@pytest.mark.parametrize("name", ["understudy.json", "modeling.py"])
+@pytest.mark.parametrize("change", ["changed", "removed"])
+def test_a_fetched_model_of_which_a_rank_says_something_else_is_refused(
+    output: Path, staged: Path, initial: Path, name: str, change: str
+) -> None:
+    (output / name).write_text("code of a rank") if change == "changed" else (output / name).unlink()
+    with pytest.raises(UnderstudyError, match=f"{name}: is not as it was fetched"):
+        deliver(output, staged, initial)
