@@ -1,9 +1,10 @@
 """A recipe's pipeline on a KFP API server: submitted and followed."""
 
+import re
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from understudy.errors import FAILED, InputError, UnderstudyError
 from understudy.recipe import Recipe
 
 ENDED = {"SUCCEEDED", "FAILED", "CANCELED", "SKIPPED"}
+GOOD = {"PENDING", "RUNNING", "SUCCEEDED", "SKIPPED", "CANCELING", "PAUSED"}
+EXECUTOR = re.compile(r"executor(\(\d+\))?|.*-(driver|executor|impl)(\(\d+\))?")  # KFP's own nodes inside of a task
 EVERY = 5.0  # seconds between two looks at a run
 PATIENCE = 300.0  # seconds that a server may be away while a run is followed
 RENEWAL = 60.0  # seconds that it may refuse a token until the file has the next one
@@ -30,6 +33,8 @@ class Server:
     namespace: str | None
     token: Callable[[], str | None]
     """Reads the token that is valid now: one in a file may be replaced while a run is followed."""
+    ui: str | None = None
+    """The address of KFP's pages, where that is another one."""
 
     def client(self) -> Any:
         """KFP's own client.
@@ -56,7 +61,7 @@ class Server:
 
     def page(self, run: str) -> str:
         """Where a run is shown."""
-        return f"{self.host.rstrip('/')}/#/runs/details/{run}"
+        return f"{(self.ui or self.host).rstrip('/')}/#/runs/details/{run}"
 
 
 class _Words:
@@ -130,7 +135,25 @@ def follow(server: Server, run: str, tell: Callable[[str], None]) -> int:
         state = str(found.state)
         if state != said:
             said = state
-            tell(state.lower() + (f": {found.error.message}" if found.error else ""))
+            tell(state.lower() if state in GOOD else f"{state.lower()}: {_failure(found)}; see {server.page(run)}")
         if state in ENDED:
             return 0 if state == "SUCCEEDED" else FAILED
         time.sleep(EVERY)
+
+
+def _failure(run: Any) -> str:
+    """The tasks that failed, each with its last words (steps.tasks leaves them with the pod); or what KFP says."""
+    details = {one.task_id: one for one in (run.run_details and run.run_details.task_details) or ()}
+    failed = [one for one in details.values() if str(one.state) == "FAILED"]
+    names = {one.task_id for one in failed}
+    causes = [one for one in failed if not names & {child.task_id for child in one.child_tasks or ()}]
+    said = [f"{_task(one, details)}: {one.error.message}" for one in causes if one.error and one.error.message]
+    return "; ".join(dict.fromkeys(said)) or (run.error and run.error.message) or "KFP does not say why"
+
+
+def _task(node: Any, details: Mapping[str, Any]) -> str:
+    """The name of the pipeline's task that a node of KFP's belongs to."""
+    above = {child.task_id: one for one in details.values() for child in one.child_tasks or ()}
+    while EXECUTOR.fullmatch(str(node.display_name)) and node.task_id in above:
+        node = above[node.task_id]
+    return str(node.display_name)

@@ -19,12 +19,25 @@ class Kfp(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Answers)
         self.states = ["PENDING", "RUNNING", "SUCCEEDED"]
         self.posted: dict[str, Any] = {}
+        self.tasks: list[kfp_server_api.V2beta1PipelineTaskDetail] = []
         self.status = 200
         self.token = TOKEN
 
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+def task(number: int, name: str, state: str, error: str | None = None, children: tuple[int, ...] = ()) -> Any:
+    """A node of a run, as the API tells it."""
+    return kfp_server_api.V2beta1PipelineTaskDetail(
+        run_id="r1",
+        task_id=str(number),
+        display_name=name,
+        state=state,
+        error=kfp_server_api.GoogleRpcStatus(message=error) if error else None,
+        child_tasks=[kfp_server_api.PipelineTaskDetailChildTask(task_id=str(child)) for child in children],
+    )
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -47,7 +60,9 @@ class Answers(BaseHTTPRequestHandler):
         else:
             state = self.server.states.pop(0)
             error = kfp_server_api.GoogleRpcStatus(message="a task failed") if state == "FAILED" else None
-            self.answer(kfp_server_api.V2beta1Run(run_id="r1", state=state, error=error))
+            details = kfp_server_api.V2beta1RunDetails(task_details=self.server.tasks)
+            run = kfp_server_api.V2beta1Run(run_id="r1", state=state, error=error, run_details=details)
+            self.answer(run)
 
     def do_POST(self) -> None:
         self.server.posted = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -6,10 +6,9 @@ from components.passthrough import TO_THE_JOB
 
 
 @dsl.component(base_image="understudy/launcher", install_kfp_package=False, task_config_passthroughs=TO_THE_JOB)
-def distill(run: str, examples: str, teacher: str, task: dsl.TaskConfig, model: dsl.Output[dsl.Model]) -> str:
+def distill(run: str, examples: str, teacher: str, task: dsl.TaskConfig, student_model: dsl.Output[dsl.Model]) -> str:
     """Train the student with the teacher."""
-    from understudy.steps import component
+    from understudy.steps import component, show
 
     result = component("distill", run, vars(task), examples=examples, teacher=teacher)
-    model.metadata = {"digest": result.digest, **result.facts}
-    return result.digest
+    return show(student_model, "distill", result)

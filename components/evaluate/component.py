@@ -8,8 +8,7 @@ def evaluate(
     run: str, examples: str, teacher: str, student: str, control: str, metrics: dsl.Output[dsl.Metrics]
 ) -> str:
     """Measure teacher, student, control and champion side by side on the test split."""
-    from understudy.steps import component
+    from understudy.steps import component, show
 
     result = component("evaluate", run, examples=examples, teacher=teacher, student=student, control=control)
-    metrics.metadata = {"digest": result.digest, **result.facts}
-    return result.digest
+    return show(metrics, "evaluate", result)

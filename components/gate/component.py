@@ -12,16 +12,15 @@ def gate(
     teacher: str,
     student: str,
     control: str,
-    verdict: dsl.Output[dsl.Metrics],
+    verdict: dsl.Output[dsl.Markdown],
     report: dsl.Output[dsl.HTML],
 ) -> str:
     """Decide from paired statistics whether the student is good enough; fail closed."""
     import shutil
 
-    from understudy.steps import component
+    from understudy.steps import component, show
 
     models = {"teacher": teacher, "student": student, "control": control}
     result = component("gate", run, measures=measures, records=records, examples=examples, **models)
-    verdict.metadata = {"digest": result.digest, **result.facts}
     shutil.copyfile(result.path / "report.html", report.path)
-    return result.digest
+    return show(verdict, "gate", result)

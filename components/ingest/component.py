@@ -6,8 +6,7 @@ from kfp import dsl
 @dsl.component(base_image="understudy/launcher", install_kfp_package=False)
 def ingest(run: str, records: dsl.Output[dsl.Dataset]) -> str:
     """Read the source once into immutable records, split by content."""
-    from understudy.steps import component
+    from understudy.steps import component, show
 
     result = component("ingest", run)
-    records.metadata = {"digest": result.digest, **result.facts}
-    return result.digest
+    return show(records, "ingest", result)

@@ -13,13 +13,12 @@ def register(
     teacher: str,
     student: str,
     control: str,
-    model: dsl.Output[dsl.Model],
+    registered_model: dsl.Output[dsl.Model],
 ) -> str:
     """Record the run in MLflow, and the student as challenger when the gate approved it."""
-    from understudy.steps import component
+    from understudy.steps import component, show
 
     models = {"teacher": teacher, "student": student, "control": control}
     evidence = {"measures": measures, "verdict": verdict, "records": records, "examples": examples}
     result = component("register", run, **evidence, **models)
-    model.metadata = {"digest": student, **result.facts}
-    return result.digest
+    return show(registered_model, "register", result, student)

@@ -35,6 +35,11 @@ def test_a_submitted_run_is_printed_with_where_it_is_shown(submit: Any, kfp: Kfp
     assert kfp.posted["experiment_id"] == "e1"
 
 
+def test_the_pages_may_have_another_address_than_the_api(submit: Any) -> None:
+    done = submit("--ui", "https://pipelines.example/kfp/")
+    assert done.out.splitlines()[0] == "https://pipelines.example/kfp/#/runs/details/r1"
+
+
 def test_a_token_comes_from_a_file_before_the_environment(submit: Any, kfp: Kfp, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("an-old-one\n")
     done = submit("--token-file", str(tmp_path / "token"))
@@ -59,7 +64,7 @@ def test_waiting_for_a_run_that_fails_ends_with_1(
     kfp.states = ["RUNNING", "FAILED"]
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/m.db")
     done = submit("--wait")
-    assert (done.code, done.out.splitlines()[-1]) == (1, "failed: a task failed")
+    assert (done.code, done.out.splitlines()[-1]) == (1, f"failed: a task failed; see {kfp.address}/#/runs/details/r1")
 
 
 @pytest.mark.parametrize(("verdict", "code"), [("approved", 0), ("rejected", 3)])

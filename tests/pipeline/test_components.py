@@ -77,25 +77,32 @@ def test_the_source_that_a_task_carries_runs_alone(
 ) -> None:
     """With nothing of its module around it, the step is executed on the given digests, and its facts are shown."""
     (tmp_path / "report.html").write_text("the report")
+    (tmp_path / "verdict.json").write_text(json.dumps({"approved": True, "rules": [], "control": None, "cautions": []}))
+    (tmp_path / "registration.json").write_text(json.dumps({"version": None, "name": "n", "url": "u"}))
     calls = []
 
     def execute(step: str, run: str, *task: dict[str, Any], **inputs: str) -> Result:
         calls.append((step, run, *task, inputs))
-        return Result("digest", tmp_path, {"accuracy": 0.5})
+        return Result("digest", tmp_path, {"accuracy": 0.5, "version": None, "name": "n", "url": "u"})
 
     monkeypatch.setattr(steps, "component", execute)
     namespace: dict[str, Any] = {}
     exec(embedded(spec, name), namespace)
-    outputs = {role: SimpleNamespace(path=tmp_path / f"{role}.out", metadata={}) for role in artifacts(name)}
+    outputs = {
+        role: SimpleNamespace(path=tmp_path / f"{role}.out", metadata={}, schema_title="system.Model")
+        for role in artifacts(name)
+    }
     inputs = {role: f"digest of {role}" for role in metadata(name)["inputs"] if role != "task"}
     task = {"task": dsl.TaskConfig(node_selector={"gpu": "h100"})} if "task" in metadata(name)["inputs"] else {}
     assert namespace[name](**inputs, **task, **outputs) == "digest"
     run = inputs.pop("run")
     assert calls == [(name, run, *(vars(found) for found in task.values()), inputs)]
     assert bool(task) == (name in ("teacher", "distill", "control"))
-    shown = [artifact.metadata for artifact in outputs.values() if artifact.metadata]
-    assert shown == [{"digest": "digest of student" if name == "register" else "digest", "accuracy": 0.5}]
-    assert json.dumps(shown)
+    shown = next(artifact for role, artifact in outputs.items() if role != "report")
+    assert shown.metadata["accuracy"] == 0.5
+    assert shown.metadata.get("digest") == ("digest of student" if name == "register" else "digest")
+    assert json.dumps(shown.metadata)
+    assert shown.path.read_text().startswith(f"# {name}: ")
     if "report" in outputs:
         assert outputs["report"].path.read_text() == "the report"
 

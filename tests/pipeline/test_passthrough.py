@@ -90,6 +90,9 @@ def handed_over(ir: dict[str, Any], pods: dict[str, Any], name: str) -> dict[str
     }
 
 
+MODEL = {"teacher": "teacher_model", "distill": "student_model", "control": "control_model"}
+
+
 def carried(
     ir: dict[str, Any], pods: dict[str, Any], name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> TaskConfig:
@@ -111,7 +114,7 @@ def carried(
         "inputs": {"parameterValues": inputs},
         "outputs": {
             "parameters": {"Output": {"outputFile": str(folder / "Output")}},
-            "artifacts": {"model": {"artifacts": [model]}},
+            "artifacts": {MODEL[name]: {"artifacts": [model]}},
             "outputFile": str(folder / "output.json"),
         },
     }

@@ -1,6 +1,7 @@
 """A step as a pipeline's task: what the world outside the store adds to it, and what follows it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,13 +13,15 @@ from understudy.recipe import Recipe
 from understudy.registry import champion as champions
 from understudy.registry import verdict
 from understudy.registry.champion import Champion
-from understudy.steps import component, start_component, step_names, tasks
+from understudy.steps import STEPS, component, start_component, step_names, tasks
 from understudy.steps.environment import HOME, RUN
-from understudy.steps.step import Step
+from understudy.steps.step import Result, Step, World
 from understudy.steps.tasks import run_step
 from understudy.store import Run, StepState, Store
 from understudy.store.files import write_json
 
+RULES = ("quality-against-teacher", "size", "latency")
+RESULT = Result("d" * 64, Path("nowhere"), {})
 URI = "MLFLOW_TRACKING_URI"
 
 
@@ -27,13 +30,14 @@ def calls(monkeypatch: pytest.MonkeyPatch, store: Store) -> list[tuple[Any, ...]
     """Step, inputs and world of every step that would be executed."""
     found: list[tuple[Any, ...]] = []
 
-    def execute(step: Step, at: Store, run: Run, inputs: Mapping[str, str], world: Mapping[str, str]) -> str:
+    def execute(step: Step, at: Store, run: Run, inputs: Mapping[str, str], world: Mapping[str, str]) -> Result:
         found.append((step.name, dict(inputs), dict(world)))
-        return "result"
+        return RESULT
 
     monkeypatch.setenv(HOME, str(store.folder.parent))
     monkeypatch.setattr(tasks, "execute", execute)
     monkeypatch.setattr(tasks, "connect_to_run", lambda run: None)
+    monkeypatch.setattr(tasks, "STEPS", {name: replace(step, outcome=lambda _: "") for name, step in STEPS.items()})
     return found
 
 
@@ -132,3 +136,89 @@ def test_a_steps_task_says_its_error_in_one_message_and_an_exit_code(
     assert capsys.readouterr().err.endswith(
         " ERROR understudy.steps.tasks: gate of run-1 with {'measures': 'a'}: mend it\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "facts", "words"),
+    [
+        ("ingest", {}, {"train": 1437, "test": 360}, "ingest: reused: records dddddddddddd: train 1437, test 360"),
+        ("evaluate", {}, {"student/nll": 0.123456}, "evaluate: reused: measures dddddddddddd: student/nll 0.1235"),
+        ("teacher", {}, {}, "teacher: reused: model dddddddddddd"),
+        (
+            "gate",
+            {"verdict.json": {"approved": True, "rules": [{"rule": "size", "passed": True}]}},
+            {},
+            "gate: reused: verdict dddddddddddd: approved",
+        ),
+        (
+            "gate",
+            {
+                "verdict.json": {
+                    "approved": False,
+                    "rules": [{"rule": rule, "passed": rule == "size"} for rule in RULES],
+                }
+            },
+            {},
+            "gate: reused: verdict dddddddddddd: rejected by quality-against-teacher, latency",
+        ),
+        (
+            "register",
+            {"registration.json": {"version": "3", "name": "digits", "url": "https://mlflow.example/#/3"}},
+            {},
+            "register: reused: registration dddddddddddd: version 3 of digits, https://mlflow.example/#/3",
+        ),
+        (
+            "register",
+            {"registration.json": {"version": None, "name": "digits", "url": "https://mlflow.example/#/r"}},
+            {},
+            "register: reused: registration dddddddddddd: the gate rejected the student: recorded at "
+            "https://mlflow.example/#/r, no version",
+        ),
+    ],
+)
+def test_the_last_line_of_a_tasks_log_says_what_came_out(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    store: Store,
+    run: Run,
+    name: str,
+    files: dict[str, Any],
+    facts: dict[str, Any],
+    words: str,
+) -> None:
+    for file, content in files.items():
+        write_json(tmp_path / file, content)
+
+    def execute(step: Step, at: Store, run: Run, *_: object) -> Result:
+        run.record(StepState(step.name, "reused"))
+        return Result("d" * 64, tmp_path, facts)
+
+    monkeypatch.setenv(HOME, str(store.folder.parent))
+    monkeypatch.setattr(tasks, "execute", execute)
+    monkeypatch.setattr(tasks, "connect_to_run", lambda run: None)
+    quiet = replace(STEPS[name], outside=lambda *_: World(), follow=lambda *_: None)
+    monkeypatch.setattr(tasks, "STEPS", {name: quiet})
+    with caplog.at_level("INFO", "understudy.steps.tasks"):
+        run_step(name, run.id, {})
+    assert caplog.messages[-1] == words
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_last_words_of_a_task_are_in_its_pods_status(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, there: bool
+) -> None:
+    def run_step(name: str, run_id: str, inputs: dict[str, str]) -> None:
+        raise InputError("mend it" + " " * 5000)
+
+    last_words = tmp_path / "termination-log"
+    if there:
+        last_words.touch()
+    monkeypatch.setattr(tasks, "LAST_WORDS", last_words)
+    monkeypatch.setattr(tasks, "run_step", run_step)
+    with pytest.raises(SystemExit):
+        component("gate", "run-1", measures="a")
+    assert last_words.exists() == there, "only a pod has one"
+    if there:
+        assert last_words.read_text().startswith("mend it")
+        assert last_words.stat().st_size == tasks.LAST_WORDS_BYTES

@@ -20,6 +20,7 @@ def submit(
     recipe: RecipePath,
     images: Annotated[str, typer.Option(help="PREFIX:TAG of the images.")],
     host: Annotated[str, typer.Option(envvar="KFP_HOST", help="The KFP API server's address.")],
+    ui: Annotated[str | None, typer.Option(envvar="KFP_UI", help="KFP's pages. Default: --host.")] = None,
     overrides: Overrides = None,
     token_file: Annotated[Path | None, typer.Option(help="File with the token; KFP_TOKEN holds it otherwise.")] = None,
     namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="The profile's, in Kubeflow.")] = None,
@@ -39,7 +40,7 @@ def submit(
     wanted = checked(recipe, overrides or (), elsewhere=True)[0].recipe
     if wait and not settings.given_tracking_uri:
         raise InputError("--wait: the verdict is in the cluster's MLflow; name it with --tracking-uri")
-    server = submission.Server(host, namespace, partial(_token, token_file))
+    server = submission.Server(host, namespace, partial(_token, token_file), ui)
     run = submission.submit(server, wanted, images, experiment)
     typer.echo(server.page(run))
     say_what_pods_need(wanted, MOUNT)

@@ -4,13 +4,26 @@ graph      the steps by name, in their order
 step       what a step declares, and what its function is given
 execution  what happens around every step: its key, the step cache, the lease, the run's state
 tasks      a step as a task of a pipeline
+cards      what KFP's pages show of a task
 start      the first task of every run
 summary    what a run came to
 """
 
+from understudy.steps.cards import show
 from understudy.steps.graph import STEPS, step_names
 from understudy.steps.step import Result, Step, Work
 from understudy.steps.summary import Summary, summary_of
 from understudy.steps.tasks import component, start_component
 
-__all__ = ["STEPS", "Result", "Step", "Summary", "Work", "component", "start_component", "step_names", "summary_of"]
+__all__ = [
+    "STEPS",
+    "Result",
+    "Step",
+    "Summary",
+    "Work",
+    "component",
+    "show",
+    "start_component",
+    "step_names",
+    "summary_of",
+]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from understudy.recipe import Recipe
 from understudy.steps.champion import champion_problem
 from understudy.steps.evidence import LINEAGE, lineage, reported_recipe, trained
-from understudy.steps.step import Step, Work, World
+from understudy.steps.step import Result, Step, Work, World
 from understudy.store import Run, Store
 from understudy.store.files import read_json, write_json
 
@@ -55,6 +55,13 @@ def _histories(work: Work) -> dict[str, list[dict[str, float]]]:
     return {role: history for role, history in read.items() if history}
 
 
+def _outcome(result: Result) -> str:
+    """The decision, and the rules that did not hold."""
+    verdict = read_json(result.path / "verdict.json")
+    failed = [rule["rule"] for rule in verdict["rules"] if not rule["passed"]]
+    return "approved" if verdict["approved"] else f"rejected by {', '.join(failed)}"
+
+
 GATE = Step(
     name="gate",
     kind="verdict",
@@ -64,4 +71,5 @@ GATE = Step(
     section=_section,
     inputs=("measures", *LINEAGE),
     outside=_why_no_champion,
+    outcome=_outcome,
 )

@@ -10,7 +10,7 @@ from understudy.recipe import Recipe
 from understudy.revision import TRAINING, revision
 from understudy.steps.environment import RUN, tracking_uri
 from understudy.steps.evidence import LINEAGE, lineage, reported_recipe, trained
-from understudy.steps.step import Step, Work, World
+from understudy.steps.step import Result, Step, Work, World
 from understudy.store import Run, Store
 from understudy.store.files import canonical, read_json, sha256, write_json
 
@@ -74,6 +74,14 @@ def _is_still_registered(path: Path, store: Store) -> bool:
     return is_registered(tracking_uri(store), registration, manifest.inputs["student"])
 
 
+def _outcome(result: Result) -> str:
+    """The version, or why there is none."""
+    found = read_json(result.path / FILE)
+    if found["version"] is None:
+        return f"the gate rejected the student: recorded at {found['url']}, no version"
+    return f"version {found['version']} of {found['name']}, {found['url']}"
+
+
 def _tell_verdict(run: Run, store: Store) -> None:
     """Clients elsewhere read a run's verdict from MLflow, also when an earlier run has registered it."""
     if RUN in os.environ:  # the client of this run is here, and reads the verdict in the store
@@ -98,5 +106,6 @@ REGISTER = Step(
     inputs=("measures", "verdict", *LINEAGE),
     outside=_server,
     still_holds=_is_still_registered,
+    outcome=_outcome,
     follow=_tell_verdict,
 )

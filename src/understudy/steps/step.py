@@ -25,6 +25,15 @@ class Result:
     path: Path
     facts: Mapping[str, Any]
 
+    @property
+    def said(self) -> str:
+        """Its facts in words."""
+        return ", ".join(f"{name} {_short(value)}" for name, value in self.facts.items())
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
 
 @dataclass
 class Work:
@@ -102,6 +111,8 @@ class Step:
     """What of the world outside the store decides the result, for a run and the digests that its pipeline gives."""
     still_holds: Callable[[Path, Store], bool] = lambda path, store: True
     """Whether a cached result is still true of the world outside the store."""
+    outcome: Callable[[Result], str] = lambda result: result.said
+    """What came out, in words: the last line of a task's log says it."""
     follow: Callable[[Run, Store], None] = lambda run, store: None
     """What is done once the result is there, made now or found."""
 

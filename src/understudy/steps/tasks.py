@@ -3,7 +3,9 @@
 import logging
 import sys
 from collections.abc import Mapping
-from typing import Any
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
 
 from understudy import logs
 from understudy.errors import UnderstudyError
@@ -16,6 +18,10 @@ from understudy.steps.start import start
 from understudy.steps.step import Result
 
 log = logging.getLogger(__name__)
+
+LAST_WORDS = Path("/dev/termination-log")
+"""What a container writes here becomes part of its pod's status (Kubernetes' default terminationMessagePath)."""
+LAST_WORDS_BYTES = 4096  # of more, the kubelet keeps the end
 
 
 def run_step(name: str, run_id: str, inputs: Mapping[str, str]) -> Result:
@@ -34,6 +40,9 @@ def run_step(name: str, run_id: str, inputs: Mapping[str, str]) -> Result:
     world = step.outside(run, store, given)
     result = execute(step, store, run, {**given, **world.inputs}, world.facts)
     step.follow(run, store)
+    state = run.state(name)
+    how = state.state if state else "done"
+    log.info("%s: %s: %s %s", name, how, step.kind, ": ".join(filter(None, (result.digest[:12], step.outcome(result)))))
     return result
 
 
@@ -43,8 +52,7 @@ def start_component(values: dict[str, Any], overrides: str, seed: int, job_id: s
         logs.configure()
         return start(values, overrides, seed, job_id, steps)
     except UnderstudyError as error:
-        log.error("%s", error)
-        sys.exit(error.exit_code)
+        _fail(error)
 
 
 def component(name: str, run_id: str, task: Mapping[str, Any] | None = None, /, **inputs: str) -> Result:
@@ -61,5 +69,16 @@ def component(name: str, run_id: str, task: Mapping[str, Any] | None = None, /, 
         logs.configure()
         return run_step(name, run_id, inputs)
     except UnderstudyError as error:
-        log.error("%s", error)
-        sys.exit(error.exit_code)
+        _fail(error)
+
+
+def _fail(error: UnderstudyError) -> NoReturn:
+    """End this process with an error's exit code, and with its message in the log and in the pod's status.
+
+    KFP's pages and its API know of a failed task only what stands in the status: otherwise it is "Error (exit code 1)".
+    """
+    log.error("%s", error)
+    if LAST_WORDS.is_file():
+        with suppress(OSError):  # the log has it
+            LAST_WORDS.write_bytes(str(error).encode()[:LAST_WORDS_BYTES])
+    sys.exit(error.exit_code)

@@ -1,0 +1,71 @@
+"""What KFP's pages show of a task's artifact: its facts, and a card at its address. The bytes stay in the store.
+
+A page reads the file at an artifact's address; where there is none, it says that the preview failed.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from understudy.evaluate.contents import RuleOutcome, Verdict
+from understudy.steps.graph import STEPS
+from understudy.steps.step import Result
+from understudy.store.files import read_json
+
+
+def show(artifact: Any, step: str, result: Result, digest: str = "") -> str:
+    """Give an artifact of KFP's what its page shows.
+
+    Args:
+        artifact: the task's output; its metadata and the file at its path are set. Metrics get numbers alone.
+        step: the step's name.
+        result: what the step came to.
+        digest: the object that the artifact stands for, where that is not the result.
+
+    Returns:
+        The result's digest, which the task hands on.
+    """
+    facts = dict(result.facts)
+    if artifact.schema_title == "system.Metrics":
+        artifact.metadata = {name: value for name, value in facts.items() if isinstance(value, int | float)}
+    else:
+        artifact.metadata = {"digest": digest or result.digest, **facts}
+    Path(artifact.path).write_text(card(step, result, digest), encoding="utf-8")
+    return result.digest
+
+
+def card(step: str, result: Result, digest: str = "") -> str:
+    """What a step came to, in Markdown."""
+    lines = [f"# {step}: {STEPS[step].outcome(result) or STEPS[step].kind}", "", "| | |", "|---|---|"]
+    lines += [
+        f"| {name} | {_cell(value)} |" for name, value in {"object": digest or result.digest, **result.facts}.items()
+    ]
+    verdict: Verdict | None = read_json(result.path / "verdict.json") if step == "gate" else None
+    if verdict:
+        lines += ["", "| rule | | measured | interval | limit | |", "|---|---|---|---|---|---|"]
+        lines += [_rule(rule) for rule in verdict["rules"]]
+        lines += ["", *_notes(verdict)]
+    return "\n".join(lines) + "\n"
+
+
+def _rule(rule: RuleOutcome) -> str:
+    interval = " to ".join(_number(end) for end in rule["interval"] or ())
+    cells = (_number(rule["observed"]), interval, _number(rule["threshold"]), _cell(rule["detail"]))
+    return f"| {rule['rule']} | {'passed' if rule['passed'] else '**failed**'} | {' | '.join(cells)} |"
+
+
+def _notes(verdict: Verdict) -> Iterator[str]:
+    if verdict["control"]:
+        yield f"- What the teacher was worth: {verdict['control']['meaning']} {verdict['control']['detail']}"
+    for caution in verdict["cautions"]:
+        yield f"- {caution}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _cell(value: object) -> str:
+    """A cell of a table; a label or a path may hold anything."""
+    text = _number(value) if isinstance(value, float) else str(value)
+    return " ".join(text.replace("|", "\\|").replace("<", "&lt;").split())
