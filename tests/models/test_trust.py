@@ -133,6 +133,19 @@ def test_a_model_that_is_not_the_recipes_is_named_with_the_difference(
         load(model, examples)
 
 
+def test_a_configuration_that_names_code_of_a_hub_asks_nobody(
+    monkeypatch: pytest.MonkeyPatch, model: Path, examples: Path
+) -> None:
+    """transformers would ask at the terminal whether to run it."""
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("somebody was asked"))
+    planted = {"model_type": "bert", "auto_map": {"AutoModelForImageClassification": "somebody/model--planted.Net"}}
+    say(model, config=planted)
+    (model / "config.json").unlink()
+    description = trusted_description(model, PretrainedModel(pretrained="somebody/model"), examples, WHERE)
+    with pytest.raises(ValueError, match=r"Unrecognized configuration class|custom code"):
+        build_model(description)
+
+
 def test_a_description_that_cannot_be_read_is_refused(model: Path, examples: Path) -> None:
     (model / DESCRIPTION).write_text("{")
     with pytest.raises(UnderstudyError, match="says of no model what it is"):

@@ -63,6 +63,9 @@ def test_an_output_that_leads_elsewhere_is_refused(tmp_path: Path, output: Path,
     (tmp_path / "link").symlink_to(output)
     with pytest.raises(UnderstudyError, match="link: is no folder"):
         deliver(tmp_path / "link", staged, None)
+    (tmp_path / "attempt.9").symlink_to(tmp_path)
+    with pytest.raises(UnderstudyError, match=r"attempt\.9/output: is no folder"):
+        deliver(tmp_path / "attempt.9" / "output", staged, None)
     with pytest.raises(UnderstudyError, match="gone: is no folder"):
         deliver(tmp_path / "gone", staged, None)
 

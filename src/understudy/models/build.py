@@ -77,7 +77,8 @@ def build_model(description: Description, where: str = "model") -> nn.Module:
         from transformers import AutoConfig
 
         config = AutoConfig.for_model(**description["config"])
-        net = auto_class(description["task"]).from_config(config)
+        # Not asked for: a configuration that names code of a hub would have transformers ask at the terminal.
+        net = auto_class(description["task"]).from_config(config, trust_remote_code=False)
     return task_model(net, description)
 
 

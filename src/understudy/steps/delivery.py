@@ -9,7 +9,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -46,15 +46,17 @@ def deliver(output: Path, staged: Path, initial: Path | None) -> None:
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[int]:
-    """A folder's descriptor, for what is opened in it."""
-    try:
-        found = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError as error:
-        raise _refusal(folder, f"is no folder ({os.strerror(error.errno or 0)})") from error
-    try:
+    """A folder's descriptor, for what is opened in it; the attempt's folder, in which it lies, is no link either."""
+    real = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    with ExitStack() as stack:
+        try:
+            outer = os.open(folder.parent, real)
+            stack.callback(os.close, outer)
+            found = os.open(folder.name, real, dir_fd=outer)
+            stack.callback(os.close, found)
+        except OSError as error:
+            raise _refusal(folder, f"is no folder ({os.strerror(error.errno or 0)})") from error
         yield found
-    finally:
-        os.close(found)
 
 
 @contextmanager
