@@ -143,17 +143,19 @@ def follow(server: Server, run: str, tell: Callable[[str], None]) -> int:
 
 def _failure(run: Any) -> str:
     """The tasks that failed, each with its last words (steps.tasks leaves them with the pod); or what KFP says."""
-    details = {one.task_id: one for one in (run.run_details and run.run_details.task_details) or ()}
-    failed = [one for one in details.values() if str(one.state) == "FAILED"]
-    names = {one.task_id for one in failed}
-    causes = [one for one in failed if not names & {child.task_id for child in one.child_tasks or ()}]
-    said = [f"{_task(one, details)}: {one.error.message}" for one in causes if one.error and one.error.message]
+    nodes = [*((run.run_details and run.run_details.task_details) or ())]
+    above = {child.task_id: one for one in nodes for child in one.child_tasks or ()}
+    failed = {one.task_id for one in nodes if str(one.state) == "FAILED"}
+    outer = {above[name].task_id for name in failed & above.keys()}
+    causes = [one for one in nodes if one.task_id in failed - outer]
+    # An attempt that failed lies in a task that did not, where the next one went well.
+    lasting = [one for one in causes if one.task_id not in above or above[one.task_id].task_id in failed]
+    said = [f"{_task(one, above)}: {one.error.message}" for one in lasting if one.error and one.error.message]
     return "; ".join(dict.fromkeys(said)) or (run.error and run.error.message) or "KFP does not say why"
 
 
-def _task(node: Any, details: Mapping[str, Any]) -> str:
+def _task(node: Any, above: Mapping[str, Any]) -> str:
     """The name of the pipeline's task that a node of KFP's belongs to."""
-    above = {child.task_id: one for one in details.values() for child in one.child_tasks or ()}
     while EXECUTOR.fullmatch(str(node.display_name)) and node.task_id in above:
         node = above[node.task_id]
     return str(node.display_name)

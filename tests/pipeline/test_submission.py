@@ -61,7 +61,9 @@ def test_a_failed_run_names_the_task_and_its_last_words(kfp: Kfp) -> None:
         task(3, "start-driver", "SUCCEEDED"),
         task(4, "executor", "FAILED", None, (5,)),
         task(5, "executor(0)", "FAILED", words),
-        task(6, "ingest", "SKIPPED"),
+        task(6, "ingest", "SUCCEEDED", None, (7, 8)),
+        task(7, "executor(0)", "FAILED", "evicted; the next attempt went well"),
+        task(8, "executor(1)", "SUCCEEDED"),
     ]
     told: list[str] = []
     assert submission.follow(Server(kfp.address, None, lambda: TOKEN), "r1", told.append) == 1

@@ -56,9 +56,9 @@ def _rule(rule: RuleOutcome) -> str:
 
 def _notes(verdict: Verdict) -> Iterator[str]:
     if verdict["control"]:
-        yield f"- What the teacher was worth: {verdict['control']['meaning']} {verdict['control']['detail']}"
+        yield f"- What the teacher was worth: {verdict['control']['meaning']} {_cell(verdict['control']['detail'])}"
     for caution in verdict["cautions"]:
-        yield f"- {caution}"
+        yield f"- {_cell(caution)}"
 
 
 def _number(value: float | None) -> str:
