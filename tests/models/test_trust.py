@@ -15,6 +15,7 @@ from understudy.models.facts import DESCRIPTION, WEIGHTS, Description
 from understudy.models.files import load_model, save_model
 from understudy.models.trust import trusted_description, trusted_descriptions, trusted_stranger
 from understudy.recipe import PretrainedModel
+from understudy.store import Store
 
 FACTS: Any = {
     "task": "image-classification",
@@ -87,6 +88,11 @@ def load(folder: Path, examples: Path, given: Any = VIT) -> Description:
 
 def test_a_model_as_the_recipe_describes_it_is_loaded(model: Path, examples: Path) -> None:
     assert load(model, examples)["image"] == {"size": 8, "channels": 1}  # type: ignore[typeddict-item]
+
+
+def test_a_model_in_the_store_has_a_manifest_beside_its_files(tmp_path: Path, model: Path, examples: Path) -> None:
+    store = Store(tmp_path / "store")
+    assert load(store.objects.path(store.objects.publish(model, "model")), examples)
 
 
 CODE = {"configuration_planted.py": PLANTED, "modeling_planted.py": PLANTED}

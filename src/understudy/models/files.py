@@ -22,6 +22,7 @@ from understudy.models.facts import (
     ImageTransformers,
     TextTransformers,
 )
+from understudy.store.objects import MANIFEST
 
 
 def save_model(folder: Path, state: dict[str, Tensor], description: Description, tokenizer: Path | None = None) -> None:
@@ -102,7 +103,8 @@ def load_model(folder: Path, description: Description, device: torch.device) -> 
 def _check_files(folder: Path, description: Description) -> None:
     """Refuse a folder with other files than save_model() writes: whoever serves the model would read them."""
     texts = _texts(description)
-    for name in sorted(texts.keys() | {path.name for path in folder.iterdir()} - {WEIGHTS, TOKENIZER, HISTORY}):
+    others = {path.name for path in folder.iterdir()} - {WEIGHTS, TOKENIZER, HISTORY, MANIFEST}
+    for name in sorted(texts.keys() | others):
         path = folder / name
         if name not in texts:
             raise UnderstudyError(f"{path}: is no file of a saved model; move its folder away, and run again")
