@@ -17,4 +17,4 @@ def loaded(folder: Path) -> nn.Module:
 
 def parameter_count(folder: Path) -> int:
     """The number of the weights of such a model."""
-    return size.parameter_count(read_description(folder))
+    return size.parameter_count(loaded(folder))

@@ -38,6 +38,7 @@ Progress = Callable[[float, float, str], None]
 class Costs:
     """What a model's answers cost."""
 
+    parameters: int
     flops: int
     """Of one example."""
     latency: Latency
@@ -66,11 +67,9 @@ def measure(
         records: the folder of the records that the examples were made from, where a model sees images of another shape.
     """
     described = json.loads((examples / "examples.json").read_text(encoding="utf-8"))
-    target = torch.device(device)
-    kinds = trusted_descriptions(models, recipe.models, examples)
+    kinds, modules = _loaded(models, recipe, examples, torch.device(device))
     with splits_by_role(kinds, examples, records, folder) as splits:
-        modules = {role: load_model(path, kinds[role], target) for role, path in models.items()}
-        per_example, costs = _run(modules, splits, recipe, target, progress)
+        per_example, costs = _run(modules, splits, recipe, torch.device(device), progress)
     split = splits["teacher"]
     found = quality(per_example, list(models), recipe.metrics)
     measures: Measures = {
@@ -80,13 +79,19 @@ def measure(
         "data": {key: described[key] for key in ("counts", "skipped")},
         "gate_metric": recipe.gate_metric,
         "confidence": CONFIDENCE,
-        "hardware": hardware(target),
-        "models": {
-            role: _of_model(path, kinds[role], digests[role], found[role], costs[role]) for role, path in models.items()
-        },
+        "hardware": hardware(torch.device(device)),
+        "models": {role: _of_model(models[role], digests[role], found[role], costs[role]) for role in models},
         "slices": slices(per_example, list(models), recipe.gate_metric, _groups(split, described)),
     }
     _write(folder, measures, per_example | trivial_results(examples))
+
+
+def _loaded(
+    models: Mapping[str, Path], recipe: Recipe, examples: Path, device: torch.device
+) -> tuple[dict[str, Description], dict[str, nn.Module]]:
+    """What the models are, and the models, by role."""
+    kinds = trusted_descriptions(models, recipe.models, examples)
+    return kinds, {role: load_model(path, kinds[role], device) for role, path in models.items()}
 
 
 def _write(folder: Path, measures: Measures, per_example: Mapping[str, FloatArray]) -> None:
@@ -94,11 +99,11 @@ def _write(folder: Path, measures: Measures, per_example: Mapping[str, FloatArra
     np.savez_compressed(folder / "per_example.npz", allow_pickle=False, **per_example)
 
 
-def _of_model(path: Path, kind: Description, digest: str, found: Quality, costs: Costs) -> ModelMeasures:
+def _of_model(path: Path, digest: str, found: Quality, costs: Costs) -> ModelMeasures:
     """All that is known of a model, in the order in which measures.json has it."""
     return {
         "digest": digest,
-        "parameters": parameter_count(kind),
+        "parameters": costs.parameters,
         "flops": costs.flops,
         "bytes": weight_bytes(path),
         "metrics": found["metrics"],
@@ -164,7 +169,7 @@ def _run(
                 tick()
             results |= scores.arrays(role)
         speed = latency(modules, inputs, repeats, tick)
-    return results, {role: Costs(flops[role], speed[role]) for role in modules}
+    return results, {role: Costs(parameter_count(modules[role]), flops[role], speed[role]) for role in modules}
 
 
 def _full_precision() -> AbstractContextManager[Any]:

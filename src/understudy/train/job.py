@@ -144,10 +144,9 @@ def _joined(callbacks: Callbacks) -> Path:
 
 def _try_others(job: TrainingJob, split: Examples) -> None:
     """Whether the models that come after this job fit the data too: hours later would be late to hear it."""
-    cpu = torch.device("cpu")
     for where, model in job.others.items():
         description = describe(model, read_facts(job.examples), where)
-        check_shapes(build_model(description, where), split, description, cpu, where, _extras(job))
+        check_shapes(build_model(description, where), split, description, torch.device("cpu"), where, _extras(job))
 
 
 def _extras(job: TrainingJob) -> frozenset[Extra]:
@@ -164,7 +163,6 @@ def _training(
     over = meshes(found, device.type)
     learns = objective(job.objectives).to(device)
     teacher = _teacher(job, split, learns.extras, device, found, over, dtype)
-    extras = learns.extras
     model = parallelize(model, found, over, dtype)
     spread = parallelize(learns, found, over, dtype) if list(learns.parameters()) else learns
     chosen = optimizer([*model.parameters(), *spread.parameters()], job.train.optimizer)
@@ -176,7 +174,7 @@ def _training(
     return Training(
         model=model,
         objective=spread,
-        extras=extras,
+        extras=learns.extras,
         teacher=teacher,
         optimizer=chosen,
         examples=split,
@@ -225,11 +223,8 @@ def _description(job: TrainingJob) -> Description:
 def _initial_model(job: TrainingJob, description: Description, device: torch.device) -> tuple[nn.Module, set[str]]:
     """The model to start from, the same on every rank, and the names of its tied weights."""
     torch.manual_seed(job.seed)
-    if job.initial:
-        model = load_model(job.initial, description, device)
-    else:
-        model = build_model(description, job.section).to(device)
-    return model, tied_weights(model)
+    model = load_model(job.initial, description, device) if job.initial else build_model(description, job.section)
+    return model.to(device), tied_weights(model)
 
 
 def _teacher(
