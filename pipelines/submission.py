@@ -17,8 +17,8 @@ from pipelines.compiled import write
 from understudy.errors import FAILED, InputError, UnderstudyError
 from understudy.recipe import Recipe
 
-ENDED = {"SUCCEEDED", "FAILED", "CANCELED", "SKIPPED"}
-GOOD = {"PENDING", "RUNNING", "SUCCEEDED", "SKIPPED", "CANCELING", "PAUSED"}
+BAD = {"FAILED", "CANCELED"}
+ENDED = {"SUCCEEDED", "SKIPPED", *BAD}
 EXECUTOR = re.compile(r"executor(\(\d+\))?|.*-(driver|executor|impl)(\(\d+\))?")  # KFP's own nodes inside of a task
 EVERY = 5.0  # seconds between two looks at a run
 PATIENCE = 300.0  # seconds that a server may be away while a run is followed
@@ -135,7 +135,7 @@ def follow(server: Server, run: str, tell: Callable[[str], None]) -> int:
         state = str(found.state)
         if state != said:
             said = state
-            tell(state.lower() if state in GOOD else f"{state.lower()}: {_failure(found)}; see {server.page(run)}")
+            tell(f"{state.lower()}: {_failure(found)}; see {server.page(run)}" if state in BAD else state.lower())
         if state in ENDED:
             return 0 if state == "SUCCEEDED" else FAILED
         time.sleep(EVERY)

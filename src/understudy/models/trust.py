@@ -119,11 +119,16 @@ def _check_pretrained(found: Description, model: PretrainedModel, facts: Facts, 
         raise _refusal(folder, "is of other examples")
 
 
+def same_tokenizer(*folders: Path) -> bool:
+    """Whether folders have one tokenizer, by its bytes, or none: equal numbers of tokens prove nothing."""
+    paths = [folder / TOKENIZER for folder in folders]
+    return len({path.read_bytes() if path.exists() else b"" for path in paths}) == 1
+
+
 def _check_tokenizer(folder: Path, examples: Path) -> None:
-    paths = [place / TOKENIZER for place in (folder, examples)]
-    if len({path.read_bytes() if path.exists() else b"" for path in paths}) > 1:
+    if not same_tokenizer(folder, examples):
         raise UnderstudyError(
-            f"{paths[0]}: is not that of the examples. The model was not saved so; move its folder "
+            f"{folder / TOKENIZER}: is not that of the examples. The model was not saved so; move its folder "
             "away, and run again: it is made anew"
         )
 

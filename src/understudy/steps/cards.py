@@ -9,7 +9,7 @@ from typing import Any
 
 from understudy.evaluate.contents import RuleOutcome, Verdict
 from understudy.steps.graph import STEPS
-from understudy.steps.step import Result
+from understudy.steps.step import Result, short
 from understudy.store.files import read_json
 
 
@@ -25,11 +25,10 @@ def show(artifact: Any, step: str, result: Result, digest: str = "") -> str:
     Returns:
         The result's digest, which the task hands on.
     """
-    facts = dict(result.facts)
     if artifact.schema_title == "system.Metrics":
-        artifact.metadata = {name: value for name, value in facts.items() if isinstance(value, int | float)}
+        artifact.metadata = {name: value for name, value in result.facts.items() if isinstance(value, int | float)}
     else:
-        artifact.metadata = {"digest": digest or result.digest, **facts}
+        artifact.metadata = {"digest": digest or result.digest, **result.facts}
     Path(artifact.path).write_text(card(step, result, digest), encoding="utf-8")
     return result.digest
 
@@ -62,10 +61,9 @@ def _notes(verdict: Verdict) -> Iterator[str]:
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
+    return "" if value is None else short(value)
 
 
 def _cell(value: object) -> str:
     """A cell of a table; a label or a path may hold anything."""
-    text = _number(value) if isinstance(value, float) else str(value)
-    return " ".join(text.replace("|", "\\|").replace("<", "&lt;").split())
+    return " ".join(short(value).replace("|", "\\|").replace("<", "&lt;").split())

@@ -6,10 +6,9 @@ the gate fails closed on it.
 
 import shutil
 from collections.abc import Mapping
-from pathlib import Path
 
 from understudy.errors import UnderstudyError
-from understudy.models.trust import SECTIONS, trusted_description, trusted_stranger
+from understudy.models.trust import SECTIONS, same_tokenizer, trusted_descriptions, trusted_stranger
 from understudy.recipe import PretrainedModel, Recipe
 from understudy.steps.environment import tracking_uri
 from understudy.store import Run, Store
@@ -71,11 +70,8 @@ def _check_code(store: Store, run: Run, champion: str, inputs: Mapping[str, str]
     """Refuse a champion that needs other code than this run's models."""
     models = Recipe.model_validate(run.recipe).models
     bringing = {role for role, where in SECTIONS.items() if isinstance(models[where], PretrainedModel)}
-    examples = store.objects.path(inputs["examples"])
-    ours = [
-        trusted_description(store.objects.path(inputs[role]), models[SECTIONS[role]], examples, SECTIONS[role])
-        for role in sorted(bringing & inputs.keys())
-    ]
+    folders = {role: store.objects.path(inputs[role]) for role in sorted(bringing & inputs.keys())}
+    ours = trusted_descriptions(folders, models, store.objects.path(inputs["examples"])).values()
     trusted_stranger(store.objects.path(champion), models, ours)
 
 
@@ -88,7 +84,8 @@ def _records(store: Store, run: Run, champion: str, examples: str) -> dict[str, 
     own = read_json(store.objects.path(champion) / "understudy.json")
     ours = read_json(store.objects.path(examples) / "examples.json")
     _check_meaning(own, ours)
-    _check_tokenizers(store.objects.path(champion), store.objects.path(examples))
+    if not same_tokenizer(store.objects.path(champion), store.objects.path(examples)):
+        raise UnderstudyError(MISFIT)
     if own.get("image") == ours.get("image"):
         return {}
     manifest = store.objects.manifest(examples)
@@ -107,11 +104,4 @@ def _records(store: Store, run: Run, champion: str, examples: str) -> dict[str, 
 def _check_meaning(own: Mapping[str, object], ours: Mapping[str, object]) -> None:
     """Refuse a champion to which these examples' labels or tokens mean something else than to the student."""
     if any(own.get(key) != ours.get(key) for key in ("task", "labels", "vocab_size")):
-        raise UnderstudyError(MISFIT)
-
-
-def _check_tokenizers(*folders: Path) -> None:
-    """Refuse a champion whose tokens are others: by their bytes, since equal numbers of tokens prove nothing."""
-    paths = [folder / "tokenizer.json" for folder in folders]
-    if len({path.read_bytes() if path.exists() else b"" for path in paths}) > 1:
         raise UnderstudyError(MISFIT)

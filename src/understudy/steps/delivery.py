@@ -26,7 +26,8 @@ def deliver(output: Path, staged: Path, initial: Path | None) -> None:
     Args:
         output: where the ranks left it.
         staged: an empty folder.
-        initial: the fetched model that they began with, where no rank can write: the description stays its.
+        initial: the fetched model that they began with, whose description stays. It lies in the job's folder, which
+            ranks of a cluster can still write to: this finds what they left by mistake, and no attack on both.
 
     Raises:
         UnderstudyError: a file is a link, is no part of a model, or says something else than the fetched model's.

@@ -28,10 +28,11 @@ class Result:
     @property
     def said(self) -> str:
         """Its facts in words."""
-        return ", ".join(f"{name} {_short(value)}" for name, value in self.facts.items())
+        return ", ".join(f"{name} {short(value)}" for name, value in self.facts.items())
 
 
-def _short(value: object) -> str:
+def short(value: object) -> str:
+    """A fact, numbers to four digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

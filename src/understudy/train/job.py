@@ -54,9 +54,8 @@ class TrainingJob:
     initial: Path | None
     """A fetched pretrained model to start from."""
     teacher: Path | None
-    """The object with the teacher, if an objective needs one."""
     teacher_model: Model | None
-    """What the recipe says of that teacher."""
+    """The object with the teacher, and what the recipe says of it, if an objective needs one."""
     others: Mapping[str, Model]
     """Models that later jobs of the run will train, by their place in the recipe: tried on an example beforehand."""
     asked: tuple[ObjectiveSection, ...]
@@ -237,8 +236,9 @@ def _teacher(
     dtype: torch.dtype,
 ) -> Teacher | None:
     """The teacher, sharded as the student is; None where no objective needs one."""
-    if job.teacher is None or job.teacher_model is None:
+    if job.teacher is None:
         return None
+    assert job.teacher_model is not None, "who names a teacher says what it is"
     description = trusted_description(job.teacher, job.teacher_model, job.examples, "teacher.model")
     model = load_model(job.teacher, description, device)
     check_shapes(model, examples, description, device, "teacher.model", extras)
