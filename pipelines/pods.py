@@ -10,6 +10,7 @@ from kfp import kubernetes
 from understudy import logs
 from understudy.kube.settings import CONFIG, ENVIRONMENT, LAUNCHER, SECRETS, SETTINGS
 from understudy.launch.platform import CLUSTER
+from understudy.registry.signature import PUBLIC
 from understudy.runs.submission import SETTINGS_FOLDER
 from understudy.store.remote_cache import ADDRESS, OLD_ADDRESS
 
@@ -19,6 +20,7 @@ OPTIONAL = (
     OLD_ADDRESS,  # with it a pod refuses to start, instead of missing the bucket
     "AWS_ENDPOINT_URL",
     logs.VARIABLE,
+    PUBLIC,
 )
 RETRIES = 3
 

@@ -10,6 +10,7 @@ from understudy.errors import UnderstudyError, disk_errors
 from understudy.registry.client import mlflow_at, server_at
 from understudy.registry.names import CHAMPION, DIGEST, TEACHER
 from understudy.registry.server import address, database, identity, public_uri
+from understudy.registry.signature import PUBLIC, SIGNATURE, checking_key, holds
 from understudy.store import Manifest
 from understudy.store.files import hash_file, sha256
 
@@ -36,12 +37,20 @@ def champion(uri: str, name: str) -> Champion | None:
     version = server.aliases(name).get(CHAMPION)
     if version is None:
         return None
-    digest = (server.version_tags(name, version) or {}).get(DIGEST)
+    tags = server.version_tags(name, version) or {}
+    digest = tags.get(DIGEST)
     if digest is None:
         raise UnderstudyError(
             f"{public_uri(uri)}: the champion of {name}, version {version}, has no tag {DIGEST}: understudy did not "
             "make it and cannot measure it on this test split. Give the alias champion to a version that understudy "
             "registered, remove the alias, or set register.model to another name."
+        )
+    key = checking_key()
+    if key and not holds(key, tags.get(SIGNATURE, ""), name, version, digest):
+        raise UnderstudyError(
+            f"{public_uri(uri)}: the champion of {name}, version {version}, has no valid signature ({SIGNATURE}): what "
+            f"it was promoted with is not the key of {PUBLIC}, or it was changed since. Let a reviewer move the alias "
+            "to the version again if it is the right one."
         )
     # MLflow names an artifact by the last part of its path: for an object of the store, its digest.
     return Champion(name, version, digest, f"models:/{name}/{version}/artifacts/{digest}")

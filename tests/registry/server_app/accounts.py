@@ -6,16 +6,31 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
 from tests.registry.submitted import Server
 
 COMMAND = ("understudy.registry.server_app.app",)
 ADMIN, TRAINER, REVIEWER, READER = "admin", "pipeline", "rita", "eve"
+
+
+def key_pair() -> tuple[str, str]:
+    """A private Ed25519 key and its public one, in PEM."""
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return private.decode(), public.decode()
+
+
+PROMOTION_KEY, PUBLIC_KEY = key_pair()
 SETTINGS = {
     "MLFLOW_AUTH_ADMIN_PASSWORD": f"password-of-{ADMIN}",
     "MLFLOW_FLASK_SERVER_SECRET_KEY": "any text",
     "UNDERSTUDY_PIPELINE_USERNAME": TRAINER,
     "UNDERSTUDY_PIPELINE_PASSWORD": f"password-of-{TRAINER}",
     "UNDERSTUDY_REVIEWERS": f" somebody, {REVIEWER}",
+    "UNDERSTUDY_PROMOTION_KEY": PROMOTION_KEY,
 }
 APIS = ("api/2.0", "ajax-api/2.0")  # for programs, and for the pages
 ALIAS = "registered-models/alias"

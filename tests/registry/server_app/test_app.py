@@ -100,8 +100,9 @@ def test_a_restart_takes_the_pipelines_new_password_and_keeps_the_accounts(tmp_p
         ({"UNDERSTUDY_PIPELINE_USERNAME": ADMIN}, "admin is an admin"),
         ({"MLFLOW_AUTH_ADMIN_PASSWORD": ""}, "password to create the admin user"),
         ({"MLFLOW_FLASK_SERVER_SECRET_KEY": ""}, "MLFLOW_FLASK_SERVER_SECRET_KEY"),
+        ({"UNDERSTUDY_PROMOTION_KEY": "no key at all"}, "UNDERSTUDY_PROMOTION_KEY: is no Ed25519 key in PEM"),
     ],
-    ids=["no-password", "short", "own-reviewer", "admin", "no-admin", "no-key"],
+    ids=["no-password", "short", "own-reviewer", "admin", "no-admin", "no-key", "no-promotion-key"],
 )
 def test_with_wrong_settings_it_says_so_once_and_does_not_start(
     tmp_path: Path, changed: dict[str, str], said: str

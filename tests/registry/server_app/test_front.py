@@ -31,6 +31,7 @@ CLOSED = {
     rf"{BOTH}/3.0/mlflow/workspaces": "is off: a team has experiments and models of its own",
     rf"{BOTH}/3.0/mlflow/server-info": "says what the server runs and on what",
     rf"DELETE {BOTH}/2.0/mlflow-artifacts/": "would take away what a version needs",
+    rf"{BOTH}/2.0/mlflow/artifacts/presigned-upload-url": "lets who asks before a promotion write after it",
     "/build/": "has the files of /static-files/ a second time",
     rf"{BOTH}/2.0mlflow/experiments/search-datasets": "is MLflow's slip of the pen",
 }
@@ -44,6 +45,7 @@ def routes(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
         **os.environ,
         **SETTINGS,
         "MLFLOW_BACKEND_STORE_URI": f"sqlite:///{folder}/server.db",
+        "_MLFLOW_SERVER_FILE_STORE": f"sqlite:///{folder}/server.db",  # as `mlflow server` sets it
         "_MLFLOW_SGI_NAME": "uvicorn",
         "MLFLOW_DISABLE_TELEMETRY": "true",
     }

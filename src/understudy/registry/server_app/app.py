@@ -16,11 +16,14 @@ from mlflow.server import auth
 
 from understudy import logs
 from understudy.errors import InputError
+from understudy.registry.server_app import audit_table, kept_table
 from understudy.registry.server_app.audit import audited, observed
-from understudy.registry.server_app.audit_table import make_table
 from understudy.registry.server_app.front import behind_front
-from understudy.registry.server_app.rules import REVIEWERS, guard, marking
+from understudy.registry.server_app.kept import guard_kept
+from understudy.registry.server_app.promotion import keep_promoted, promoting
+from understudy.registry.server_app.rules import REVIEWERS, guard
 from understudy.registry.server_app.strictness import strict
+from understudy.registry.signature import signing_key
 
 APP = "understudy"  # the name of create_app among pyproject.toml's entry points
 CONFIG = Path(__file__).with_name("accounts.ini")
@@ -39,13 +42,15 @@ def create_app() -> FastAPI:
     logs.configure()
     _configure()
     guard(reviewers())
+    guard_kept()
     strict(flask_app)
     audited(flask_app)
     app = auth.create_app(flask_app)
     observed(flask_app)
-    marking(flask_app)
+    promoting(flask_app)
     if not isinstance(app, FastAPI):
         raise InputError("this server runs under uvicorn only: without it, nothing stands before MLflow's own routes")
+    keep_promoted()
     return behind_front(app)
 
 
@@ -79,9 +84,11 @@ def make_accounts() -> None:
         raise InputError(f"{PASSWORD}: a password needs {SHORTEST} characters or more")
     if name in reviewers():
         raise InputError(f"{REVIEWERS}: {name} is the pipeline's account; what trains a model must not promote it")
+    signing_key()
     auth.get_flask_server_secret_key()
     auth.bootstrap_admin_user()
-    make_table(auth.store.engine)
+    audit_table.make_table(auth.store.engine)
+    kept_table.make_table(auth.store.engine)
     if not auth.store.has_user(name):
         _create(name, password)
     if auth.store.get_user(name).is_admin:

@@ -22,7 +22,7 @@ GET,POST     experiments/search
 POST         runs/create runs/update runs/delete runs/restore runs/search runs/set-tag runs/delete-tag
 POST         runs/log-metric runs/log-parameter runs/log-batch runs/log-inputs runs/log-model runs/outputs
 GET          runs/get metrics/get-history metrics/get-history-bulk-interval artifacts/list
-POST         artifacts/presigned-download-url artifacts/presigned-upload-url
+POST         artifacts/presigned-download-url
 POST         logged-models logged-models/search logged-models/{model}/params
 GET,PATCH,DELETE logged-models/{model}
 PATCH        logged-models/{model}/tags

@@ -8,19 +8,12 @@ are asked here first; they are those of MLflow's own tables, at all of their add
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 
-from flask import Flask, g, request
-from mlflow.entities.model_registry import ModelVersionTag, RegisteredModelTag
+from flask import g
 from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import (
-    INVALID_PARAMETER_VALUE,
-    PERMISSION_DENIED,
-    RESOURCE_DOES_NOT_EXIST,
-    ErrorCode,
-)
+from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, PERMISSION_DENIED
 from mlflow.protos.model_registry_pb2 import (
     CreateModelVersion,
     CreateRegisteredModel,
@@ -43,9 +36,9 @@ from mlflow.server import auth, handlers
 from mlflow.server.auth import routes
 
 from understudy.registry.names import CHAMPION
+from understudy.registry.server_app.promotion import SERVERS, found_in_registry, is_champion, is_promoted
 
 REVIEWERS = "UNDERSTUDY_REVIEWERS"
-PROMOTED = "understudy.promoted"  # by whom and when
 LOOKALIKES = str.maketrans({"0": "o", "1": "i", "l": "i", "4": "a", "_": None, "-": None})
 OURS = re.compile(r"mlflow-artifacts:/(?!/)[^?#%\\\s]+")  # a path on this server, in one spelling
 
@@ -61,16 +54,16 @@ class Rule(NamedTuple):
 
 
 def _set(message: Any) -> str:
-    return f"move the alias {CHAMPION} of {message.name}" if _is_champion(message.alias) else ""
+    return f"move the alias {CHAMPION} of {message.name}" if is_champion(message.alias) else ""
 
 
 def _unset(message: Any) -> str:
-    return f"remove the alias {CHAMPION} of {message.name}" if _is_champion(message.alias) else ""
+    return f"remove the alias {CHAMPION} of {message.name}" if is_champion(message.alias) else ""
 
 
 def _version(verb: str, message: Any) -> str:
-    found = _found("get_model_version", message.name, message.version)
-    if found is None or not _is_promoted(found):
+    found = found_in_registry("get_model_version", message.name, message.version)
+    if found is None or not is_promoted(found):
         return ""
     return f"{verb} version {found.version} of {message.name}, which was promoted to {CHAMPION}"
 
@@ -82,18 +75,20 @@ def _stage(message: Any) -> str:
 
 
 def _model(verb: str, message: Any) -> str:
-    found = _found("get_registered_model", message.name)
-    if found is None or not _is_promoted(found):
+    found = found_in_registry("get_registered_model", message.name)
+    if found is None or not is_promoted(found):
         return ""
     return f"{verb} {message.name}, of which a version was promoted to {CHAMPION}"
 
 
 def _mark_of_version(message: Any) -> str:
-    return f"set the tag {PROMOTED}" if message.key == PROMOTED else _version("change", message)
+    return f"set the tag {message.key}" if message.key in SERVERS else _version("change", message)
 
 
 def _mark_of_model(message: Any) -> str:
-    return f"change the tag {PROMOTED} of {message.name}" if message.key == PROMOTED else _model("change", message)
+    if message.key in SERVERS:
+        return f"change the tag {message.key} of {message.name}"
+    return _model("change", message)
 
 
 # A reviewer need not be able to edit a model to move its champion, only to read it.
@@ -120,7 +115,7 @@ def _lookalike(message: Any) -> str:
     alias = message.alias
     if not re.fullmatch("[A-Za-z0-9_-]*", alias):
         return f"the alias {alias!r} has other characters than ASCII's letters and digits; some look like others"
-    if not _is_champion(alias) and _nearly_equal(_folded(alias), _folded(CHAMPION)):
+    if not is_champion(alias) and _nearly_equal(_folded(alias), _folded(CHAMPION)):
         return f"the alias {alias!r} looks like {CHAMPION}"
     return ""
 
@@ -179,7 +174,7 @@ def _version_of(named: str) -> tuple[str, str]:
 
 
 def _marked(message: Any) -> str:
-    return f"only the server sets the tag {PROMOTED}" if any(tag.key == PROMOTED for tag in message.tags) else ""
+    return next((f"only the server sets the tag {tag.key}" for tag in message.tags if tag.key in SERVERS), "")
 
 
 FORBIDDEN: dict[type[object], Callable[[Any], str]] = {
@@ -190,12 +185,6 @@ FORBIDDEN: dict[type[object], Callable[[Any], str]] = {
 }
 
 
-ALIAS_REQUESTS = {
-    (path, method): message
-    for path, message, methods in handlers.get_service_endpoints(ModelRegistryService, lambda message: message)
-    if message in (SetRegisteredModelAlias, DeleteRegisteredModelAlias)
-    for method in methods
-}
 RIGHTS = (
     routes.GRANT_USER_PERMISSION,
     routes.AJAX_GRANT_USER_PERMISSION,
@@ -237,60 +226,3 @@ def _allowed(names: list[str], kind: Any, checked: Callable[[], bool]) -> bool:
             PERMISSION_DENIED,
         )
     return rule.reviewer() if rule and rule.reviewer else checked()
-
-
-def marking(app: Flask) -> None:
-    """Remember what is promoted, where its account cannot write: a roll-back needs it as it was.
-
-    Both the version that becomes the champion and the one that was, before the alias moves: whatever fails afterwards,
-    no version was the champion without the mark. Called after MLflow added its checks.
-    """
-    app.before_request(_mark)
-
-
-def _mark() -> None:
-    kind = ALIAS_REQUESTS.get((request.path, request.method))
-    if kind is None:
-        return
-    try:
-        message = handlers._get_request_message(kind())
-    except MlflowException:  # which the handler will meet, too, and answer with
-        return
-    if not _is_champion(message.alias):
-        return
-    said = f"by {g.mlflow_authenticated_user} at {datetime.now(UTC).isoformat(timespec='seconds')}"
-    store = handlers._get_model_registry_store()
-    for found in _champions(message):
-        if PROMOTED not in found.tags:
-            store.set_model_version_tag(found.name, found.version, ModelVersionTag(PROMOTED, said))
-        store.set_registered_model_tag(found.name, RegisteredModelTag(PROMOTED, said))
-
-
-def _champions(message: Any) -> list[Any]:
-    """The version that is the champion, and the one that a request makes it."""
-    model = _found("get_registered_model", message.name)
-    if model is None:
-        return []
-    numbers = {str(version) for alias, version in model.aliases.items() if _is_champion(alias)}
-    if isinstance(message, SetRegisteredModelAlias):
-        numbers.add(message.version)
-    versions = [_found("get_model_version", message.name, number) for number in sorted(numbers)]
-    return [version for version in versions if version is not None]
-
-
-def _is_promoted(found: Any) -> bool:
-    return PROMOTED in found.tags or any(map(_is_champion, found.aliases))
-
-
-def _is_champion(alias: str) -> bool:
-    return alias.lower() == CHAMPION  # some databases compare without case
-
-
-def _found(method: str, *key: str) -> Any:
-    """What the registry has; None when there is no such thing, which MLflow's own check then deals with."""
-    try:
-        return getattr(handlers._get_model_registry_store(), method)(*key)
-    except MlflowException as error:
-        if error.error_code == ErrorCode.Name(RESOURCE_DOES_NOT_EXIST):
-            return None
-        raise

@@ -1,0 +1,122 @@
+"""What the server does when the alias champion moves: it marks the versions, signs them, and keeps what they need.
+
+All before the alias moves: whatever fails afterwards, no version was the champion without them. A roll-back needs the
+version that was the champion as it was, so both are marked.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from flask import Flask, g, request
+from mlflow.entities.model_registry import ModelVersionTag, RegisteredModelTag
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
+from mlflow.protos.model_registry_pb2 import DeleteRegisteredModelAlias, ModelRegistryService, SetRegisteredModelAlias
+from mlflow.server import handlers
+
+from understudy.registry.names import CHAMPION, DIGEST
+from understudy.registry.server_app.kept import keep
+from understudy.registry.signature import SIGNATURE, signed, signing_key
+
+PROMOTED = "understudy.promoted"
+"""The tag of what was promoted: by whom and when."""
+SERVERS = (PROMOTED, SIGNATURE)
+"""The tags that only the server sets."""
+ALIAS_REQUESTS = {
+    (path, method): message
+    for path, message, methods in handlers.get_service_endpoints(ModelRegistryService, lambda message: message)
+    if message in (SetRegisteredModelAlias, DeleteRegisteredModelAlias)
+    for method in methods
+}
+
+
+def promoting(app: Flask) -> None:
+    """Do so with every request that moves the alias. Called after MLflow added its checks."""
+    app.before_request(_promote)
+
+
+def keep_promoted() -> None:
+    """Keep what the versions need that were promoted before there was such a rule."""
+    store = handlers._get_model_registry_store()
+    token: str | None = ""
+    while token is not None:
+        page = store.search_registered_models(page_token=token or None)
+        for model in page:
+            if is_promoted(model):
+                _keep_versions(model)
+        token = page.token or None
+
+
+def _keep_versions(model: Any) -> None:
+    store = handlers._get_model_registry_store()
+    champions = {str(version) for alias, version in model.aliases.items() if is_champion(alias)}
+    quoted = model.name.replace("'", "''")
+    token: str | None = ""
+    while token is not None:
+        page = store.search_model_versions(f"name = '{quoted}'", page_token=token or None)
+        for version in page:
+            if PROMOTED in version.tags or str(version.version) in champions:
+                keep(version)
+        token = page.token or None
+
+
+def _promote() -> None:
+    kind = ALIAS_REQUESTS.get((request.path, request.method))
+    if kind is None:
+        return
+    try:
+        message = handlers._get_request_message(kind())
+    except MlflowException:  # which the handler will meet, too, and answer with
+        return
+    if not is_champion(message.alias):
+        return
+    said = f"by {g.mlflow_authenticated_user} at {datetime.now(UTC).isoformat(timespec='seconds')}"
+    for found in _champions(message):
+        keep(found)
+        _mark(found, said)
+
+
+def _mark(found: Any, said: str) -> None:
+    """Tag a version as promoted, and sign it where the server has a key."""
+    store = handlers._get_model_registry_store()
+    tags, key, digest = {}, signing_key(), found.tags.get(DIGEST)
+    if PROMOTED not in found.tags:
+        tags[PROMOTED] = said
+    if key and digest:
+        tags[SIGNATURE] = signed(key, found.name, str(found.version), digest)
+    for name, value in tags.items():
+        if found.tags.get(name) != value:
+            store.set_model_version_tag(found.name, found.version, ModelVersionTag(name, value))
+    store.set_registered_model_tag(found.name, RegisteredModelTag(PROMOTED, said))
+
+
+def _champions(message: Any) -> list[Any]:
+    """The version that is the champion, and the one that a request makes it."""
+    model = found_in_registry("get_registered_model", message.name)
+    if model is None:
+        return []
+    numbers = {str(version) for alias, version in model.aliases.items() if is_champion(alias)}
+    if isinstance(message, SetRegisteredModelAlias):
+        numbers.add(message.version)
+    versions = [found_in_registry("get_model_version", message.name, number) for number in sorted(numbers)]
+    return [version for version in versions if version is not None]
+
+
+def is_promoted(found: Any) -> bool:
+    """Whether a model or version was promoted."""
+    return PROMOTED in found.tags or any(map(is_champion, found.aliases))
+
+
+def is_champion(alias: str) -> bool:
+    """Whether an alias is the champion's; some databases compare without case."""
+    return alias.lower() == CHAMPION
+
+
+def found_in_registry(method: str, *key: str) -> Any:
+    """What the registry has; None when there is no such thing, which MLflow's own check then deals with."""
+    try:
+        return getattr(handlers._get_model_registry_store(), method)(*key)
+    except MlflowException as error:
+        if error.error_code == ErrorCode.Name(RESOURCE_DOES_NOT_EXIST):
+            return None
+        raise
