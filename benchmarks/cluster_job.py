@@ -151,7 +151,7 @@ def parts(kubectl: Namespace, job: dict[str, Any], spec: dict[str, Any], began: 
     pods = kubectl.items("pods", f"training.kubeflow.org/job-name={name}")
     admitted = became("Admitted", kubectl.owned("workloads", name)) if QUEUE in job["metadata"]["labels"] else 0.0
     started = max(seconds(pod["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]) for pod in pods)
-    lines = kubectl.sh(LOOKER, f"cat {spec['logs']}/teacher-rank-0.log")
+    lines = kubectl.sh(LOOKER, f"cat {spec['logs']}/teacher/rank-0.log")
     at = [float(re.findall(rf"(\d+\.\d+) {phase}", lines)[-1]) for phase in PHASES]
     names = ("queue", "schedule", "container", "agent's imports", "ranks' imports", "meeting", "loading", "first step")
     ends = [*accumulate([began, admitted, became("PodScheduled", pods), started], max), *at, step]

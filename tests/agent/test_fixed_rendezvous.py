@@ -25,7 +25,7 @@ def two_nodes(tmp_path: Path, image_examples: Path) -> JobSpec:
     """A supervised job of two nodes with a process each, written into its folder."""
     train = {"steps": 200, "epochs": None, "batch_size": 8, "checkpoint_every": 5, "strategy": "ddp"}
     made = spec(tmp_path / "job", image_examples, VIT, train=train, version=build(), supervised=True)
-    Path(made.logs).mkdir(parents=True)
+    made.rank_logs.mkdir(parents=True)
     job = replace(made, resources=made.resources.model_copy(update={"nodes": 2}))
     job.write()
     return job

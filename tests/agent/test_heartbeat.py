@@ -12,7 +12,7 @@ from understudy.jobs.specification import JobSpec
 def supervised(job: JobSpec, hang: float) -> JobSpec:
     spec = replace(with_resources(job, hang_timeout=hang), supervised=True)
     Path(spec.folder).mkdir(parents=True, exist_ok=True)
-    Path(spec.logs).mkdir(parents=True, exist_ok=True)
+    spec.rank_logs.mkdir(parents=True, exist_ok=True)
     return spec
 
 

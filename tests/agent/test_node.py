@@ -22,7 +22,7 @@ def spec(job: JobSpec) -> JobSpec:
 
 
 def test_a_rank_that_was_cut_off_says_nothing_any_more(spec: JobSpec) -> None:
-    Path(spec.logs).mkdir()
+    spec.rank_logs.mkdir(parents=True)
     heartbeat = HeartbeatWriter(spec, 1)
     heartbeat.join(replace(spec, attempt=attempts.begin(spec, 2)))
     heartbeat("training", 3)

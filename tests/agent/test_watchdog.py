@@ -119,7 +119,7 @@ def test_ranks_that_wait_in_a_closed_rendezvous_begin_again(
     ended: list[int] = []
     monkeypatch.setattr(watchdog, "_end", ended.append)
     watch = watchdog.Watchdog(spec, tmp_path / "eviction")
-    Path(spec.logs).mkdir()
+    spec.rank_logs.mkdir(parents=True)
     for rank, step in enumerate(steps):
         heartbeat = HeartbeatWriter(spec, rank)
         heartbeat("joining the process group" if step < 0 else "training", step)

@@ -242,8 +242,8 @@ def test_a_rank_that_hangs(launch: Launch, volume: Volume) -> None:
     launcher = launch(recipe("hangs", kwargs={"at": 25, "rank": 1, "sign": sign}, hang_timeout=20))
     launcher.says(r"no rank has made progress for \d+ s \(rank 0 on gpu-\d: training, step 2\d; rank 1")
     logs = f"store/runs/{launcher.name}/logs"
-    assert "in fault" in volume.cat(f"{logs}/teacher-stacks-1.txt"), "it sleeps there"
-    waits = json.loads(volume.cat(f"{logs}/teacher-collectives-0.json"))["gloo"]["entries"]
+    assert "in fault" in volume.cat(f"{logs}/teacher/stacks-1.txt"), "it sleeps there"
+    waits = json.loads(volume.cat(f"{logs}/teacher/collectives-0.json"))["gloo"]["entries"]
     assert {entry["profiling_name"] for entry in waits} >= {"gloo:all_reduce"}, "the other one waits for it"
     assert launcher.ends() == 0, launcher.said()
 

@@ -15,7 +15,7 @@ def job_spec(folder: Path | str, **changes: Any) -> JobSpec:
         "version": "0",
         "role": "teacher",
         "folder": str(folder),
-        "examples": "examples",
+        "examples": f"{folder}/examples",
         "initial": None,
         "teacher": None,
         "teacher_model": None,
@@ -29,6 +29,16 @@ def job_spec(folder: Path | str, **changes: Any) -> JobSpec:
         "logs": f"{folder}/logs",
     }
     return TypeAdapter(JobSpec).validate_python({**fields, **changes})
+
+
+HOME = "/var/lib/understudy/home"
+WORK = f"{HOME}/store/work/0123"
+
+
+def on_the_claim(job: JobSpec) -> JobSpec:
+    """The same job where a cluster's launcher has it."""
+    logs, examples = f"{HOME}/store/runs/run/logs", f"{HOME}/store/objects/{'e' * 64}"
+    return replace(job, folder=f"{WORK}/job", logs=logs, examples=examples)
 
 
 def with_resources(job: JobSpec, **changes: Any) -> JobSpec:

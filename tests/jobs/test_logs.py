@@ -1,7 +1,6 @@
 """Following ranks' logs."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ def spec(job: JobSpec) -> JobSpec:
 
 
 def test_lines_are_said_once_whoever_follows_and_whole(spec: JobSpec) -> None:
-    Path(spec.logs).mkdir()
+    spec.rank_logs.mkdir(parents=True)
     said: list[str] = []
     with spec.log(1).open("w") as log:
         log.write("one\ntw")
@@ -35,7 +34,7 @@ def test_lines_are_said_once_whoever_follows_and_whole(spec: JobSpec) -> None:
 
 
 def test_a_follower_that_has_to_go_in_the_middle_leaves_the_rest_to_the_next(spec: JobSpec) -> None:
-    Path(spec.logs).mkdir()
+    spec.rank_logs.mkdir(parents=True)
     lines = [f"line {number} \xe9" for number in range(100)]
     spec.log(1).write_text("\n".join(lines) + "\n")
     said: list[str] = []

@@ -1,3 +1,4 @@
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,25 @@ def test_all_files_of_a_job_lie_in_its_folder(job: JobSpec) -> None:
     paths = [job.path, job.metrics, job.stop_file, job.output, job.outcome(0), job.outcome(-1)]
     assert {path.parent for path in paths} == {Path(job.folder)}
     assert len(set(paths)) == len(paths)
+
+
+def test_a_job_is_over_when_its_folder_is_empty_or_stale(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.write()
+    assert not job.is_over
+    job.path.unlink()  # a pod that has the folder as a mount keeps the mount
+    assert job.is_over
+
+    def fails(code: int) -> None:
+        def stat(self: Path, **_: object) -> None:
+            raise OSError(code, "")
+
+        monkeypatch.setattr(Path, "stat", stat)
+
+    fails(errno.ESTALE)
+    assert job.is_over
+    fails(errno.EIO)
+    with pytest.raises(OSError, match=str(errno.EIO)):
+        assert job.is_over
 
 
 def test_an_outcome_comes_back_as_it_was_written(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 
+from tests.jobs.specs import on_the_claim
 from tests.launch.kubernetes.rendered import pod, pytorch, trainer
 from understudy.jobs.specification import JobSpec
 from understudy.launch.kubernetes.launcher import KubernetesLauncher
@@ -11,7 +12,7 @@ from understudy.launch.local.launcher import LocalLauncher
 
 def test_both_operators_start_the_same_command_with_the_same_world(three_nodes: JobSpec) -> None:
     operator, ranks = pytorch(three_nodes), trainer(three_nodes)["spec"]["trainer"]
-    node_agent = ["python", "-m", "understudy.agent.node", str(three_nodes.path)]
+    node_agent = ["python", "-m", "understudy.agent.node", str(on_the_claim(three_nodes).path)]
     assert pod(operator)["containers"][0]["command"] == ranks["command"] == node_agent
     policy = operator["spec"]["elasticPolicy"]
     assert policy["minReplicas"] == policy["maxReplicas"] == ranks["numNodes"] == three_nodes.nodes

@@ -12,7 +12,7 @@ from kfp.dsl.executor import Executor
 
 from pipelines.distillation import build
 from pipelines.pods import settle
-from tests.jobs.specs import job_spec
+from tests.jobs.specs import job_spec, on_the_claim
 from understudy.jobs.specification import JobSpec
 from understudy.kube.identity import Identity
 from understudy.kube.settings import Cluster
@@ -127,7 +127,7 @@ def pod(task: TaskConfig, job: JobSpec) -> dict[str, Any]:
     return dict(made["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"])
 
 
-JOB = job_spec("/f", device="cuda", supervised=True)
+JOB = on_the_claim(job_spec("/f", device="cuda", supervised=True))
 
 
 def test_only_tasks_that_train_pass_their_settings_on(spec: dict[str, Any]) -> None:

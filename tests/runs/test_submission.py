@@ -126,7 +126,7 @@ class Namespace:
         return kind.plural not in self._lacks
 
     def training_runtime(self, name: str) -> Any:
-        pod = {"terminationGracePeriodSeconds": 60}
+        pod = {"terminationGracePeriodSeconds": 60, "containers": [{"name": "node"}]}
         jobs = [{"name": "node", "template": {"spec": {"template": {"spec": pod}}}}]
         return None if name in self._lacks else {"spec": {"template": {"spec": {"replicatedJobs": jobs}}}}
 

@@ -24,18 +24,19 @@ def test_what_a_launcher_before_has_fetched_is_not_fetched_again(
         (folder / "config.json").touch()
 
     monkeypatch.setattr(pretrained, "fetch", fetch)
-    lease = SimpleNamespace(folder=tmp_path, epoch=1, check=lambda: None)
+    lease = SimpleNamespace(folder=tmp_path / "1.holder", check=lambda: None)
+    lease.folder.mkdir()
     work = cast(Work, SimpleNamespace(lease=lease, progress=lambda *_, **__: None, input=lambda _: tmp_path))
     model = PretrainedModel(pretrained=str(tmp_path))
     with pytest.raises(UnderstudyError, match="away"):
         fetched_model(work, model, "teacher.model", "new")
-    lease.epoch = 2
+    lease.folder = lease.folder.rename(tmp_path / "2.holder")
     for _ in range(2):
         initial = fetched_model(work, model, "teacher.model", "new")
         assert initial is not None
         assert {path.name for path in initial.iterdir()} == {"config.json", "half"}
     assert len(fetched) == 2
-    assert [path.name for path in tmp_path.glob("initial*")] == ["initial"], "half a model is not kept"
+    assert [path.parent for path in tmp_path.rglob("initial")] == [tmp_path], "half a model is not kept"
 
 
 def test_a_launcher_that_lost_its_lease_leaves_the_model_of_the_next_one_alone(
@@ -45,7 +46,8 @@ def test_a_launcher_that_lost_its_lease_leaves_the_model_of_the_next_one_alone(
         raise Fenced("another run has taken this step over")
 
     monkeypatch.setattr(pretrained, "fetch", lambda *_: None)
-    lease = SimpleNamespace(folder=tmp_path, epoch=1, check=lost)
+    lease = SimpleNamespace(folder=tmp_path / "1.holder", check=lost)
+    lease.folder.mkdir()
     work = cast(Work, SimpleNamespace(lease=lease, progress=lambda *_, **__: None, input=lambda _: tmp_path))
     with pytest.raises(Fenced):
         fetched_model(work, PretrainedModel(pretrained=str(tmp_path)), "teacher.model", "new")

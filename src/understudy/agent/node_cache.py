@@ -2,11 +2,11 @@
 
 A node's agent makes them once, before its ranks start, where the cluster's settings name a cache. A copy is an object
 as in the store: named by its digest, written aside, renamed into place, and every byte of it is read and hashed before
-ranks may have it. Where there is none (no room, a disk that fails) ranks read the shared bytes, which are the same,
-through a mount of the volume that nobody can write to.
+ranks may have it. Where there is none (no room, a disk that fails) ranks read the shared bytes, which are the same.
 """
 
 import fcntl
+import logging
 import os
 import secrets
 import shutil
@@ -19,17 +19,16 @@ from pathlib import Path
 
 from understudy.agent.heartbeat import node_name
 from understudy.errors import UnderstudyError
-from understudy.jobs.logs import RunLog
 from understudy.jobs.specification import JobSpec
 from understudy.store.files import Fingerprints, sha256
 from understudy.store.objects import Manifest, Objects, described
+
+log = logging.getLogger(__name__)
 
 CACHE = "UNDERSTUDY_CACHE"
 """The cache's folder on this node; not set where there is none."""
 LIMIT = "UNDERSTUDY_CACHE_LIMIT"
 """Bytes that Kubernetes allows in it: a pod with more in an emptyDir is evicted."""
-READ_ONLY = "UNDERSTUDY_READ_ONLY"
-"""FROM:TO, the shared volume's path and the one at which it can only be read."""
 BLOCK = 4096  # a file takes whole blocks
 
 
@@ -40,32 +39,21 @@ def local(spec: JobSpec, path: Path) -> Path:
         spec: the job.
         path: its specification, the same for all nodes.
     """
-    if not {CACHE, READ_ONLY} & os.environ.keys():
+    if CACHE not in os.environ:
         return path
+    cache = _cache()
     named = {"examples": spec.examples, "teacher": spec.teacher, "initial": spec.initial}
-    sources = {role: _read_only(Path(source)) for role, source in named.items() if source}
-    if CACHE in os.environ:
-        cache = _cache(RunLog(Path(spec.logs)))
-        sources = {role: cache.copy(source, role) for role, source in sources.items()}
+    places = {role: str(cache.copy(Path(source), role)) for role, source in named.items() if source}
     own = Path(tempfile.mkdtemp()) / "job.json"
-    places = {role: str(source) for role, source in sources.items()}
     examples, teacher, initial = places["examples"], places.get("teacher"), places.get("initial")
     return replace(spec, examples=examples, teacher=teacher, initial=initial).write(own)
 
 
-def _read_only(source: Path) -> Path:
-    """A folder of the shared volume, where it can only be read."""
-    volume, _, view = os.environ.get(READ_ONLY, "").partition(":")
-    return Path(view) / source.relative_to(volume) if volume and source.is_relative_to(volume) else source
-
-
-def _cache(words: RunLog) -> "Cache":
-    def say(text: str) -> None:
-        with suppress(OSError):  # it was printed; a full volume for logs is no reason to fail
-            words.say(f"{node_name()}: {text}")
-
+def _cache() -> "Cache":
     limit = os.environ.get(LIMIT)
-    return Cache(Path(os.environ[CACHE]), say, int(limit) if limit else None)
+    return Cache(
+        Path(os.environ[CACHE]), lambda text: log.info("%s: %s", node_name(), text), int(limit) if limit else None
+    )
 
 
 class Cache:

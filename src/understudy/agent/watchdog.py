@@ -57,7 +57,7 @@ class Watchdog(threading.Thread):
             time.sleep(RANKS_INTERVAL)
             waited += RANKS_INTERVAL
             try:
-                if not self._folder.is_dir():
+                if self._spec.is_over:
                     _end(STOPPED_AT_CHECKPOINT)  # another launcher has finished this job, or gc removed it
                 self._check_rendezvous()
                 self._check_for_hang()
@@ -107,7 +107,7 @@ class Watchdog(threading.Thread):
             _end(0)
         last = heartbeats(self._folder, ranks).values()
         places = [f"rank {beat.rank} on {beat.node}: {beat.phase}, step {beat.step}" for beat in last]
-        left = f"stacks and collectives are in {self._spec.logs}"
+        left = f"stacks and collectives are in {self._spec.rank_logs}"
         text = f"no rank has made progress for {quiet:.0f} s ({'; '.join(places)}); {left}"
         try:
             attempts.report_hang(self._spec, text)

@@ -71,7 +71,7 @@ def _trained(spec: "JobSpec", rank: int, heartbeat: "HeartbeatWriter") -> "Outco
     except BaseException as error:
         replace(spec, attempt=heartbeat.attempt).clear()
         log.exception("rank %d failed", rank)
-        message = f"rank {rank}: {_one_line(error)}; the traceback is in {spec.logs}"
+        message = f"rank {rank}: {_one_line(error)}; the traceback is in {spec.rank_logs}"
         return Outcome(FAILED, message, "lost" if _is_a_lost_peer(error) else "raised")
     return Outcome(0)
 

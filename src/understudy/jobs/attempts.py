@@ -79,7 +79,7 @@ def begin(spec: JobSpec, world_size: int) -> str:
             with disk_errors(folder):
                 os.rename(before, folder / name) if before else (folder / name).mkdir()
         except FileNotFoundError as error:
-            if not folder.is_dir():
+            if spec.is_over:
                 raise Fenced(f"{folder}: this job is over") from error
             continue
         keep_failures(spec)

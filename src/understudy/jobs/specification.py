@@ -1,5 +1,6 @@
 """The job specification: one JSON file that every rank reads, with any launcher, and the paths of a job's files."""
 
+import errno
 import json
 import shutil
 from dataclasses import dataclass, field
@@ -42,6 +43,7 @@ class JobSpec:
     threads: int
     device: Literal["cpu", "cuda"]
     logs: str
+    """The folder of the run's logs; ranks write into the one below it that has the role's name."""
     others: dict[str, Model] = field(default_factory=dict)
     """Models that later jobs of the run will train, by their place in the recipe: tried on an example beforehand."""
     asked: tuple[ObjectiveSection, ...] = ()
@@ -139,25 +141,40 @@ class JobSpec:
         """The finished model's files."""
         return self.work / "output"
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the job's folder was removed. A pod has it as a mount, which outlives it: empty, or stale on NFS."""
+        try:
+            return not self.path.exists()
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            return True
+
+    @property
+    def rank_logs(self) -> Path:
+        """Where ranks and their agents write logs."""
+        return Path(self.logs) / self.role
+
     def heartbeat(self, rank: int) -> Path:
         """A rank's heartbeat: step, phase, node, time."""
         return Path(self.folder) / f"heartbeat-{rank}.json"
 
     def log(self, rank: int) -> Path:
         """The log of a supervised job's rank, all attempts one after the other."""
-        return Path(self.logs) / f"{self.role}-rank-{rank}.log"
+        return self.rank_logs / f"rank-{rank}.log"
 
     def agent_log(self, host: str) -> Path:
         """The log of a node agent, a copy of its pod's; `host` is the pod's name."""
-        return Path(self.logs) / f"{self.role}-agent-{host}.log"
+        return self.rank_logs / f"agent-{host}.log"
 
     def stacks(self, rank: int) -> Path:
         """Where a rank that hangs leaves the stacks of its threads."""
-        return Path(self.logs) / f"{self.role}-stacks-{rank}.txt"
+        return self.rank_logs / f"stacks-{rank}.txt"
 
     def collectives(self, rank: int) -> Path:
         """Where it leaves what it did with the others last (JSON of torch's flight recorder)."""
-        return Path(self.logs) / f"{self.role}-collectives-{rank}.json"
+        return self.rank_logs / f"collectives-{rank}.json"
 
     def outcome(self, rank: int) -> Path:
         """A rank's outcome."""

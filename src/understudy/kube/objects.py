@@ -139,6 +139,7 @@ class VolumeMount(TypedDict, total=False):
     name: Required[str]
     mountPath: Required[str]
     readOnly: bool
+    subPath: str
 
 
 # What a container is told, and may take

@@ -71,10 +71,6 @@ ANYWHERE = Pool()
 """Any node that nothing keeps a pod away from."""
 
 
-VIEW = "/understudy"
-"""Where ranks can only read the claim: they have it once more there."""
-
-
 class Cluster(Settings):
     """What jobs need to know about the cluster that they run in."""
 
@@ -87,7 +83,7 @@ class Cluster(Settings):
     one_node: bool = False
     """All pods that mount the claim run on one node, since no storage class gives it to several."""
     mount: Annotated[str, Field(pattern="^/")] = "/var/lib/understudy"
-    """Where every pod mounts the claim; UNDERSTUDY_HOME of the steps."""
+    """Where every pod mounts the claim, or folders of it; UNDERSTUDY_HOME of the steps lies below it."""
     service_account: str = "default"
     """Of the ranks, which need no right at all."""
     queue: str | None = None
@@ -105,8 +101,8 @@ class Cluster(Settings):
     @classmethod
     def _check_mount(cls, value: str) -> str:
         path = "/" + posixpath.normpath(value).strip("/")
-        if posixpath.commonpath([path, VIEW]) in (path, VIEW):
-            raise ValueError(f"not {VIEW}, nor above or below it: ranks have the claim there once more")
+        if path == "/":
+            raise ValueError("a folder below /: the image lies there")
         return path
 
     @field_validator("cache")

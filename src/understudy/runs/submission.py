@@ -12,7 +12,7 @@ import yaml
 
 from understudy.errors import InputError, UnderstudyError
 from understudy.kube.api import Kube
-from understudy.kube.objects import KubernetesObject
+from understudy.kube.objects import KubernetesObject, VolumeMount
 from understudy.kube.settings import (
     ANYWHERE,
     CONFIG,
@@ -185,8 +185,10 @@ def _container(run: str, cluster: Cluster) -> KubernetesObject:
         "PYTHONUNBUFFERED": "1",
     }
     command = ["python", "-m", "understudy", "run", f"{RECIPE_FOLDER}/recipe.yaml"]
+    places = {"store": cluster.mount, "settings": SETTINGS_FOLDER, "recipe": RECIPE_FOLDER}
+    mounts: list[VolumeMount] = [{"name": name, "mountPath": path} for name, path in places.items()]
     return {
-        **container(CONTAINER, cluster, command, {"settings": SETTINGS_FOLDER, "recipe": RECIPE_FOLDER}),
+        **container(CONTAINER, cluster, command, mounts),
         "env": [{"name": key, "value": value} for key, value in environment.items()],
         "envFrom": [
             {"configMapRef": {"name": ENVIRONMENT, "optional": True}},

@@ -26,8 +26,7 @@ def deliver(output: Path, staged: Path, initial: Path | None) -> None:
     Args:
         output: where the ranks left it.
         staged: an empty folder.
-        initial: the fetched model that they began with, whose description stays. It lies in the job's folder, which
-            ranks of a cluster can still write to: this finds what they left by mistake, and no attack on both.
+        initial: the fetched model that they began with, whose description stays; ranks cannot write there.
 
     Raises:
         UnderstudyError: a file is a link, is no part of a model, or says something else than the fetched model's.

@@ -3,7 +3,6 @@
 import shutil
 from pathlib import Path
 
-from understudy.launch.platform import platform
 from understudy.models import pretrained
 from understudy.recipe import Model, PretrainedModel
 from understudy.steps.step import Work
@@ -14,14 +13,13 @@ def fetched_model(work: Work, model: Model, where: str, head: pretrained.Head) -
     """A pretrained model's files, in the work folder; None for a model that is not pretrained."""
     if not isinstance(model, PretrainedModel):
         return None
-    folder = platform().job_folder(work.lease) / "initial"
+    folder = work.lease.folder.parent / "initial"  # not in the job's folder: ranks can write there
     if folder.is_dir():  # a launcher before this one has fetched it, and its job may be running
         return folder
     work.progress(0, 0, detail=f"fetching {model.pretrained}")
     work.lease.check()
-    for epoch in range(work.lease.epoch):  # half a model each, of launchers before this one
-        shutil.rmtree(folder.with_name(f"initial.{epoch}"), ignore_errors=True)
-    aside = folder.with_name(f"initial.{work.lease.epoch}")
+    aside = work.lease.folder / "initial"
+    shutil.rmtree(aside, ignore_errors=True)  # half a model, of a launcher before this one
     aside.mkdir()
     try:
         pretrained.fetch(model, work.input("examples"), aside, where, head)

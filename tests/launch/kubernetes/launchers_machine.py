@@ -57,7 +57,8 @@ class Supervised(RuleBasedStateMachine):
     def begin(self, kind: str, queue: str | None, nodes: tuple[int, int | None], is_mended: bool) -> None:
         """A cluster with room for the job, and its first launcher; and whether the cluster is mended in the end."""
         self.is_mended = is_mended
-        self.folder = Path(tempfile.mkdtemp())
+        self.folder = Path(tempfile.mkdtemp()) / "work" / "job"
+        self.folder.mkdir(parents=True)
         self.silence = contextlib.redirect_stdout(io.StringIO())
         self.silence.__enter__()
         most, least = nodes if kind == "pytorchjob" else (2, None)
@@ -77,7 +78,7 @@ class Supervised(RuleBasedStateMachine):
             self.settle()
         finally:
             self.silence.__exit__(None, None, None)
-            shutil.rmtree(self.folder)
+            shutil.rmtree(self.folder.parents[1])
 
     # The launchers
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tests.jobs.specs import on_the_claim
 from understudy.jobs.specification import JobSpec
 from understudy.kube.identity import Identity
 from understudy.kube.settings import Cluster, Pool
@@ -27,12 +28,14 @@ OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "driver", "uid": "1"}
 
 def pytorch(spec: JobSpec, cluster: Cluster = CLUSTER, task: TaskConfig = NOTHING, **resources: Any) -> dict[str, Any]:
     """A PyTorchJob of three nodes."""
-    return pytorchjob.render(spec, RUN, Resources(nodes=3, processes=2, **resources), cluster, OWNER, task)
+    return pytorchjob.render(
+        on_the_claim(spec), RUN, Resources(nodes=3, processes=2, **resources), cluster, OWNER, task
+    )
 
 
 def trainer(spec: JobSpec, cluster: Cluster = CLUSTER, task: TaskConfig = NOTHING, **resources: Any) -> dict[str, Any]:
     """A TrainJob of three nodes."""
-    return trainjob.render(spec, RUN, Resources(nodes=3, processes=2, **resources), cluster, OWNER, task)
+    return trainjob.render(on_the_claim(spec), RUN, Resources(nodes=3, processes=2, **resources), cluster, OWNER, task)
 
 
 def template(job: dict[str, Any]) -> dict[str, Any]:

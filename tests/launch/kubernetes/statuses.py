@@ -14,13 +14,13 @@ from understudy.launch.kubernetes.job import Job
 from understudy.launch.kubernetes.status import JobStatus
 
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "run", "uid": "run"}
-CLUSTER = Cluster(image="i:1", claim="store")
 
 
 def job_of(spec: JobSpec, **changes: Any) -> Job:
     """What a launcher knows of its job."""
     Path(spec.folder).mkdir(parents=True, exist_ok=True)
-    known = Job(spec, Identity("run", "teacher", "0" * 64), spec.resources, CLUSTER, 0.0, OWNER)
+    cluster = Cluster(image="i:1", claim="store", mount=str(Path(spec.folder).parents[1]))
+    known = Job(spec, Identity("run", "teacher", "0" * 64), spec.resources, cluster, 0.0, OWNER)
     return replace(known, **changes)
 
 

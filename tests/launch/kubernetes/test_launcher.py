@@ -39,7 +39,7 @@ class Namespace(Kube):
 
     def training_runtime(self, name: str) -> KubernetesObject:
         del name
-        pod = {"terminationGracePeriodSeconds": 60}
+        pod = {"terminationGracePeriodSeconds": 60, "containers": [{"name": "node"}]}
         jobs = [{"name": "node", "template": {"spec": {"template": {"spec": pod}}}}]
         return {"spec": {"template": {"spec": {"replicatedJobs": jobs}}}}
 
@@ -84,7 +84,8 @@ def run(
 ) -> Outcome:
     monkeypatch.setattr(launcher, "Kube", lambda: kube)
     monkeypatch.setattr(api, "AGAIN", 0.0)
-    return KubernetesLauncher(kind, RUN, 0.0, CLUSTER, TASK).run(spec, watched or Watched())
+    cluster = CLUSTER.model_copy(update={"mount": str(Path(spec.folder).parents[1])})
+    return KubernetesLauncher(kind, RUN, 0.0, cluster, TASK).run(spec, watched or Watched())
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

@@ -70,7 +70,7 @@ class Controller:
     ) -> None:
         self._job, self._kube, self._watch, self._tell, self._clock = job, kube, watch, tell, clock
         job.folder.mkdir(exist_ok=True)
-        Path(job.spec.logs).mkdir(parents=True, exist_ok=True)
+        job.spec.rank_logs.mkdir(parents=True, exist_ok=True)  # a pod that mounts it would make it root's
         job.spec.write()
         self._words = RunLog(Path(job.spec.logs))
         self._logs = RankLogs(job.spec, self._words.say)

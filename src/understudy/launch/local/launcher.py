@@ -37,7 +37,7 @@ class LocalLauncher:
         path = spec.write()
         for stale in [spec.stop_file, spec.metrics, *Path(spec.folder).glob("outcome-*.json")]:
             stale.unlink(missing_ok=True)
-        Path(spec.logs).mkdir(parents=True, exist_ok=True)
+        spec.rank_logs.mkdir(parents=True, exist_ok=True)
         process = _start(spec, path, self.of)
         try:
             while process.poll() is None:

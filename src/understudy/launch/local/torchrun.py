@@ -43,7 +43,7 @@ def main() -> int:
         local_addr="localhost",
         max_restarts=0,
         monitor_interval=0.1,
-        logs_specs=DefaultLogsSpecs(log_dir=f"{spec.logs}/{spec.role}", redirects=Std.ALL),
+        logs_specs=DefaultLogsSpecs(log_dir=str(spec.rank_logs), redirects=Std.ALL),
     )
     try:
         elastic_launch(config, sys.executable)("-m", "understudy.agent.worker", sys.argv[1])

@@ -1,8 +1,10 @@
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.jobs.specs import HOME, WORK
 from tests.launch.kubernetes.rendered import CLUSTER, pod, pytorch, template
 from understudy.agent import node_cache
 from understudy.errors import InputError
@@ -90,16 +92,31 @@ def test_a_cache_is_a_volume_that_ranks_can_write(
     assert made["securityContext"].get("fsGroup") == group
 
 
-def test_the_store_is_there_once_more_to_be_read_only(three_nodes: JobSpec) -> None:
-    [ranks] = pod(pytorch(three_nodes))["containers"]
-    environment = {variable["name"]: variable.get("value") for variable in ranks["env"]}
-    whole, _, view = environment[node_cache.READ_ONLY].partition(":")
-    store = [mount for mount in ranks["volumeMounts"] if mount["name"] == "store"]
-    assert store == [
-        {"name": "store", "mountPath": whole},
-        {"name": "store", "mountPath": view, "readOnly": True},
-    ]
-    assert whole == CLUSTER.mount
+def test_ranks_write_into_their_own_work_and_see_nothing_of_others(three_nodes: JobSpec) -> None:
+    teacher = f"{HOME}/store/objects/{'7' * 64}"
+    spec = replace(three_nodes, teacher=teacher, initial=f"{WORK}/initial")
+    made = pod(pytorch(spec))
+    mounts = {mount["mountPath"]: mount for mount in made["containers"][0]["volumeMounts"] if mount["name"] == "store"}
+    assert {path for path, mount in mounts.items() if not mount.get("readOnly")} == {
+        f"{WORK}/job",
+        f"{HOME}/store/runs/run/logs/teacher",
+    }
+    assert {path for path, mount in mounts.items() if mount.get("readOnly")} == {
+        WORK,  # the launcher's sign of life, and the fetched model
+        f"{HOME}/store/objects/{'e' * 64}",
+        teacher,
+    }
+    for path, mount in mounts.items():
+        assert f"{CLUSTER.mount}/{mount['subPath']}" == path, "where the launcher has it"
+    assert sum("persistentVolumeClaim" in volume for volume in made["volumes"]) == 1, "twice, and the pod never starts"
+
+
+def test_a_store_that_is_not_on_the_claim_is_refused(three_nodes: JobSpec) -> None:
+    elsewhere = CLUSTER.model_copy(update={"mount": "/var/lib/under"})
+    with pytest.raises(
+        InputError, match=r"UNDERSTUDY_HOME: .* is not on the claim, which pods mount at /var/lib/under "
+    ):
+        pytorch(three_nodes, elsewhere)
 
 
 def test_without_a_cache_no_pod_has_one(three_nodes: JobSpec) -> None:

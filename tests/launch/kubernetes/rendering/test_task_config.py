@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.jobs.specs import job_spec, with_resources
+from tests.jobs.specs import job_spec, on_the_claim, with_resources
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
 from understudy.kube.identity import Identity
@@ -57,7 +57,7 @@ PLAIN = """
 
 @pytest.fixture
 def spec(job: JobSpec) -> JobSpec:
-    return replace(job, supervised=True)
+    return replace(on_the_claim(job), supervised=True)
 
 
 def arrived(values: dict[str, Any]) -> TaskConfig:
@@ -234,9 +234,13 @@ def test_a_volume_is_mounted_where_the_task_mounts_it(spec: JobSpec) -> None:
 def test_the_store_is_mounted_once(spec: JobSpec) -> None:
     claim = {"persistentVolumeClaim": {"claimName": "understudy-store"}}
     assert pod(spec, with_volume("/var/lib/understudy/", "understudy-store", **claim)) == pod(spec)
-    made = pod(spec, with_volume("/data", "understudy-store", **claim))
+    task = with_volume("/data", "understudy-store", **claim)
+    with pytest.raises(InputError, match="mounts the whole store at /data, and its job's ranks may see no other job's"):
+        pod(spec, task)
+    [mount] = task.volume_mounts
+    made = pod(spec, task.model_copy(update={"volume_mounts": ({**mount, "subPath": "corpus"},)}))
     assert sum(claim.items() <= volume.items() for volume in made["volumes"]) == 1
-    assert volumes(made)["/data"] == volumes(made)["/var/lib/understudy"]
+    assert volumes(made)["/data"] == volumes(made)[spec.folder]
 
 
 def test_nothing_else_is_mounted_at_the_stores_path(spec: JobSpec) -> None:
@@ -244,9 +248,10 @@ def test_nothing_else_is_mounted_at_the_stores_path(spec: JobSpec) -> None:
         pod(spec, with_volume("/var/lib/understudy"))
 
 
-def test_nothing_else_is_mounted_where_ranks_read_the_store(spec: JobSpec) -> None:
-    with pytest.raises(InputError, match=r"mounts data at /understudy, the store's path"):
-        pod(spec, with_volume("/understudy"))
+@pytest.mark.parametrize("below", ["home", "home/store/objects", "home/../home/store/work"])
+def test_nothing_else_is_mounted_over_what_ranks_have_of_it(spec: JobSpec, below: str) -> None:
+    with pytest.raises(InputError, match=r"mounts data at /var/lib/understudy/home.*, the store's path"):
+        pod(spec, with_volume(f"/var/lib/understudy/{below}"))
 
 
 def test_nothing_else_is_mounted_at_the_caches_path(spec: JobSpec) -> None:
@@ -259,7 +264,7 @@ def test_nothing_else_is_mounted_at_the_caches_path(spec: JobSpec) -> None:
 def test_a_volume_may_have_the_name_of_one_of_ours(spec: JobSpec, name: str) -> None:
     made = volumes(pod(spec, with_volume("/data", name)))
     assert made["/data"]["persistentVolumeClaim"] == {"claimName": name}
-    assert made["/var/lib/understudy"]["persistentVolumeClaim"] == {"claimName": "understudy-store"}
+    assert made[spec.folder]["persistentVolumeClaim"] == {"claimName": "understudy-store"}
 
 
 def test_a_volume_takes_the_place_of_ours_at_its_path(spec: JobSpec) -> None:
@@ -303,6 +308,6 @@ def test_mounts_and_volumes_have_to_fit(spec: JobSpec) -> None:
 def test_a_train_job_gets_the_same(spec: JobSpec) -> None:
     task = arrived({"nodeSelector": {"gpu": "h100"}, "env": [{"name": "A", "value": "1"}]})
     made = trainjob.render(spec, RUN, Resources(processes=2), CLUSTER, None, task)["spec"]
-    [override] = made["podTemplateOverrides"]
+    override = made["podTemplateOverrides"][0]
     assert override["spec"]["nodeSelector"].items() >= {"gpu": "h100"}.items()
     assert {"name": "A", "value": "1"} in made["trainer"]["env"]

@@ -42,15 +42,17 @@ def nodes(runtime: dict[str, Any]) -> dict[str, Any]:
 def filled_in(runtime: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
     """The pod that the Trainer makes of both: as pkg/runtime of its release 2.1.0 merges them."""
     made = copy.deepcopy(nodes(runtime)["template"])
-    [override], ranks = job["spec"]["podTemplateOverrides"], job["spec"]["trainer"]
-    assert override["targetJobs"] == [{"name": trainjob.NODE}]
-    made["metadata"] = override["metadata"]
-    [container], [change] = made["spec"]["containers"], override["spec"]["containers"]
-    assert change["name"] == container["name"] == TRAINJOB.container
-    made["spec"] |= {field: value for field, value in override["spec"].items() if field != "containers"}
+    [container], ranks = made["spec"]["containers"], job["spec"]["trainer"]
+    mounts = {mount["mountPath"]: mount for mount in container.get("volumeMounts", ())}
+    for override in job["spec"]["podTemplateOverrides"]:
+        assert override["targetJobs"] == [{"name": trainjob.NODE}]
+        made["metadata"] = override.get("metadata", made.get("metadata"))
+        [change] = override["spec"]["containers"]
+        assert change["name"] == container["name"] == TRAINJOB.container
+        made["spec"] |= {field: value for field, value in override["spec"].items() if field != "containers"}
+        assert len({mount["name"] for mount in change["volumeMounts"]}) == len(change["volumeMounts"]), "a map by name"
+        mounts |= {mount["mountPath"]: mount for mount in change["volumeMounts"]}
     container |= {"image": ranks["image"], "command": ranks["command"], "env": ranks["env"]}
-    assert len({mount["name"] for mount in change["volumeMounts"]}) == len(change["volumeMounts"]), "a map by name"
-    mounts = {mount["mountPath"]: mount for mount in (*container["volumeMounts"], *change["volumeMounts"])}
     container |= {"resources": ranks["resourcesPerNode"], "volumeMounts": list(mounts.values())}
     return made
 
@@ -184,6 +186,13 @@ def test_a_setting_that_only_the_runtime_could_have_is_refused_unless_it_has_it(
 def test_a_namespace_without_the_runtime_is_told_where_to_get_it(runtime: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"here: there is no TrainingRuntime understudy.* components/trainer"):
         trainjob.check(namespace(None), CLUSTER, Resources(), "resources.teacher")
+    whole = copy.deepcopy(runtime)
+    container = nodes(whole)["template"]["spec"]["containers"][0]
+    container["volumeMounts"] = [{"name": "store", "mountPath": "/understudy", "readOnly": True}]
+    with pytest.raises(
+        InputError, match="TrainingRuntime understudy: it mounts the whole store, of an earlier version"
+    ):
+        trainjob.check(namespace(whole), CLUSTER, Resources(), "resources.teacher")
     runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["name"] = "worker"
     with pytest.raises(InputError, match="TrainingRuntime understudy: has no replicated job node"):
         trainjob.check(namespace(runtime), CLUSTER, Resources(), "resources.teacher")

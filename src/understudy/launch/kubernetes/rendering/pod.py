@@ -1,9 +1,15 @@
-"""The pod of one node of a job, the same for every operator: its node, its resources, its volumes and variables."""
+"""The pod of one node of a job, the same for every operator: its node, its resources, its volumes and variables.
+
+Of the store it has its own work, and what it reads: nothing of another job's, and nothing that others read to write to.
+They are mounts of one volume: with the same claim as two volumes a pod waits forever for the second (Kubernetes 1.34).
+"""
 
 import os
+import posixpath
 
 from understudy import logs
 from understudy.agent import node_cache
+from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
 from understudy.kube.identity import KEY, Identity
 from understudy.kube.kind import JobKind
@@ -14,10 +20,11 @@ from understudy.kube.objects import (
     PodTemplate,
     Toleration,
     Variable,
+    VolumeMount,
     VolumeSource,
 )
 from understudy.kube.quantities import amount
-from understudy.kube.settings import VIEW, Cluster, Pool, affinity, requests
+from understudy.kube.settings import Cluster, Pool, affinity, requests
 from understudy.launch.kubernetes.rendering.pod_security import SECURITY, container, volumes
 from understudy.recipe import Resources
 
@@ -37,7 +44,7 @@ def pod_template(
     """The pod of one node.
 
     Raises:
-        InputError: the recipe names a pool that this cluster does not have.
+        InputError: the recipe names a pool that this cluster does not have, or the store is not on the claim.
     """
     pool = cluster.pool(resources, spec.section)
     pod: PodSpec = {
@@ -69,16 +76,44 @@ def _sources(resources: Resources, cluster: Cluster) -> dict[str, VolumeSource]:
 
 def _container(kind: JobKind, spec: JobSpec, resources: Resources, cluster: Cluster, pool: Pool) -> Container:
     asked = dict(requests(resources, pool))
-    mounts = {"shm": "/dev/shm"}
+    mounts: list[VolumeMount] = [{"name": "shm", "mountPath": "/dev/shm"}]
     if cluster.cache:
-        mounts["cache"] = CACHE
-    made = container(kind.container, cluster, command(spec), mounts)
-    made["volumeMounts"].append({"name": "store", "mountPath": VIEW, "readOnly": True})
+        mounts.append({"name": "cache", "mountPath": CACHE})
+    made = container(kind.container, cluster, command(spec), [*mounts, *_store_mounts(spec, cluster)])
     made["env"] = _environment(spec, cluster)
     # A rank may take what a node has to spare of its processors; what it takes of its memory, it keeps.
     limits = {name: value for name, value in asked.items() if name != "cpu"}
     made["resources"] = {"requests": asked, "limits": limits}
     return made
+
+
+def _store_mounts(spec: JobSpec, cluster: Cluster) -> list[VolumeMount]:
+    """The folders of the store that ranks have, each where the launcher has it.
+
+    They write into the job's folder and their logs. The folder above the job's tells whether a launcher still watches.
+    """
+    work = posixpath.dirname(spec.folder)
+    read = [path for path in (spec.examples, spec.teacher, spec.initial) if path and not _is_below(path, work)]
+    return [
+        *(_part(path, cluster, read_only=True) for path in sorted({work, *read})),
+        _part(spec.folder, cluster),
+        _part(str(spec.rank_logs), cluster),
+    ]
+
+
+def _part(path: str, cluster: Cluster, *, read_only: bool = False) -> VolumeMount:
+    """A folder of the claim, as a mount."""
+    if not _is_below(path, cluster.mount):
+        raise InputError(
+            f"UNDERSTUDY_HOME: {path} is not on the claim, which pods mount at {cluster.mount} (`mount` in the "
+            "cluster's settings); let the home lie below it"
+        )
+    mount: VolumeMount = {"name": "store", "mountPath": path, "subPath": posixpath.relpath(path, cluster.mount)}
+    return {**mount, "readOnly": True} if read_only else mount
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return posixpath.commonpath([path, folder]) == folder and path != folder
 
 
 def fs_group(cluster: Cluster) -> int | None:
@@ -120,7 +155,6 @@ def _environment(spec: JobSpec, cluster: Cluster) -> list[Variable]:
         "HOME": "/tmp",
         logs.VARIABLE: os.environ.get(logs.VARIABLE, "text"),  # a job logs as its launcher does
         **cluster.environment,
-        node_cache.READ_ONLY: f"{cluster.mount}:{VIEW}",
         **_cache(cluster),
     }
     node: Variable = {"name": "UNDERSTUDY_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}

@@ -1,26 +1,25 @@
 """Pods for namespaces that enforce the Pod Security Standard `restricted`: no root, and an image that nobody can write.
 
-Each of them mounts the store, and a /tmp of its own.
+Each of them mounts folders of the store, and a /tmp of its own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from understudy.kube.objects import Container, PodSecurityContext, Volume, VolumeSource
+from understudy.kube.objects import Container, PodSecurityContext, Volume, VolumeMount, VolumeSource
 from understudy.kube.settings import Cluster
 
 SECURITY: PodSecurityContext = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
-def container(name: str, cluster: Cluster, command: list[str], mounts: Mapping[str, str]) -> Container:
+def container(name: str, cluster: Cluster, command: list[str], mounts: Iterable[VolumeMount]) -> Container:
     """A container of the trainer's image.
 
     Args:
         name: the container's.
         cluster: whose image and store.
         command: what it runs.
-        mounts: where other volumes than the store and /tmp lie, by their names.
+        mounts: of other volumes than /tmp.
     """
-    everywhere = {"store": cluster.mount, "tmp": "/tmp", **mounts}
     return {
         "name": name,
         "image": cluster.image,
@@ -31,7 +30,7 @@ def container(name: str, cluster: Cluster, command: list[str], mounts: Mapping[s
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [{"name": name, "mountPath": path} for name, path in everywhere.items()],
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *mounts],
     }
 
 

@@ -120,19 +120,29 @@ class TaskConfig(BaseModel):
     def _mount(
         self, mounts_before: list[VolumeMount], volumes_before: list[Volume], cluster: Cluster
     ) -> tuple[list[VolumeMount], list[Volume]]:
-        """Mounts and volumes with the task's. A mount of the task replaces ours at its path; the store stays."""
+        """Mounts and volumes with the task's. A mount of the task replaces ours at its path; the store stays.
+
+        The task itself has the whole store at its path. Ranks have folders of it, and get no more than one says.
+        """
         sources = self._sources()
         volumes = {volume["name"]: volume for volume in volumes_before}
         ours = frozenset(volumes)
         mounts = {posixpath.normpath(mount["mountPath"]): mount for mount in mounts_before}
         kept = {path: mount["name"] for path, mount in mounts.items() if mount["name"] in KEPT}
+        kept[cluster.mount] = "store"
         for mount in self.volume_mounts:
             path, volume = posixpath.normpath(mount["mountPath"]), sources[mount["name"]]
             is_store = (volume.get("persistentVolumeClaim") or {}).get("claimName") == cluster.claim
-            if _is_launchers(volume) or (is_store and kept.get(path) == "store"):
+            if _is_launchers(volume) or (is_store and path == cluster.mount):
                 continue
-            if path in kept:
-                raise InputError(f"the KFP task mounts {mount['name']} at {path}, the {kept[path]}'s path; move it")
+            if path in kept or path.startswith(f"{cluster.mount}/"):
+                where = kept.get(path, "store")
+                raise InputError(f"the KFP task mounts {mount['name']} at {path}, the {where}'s path; move it")
+            if is_store and not mount.get("subPath"):
+                raise InputError(
+                    f"the KFP task mounts the whole store at {path}, and its job's ranks may see no other job's files; "
+                    "name a folder of it (sub_path), or leave it out"
+                )
             name = "store"  # one volume for one claim, wherever else it is wanted
             if not is_store:
                 name = f"task-{mount['name']}"[:63] if mount["name"] in ours else mount["name"]

@@ -5,6 +5,7 @@ JobSet of both. What of a pod a TrainJob has no field for, the runtime says for 
 needs it otherwise is refused. How a failed pod is dealt with is in the runtime too: the job fails, or all pods restart.
 """
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 from understudy.errors import InputError
@@ -12,8 +13,8 @@ from understudy.jobs.specification import JobSpec
 from understudy.kube.api import Kube
 from understudy.kube.identity import Identity
 from understudy.kube.kind import TRAINJOB
-from understudy.kube.objects import Container, KubernetesObject, OwnerReference, PodTemplate
-from understudy.kube.settings import VIEW, Cluster
+from understudy.kube.objects import Container, KubernetesObject, OwnerReference, PodSpec, PodTemplate, VolumeMount
+from understudy.kube.settings import Cluster
 from understudy.launch.kubernetes.rendering.pod import fs_group, pod_template
 from understudy.launch.kubernetes.rendering.task_config import NOTHING, TaskConfig
 from understudy.recipe import Resources
@@ -52,7 +53,7 @@ def render(
             "runtimeRef": {"name": RUNTIME, "kind": "TrainingRuntime", "apiGroup": TRAINJOB.group},
             "suspend": queue is not None,
             "trainer": _trainer(spec, template["spec"]["containers"][0]),
-            "podTemplateOverrides": [_override(template)],
+            "podTemplateOverrides": _overrides(template),
         },
     }
 
@@ -69,21 +70,29 @@ def _trainer(spec: JobSpec, container: Container) -> KubernetesObject:
     }
 
 
-def _override(template: PodTemplate) -> KubernetesObject:
-    """What of the runtime's pod is otherwise in this job."""
+def _overrides(template: PodTemplate) -> list[KubernetesObject]:
+    """What of the runtime's pod is otherwise in this job; the Trainer merges one after the other into it."""
     pod = template["spec"]
-    container = pod["containers"][0]
-    # A TrainJob's API takes each volume once: a list of mounts with the store in it twice was refused as a duplicate.
-    # The store's read-only view is in the runtime.
-    mounts = [mount for mount in container["volumeMounts"] if mount["mountPath"] != VIEW]
-    return {
-        "targetJobs": [{"name": NODE}],
-        "metadata": template["metadata"],
-        "spec": {
-            **{field: pod[field] for field in OVERRIDDEN if field in pod},
-            "containers": [{"name": container["name"], "volumeMounts": mounts}],
-        },
-    }
+    mounts = _once_each(pod["containers"][0]["volumeMounts"])
+    fields: dict[str, object] = {field: pod[field] for field in OVERRIDDEN if field in pod}
+    first = {**_override(pod, mounts[0], fields), "metadata": template["metadata"]}
+    return [first, *(_override(pod, some, {}) for some in mounts[1:])]
+
+
+def _override(pod: PodSpec, mounts: list[VolumeMount], fields: Mapping[str, object]) -> KubernetesObject:
+    containers = [{"name": pod["containers"][0]["name"], "volumeMounts": mounts}]
+    return {"targetJobs": [{"name": NODE}], "spec": {**fields, "containers": containers}}
+
+
+def _once_each(mounts: list[VolumeMount]) -> list[list[VolumeMount]]:
+    """Mounts in lists that have each volume once: one with the store in it twice was refused as a duplicate."""
+    lists: list[list[VolumeMount]] = [[]]
+    for mount in mounts:
+        names = [{taken["name"] for taken in found} for found in lists]
+        place = next((place for place, taken in enumerate(names) if mount["name"] not in taken), len(lists))
+        lists[place:] = lists[place:] or [[]]
+        lists[place].append(mount)
+    return lists
 
 
 def check(kube: Kube, cluster: Cluster, resources: Resources, where: str) -> None:
@@ -100,6 +109,11 @@ def check(kube: Kube, cluster: Cluster, resources: Resources, where: str) -> Non
     """
     _refuse_elastic(resources, where)
     pod = _runtime_pod(kube)
+    if any(mount["name"] == "store" for container in pod["containers"] for mount in container.get("volumeMounts", ())):
+        raise InputError(
+            f"TrainingRuntime {RUNTIME}: it mounts the whole store, of an earlier version; apply "
+            f"manifests/components/trainer of this one, {ELSE}"
+        )
     priority, has = resources.priority, pod.get("priorityClassName")
     if priority and priority != has:
         raise InputError(
