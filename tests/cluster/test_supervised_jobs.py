@@ -237,9 +237,7 @@ def test_pods_that_the_cluster_refuses(launch: Launch) -> None:
 @BOTH
 @pytest.mark.second_tier
 def test_a_rank_that_hangs(launch: Launch, volume: Volume) -> None:
-    sign = "/var/lib/understudy/home/hung"
-    volume.sh(f"rm -f {sign}")  # of the other launcher's job
-    launcher = launch(recipe("hangs", kwargs={"at": 25, "rank": 1, "sign": sign}, hang_timeout=20))
+    launcher = launch(recipe("hangs", kwargs={"at": 25, "rank": 1, "sign": "hung"}, hang_timeout=20))
     launcher.says(r"no rank has made progress for \d+ s \(rank 0 on gpu-\d: training, step 2\d; rank 1")
     logs = f"store/runs/{launcher.name}/logs"
     assert "in fault" in volume.cat(f"{logs}/teacher/stacks-1.txt"), "it sleeps there"

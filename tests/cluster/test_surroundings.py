@@ -152,20 +152,18 @@ def test_a_job_that_admission_refuses_fails_with_its_words(launch: Launch, polic
 
 
 def dies_last(how: str) -> dict[str, Any]:
-    return recipe("dies_last", kwargs={"how": how, "rank": 1, "sign": "/var/lib/understudy/home/died-last"})
+    return recipe("dies_last", kwargs={"how": how, "rank": 1, "sign": "died-last"})
 
 
 @pytest.mark.second_tier
-def test_one_worker_done_and_another_killed_is_no_success_yet(launch: Launch, volume: Volume) -> None:
-    volume.sh("rm -f /var/lib/understudy/home/died-last")
+def test_one_worker_done_and_another_killed_is_no_success_yet(launch: Launch) -> None:
     launcher = launch(dies_last("killed"))
     assert launcher.ends() == 0, launcher.said()
     assert "restarting at the last checkpoint: rank 1 ended with signal SIGKILL" in launcher.said()
 
 
 @pytest.mark.second_tier
-def test_one_worker_done_and_another_failed_is_a_failure(launch: Launch, volume: Volume) -> None:
-    volume.sh("rm -f /var/lib/understudy/home/died-last")
+def test_one_worker_done_and_another_failed_is_a_failure(launch: Launch) -> None:
     launcher = launch(dies_last("raised"))
     assert launcher.ends() == 1, launcher.said()
     assert "rank 1: ValueError: at the very end" in launcher.said()

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -43,12 +44,17 @@ def raises(num_labels: int) -> nn.Module:
     raise RuntimeError(f"no weights for {num_labels} labels,\nnot today")
 
 
+def _place(sign: str) -> Path:
+    """A sign's path: in the job's folder, which a rank is told to read its job from, unless it says where."""
+    return Path(sys.argv[-1]).parent / sign
+
+
 class _Faulty(nn.Module):
     """Does something at a training step on one rank, once: `sign` is a file that is there when it was done."""
 
     def __init__(self, net: Net, at: int, rank: int, sign: str) -> None:
         super().__init__()
-        self.net, self._at, self._rank, self._sign = net, at, rank, Path(sign)
+        self.net, self._at, self._rank, self._sign = net, at, rank, _place(sign)
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.net(images)
@@ -111,7 +117,7 @@ def greedy(num_labels: int, image_size: int, num_channels: int, at: int, rank: i
 
 def dies_last(num_labels: int, image_size: int, num_channels: int, how: str, rank: int, sign: str) -> nn.Module:
     """A rank that ends badly when all its work is done and the others have said so; once, if it is killed."""
-    if rank == int(os.environ.get("RANK", "-1")) and not Path(sign).exists():
+    if rank == int(os.environ.get("RANK", "-1")) and not _place(sign).exists():
         torch.distributed.destroy_process_group = lambda: _at_the_end(how, sign)
     return Net(num_channels * image_size**2, num_labels, 32, 0.1, 0.02)
 
@@ -120,5 +126,5 @@ def _at_the_end(how: str, sign: str) -> None:
     time.sleep(5)  # until the others have ended
     if how == "raised":
         raise ValueError("at the very end")
-    Path(sign).touch()
+    _place(sign).touch()
     os.kill(os.getpid(), signal.SIGKILL)

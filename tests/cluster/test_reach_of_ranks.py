@@ -1,0 +1,41 @@
+"""What a rank's pod has of the volume, tried from inside it: the attack on what others read, and a look around."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster.launched import BOTH, Launcher, Volume, kubectl
+
+pytestmark = pytest.mark.cluster
+STORE = "/var/lib/understudy/home/store"
+
+
+@BOTH
+def test_a_rank_writes_into_its_own_work_alone_and_sees_no_other(
+    launch: Callable[..., Launcher], volume: Volume, undisturbed: str
+) -> None:
+    volume.sh(f"mkdir -p {STORE}/work/another/job && echo secret > {STORE}/work/another/job/job.json")
+    launcher = launch()
+    launcher.reaches(10)
+    pod = launcher.worker(1)
+    key, [container] = pod["metadata"]["labels"]["understudy.key"], pod["spec"]["containers"]
+
+    def rank(command: str) -> str:
+        return kubectl("exec", pod["metadata"]["name"], "--", "sh", "-c", f"({command}) 2>&1", check=False)
+
+    [work] = rank(f"ls {STORE}/work").split()
+    assert work.startswith(key)
+    job = json.loads(rank(f"cat {STORE}/work/{work}/job/job.json"))
+    for place in (job["examples"], f"{STORE}/objects", f"{STORE}/work/{work}", f"{STORE}/runs", f"{STORE}/step-cache"):
+        assert "cannot touch" in rank(f"mkdir -p {place}; touch {place}/planted"), place
+    assert "Read-only file system" in rank(f"cd {job['examples']}; for file in *; do echo > $file; done")
+    assert rank(f"ls {STORE}/objects").split() == [job["examples"].rpartition("/")[2]]
+    assert rank(f"ls {STORE}/runs/{launcher.name}/logs").split() == ["teacher"]
+    assert rank("cat /proc/mounts | grep -c /var/lib/understudy").strip() == str(
+        sum(mount["name"] == "store" for mount in container["volumeMounts"])
+    )
+    assert not rank("env | grep -i -E 'mlflow|token|secret|password|aws'")
+    assert "No such file" in rank("ls /var/run/secrets/kubernetes.io")
+    assert launcher.ends() == 0, launcher.said()
+    assert launcher.digest() == undisturbed
