@@ -15,6 +15,7 @@ import yaml
 from understudy.kube.identity import PARTS
 from understudy.kube.settings import CONFIG, SECRETS, parsed
 from understudy.launch.kubernetes.rendering import pod_security, trainjob
+from understudy.registry import promotion_files
 from understudy.runs import submission
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -332,7 +333,9 @@ def test_argo_cd_deploys_the_overlay_after_its_operators(environment: str) -> No
     made = named(built(f"clusters/{environment}"), "Application")
     waves = {name: int(app["metadata"]["annotations"]["argocd.argoproj.io/sync-wave"]) for name, app in made.items()}
     assert made["understudy"]["spec"]["source"]["path"] == f"manifests/overlays/{environment}"
-    assert all(wave < waves["understudy"] for name, wave in waves.items() if name != "understudy")
+    after = {name for name, wave in waves.items() if wave > waves["understudy"]}
+    assert after <= {"understudy-promotions"}, "what asks the server that the overlay brings"
+    assert [name for name, wave in waves.items() if wave == waves["understudy"]] == ["understudy"]
 
 
 @pytest.mark.parametrize("recipe", sorted((MANIFESTS.parent / "recipes").glob("*.yaml")), ids=lambda path: path.stem)
@@ -367,3 +370,44 @@ def test_what_the_api_server_would_fill_into_lists_is_written_out() -> None:
     defaults = {"conversionStrategy": "Default", "decodingStrategy": "None", "metadataPolicy": "None"}
     assert [{**defaults, "key": source["key"]} for source in taken] == taken
     assert len(taken) == 3
+
+
+# Promotions
+
+
+def test_the_account_that_promotes_has_a_namespace_of_its_own_and_no_right_there() -> None:
+    made = built("promotions")
+    assert {thing["metadata"].get("namespace") for thing in made if thing["kind"] != "Namespace"} == {
+        "understudy-promotions"
+    }
+    assert not {"Role", "RoleBinding", "ClusterRoleBinding", "Secret", "ServiceAccount"} & {m["kind"] for m in made}
+    [namespace] = named(made, "Namespace").values()
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    allowed = named(built("overlays/production"), "NetworkPolicy")["mlflow"]["spec"]["ingress"][0]["from"]
+    labels = [peer.get("namespaceSelector", {}).get("matchLabels", {}) for peer in allowed]
+    assert any(label and label.items() <= namespace["metadata"]["labels"].items() for label in labels)
+    [pod] = pods(made)
+    assert pod["spec"]["automountServiceAccountToken"] is False
+    assert "understudy-promoter" not in str([built(f"overlays/{name}") for name in OVERLAYS])
+
+
+def test_other_promotions_are_another_job(tmp_path: Path) -> None:
+    made = named(built("promotions"), "Job")["understudy-promote"]
+    [volume] = [one for one in made["spec"]["template"]["spec"]["volumes"] if one["name"] == "promotions"]
+    assert volume["configMap"]["name"].startswith("understudy-promotions-"), "with the hash of its content"
+    notes = made["metadata"]["annotations"]
+    assert notes["argocd.argoproj.io/sync-options"] == "Force=true,Replace=true"
+    assert notes["kustomize.toolkit.fluxcd.io/force"] == "enabled"
+    copy = shutil.copytree(MANIFESTS / "promotions", tmp_path / "promotions")
+    [(kustomization, text)] = promotion_files.listing(copy, "digits.yaml").items()
+    kustomization.write_text(text)
+    (copy / "digits.yaml").write_text("model: digits\n")
+    done = subprocess.run([str(KUBECTL), "kustomize", str(copy)], capture_output=True, text=True, check=True)
+    things = list(yaml.safe_load_all(done.stdout))
+    [files] = named(things, "ConfigMap").values()
+    assert files["data"].keys() == {"policy.yaml", "digits.yaml"}
+    assert promotion_files.policy(copy).approvals == 2
+    [other] = [
+        v for v in named(things, "Job")["understudy-promote"]["spec"]["template"]["spec"]["volumes"] if "configMap" in v
+    ]
+    assert other["configMap"]["name"] == files["metadata"]["name"] != volume["configMap"]["name"]

@@ -64,9 +64,10 @@ def test_what_is_not_there_is_none_and_no_error(uri: str) -> None:
 def test_versions_are_found_with_their_tags_and_aliases(uri: str) -> None:
     client, asked = connect(uri), server_at(uri)
     client.create_registered_model("one")
-    client.create_model_version("one", "s3://nowhere/one", tags={"a": "1"})
-    client.set_registered_model_alias("one", "challenger", "1")
-    assert asked.versions("name = 'one'") == [Version("1", {"a": "1"})]
-    assert asked.versions() == [Version("1", {"a": "1"})]
+    made = client.create_model_version("one", "s3://nowhere/one", tags={"a": "1"})
+    asked.set_alias("one", "challenger", "1")
+    known = Version("one", "1", {"a": "1"}, "", made.creation_timestamp / 1000)
+    assert asked.versions("name = 'one'") == [known]
+    assert asked.versions() == [known]
     assert asked.aliases("one") == {"challenger": "1"}
     assert asked.version_tags("one", "1") == {"a": "1"}

@@ -62,7 +62,7 @@ def note(recipe: Recipe, measures: Measures, verdict: Verdict, version: str | No
         version: the version that the student became; None for a rejected one.
     """
     became = f"Registered as {recipe.model_name} version {version}." if version else "Not registered."
-    lines = [intent(recipe), "", *_findings(measures, verdict), "", became, "Plots and report.html are its artifacts."]
+    lines = [intent(recipe), "", *findings(measures, verdict), "", became, "Plots and report.html are its artifacts."]
     return "\n".join(lines)[:LONGEST]
 
 
@@ -74,10 +74,10 @@ def description(measures: Measures, verdict: Verdict, run: str) -> str:
         verdict: the content of verdict.json.
         run: where the run's evidence is, an address or an id.
     """
-    return "\n".join([*_findings(measures, verdict), f"Curves, plots and report.html: run {run}."])
+    return "\n".join([*findings(measures, verdict), f"Curves, plots and report.html: run {run}."])
 
 
-def _findings(measures: Measures, verdict: Verdict) -> Iterator[str]:
+def findings(measures: Measures, verdict: Verdict) -> Iterator[str]:
     """The verdict, the models side by side, and the rules."""
     verb = "passed" if verdict["approved"] else "did not pass"
     where = ", ".join(str(measures["hardware"][key]) for key in ("device", "cpu") if measures["hardware"].get(key))

@@ -17,6 +17,8 @@ NOTE = "mlflow.note.content"
 """What MLflow shows as a run's description, in Markdown."""
 EXPERIMENT = {"mlflow.experimentKind": "custom_model_development"}
 """Tags of a new experiment: MLflow's pages show it as one of trained models, not of calls of a language model."""
+PROMOTED = "understudy.promoted"
+"""By whom and when a version was promoted; only the server sets it."""
 CHALLENGER = "challenger"
 """The alias of the version that is up for review; the pipeline sets it."""
 CHAMPION = "champion"

@@ -184,10 +184,19 @@ class OverMlflow:
         with translated(self._uri):
             while True:
                 page = client.search_model_versions(query, max_results=PAGE, page_token=token)
-                found += [Version(str(version.version), version.tags) for version in page]
+                found += [
+                    Version(one.name, str(one.version), one.tags, one.run_id or "", one.creation_timestamp / 1000)
+                    for one in page
+                ]
                 token = page.token
                 if not token:
                     return found
+
+    def set_alias(self, name: str, alias: str, version: str) -> None:
+        """See TrackingServer."""
+        client = self.client
+        with translated(self._uri):
+            client.set_registered_model_alias(name, alias, version)
 
     def link_dataset(self, run_id: str, dataset: "Dataset", context: str) -> None:
         """Let a run show the data set that it used; `context` says for what."""

@@ -115,7 +115,20 @@ class OverRest:
     def versions(self, query: str = "") -> list[Version]:
         """See TrackingServer."""
         listed = self._listed("model_versions", "model-versions/search", filter=query, max_results=str(LISTED))
-        return [Version(str(found["version"]), _by_key(found)) for found in listed]
+        return [
+            Version(
+                found["name"],
+                str(found["version"]),
+                _by_key(found),
+                found.get("run_id", ""),
+                int(found["creation_timestamp"]) / 1000,
+            )
+            for found in listed
+        ]
+
+    def set_alias(self, name: str, alias: str, version: str) -> None:
+        """See TrackingServer."""
+        self._post("registered-models/alias", name=name, alias=alias, version=version)
 
     def _listed(self, what: str, endpoint: str, **query: str) -> Iterator[dict[str, Any]]:
         """All pages of an answer that is a list."""

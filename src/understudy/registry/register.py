@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from understudy.errors import disk_errors
 from understudy.evaluate.contents import Measures, Verdict
 from understudy.recipe import Recipe
+from understudy.recipe.yaml import dump
 from understudy.registry import evidence, pyfunc
 from understudy.registry.client import mlflow_at, server_at
 from understudy.registry.curves import points_of, send
@@ -164,6 +165,7 @@ def _log_parent(server: OverMlflow, parent: str, submission: Submission) -> None
     _log_figures(server, parent, evidence.all_metrics(submission.measured), submission, tags)
     client = server.client
     client.log_artifact(parent, str(submission.measures / "measures.json"))
+    client.log_text(parent, dump(submission.recipe.model_dump(mode="json", by_alias=True)), "recipe.yaml")
     for name in ("verdict.json", "report.html"):
         client.log_artifact(parent, str(submission.verdict / name))
     if (submission.verdict / "plots").is_dir():

@@ -67,15 +67,15 @@ class _Stay(HTTPRedirectHandler):
 
 
 def _refused(server: str, error: HTTPError) -> None:
-    if error.code in (401, 403):
-        raise UnderstudyError(
-            f"{server}: MLflow refuses access ({error.code}); set MLFLOW_TRACKING_USERNAME and "
-            "MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
-        ) from error
     try:
-        code = json.load(error)["error_code"]
+        said = json.load(error)
+        code, message = said["error_code"], str(said.get("message", ""))
     except (ValueError, KeyError, TypeError, OSError, HTTPException):
-        code = None
+        code, message = None, ""
+    if error.code in (401, 403):
+        fix = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+        why = f": {message}" if message else f"; {fix}"
+        raise UnderstudyError(f"{server}: MLflow refuses access ({error.code}){why}") from error
     if code == "RESOURCE_DOES_NOT_EXIST":
         return
     if code is None and error.code == 404:

@@ -24,8 +24,14 @@ class Value:
 class Version:
     """A version of a registered model."""
 
+    name: str
+    """The model's."""
     number: str
     tags: Mapping[str, str]
+    run: str
+    """The MLflow run that made it; empty where it names none."""
+    created: float
+    """Unix seconds."""
 
 
 class TrackingServer(Protocol):
@@ -78,6 +84,9 @@ class TrackingServer(Protocol):
 
     def versions(self, query: str = "") -> list[Version]:
         """The versions of all registered models that a query in MLflow's language finds."""
+
+    def set_alias(self, name: str, alias: str, version: str) -> None:
+        """Let an alias of a registered model point to a version."""
 
 
 def in_parts(params: Mapping[str, str]) -> Iterator[list[tuple[str, str]]]:

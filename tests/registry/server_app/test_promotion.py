@@ -1,12 +1,15 @@
 """What a promotion leaves behind: a mark, a signature that loading checks, and what was promoted before such a rule."""
 
+import json
 import secrets
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.registry.reviewers import KEYS, folder_of
 from tests.registry.server_app.accounts import (
     ADMIN,
     ALIAS,
@@ -23,7 +26,12 @@ from tests.registry.server_app.accounts import (
 )
 from tests.registry.submitted import RECIPE, Pipeline, Server, connect, start_server
 from understudy.errors import UnderstudyError
+from understudy.registry.audit import lines_of
 from understudy.registry.champion import champion
+from understudy.registry.client import server_at
+from understudy.registry.names import DIGEST
+from understudy.registry.promotion_files import Promotion
+from understudy.registry.promotions import apply
 from understudy.registry.signature import PUBLIC, SIGNATURE
 
 
@@ -71,6 +79,33 @@ def test_nobody_else_sets_a_signature(guarded: Server, champions: tuple[str, str
     assert ask(guarded, TRAINER, "POST", "model-versions/create", **marked) == (
         400,
         f"only the server sets the tag {SIGNATURE}",
+    )
+
+
+def test_files_in_git_promote_with_a_reviewers_account_and_with_no_other(
+    guarded: Server, make_pipeline: Callable[..., Pipeline], tmp_path: Path
+) -> None:
+    made = make_pipeline(with_account(guarded, TRAINER), {**RECIPE, "name": "by-commit"}).register()
+    digest = (server_at(with_account(guarded, TRAINER)).version_tags(made.name, str(made.version)) or {})[DIGEST]
+    promotion = Promotion(model=made.name, version=str(made.version), digest=digest)
+    for name in ("rita", "sam"):
+        promotion = promotion.approved_by(name, KEYS[name])
+    (folder_of(tmp_path / "promotions") / "by-commit.yaml").write_text(promotion.text())
+
+    def apply_as(account: str) -> list[str]:
+        server = server_at(with_account(guarded, account))
+        return apply(tmp_path / "promotions", server, time.time(), change=True)
+
+    with pytest.raises(UnderstudyError, match="pipeline may not move the alias champion of by-commit"):
+        apply_as(TRAINER)
+    assert "by-commit: version 1 is the champion now; it had none" in apply_as(REVIEWER)
+    assert not [line for line in apply_as(REVIEWER) if line.startswith("by-commit")]
+    lines = [json.loads(line) for line in lines_of(with_account(guarded, ADMIN))]
+    [moved] = [line for line in lines if line["model"] == "by-commit" and line["alias"] == "champion"]
+    assert (moved["who"], moved["before"]["aliases"], moved["after"]["aliases"]["champion"]) == (
+        REVIEWER,
+        {"challenger": 1},
+        1,
     )
 
 

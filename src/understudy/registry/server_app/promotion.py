@@ -14,12 +14,10 @@ from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 from mlflow.protos.model_registry_pb2 import DeleteRegisteredModelAlias, ModelRegistryService, SetRegisteredModelAlias
 from mlflow.server import handlers
 
-from understudy.registry.names import CHAMPION, DIGEST
+from understudy.registry.names import CHAMPION, DIGEST, PROMOTED
 from understudy.registry.server_app.kept import keep
 from understudy.registry.signature import SIGNATURE, signed, signing_key
 
-PROMOTED = "understudy.promoted"
-"""The tag of what was promoted: by whom and when."""
 SERVERS = (PROMOTED, SIGNATURE)
 """The tags that only the server sets."""
 ALIAS_REQUESTS = {

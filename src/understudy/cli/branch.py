@@ -1,0 +1,65 @@
+"""A change of some files as a commit on a branch of its own; what is checked out stays as it is."""
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from understudy.errors import InputError, UnderstudyError
+
+
+def commit(branch: str, files: Mapping[Path, str], message: str) -> str:
+    """Commit files on a new branch, on top of what is checked out.
+
+    Args:
+        branch: its name.
+        files: their contents, by their paths; all in one repository.
+        message: the commit's.
+
+    Returns:
+        The commit.
+
+    Raises:
+        InputError: the paths lie in no Git repository, it has no commit yet, or the branch is there already.
+        UnderstudyError: Git refuses, with its words.
+    """
+    top = Path(_git(_existing(next(iter(files))), "rev-parse", "--show-toplevel")).resolve()
+    if _git(top, "branch", "--list", branch):
+        raise InputError(f"{top}: there is a branch {branch} already; delete it, or go on with it")
+    parent = _git(top, "rev-parse", "HEAD^{commit}")
+    with tempfile.TemporaryDirectory() as folder:
+        index = {"GIT_INDEX_FILE": f"{folder}/index"}
+        _git(top, "read-tree", parent, environment=index)
+        for path, text in files.items():
+            blob = _git(top, "hash-object", "-w", "--stdin", text=text)
+            entry = f"100644,{blob},{path.resolve().relative_to(top)}"
+            _git(top, "update-index", "--add", "--cacheinfo", entry, environment=index)
+        tree = _git(top, "write-tree", environment=index)
+    made = _git(top, "commit-tree", tree, "-p", parent, "-F", "-", text=message)
+    _git(top, "branch", branch, made)
+    return made
+
+
+def _existing(path: Path) -> Path:
+    """The nearest folder above a file that is there."""
+    return next(folder for folder in path.absolute().parents if folder.is_dir())
+
+
+def _git(folder: Path, *arguments: str, text: str = "", environment: Mapping[str, str] | None = None) -> str:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, **(environment or {})},
+        )
+    except FileNotFoundError as error:
+        raise UnderstudyError("git: it is not installed here") from error
+    except subprocess.CalledProcessError as error:
+        words = error.stderr.strip().splitlines() or [f"exit code {error.returncode}"]
+        kind = InputError if error.returncode == 128 else UnderstudyError
+        raise kind(f"{folder}: git {arguments[0]}: {words[-1]}") from error
+    return done.stdout.strip()

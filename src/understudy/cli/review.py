@@ -1,0 +1,130 @@
+"""understudy review: what is up for review, and how a version becomes the champion by a commit."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from understudy.cli.output import print_json, print_table
+from understudy.errors import InputError, UnderstudyError
+
+if TYPE_CHECKING:
+    from understudy.registry.review import Review
+
+app = typer.Typer(invoke_without_command=True, help="Review students, and promote them by a commit.")
+Model = Annotated[str, typer.Argument(help="The registered model.")]
+Folder = Annotated[Path, typer.Option("--promotions", help="The folder with policy.yaml and a file per model.")]
+FOLDER = Path("manifests/promotions")
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.callback()
+def list_(ctx: typer.Context, as_json: Json = False) -> None:
+    """List what is up for review: the challengers that are not the champion."""
+    if ctx.invoked_subcommand:
+        return
+    from understudy.registry.review import up_for_review
+
+    found = up_for_review(ctx.obj.tracking_uri)
+    rows = [[one.name, one.number, other.number if other else "", _date(one.created)] for one, other in found]
+    names = ("model", "version", "champion", "judged")
+    if as_json:
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
+    elif rows:
+        print_table(names, rows, right=("version", "champion"))
+    else:
+        print("nothing is up for review")
+
+
+@app.command()
+def show(
+    ctx: typer.Context,
+    model: Model,
+    version: Annotated[str | None, typer.Argument(help="Its version; the challenger without one.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show a version's evidence, and what is otherwise than in the champion."""
+    found = _review(ctx, model, version)
+    print_json(found.facts()) if as_json else print(found.text())
+
+
+@app.command()
+def request(
+    ctx: typer.Context,
+    model: Model,
+    version: Annotated[str | None, typer.Argument(help="Its version; the challenger without one.")] = None,
+    folder: Folder = FOLDER,
+) -> None:
+    """Ask for a promotion: a commit on a branch of its own, with the evidence in its message."""
+    from understudy.cli.branch import commit
+    from understudy.registry.promotion_files import Promotion, listing
+
+    found = _review(ctx, model, version)
+    if not found.verdict["approved"]:
+        raise InputError(f"{model}, version {found.version.number}: the gate rejected it; it cannot be promoted")
+    wished = Promotion(model=model, version=found.version.number, digest=found.digest)
+    path = folder / f"{file_name(model)}.yaml"
+    title = f"Promote {model} to version {wished.version}"
+    branch = f"promote/{file_name(model)}-{wished.version}"
+    made = commit(branch, {path: wished.text(), **listing(folder, path.name)}, f"{title}\n\n{found.text()}\n")
+    print(f"{branch}: {made[:12]}, {path}")
+    print(
+        f"next: git switch {branch}; understudy review approve {model} --as YOU --key ~/.ssh/id_ed25519; commit, merge"
+    )
+
+
+@app.command()
+def approve(
+    ctx: typer.Context,
+    model: Model,
+    name: Annotated[str, typer.Option("--as", help="Your name in policy.yaml.")],
+    key: Annotated[Path, typer.Option(help="Your private Ed25519 key, as ssh-keygen writes it.")],
+    folder: Folder = FOLDER,
+) -> None:
+    """Sign a promotion in the files that are checked out. Read `understudy review show` before."""
+    from understudy.registry.promotion_files import check_approval, promotions, signing_key
+
+    found = {promotion.model: (path, promotion) for path, promotion in promotions(folder).items()}
+    if model not in found:
+        raise InputError(f"{folder}: no file promotes {model}; understudy review request {model} writes one")
+    path, promotion = found[model]
+    signed = promotion.approved_by(name, signing_key(key, lambda: str(typer.prompt("passphrase", hide_input=True))))
+    check_approval(signed, name, folder)
+    path.write_text(signed.text(), encoding="utf-8")
+    if not ctx.obj.quiet:
+        print(f"{path}: {model}, version {signed.version}, approved by {', '.join(signed.approvals)}; commit it")
+
+
+@app.command()
+def apply(
+    ctx: typer.Context,
+    folder: Annotated[Path, typer.Argument(help="The folder with policy.yaml and a file per model.")] = FOLDER,
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing; fail where registry and files differ.")
+    ] = False,
+) -> None:
+    """Make the registry's champions those of the files; a GitOps engine runs this after a merge."""
+    from understudy.registry import promotions
+    from understudy.registry.client import server_at
+
+    said = promotions.apply(folder, server_at(ctx.obj.tracking_uri), time.time(), change=not check)
+    if check and said:
+        raise UnderstudyError("registry and files differ:\n" + "\n".join(said))
+    if not ctx.obj.quiet:
+        print("\n".join(said) or "registry and files agree")
+
+
+def file_name(model: str) -> str:
+    """A model's name as that of a file and of a branch."""
+    return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_") else "-" for letter in model)
+
+
+def _review(ctx: typer.Context, model: str, version: str | None) -> "Review":
+    from understudy.registry.review import review
+
+    return review(ctx.obj.tracking_uri, model, version)
+
+
+def _date(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(seconds))

@@ -1,0 +1,202 @@
+"""Promotions as files in Git: one per model says which version is to be the champion, and holds who approved it.
+
+An approval is a signature (Ed25519, RFC 8032) of model, version and digest, by a key that the policy lists. So a file
+proves itself, and who may write promotions promotes nothing alone. Who may change the policy can: guard that file.
+"""
+
+import base64
+import json
+from binascii import Error
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import yaml
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from understudy.errors import InputError
+
+POLICY = "policy.yaml"
+OTHERS = (POLICY, "kustomization.yaml")
+"""What lies in the folder beside the promotions."""
+
+File = TypeVar("File", bound=BaseModel)
+
+
+class Policy(BaseModel):
+    """Who may approve, how many have to, and how old a verdict may be."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    approvals: Annotated[int, Field(ge=1)] = 2
+    verdict_days: Annotated[float, Field(gt=0)] = 30.0
+    reviewers: dict[str, str] = {}
+    """Names, and their public keys as OpenSSH writes them: ssh-ed25519 AAAA... comment."""
+
+    @field_validator("reviewers")
+    @classmethod
+    def _check_keys(cls, value: dict[str, str]) -> dict[str, str]:
+        keys = {name: _public_key(name, text).public_bytes_raw() for name, text in value.items()}
+        for name, key in keys.items():
+            same = [other for other, found in keys.items() if found == key and other != name]
+            if same:
+                raise ValueError(f"{name} and {same[0]} have one key; each person has a key of their own")
+        return value
+
+    def keys(self) -> dict[str, Ed25519PublicKey]:
+        """The reviewers' keys."""
+        return {name: _public_key(name, text) for name, text in self.reviewers.items()}
+
+
+class Promotion(BaseModel):
+    """Which version of a model is to be the champion."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: Annotated[str, Field(min_length=1)]
+    version: Annotated[str, Field(pattern="^[1-9][0-9]*$")]
+    digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    """The store's, as the version's tag has it."""
+    approvals: dict[str, str] = {}
+    """Signatures (Base64) by the reviewer's name."""
+
+    @field_validator("version", mode="before")
+    @classmethod
+    def _as_text(cls, value: object) -> object:
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @property
+    def statement(self) -> bytes:
+        """What an approval signs."""
+        return json.dumps(["understudy approval 1", self.model, self.version, self.digest]).encode()
+
+    def holds(self, name: str, key: Ed25519PublicKey) -> bool:
+        """Whether a reviewer's approval is of just this, by this key."""
+        try:
+            key.verify(base64.b64decode(self.approvals.get(name, ""), validate=True), self.statement)
+        except (InvalidSignature, Error, ValueError):
+            return False
+        return True
+
+    def approved_by(self, name: str, key: Ed25519PrivateKey) -> "Promotion":
+        """The promotion with one approval more."""
+        signature = base64.b64encode(key.sign(self.statement)).decode()
+        return self.model_copy(update={"approvals": {**self.approvals, name: signature}})
+
+    def text(self) -> str:
+        """The file's content."""
+        return str(yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True, width=120))
+
+
+def promotions(folder: Path) -> dict[Path, Promotion]:
+    """The promotions of a folder, by their files.
+
+    Raises:
+        InputError: a file is none, or two are of one model.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: there is no such folder; it holds {POLICY} and a file per model")
+    found = {path: read(path) for path in sorted(folder.glob("*.yaml")) if path.name not in OTHERS}
+    first: dict[str, Path] = {}
+    for path, promotion in found.items():
+        other = first.setdefault(promotion.model, path)
+        if other != path:
+            raise InputError(f"{path}: {promotion.model} is promoted in {other.name} too; leave one of the two")
+    return found
+
+
+def read(path: Path) -> Promotion:
+    """The promotion in a file.
+
+    Raises:
+        InputError: it is none; the message names the field.
+    """
+    return _read(path, Promotion)
+
+
+def policy(folder: Path) -> Policy:
+    """The folder's policy.
+
+    Raises:
+        InputError: there is none, or it is wrong.
+    """
+    return _read(folder / POLICY, Policy)
+
+
+def listing(folder: Path, name: str) -> dict[Path, str]:
+    """The folder's kustomization with a promotion's file among those that the cluster gets, where it lacks it.
+
+    Raises:
+        InputError: there is one, and it does not list promotions as that of manifests/promotions does.
+    """
+    path = folder / "kustomization.yaml"
+    if not path.exists():
+        return {}
+    lines = path.read_text(encoding="utf-8").splitlines()
+    entries = [number for number, line in enumerate(lines) if line.strip().startswith("- ") and POLICY in line]
+    if len(entries) != 1:
+        raise InputError(
+            f"{path}: it lists {POLICY} in no line of its own; add {name} to the ConfigMap's files by hand"
+        )
+    entry = lines[entries[0]].replace(POLICY, name)
+    return {} if entry in lines else {path: "\n".join([*lines[: entries[0] + 1], entry, *lines[entries[0] + 1 :], ""])}
+
+
+def check_approval(promotion: Promotion, name: str, folder: Path) -> None:
+    """Whether an approval counts.
+
+    Raises:
+        InputError: the policy does not name this reviewer, or has another key.
+    """
+    keys = policy(folder).keys()
+    if name not in keys:
+        raise InputError(f"{folder / POLICY}: reviewers: there is no {name}, but {', '.join(sorted(keys)) or 'nobody'}")
+    if not promotion.holds(name, keys[name]):
+        raise InputError(f"{folder / POLICY}: reviewers.{name}: is another key's public half; use that key's file")
+
+
+def signing_key(path: Path, passphrase: Callable[[], str]) -> Ed25519PrivateKey:
+    """A reviewer's private key, as ssh-keygen writes it.
+
+    Args:
+        path: its file.
+        passphrase: asked if it has one.
+
+    Raises:
+        InputError: it cannot be read, or is of another kind.
+    """
+    try:
+        content = path.read_bytes()
+        try:
+            key = load_ssh_private_key(content, None)
+        except TypeError:
+            key = load_ssh_private_key(content, passphrase().encode())
+    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+        raise InputError(f"{path}: cannot be read as a private key ({error})") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise InputError(f"{path}: is no Ed25519 key; `ssh-keygen -t ed25519` makes one")
+    return key
+
+
+def _read(path: Path, kind: type[File]) -> File:
+    try:
+        return kind.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise InputError(f"{path}: {place}: {first['msg'].removeprefix('Value error, ')}") from error
+
+
+def _public_key(name: str, text: str) -> Ed25519PublicKey:
+    try:
+        key = load_ssh_public_key(text.encode())
+    except (ValueError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, Ed25519PublicKey):
+        raise ValueError(f"{name}: is no public key as in id_ed25519.pub (ssh-ed25519 AAAA...)")
+    return key

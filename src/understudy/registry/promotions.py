@@ -1,0 +1,106 @@
+"""Carrying out promotions: the files are the wish, the registry is what is, and the alias champion is moved to fit.
+
+It may be done at any time, again and again. A roll-back is the file as it was before.
+"""
+
+from pathlib import Path
+
+from understudy.errors import InputError
+from understudy.registry.names import CHAMPION, DIGEST, PROMOTED, VERDICT
+from understudy.registry.promotion_files import POLICY, Policy, Promotion, policy, promotions
+from understudy.registry.tracking import TrackingServer, Version
+
+DAY = 24 * 3600.0
+
+
+def problems(promotion: Promotion, rules: Policy, server: TrackingServer, now: float) -> list[str]:
+    """Why a promotion may not be carried out; nothing when it may.
+
+    Args:
+        promotion: what is wished.
+        rules: the policy.
+        server: the registry.
+        now: Unix seconds.
+    """
+    quoted = promotion.model.replace("'", "''")
+    versions = {version.number: version for version in server.versions(f"name = '{quoted}'")}
+    found = versions.get(promotion.version)
+    if found is None:
+        listed = ", ".join(sorted(versions, key=int)) or "none at all"
+        return [f"the registry has no version {promotion.version} of {promotion.model}, but {listed}"]
+    return [*_misfits(promotion, found, rules, now), *_lacking_approvals(promotion, rules)]
+
+
+def apply(folder: Path, server: TrackingServer, now: float, *, change: bool) -> list[str]:
+    """Make the champions those that the files say, or only find the differences.
+
+    Args:
+        folder: the promotions and their policy.
+        server: the registry.
+        now: Unix seconds.
+        change: whether to move aliases. Nothing is moved while one file is refused.
+
+    Returns:
+        What was moved, or differs; nothing when registry and files agree.
+
+    Raises:
+        InputError: a promotion may not be carried out; every reason is named.
+    """
+    wished, rules = promotions(folder), policy(folder)
+    refused = {path: problems(promotion, rules, server, now) for path, promotion in wished.items()}
+    if any(refused.values()):
+        raise InputError("\n".join(f"{path}: {text}" for path, texts in refused.items() for text in texts))
+    said = []
+    for promotion in wished.values():
+        before = server.aliases(promotion.model).get(CHAMPION)
+        if before == promotion.version:
+            continue
+        was = f"it was version {before}" if before else "it had none"
+        if change:
+            server.set_alias(promotion.model, CHAMPION, promotion.version)
+        verb = "is the champion now" if change else "is to be the champion"
+        said.append(f"{promotion.model}: version {promotion.version} {verb}; {was}")
+    return said + _without_a_file(server, {promotion.model for promotion in wished.values()})
+
+
+def _misfits(promotion: Promotion, found: Version, rules: Policy, now: float) -> list[str]:
+    """What of the registry's version is not as the file or the policy has it."""
+    named, said = f"version {promotion.version} of {promotion.model}", []
+    digest, verdict = found.tags.get(DIGEST), found.tags.get(VERDICT)
+    if digest != promotion.digest:
+        said.append(f"{named} has the digest {digest or '(none)'}, the file says {promotion.digest}")
+    if verdict != "approved":
+        said.append(f"{named} was {verdict or 'not judged'} by the gate")
+    age = (now - found.created) / DAY
+    if (
+        age > rules.verdict_days and PROMOTED not in found.tags
+    ):  # to roll back, the version that was the champion will do
+        said.append(
+            f"{named} was judged {age:.0f} days ago, and the policy allows {rules.verdict_days:g}; train and judge it "
+            "on today's data"
+        )
+    return said
+
+
+def _lacking_approvals(promotion: Promotion, rules: Policy) -> list[str]:
+    keys, valid, said = rules.keys(), list[str](), list[str]()
+    for name in promotion.approvals:
+        if name not in keys:
+            said.append(f"{name} approved it, whom {POLICY} does not name as a reviewer")
+        elif not promotion.holds(name, keys[name]):
+            said.append(f"the approval of {name} is of something else, or by another key; approve it again")
+        else:
+            valid.append(name)
+    if len(valid) < rules.approvals:
+        by = f"by {' and '.join(valid)} alone" if valid else "by nobody"
+        said.append(f"it is approved {by}, and the policy asks for {rules.approvals} people")
+    return said
+
+
+def _without_a_file(server: TrackingServer, known: set[str]) -> list[str]:
+    """Champions of which no file says anything: left alone, and told."""
+    promoted = {version.name for version in server.versions() if PROMOTED in version.tags}
+    stray = {name: server.aliases(name).get(CHAMPION) for name in sorted(promoted - known)}
+    return [
+        f"{name}: version {version} is the champion, and no file says so" for name, version in stray.items() if version
+    ]

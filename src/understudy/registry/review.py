@@ -1,0 +1,136 @@
+"""What is up for review: each challenger beside its model's champion, with the evidence and what was made otherwise."""
+
+import difflib
+import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from understudy.errors import InputError, UnderstudyError
+from understudy.evaluate.contents import Measures, Verdict
+from understudy.registry import evidence
+from understudy.registry.client import mlflow_at, server_at
+from understudy.registry.names import CHALLENGER, CHAMPION, DIGEST
+from understudy.registry.server import run_page
+from understudy.registry.tracking import Version
+
+LINEAGE = {"data": "examples", "teacher": "teacher", "code": "revision"}
+"""What a version was made from besides its recipe, by the tag that says so."""
+SHORT = 12  # characters of a digest for people
+
+
+@dataclass(frozen=True)
+class Review:
+    """A version that may be promoted."""
+
+    version: Version
+    champion: Version | None
+    """The model's champion now."""
+    measures: Measures
+    verdict: Verdict
+    recipe: list[str]
+    """How its recipe differs from the champion's, as lines of a unified diff."""
+    page: str
+    """Where the run's evidence is."""
+
+    @property
+    def digest(self) -> str:
+        """The store's digest of its files."""
+        return self.version.tags[DIGEST]
+
+    def text(self) -> str:
+        """All a reviewer decides on, in Markdown."""
+        one, other = self.version, self.champion
+        against = f"version {other.number}, the champion" if other else "no champion: it would be the first"
+        lines = [f"# {one.name}, version {one.number}, against {against}", "", f"digest {self.digest}", ""]
+        lines += evidence.findings(self.measures, self.verdict)
+        lines += ["", "## What is otherwise than in the champion", ""] if other else []
+        lines += self._changes()
+        return "\n".join([*lines, "", f"Evidence: {self.page}"])
+
+    def _changes(self) -> Iterator[str]:
+        if self.champion is None:
+            return
+        for name, tag in LINEAGE.items():
+            was, now = (side.tags.get(f"understudy.{tag}", "unknown") for side in (self.champion, self.version))
+            yield f"- {name}: " + ("the same" if was == now else f"{was[:SHORT]} -> {now[:SHORT]}")
+        if not self.recipe:
+            yield "- recipe: the same"
+        else:
+            yield from ("- recipe:", "", *(f"      {line}" for line in self.recipe))
+
+    def facts(self) -> dict[str, Any]:
+        """The same for machines."""
+        found = {"model": self.version.name, "version": self.version.number, "digest": self.digest}
+        champion = self.champion.number if self.champion else None
+        lineage = {
+            name: [side.tags.get(f"understudy.{tag}") for side in (self.champion, self.version) if side]
+            for name, tag in LINEAGE.items()
+        }
+        judged = {"verdict": self.verdict, "models": self.measures["models"]}
+        return {**found, "champion": champion, **judged, "lineage": lineage, "recipe": self.recipe, "page": self.page}
+
+
+def up_for_review(uri: str, name: str | None = None) -> list[tuple[Version, Version | None]]:
+    """The challengers and their models' champions.
+
+    Args:
+        uri: the registry.
+        name: of this model alone.
+
+    Raises:
+        UnderstudyError: the registry cannot be asked.
+    """
+    server = server_at(uri)
+    versions = {(version.name, version.number): version for version in server.versions()}
+    pairs = []
+    for model in sorted({model for model, _ in versions} if name is None else {name}):
+        aliases = server.aliases(model)
+        challenger, champion = (versions.get((model, aliases.get(alias, ""))) for alias in (CHALLENGER, CHAMPION))
+        if challenger and challenger != champion:
+            pairs.append((challenger, champion))
+    return pairs
+
+
+def review(uri: str, name: str, number: str | None = None) -> Review:
+    """A version with its evidence; without a number the challenger.
+
+    Raises:
+        InputError: there is no such version, or understudy did not make it.
+        UnderstudyError: the registry cannot be asked.
+    """
+    server = server_at(uri)
+    versions = {version.number: version for version in server.versions() if version.name == name}
+    aliases = server.aliases(name)
+    number = number or aliases.get(CHALLENGER)
+    if number is None or number not in versions:
+        what = f"no version {number}" if number else "no version up for review (the alias challenger)"
+        raise InputError(f"{name}: the registry has {what}; `understudy review` lists those that it has")
+    version, champion = versions[number], versions.get(aliases.get(CHAMPION, ""))
+    if DIGEST not in version.tags:
+        raise InputError(f"{name}, version {number}: understudy did not make it, and knows no evidence of it")
+    found = _evidence(uri, version)
+    before = _evidence(uri, champion)["recipe"] if champion and champion != version else found["recipe"]
+    diff = difflib.unified_diff(
+        before.splitlines(), found["recipe"].splitlines(), "champion", "candidate", n=1, lineterm=""
+    )
+    page = run_page(uri, server.experiment_of(version.run), version.run)
+    champion = None if champion == version else champion
+    return Review(version, champion, json.loads(found["measures"]), json.loads(found["verdict"]), list(diff), page)
+
+
+def _evidence(uri: str, version: Version) -> dict[str, str]:
+    """The texts of a run's measures, verdict and recipe; of a run of an earlier version of understudy no recipe."""
+    server, texts = mlflow_at(uri), {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("measures.json", "verdict.json", "recipe.yaml"):
+            stem = name.partition(".")[0]
+            try:
+                texts[stem] = server.download(f"runs:/{version.run}/{name}", Path(folder)).read_text(encoding="utf-8")
+            except UnderstudyError:
+                if stem != "recipe":
+                    raise
+                texts[stem] = ""
+    return texts

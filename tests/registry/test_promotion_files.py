@@ -1,0 +1,160 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.registry.reviewers import KEYS, folder_of, private, public
+from understudy.errors import InputError
+from understudy.registry.promotion_files import (
+    Promotion,
+    check_approval,
+    listing,
+    policy,
+    promotions,
+    read,
+    signing_key,
+)
+
+DIGEST = "d" * 64
+WISHED = Promotion(model="digits", version="7", digest=DIGEST)
+PARTS = {"model": st.text(min_size=1, max_size=9), "version": st.integers(1, 999).map(str)}
+PARTS |= {"digest": st.text("0123456789abcdef", min_size=64, max_size=64)}
+PROMOTIONS = st.builds(Promotion, **PARTS)
+
+
+@given(PROMOTIONS, PROMOTIONS)
+def test_an_approval_is_of_one_version_of_one_model_with_one_digest(one: Promotion, other: Promotion) -> None:
+    signed = one.approved_by("rita", KEYS["rita"])
+    assert signed.holds("rita", KEYS["rita"].public_key())
+    assert not signed.holds("rita", KEYS["sam"].public_key())
+    assert not signed.holds("sam", KEYS["sam"].public_key())
+    moved = other.model_copy(update={"approvals": signed.approvals})
+    assert moved.holds("rita", KEYS["rita"].public_key()) == (other == one)
+
+
+@given(PROMOTIONS)
+def test_a_file_comes_back_as_it_was_written(tmp_path_factory: pytest.TempPathFactory, promotion: Promotion) -> None:
+    path = tmp_path_factory.mktemp("promotion") / "a.yaml"
+    signed = promotion.approved_by("rita", KEYS["rita"])
+    path.write_text(signed.text(), encoding="utf-8")
+    assert read(path) == signed
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"version": None}, "version: Field required"),
+        ({"version": "v7"}, "version: String should match"),
+        ({"version": True}, "version: Input should be a valid string"),
+        ({"digest": "abc"}, "digest: String should match"),
+        ({"approvals": ["rita"]}, "approvals: "),
+        ({"champion": "7"}, "champion: Extra inputs"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, values: dict[str, Any], words: str) -> None:
+    whole = {**WISHED.model_dump(), **values}
+    (tmp_path / "digits.yaml").write_text(
+        json.dumps({name: value for name, value in whole.items() if value is not None})
+    )
+    with pytest.raises(InputError, match=rf"digits\.yaml: {words}"):
+        promotions(tmp_path)
+
+
+def test_a_version_may_be_written_as_a_number(tmp_path: Path) -> None:
+    (tmp_path / "digits.yaml").write_text(f"model: digits\nversion: 7\ndigest: {DIGEST}\n")
+    assert read(tmp_path / "digits.yaml") == WISHED
+
+
+@pytest.mark.parametrize(("content", "words"), [("[", "cannot be read"), ("- a", "the file: "), ("", "the file: ")])
+def test_what_is_no_promotion_is_refused(tmp_path: Path, content: str, words: str) -> None:
+    (tmp_path / "digits.yaml").write_text(content)
+    with pytest.raises(InputError, match=words):
+        promotions(tmp_path)
+
+
+def test_a_model_is_promoted_in_one_file(tmp_path: Path) -> None:
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text(WISHED.text())
+    with pytest.raises(InputError, match=r"b\.yaml: digits is promoted in a\.yaml too"):
+        promotions(tmp_path)
+
+
+def test_without_a_folder_or_a_policy_nothing_is_promoted(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no such folder"):
+        promotions(tmp_path / "none")
+    with pytest.raises(InputError, match=r"policy\.yaml: cannot be read"):
+        policy(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"reviewers": {"rita": "ssh-rsa AAAA"}}, r"reviewers: rita: is no public key as in id_ed25519\.pub"),
+        ({"reviewers": {"rita": public("rita"), "rob": public("rita")}}, "rita and rob have one key"),
+        ({"approvals": 0}, "approvals: Input should be greater"),
+        ({"verdict_days": -1}, "verdict_days: Input should be greater"),
+        ({"quorum": 2}, "quorum: Extra inputs"),
+    ],
+)
+def test_what_is_wrong_in_a_policy_is_named(tmp_path: Path, values: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        policy(folder_of(tmp_path, **values))
+
+
+# Keys and approvals
+
+
+def test_a_reviewers_key_may_have_a_passphrase(tmp_path: Path) -> None:
+    asked = list[str]()
+
+    def passphrase() -> str:
+        asked.append("")
+        return "open sesame"
+
+    for secret in ("", "open sesame"):
+        key = signing_key(private("rita", tmp_path, secret), passphrase)
+        assert key.private_bytes_raw() == KEYS["rita"].private_bytes_raw()
+    assert len(asked) == 1
+    with pytest.raises(InputError, match="cannot be read as a private key"):
+        signing_key(private("rita", tmp_path, "another"), passphrase)
+
+
+def test_what_is_no_such_key_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read as a private key"):
+        signing_key(tmp_path / "none", str)
+    path = tmp_path / "rsa"
+    path.write_bytes(
+        generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    )
+    with pytest.raises(InputError, match="is no Ed25519 key"):
+        signing_key(path, str)
+
+
+def test_an_approval_that_would_not_count_is_refused(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    check_approval(WISHED.approved_by("rita", KEYS["rita"]), "rita", folder)
+    with pytest.raises(InputError, match="reviewers: there is no eve, but rita, sam"):
+        check_approval(WISHED.approved_by("eve", KEYS["eve"]), "eve", folder)
+    with pytest.raises(InputError, match=r"reviewers\.sam: is another key's public half"):
+        check_approval(WISHED.approved_by("sam", KEYS["eve"]), "sam", folder)
+
+
+# The kustomization
+
+
+def test_a_models_file_is_listed_once_beside_the_policy(tmp_path: Path) -> None:
+    assert listing(tmp_path, "digits.yaml") == {}, "no kustomization, no list"
+    path = tmp_path / "kustomization.yaml"
+    path.write_text("configMapGenerator:\n  - name: a\n    files:\n      - policy.yaml\nimages: []\n")
+    made = listing(tmp_path, "digits.yaml")
+    assert made == {path: path.read_text().replace("policy.yaml\n", "policy.yaml\n      - digits.yaml\n")}
+    path.write_text(made[path])
+    assert listing(tmp_path, "digits.yaml") == {}
+    path.write_text("files: [policy.yaml]\n")
+    with pytest.raises(InputError, match=r"lists policy\.yaml in no line of its own; add digits\.yaml"):
+        listing(tmp_path, "digits.yaml")

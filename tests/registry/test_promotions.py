@@ -1,0 +1,162 @@
+"""What may be promoted, and what becomes of it: on a real registry, with reviewers' real keys."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.registry.reviewers import KEYS, folder_of
+from tests.registry.submitted import Pipeline, connect
+from understudy.errors import InputError
+from understudy.registry.client import server_at
+from understudy.registry.names import CHAMPION, DIGEST, VERDICT
+from understudy.registry.promotion_files import Promotion
+from understudy.registry.promotions import DAY, apply
+from understudy.registry.tracking import TrackingServer
+
+BOTH = ("rita", "sam")
+
+
+@pytest.fixture
+def server(pipeline: Pipeline) -> TrackingServer:
+    return server_at(pipeline.uri)
+
+
+@pytest.fixture
+def wished(pipeline: Pipeline, server: TrackingServer, tmp_path: Path) -> Callable[..., Promotion]:
+    """Registers a student, and writes the file that promotes it; what is said otherwise is approved, too."""
+    folder_of(tmp_path / "promotions")
+
+    def write(*approvers: str, weights: bytes = b"student", **said: Any) -> Promotion:
+        made = pipeline.register(run=pipeline.new_run(), weights=weights)
+        assert made.version
+        digest = (server.version_tags(made.name, made.version) or {})[DIGEST]
+        promotion = Promotion(**{"model": made.name, "version": made.version, "digest": digest, **said})
+        for name in approvers:
+            promotion = promotion.approved_by(name, KEYS[name])
+        (tmp_path / "promotions" / "digits.yaml").write_text(promotion.text())
+        return promotion
+
+    return write
+
+
+def test_two_people_promote_and_a_revert_rolls_back(
+    wished: Callable[..., Promotion], server: TrackingServer, tmp_path: Path
+) -> None:
+    folder, file = tmp_path / "promotions", tmp_path / "promotions" / "digits.yaml"
+    first = wished(*BOTH)
+    said = apply(folder, server, time.time(), change=False)
+    assert said == [f"{first.model}: version 1 is to be the champion; it had none"]
+    assert CHAMPION not in server.aliases(first.model), "a check changes nothing"
+    assert apply(folder, server, time.time(), change=True) == [
+        f"{first.model}: version 1 is the champion now; it had none"
+    ]
+    assert apply(folder, server, time.time(), change=True) == [], "again is without effect"
+    before = file.read_text()
+    second = wished(*BOTH, weights=b"better")
+    assert apply(folder, server, time.time(), change=True) == [
+        f"{second.model}: version 2 is the champion now; it was version 1"
+    ]
+    file.write_text(before)
+    apply(folder, server, time.time(), change=True)
+    assert server.aliases(first.model)[CHAMPION] == "1"
+
+
+@pytest.mark.parametrize(
+    ("approvers", "said", "words"),
+    [
+        ((), {}, "it is approved by nobody, and the policy asks for 2 people"),
+        (("rita",), {}, "it is approved by rita alone, and the policy asks for 2 people"),
+        (("rita", "eve"), {}, r"eve approved it, whom policy\.yaml does not name as a reviewer"),
+        (BOTH, {"version": "99"}, "the registry has no version 99 of .*, but 1"),
+        (BOTH, {"model": "nobody's"}, "the registry has no version 1 of nobody's, but none at all"),
+        (BOTH, {"digest": "0" * 64}, f"has the digest [0-9a-f]{{64}}, the file says {'0' * 64}"),
+    ],
+    ids=["nobody", "alone", "stranger", "no-version", "no-model", "digest"],
+)
+def test_what_may_not_be_promoted_is_refused_with_the_reason(
+    wished: Callable[..., Promotion],
+    server: TrackingServer,
+    tmp_path: Path,
+    approvers: tuple[str, ...],
+    said: dict[str, str],
+    words: str,
+) -> None:
+    promotion = wished(*approvers, **said)
+    with pytest.raises(InputError, match=words):
+        apply(tmp_path / "promotions", server, time.time(), change=True)
+    assert CHAMPION not in server.aliases(promotion.model)
+
+
+def test_an_approval_of_the_version_before_is_none_of_the_next(
+    wished: Callable[..., Promotion], server: TrackingServer, tmp_path: Path
+) -> None:
+    first = wished(*BOTH)
+    second = wished(weights=b"better")
+    moved = second.model_copy(update={"approvals": first.approvals})
+    (tmp_path / "promotions" / "digits.yaml").write_text(moved.text())
+    with pytest.raises(InputError, match="the approval of rita is of something else") as refused:
+        apply(tmp_path / "promotions", server, time.time(), change=True)
+    assert "by nobody" in str(refused.value)
+
+
+def test_one_who_approves_twice_is_one(
+    wished: Callable[..., Promotion], server: TrackingServer, tmp_path: Path
+) -> None:
+    promotion = wished("rita").approved_by("rita", KEYS["rita"])
+    doubled = promotion.model_copy(update={"approvals": {**promotion.approvals, "sam": promotion.approvals["rita"]}})
+    (tmp_path / "promotions" / "digits.yaml").write_text(doubled.text())
+    with pytest.raises(InputError, match="the approval of sam is of something else, or by another key"):
+        apply(tmp_path / "promotions", server, time.time(), change=True)
+
+
+def test_a_verdict_expires_unless_the_version_was_the_champion(
+    wished: Callable[..., Promotion], pipeline: Pipeline, server: TrackingServer, tmp_path: Path
+) -> None:
+    promotion, later = wished(*BOTH), time.time() + 31 * DAY
+    with pytest.raises(InputError, match="was judged 31 days ago, and the policy allows 30"):
+        apply(tmp_path / "promotions", server, later, change=True)
+    client = connect(pipeline.uri)
+    client.set_model_version_tag(promotion.model, promotion.version, "understudy.promoted", "by rita")
+    assert apply(tmp_path / "promotions", server, later, change=True)
+
+
+@pytest.mark.parametrize(("verdict", "words"), [("rejected", "was rejected"), ("", "was not judged")])
+def test_what_the_gate_did_not_approve_is_refused(
+    wished: Callable[..., Promotion],
+    pipeline: Pipeline,
+    server: TrackingServer,
+    tmp_path: Path,
+    verdict: str,
+    words: str,
+) -> None:
+    promotion = wished(*BOTH)
+    connect(pipeline.uri).set_model_version_tag(promotion.model, promotion.version, VERDICT, verdict)
+    with pytest.raises(InputError, match=f"{words} by the gate"):
+        apply(tmp_path / "promotions", server, time.time(), change=True)
+
+
+def test_nothing_moves_while_one_file_is_refused(
+    wished: Callable[..., Promotion], server: TrackingServer, tmp_path: Path
+) -> None:
+    promotion = wished(*BOTH)
+    other = promotion.model_copy(update={"model": "another"})
+    (tmp_path / "promotions" / "another.yaml").write_text(other.text())
+    with pytest.raises(InputError, match=r"another\.yaml: the registry has no version") as refused:
+        apply(tmp_path / "promotions", server, time.time(), change=True)
+    assert "digits.yaml" not in str(refused.value)
+    assert CHAMPION not in server.aliases(promotion.model)
+
+
+def test_a_champion_without_a_file_is_told_and_left_alone(
+    wished: Callable[..., Promotion], pipeline: Pipeline, server: TrackingServer, tmp_path: Path
+) -> None:
+    promotion = wished(*BOTH)
+    apply(tmp_path / "promotions", server, time.time(), change=True)
+    connect(pipeline.uri).set_model_version_tag(promotion.model, promotion.version, "understudy.promoted", "by rita")
+    (tmp_path / "promotions" / "digits.yaml").unlink()
+    said = apply(tmp_path / "promotions", server, time.time(), change=True)
+    assert f"{promotion.model}: version 1 is the champion, and no file says so" in said
+    assert server.aliases(promotion.model)[CHAMPION] == "1"

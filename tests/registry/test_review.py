@@ -1,0 +1,62 @@
+import pytest
+
+from tests.registry.submitted import RECIPE, Pipeline, connect
+from understudy.errors import InputError
+from understudy.recipe import Recipe
+from understudy.registry.review import review, up_for_review
+
+
+@pytest.fixture
+def reviewed(pipeline: Pipeline) -> Pipeline:
+    """A champion, and a challenger of another recipe."""
+    first = pipeline.register()
+    connect(pipeline.uri).set_registered_model_alias(first.name, "champion", first.version)
+    changed = {**RECIPE, "seed": 5, "register": {"model": first.name, "experiment": first.name}}
+    pipeline.recipe = Recipe.model_validate(changed)
+    pipeline.register(run=pipeline.new_run(), weights=b"better")
+    return pipeline
+
+
+def test_a_review_shows_the_evidence_and_what_is_otherwise_than_in_the_champion(reviewed: Pipeline) -> None:
+    name = reviewed.recipe.model_name
+    found = review(reviewed.uri, name)
+    assert (found.version.number, found.champion and found.champion.number) == ("2", "1")
+    said = found.text()
+    assert f"# {name}, version 2, against version 1, the champion" in said
+    assert f"digest {found.version.tags['understudy.digest']}" in said
+    assert "0.975 [0.96, 0.99]" in said, "metrics with their intervals"
+    assert "**quality-against-teacher**" in said
+    assert "- data: the same" in said
+    assert "- teacher: the same" in said
+    assert [line for line in found.recipe if line[0] in "+-"][2:] == ["-seed: 0", "+seed: 5"]
+    facts = found.facts()
+    assert (facts["champion"], facts["digest"], facts["lineage"]["data"]) == ("1", found.digest, 2 * ["e" * 64])
+
+
+def test_a_first_version_is_against_nobody(pipeline: Pipeline) -> None:
+    made = pipeline.register()
+    found = review(pipeline.uri, made.name, "1")
+    assert "against no champion: it would be the first" in found.text()
+    assert "What is otherwise" not in found.text()
+
+
+def test_challengers_are_listed_beside_their_champions(reviewed: Pipeline) -> None:
+    name = reviewed.recipe.model_name
+    [(challenger, champion)] = up_for_review(reviewed.uri, name)
+    assert (challenger.number, champion and champion.number) == ("2", "1")
+    assert (challenger, champion) in up_for_review(reviewed.uri)
+    connect(reviewed.uri).set_registered_model_alias(name, "champion", "2")
+    assert up_for_review(reviewed.uri, name) == []
+
+
+def test_what_cannot_be_reviewed_is_said(reviewed: Pipeline) -> None:
+    name = reviewed.recipe.model_name
+    with pytest.raises(InputError, match="the registry has no version 9;"):
+        review(reviewed.uri, name, "9")
+    with pytest.raises(InputError, match=r"the registry has no version up for review \(the alias challenger\)"):
+        review(reviewed.uri, "nobody's")
+    client = connect(reviewed.uri)
+    source = client.get_model_version(name, "1").source
+    client.create_model_version(name, source)
+    with pytest.raises(InputError, match="version 3: understudy did not make it"):
+        review(reviewed.uri, name, "3")
