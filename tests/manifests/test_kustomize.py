@@ -391,6 +391,11 @@ def test_the_account_that_promotes_has_a_namespace_of_its_own_and_no_right_there
     assert "understudy-promoter" not in str([built(f"overlays/{name}") for name in OVERLAYS])
 
 
+def test_what_lies_in_the_folder_is_promotions_and_their_policy() -> None:
+    assert promotion_files.promotions(MANIFESTS / "promotions") == {}
+    assert promotion_files.policy(MANIFESTS / "promotions").reviewers == {}
+
+
 def test_other_promotions_are_another_job(tmp_path: Path) -> None:
     made = named(built("promotions"), "Job")["understudy-promote"]
     [volume] = [one for one in made["spec"]["template"]["spec"]["volumes"] if one["name"] == "promotions"]
