@@ -372,6 +372,16 @@ def test_what_the_api_server_would_fill_into_lists_is_written_out() -> None:
     assert len(taken) == 3
 
 
+@pytest.mark.parametrize("kind", ["PersistentVolumeClaim", "Namespace"])
+def test_no_engine_removes_what_holds_data(overlay: list[dict[str, Any]], kind: str) -> None:
+    found = named(overlay, kind)
+    assert found
+    for thing in found.values():
+        notes = thing["metadata"]["annotations"]
+        assert notes["argocd.argoproj.io/sync-options"] == "Prune=false,Delete=false"
+        assert notes["kustomize.toolkit.fluxcd.io/prune"] == "disabled"
+
+
 # Promotions
 
 
