@@ -19,6 +19,10 @@ from understudy.kube.settings import parsed
         ({"image": "i", "claim": "c", "cache": {"csi": {}, "emptyDir": {}}}, r"cache: .*one of csi, emptyDir"),
         ({"image": "i", "claim": "c", "cache": {"emptyDir": {}}}, r"cache: .*emptyDir needs a sizeLimit such as 20Gi"),
         ({"image": "i", "claim": "c", "cache": "20Gi"}, r"cache: "),
+        (
+            {"image": "i", "claim": "c", "cache": {"persistentVolumeClaim": {"claimName": "c"}}},
+            r"cache: the store's claim",
+        ),
         ({"image": "i", "claim": "c", "mount": "//"}, r"mount: .*a folder below /"),
         ({"image": "i", "claim": "c", "mount": "/a/.."}, r"mount: .*a folder below /"),
         ({"image": "i", "claim": "c", "mount": "run"}, r"mount: "),

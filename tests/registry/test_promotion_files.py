@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from understudy.registry.promotion_files import (
     Promotion,
     check_approval,
     listing,
+    place,
     policy,
     promotions,
     read,
@@ -22,7 +24,7 @@ from understudy.registry.promotion_files import (
 
 DIGEST = "d" * 64
 WISHED = Promotion(model="digits", version="7", digest=DIGEST)
-PARTS = {"model": st.text(min_size=1, max_size=9), "version": st.integers(1, 999).map(str)}
+PARTS = {"model": st.text(min_size=1, max_size=9).filter(str.isprintable), "version": st.integers(1, 999).map(str)}
 PARTS |= {"digest": st.text("0123456789abcdef", min_size=64, max_size=64)}
 PROMOTIONS = st.builds(Promotion, **PARTS)
 
@@ -49,6 +51,7 @@ def test_a_file_comes_back_as_it_was_written(tmp_path_factory: pytest.TempPathFa
     ("values", "words"),
     [
         ({"version": None}, "version: Field required"),
+        ({"model": "digits\u200b"}, "model: .* has letters that nobody sees"),
         ({"version": "v7"}, "version: String should match"),
         ({"version": True}, "version: Input should be a valid string"),
         ({"digest": "abc"}, "digest: String should match"),
@@ -70,7 +73,18 @@ def test_a_version_may_be_written_as_a_number(tmp_path: Path) -> None:
     assert read(tmp_path / "digits.yaml") == WISHED
 
 
-@pytest.mark.parametrize(("content", "words"), [("[", "cannot be read"), ("- a", "the file: "), ("", "the file: ")])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[", "line 1: not YAML"),
+        ("[" * 3000, "line 1: "),
+        ("- a", "the file: "),
+        ("", "the file: "),
+        ("model: a\nmodel: b\n", "line 2: "),
+        ("model: 2026-13-45\n", "version: Field required"),
+        ("model: !!int x\n", "line 1: "),
+    ],
+)
 def test_what_is_no_promotion_is_refused(tmp_path: Path, content: str, words: str) -> None:
     (tmp_path / "digits.yaml").write_text(content)
     with pytest.raises(InputError, match=words):
@@ -82,6 +96,34 @@ def test_a_model_is_promoted_in_one_file(tmp_path: Path) -> None:
         (tmp_path / name).write_text(WISHED.text())
     with pytest.raises(InputError, match=r"b\.yaml: digits is promoted in a\.yaml too"):
         promotions(tmp_path)
+
+
+def test_a_file_that_would_not_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "digits.yml").write_text(WISHED.text())
+    with pytest.raises(InputError, match=r"digits\.yml: it would not be read; call it digits\.yaml"):
+        promotions(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [("digits", "digits"), ("a b", "a-b-[0-9a-f]{6}"), ("policy", "policy-[0-9a-f]{6}"), ("../é", "-----[0-9a-f]{6}")],
+)
+def test_every_model_has_a_file_of_its_own(tmp_path: Path, model: str, name: str) -> None:
+    folder = folder_of(tmp_path / "promotions")
+    path = place(folder, model)
+    assert path.parent == folder
+    assert re.fullmatch(name, path.stem)
+    path.write_text(WISHED.model_copy(update={"model": model}).text())
+    assert place(folder, model) == path
+    path.write_text(WISHED.model_copy(update={"model": "another"}).text())
+    with pytest.raises(InputError, match="promotes another"):
+        place(folder, model)
+    path.unlink()
+    path.symlink_to(tmp_path / "README")
+    with pytest.raises(InputError, match="is a link"):
+        place(folder, model)
+    with pytest.raises(InputError, match=r"policy\.yaml: cannot be read"):
+        place(tmp_path, model)
 
 
 def test_without_a_folder_or_a_policy_nothing_is_promoted(tmp_path: Path) -> None:
@@ -96,6 +138,8 @@ def test_without_a_folder_or_a_policy_nothing_is_promoted(tmp_path: Path) -> Non
     [
         ({"reviewers": {"rita": "ssh-rsa AAAA"}}, r"reviewers: rita: is no public key as in id_ed25519\.pub"),
         ({"reviewers": {"rita": public("rita"), "rob": public("rita")}}, "rita and rob have one key"),
+        ({"approvals": True}, "approvals: Input should be a valid integer"),
+        ({"verdict_days": "inf"}, "verdict_days: Input should be a finite"),
         ({"approvals": 0}, "approvals: Input should be greater"),
         ({"verdict_days": -1}, "verdict_days: Input should be greater"),
         ({"quorum": 2}, "quorum: Extra inputs"),

@@ -3,13 +3,13 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.registry.reviewers import KEYS, folder_of
 from tests.registry.submitted import Pipeline, connect
-from understudy.errors import InputError
+from understudy.errors import InputError, UnderstudyError
 from understudy.registry.client import server_at
 from understudy.registry.names import CHAMPION, DIGEST, VERDICT
 from understudy.registry.promotion_files import Promotion
@@ -116,7 +116,7 @@ def test_a_verdict_expires_unless_the_version_was_the_champion(
     wished: Callable[..., Promotion], pipeline: Pipeline, server: TrackingServer, tmp_path: Path
 ) -> None:
     promotion, later = wished(*BOTH), time.time() + 31 * DAY
-    with pytest.raises(InputError, match="was judged 31 days ago, and the policy allows 30"):
+    with pytest.raises(InputError, match="was registered 31 days ago, and the policy allows 30"):
         apply(tmp_path / "promotions", server, later, change=True)
     client = connect(pipeline.uri)
     client.set_model_version_tag(promotion.model, promotion.version, "understudy.promoted", "by rita")
@@ -150,12 +150,40 @@ def test_nothing_moves_while_one_file_is_refused(
     assert CHAMPION not in server.aliases(promotion.model)
 
 
+class Swapped:
+    """A registry whose version gets another digest just before the alias moves."""
+
+    def __init__(self, server: TrackingServer, uri: str) -> None:
+        self._server, self._client = server, connect(uri)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+    def set_alias(self, name: str, alias: str, version: str) -> None:
+        if version == "2":
+            self._client.set_model_version_tag(name, version, DIGEST, "e" * 64)
+        self._server.set_alias(name, alias, version)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["no-champion", "a-champion"])
+def test_a_digest_that_changes_while_it_is_promoted_takes_the_alias_back(
+    wished: Callable[..., Promotion], pipeline: Pipeline, server: TrackingServer, tmp_path: Path, first: bool
+) -> None:
+    wished(*BOTH)
+    if not first:
+        apply(tmp_path / "promotions", server, time.time(), change=True)
+    second = wished(*BOTH, weights=b"better")
+    swapped = cast(TrackingServer, Swapped(server, pipeline.uri))
+    with pytest.raises(UnderstudyError, match="the digest of version 2 was changed while it was promoted"):
+        apply(tmp_path / "promotions", swapped, time.time(), change=True)
+    assert server.aliases(second.model).get(CHAMPION) == (None if first else "1")
+
+
 def test_a_champion_without_a_file_is_told_and_left_alone(
-    wished: Callable[..., Promotion], pipeline: Pipeline, server: TrackingServer, tmp_path: Path
+    wished: Callable[..., Promotion], server: TrackingServer, tmp_path: Path
 ) -> None:
     promotion = wished(*BOTH)
     apply(tmp_path / "promotions", server, time.time(), change=True)
-    connect(pipeline.uri).set_model_version_tag(promotion.model, promotion.version, "understudy.promoted", "by rita")
     (tmp_path / "promotions" / "digits.yaml").unlink()
     said = apply(tmp_path / "promotions", server, time.time(), change=True)
     assert f"{promotion.model}: version 1 is the champion, and no file says so" in said

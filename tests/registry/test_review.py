@@ -60,3 +60,27 @@ def test_what_cannot_be_reviewed_is_said(reviewed: Pipeline) -> None:
     client.create_model_version(name, source)
     with pytest.raises(InputError, match="version 3: understudy did not make it"):
         review(reviewed.uri, name, "3")
+
+
+def test_evidence_of_other_files_is_refused(reviewed: Pipeline) -> None:
+    name, client = reviewed.recipe.model_name, connect(reviewed.uri)
+    good = client.get_model_version(name, "1")
+    client.create_model_version(name, good.source, run_id=good.run_id, tags={"understudy.digest": "e" * 64})
+    with pytest.raises(
+        InputError, match=f"is of other files .* than the version's .{'e' * 64}.; it cannot be reviewed"
+    ):
+        review(reviewed.uri, name, "3")
+
+
+@pytest.mark.parametrize("text", ["[]", "{", "{}"])
+def test_evidence_that_is_none_is_refused_in_words(reviewed: Pipeline, text: str) -> None:
+    name, client = reviewed.recipe.model_name, connect(reviewed.uri)
+    client.log_text(client.get_model_version(name, "2").run_id, text, "verdict.json")
+    with pytest.raises(InputError, match="is none of understudy's"):
+        review(reviewed.uri, name)
+
+
+def test_no_text_of_a_run_speaks_to_the_terminal(reviewed: Pipeline) -> None:
+    name, client = reviewed.recipe.model_name, connect(reviewed.uri)
+    client.log_text(client.get_model_version(name, "2").run_id, "name: \x1b[2J\n", "recipe.yaml")
+    assert "\x1b" not in review(reviewed.uri, name).text()

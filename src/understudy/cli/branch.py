@@ -33,7 +33,8 @@ def commit(branch: str, files: Mapping[Path, str], message: str) -> str:
         _git(top, "read-tree", parent, environment=index)
         for path, text in files.items():
             blob = _git(top, "hash-object", "-w", "--stdin", text=text)
-            entry = f"100644,{blob},{path.resolve().relative_to(top)}"
+            place = path.parent.resolve() / path.name  # of a link the link, and not what it points to
+            entry = f"100644,{blob},{place.relative_to(top)}"
             _git(top, "update-index", "--add", "--cacheinfo", entry, environment=index)
         tree = _git(top, "write-tree", environment=index)
     made = _git(top, "commit-tree", tree, "-p", parent, "-F", "-", text=message)
@@ -47,6 +48,8 @@ def _existing(path: Path) -> Path:
 
 
 def _git(folder: Path, *arguments: str, text: str = "", environment: Mapping[str, str] | None = None) -> str:
+    # In a hook of Git's these name the repository, the files and the index of the hook.
+    outside = {k: v for k, v in os.environ.items() if k not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")}
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments],
@@ -54,7 +57,7 @@ def _git(folder: Path, *arguments: str, text: str = "", environment: Mapping[str
             capture_output=True,
             text=True,
             check=True,
-            env={**os.environ, **(environment or {})},
+            env={**outside, **(environment or {})},
         )
     except FileNotFoundError as error:
         raise UnderstudyError("git: it is not installed here") from error

@@ -1,5 +1,6 @@
 """understudy review: what is up for review, and how a version becomes the champion by a commit."""
 
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -58,20 +59,19 @@ def request(
 ) -> None:
     """Ask for a promotion: a commit on a branch of its own, with the evidence in its message."""
     from understudy.cli.branch import commit
-    from understudy.registry.promotion_files import Promotion, listing
+    from understudy.registry.promotion_files import Promotion, listing, place
 
+    path = place(folder, model)
     found = _review(ctx, model, version)
     if not found.verdict["approved"]:
         raise InputError(f"{model}, version {found.version.number}: the gate rejected it; it cannot be promoted")
     wished = Promotion(model=model, version=found.version.number, digest=found.digest)
-    path = folder / f"{file_name(model)}.yaml"
     title = f"Promote {model} to version {wished.version}"
-    branch = f"promote/{file_name(model)}-{wished.version}"
+    branch = f"promote/{path.stem}-{wished.version}"
     made = commit(branch, {path: wished.text(), **listing(folder, path.name)}, f"{title}\n\n{found.text()}\n")
     print(f"{branch}: {made[:12]}, {path}")
-    print(
-        f"next: git switch {branch}; understudy review approve {model} --as YOU --key ~/.ssh/id_ed25519; commit, merge"
-    )
+    named = shlex.join(["understudy", "review", "approve", model, "--promotions", str(folder)])
+    print(f"next: git switch {branch}; {named} --as YOU --key KEY; commit, merge")
 
 
 @app.command()
@@ -113,11 +113,6 @@ def apply(
         raise UnderstudyError("registry and files differ:\n" + "\n".join(said))
     if not ctx.obj.quiet:
         print("\n".join(said) or "registry and files agree")
-
-
-def file_name(model: str) -> str:
-    """A model's name as that of a file and of a branch."""
-    return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_") else "-" for letter in model)
 
 
 def _review(ctx: typer.Context, model: str, version: str | None) -> "Review":

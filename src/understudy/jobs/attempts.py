@@ -4,6 +4,7 @@ A rank of an earlier attempt that was only cut off (its node came back) finds it
 does: see store/lease.py.
 """
 
+import errno
 import json
 import os
 import secrets
@@ -78,7 +79,9 @@ def begin(spec: JobSpec, world_size: int) -> str:
         try:
             with disk_errors(folder):
                 os.rename(before, folder / name) if before else (folder / name).mkdir()
-        except FileNotFoundError as error:
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ESTALE):
+                raise
             if spec.is_over:
                 raise Fenced(f"{folder}: this job is over") from error
             continue

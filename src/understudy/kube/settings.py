@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from understudy.errors import InputError
 from understudy.kube.kind import KINDS, JobKind
@@ -116,6 +116,13 @@ class Cluster(Settings):
         if folder is not None and not SIZE.fullmatch(str(folder.get("sizeLimit", ""))):
             raise ValueError("emptyDir needs a sizeLimit such as 20Gi, or it could fill the node's disk")
         return value
+
+    @model_validator(mode="after")
+    def _check_cache_of_its_own(self) -> "Cluster":
+        claim = ((self.cache or {}).get("persistentVolumeClaim") or {}).get("claimName")
+        if claim == self.claim:
+            raise ValueError("cache: the store's claim is no cache; ranks may not write to what others read")
+        return self
 
     @property
     def kind(self) -> JobKind:

@@ -49,8 +49,8 @@ def champion(uri: str, name: str) -> Champion | None:
     if key and not holds(key, tags.get(SIGNATURE, ""), name, version, digest):
         raise UnderstudyError(
             f"{public_uri(uri)}: the champion of {name}, version {version}, has no valid signature ({SIGNATURE}): what "
-            f"it was promoted with is not the key of {PUBLIC}, or it was changed since. Let a reviewer move the alias "
-            "to the version again if it is the right one."
+            f"it was promoted with is not the key of {PUBLIC}, or it was changed since. If its files are the "
+            "right ones, as their digest says, let a reviewer give it the alias again."
         )
     # MLflow names an artifact by the last part of its path: for an object of the store, its digest.
     return Champion(name, version, digest, f"models:/{name}/{version}/artifacts/{digest}")

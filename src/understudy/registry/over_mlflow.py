@@ -198,6 +198,12 @@ class OverMlflow:
         with translated(self._uri):
             client.set_registered_model_alias(name, alias, version)
 
+    def drop_alias(self, name: str, alias: str) -> None:
+        """See TrackingServer."""
+        client = self.client
+        with translated(self._uri):
+            client.delete_registered_model_alias(name, alias)
+
     def link_dataset(self, run_id: str, dataset: "Dataset", context: str) -> None:
         """Let a run show the data set that it used; `context` says for what."""
         client = self.client

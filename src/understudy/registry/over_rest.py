@@ -130,6 +130,10 @@ class OverRest:
         """See TrackingServer."""
         self._post("registered-models/alias", name=name, alias=alias, version=version)
 
+    def drop_alias(self, name: str, alias: str) -> None:
+        """See TrackingServer."""
+        rest.delete(self._uri, "registered-models/alias", name=name, alias=alias)
+
     def _listed(self, what: str, endpoint: str, **query: str) -> Iterator[dict[str, Any]]:
         """All pages of an answer that is a list."""
         while True:

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-import yaml
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from understudy.errors import InputError
+from understudy.recipe.yaml import dump, parse
+from understudy.store.files import sha256
 
 POLICY = "policy.yaml"
 OTHERS = (POLICY, "kustomization.yaml")
@@ -31,8 +32,8 @@ class Policy(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    approvals: Annotated[int, Field(ge=1)] = 2
-    verdict_days: Annotated[float, Field(gt=0)] = 30.0
+    approvals: Annotated[int, Field(ge=1, strict=True)] = 2
+    verdict_days: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 30.0
     reviewers: dict[str, str] = {}
     """Names, and their public keys as OpenSSH writes them: ssh-ed25519 AAAA... comment."""
 
@@ -63,6 +64,13 @@ class Promotion(BaseModel):
     approvals: dict[str, str] = {}
     """Signatures (Base64) by the reviewer's name."""
 
+    @field_validator("model")
+    @classmethod
+    def _check_name(cls, value: str) -> str:
+        if not value.isprintable():
+            raise ValueError(f"{value!r} has letters that nobody sees")
+        return value
+
     @field_validator("version", mode="before")
     @classmethod
     def _as_text(cls, value: object) -> object:
@@ -88,7 +96,7 @@ class Promotion(BaseModel):
 
     def text(self) -> str:
         """The file's content."""
-        return str(yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True, width=120))
+        return dump(self.model_dump())
 
 
 def promotions(folder: Path) -> dict[Path, Promotion]:
@@ -99,6 +107,8 @@ def promotions(folder: Path) -> dict[Path, Promotion]:
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: there is no such folder; it holds {POLICY} and a file per model")
+    for stray in folder.glob("*.yml"):
+        raise InputError(f"{stray}: it would not be read; call it {stray.stem}.yaml")
     found = {path: read(path) for path in sorted(folder.glob("*.yaml")) if path.name not in OTHERS}
     first: dict[str, Path] = {}
     for path, promotion in found.items():
@@ -124,6 +134,24 @@ def policy(folder: Path) -> Policy:
         InputError: there is none, or it is wrong.
     """
     return _read(folder / POLICY, Policy)
+
+
+def place(folder: Path, model: str) -> Path:
+    """The file of a model's promotion; a name that is no file's gets a piece of its digest.
+
+    Raises:
+        InputError: the folder has no policy, or the file is of another model.
+    """
+    policy(folder)
+    name = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_") else "-" for letter in model)
+    if name != model or f"{name}.yaml" in OTHERS:
+        name = f"{name}-{sha256(model.encode())[:6]}"
+    path = folder / f"{name}.yaml"
+    if path.is_symlink():
+        raise InputError(f"{path}: is a link; put a file in its place")
+    if path.exists() and (other := read(path).model) != model:
+        raise InputError(f"{path}: promotes {other}; give that file another name")
+    return path
 
 
 def listing(folder: Path, name: str) -> dict[Path, str]:
@@ -183,9 +211,13 @@ def signing_key(path: Path, passphrase: Callable[[], str]) -> Ed25519PrivateKey:
 
 def _read(path: Path, kind: type[File]) -> File:
     try:
-        return kind.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        document = parse(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
+    if document.problems:
+        raise InputError(f"{path}, line {document.problems[0].line}: {document.problems[0].text}")
+    try:
+        return kind.model_validate(document.data)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the file"

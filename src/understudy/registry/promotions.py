@@ -5,7 +5,7 @@ It may be done at any time, again and again. A roll-back is the file as it was b
 
 from pathlib import Path
 
-from understudy.errors import InputError
+from understudy.errors import InputError, UnderstudyError
 from understudy.registry.names import CHAMPION, DIGEST, PROMOTED, VERDICT
 from understudy.registry.promotion_files import POLICY, Policy, Promotion, policy, promotions
 from understudy.registry.tracking import TrackingServer, Version
@@ -22,8 +22,7 @@ def problems(promotion: Promotion, rules: Policy, server: TrackingServer, now: f
         server: the registry.
         now: Unix seconds.
     """
-    quoted = promotion.model.replace("'", "''")
-    versions = {version.number: version for version in server.versions(f"name = '{quoted}'")}
+    versions = {version.number: version for version in server.versions() if version.name == promotion.model}
     found = versions.get(promotion.version)
     if found is None:
         listed = ", ".join(sorted(versions, key=int)) or "none at all"
@@ -50,17 +49,34 @@ def apply(folder: Path, server: TrackingServer, now: float, *, change: bool) -> 
     refused = {path: problems(promotion, rules, server, now) for path, promotion in wished.items()}
     if any(refused.values()):
         raise InputError("\n".join(f"{path}: {text}" for path, texts in refused.items() for text in texts))
-    said = []
+    said: list[str] = []
     for promotion in wished.values():
         before = server.aliases(promotion.model).get(CHAMPION)
         if before == promotion.version:
             continue
         was = f"it was version {before}" if before else "it had none"
         if change:
-            server.set_alias(promotion.model, CHAMPION, promotion.version)
+            _promote(promotion, before, server, said)
         verb = "is the champion now" if change else "is to be the champion"
         said.append(f"{promotion.model}: version {promotion.version} {verb}; {was}")
     return said + _without_a_file(server, {promotion.model for promotion in wished.values()})
+
+
+def _promote(promotion: Promotion, before: str | None, server: TrackingServer, said: list[str]) -> None:
+    """Move the alias; back again if what was approved is not what became the champion.
+
+    Until the alias moves, whoever made the version can write another digest into its tag.
+    """
+    try:
+        server.set_alias(promotion.model, CHAMPION, promotion.version)
+        tags = server.version_tags(promotion.model, promotion.version) or {}
+        if tags.get(DIGEST) == promotion.digest:
+            return
+        server.set_alias(promotion.model, CHAMPION, before) if before else server.drop_alias(promotion.model, CHAMPION)
+        words = f"{promotion.model}: the digest of version {promotion.version} was changed while it was promoted"
+        raise UnderstudyError(f"{words}; the alias is where it was. Find out who did it: understudy audit export")
+    except UnderstudyError as error:
+        raise UnderstudyError("\n".join([str(error), *(f"moved before: {line}" for line in said)])) from error
 
 
 def _misfits(promotion: Promotion, found: Version, rules: Policy, now: float) -> list[str]:
@@ -72,12 +88,10 @@ def _misfits(promotion: Promotion, found: Version, rules: Policy, now: float) ->
     if verdict != "approved":
         said.append(f"{named} was {verdict or 'not judged'} by the gate")
     age = (now - found.created) / DAY
-    if (
-        age > rules.verdict_days and PROMOTED not in found.tags
-    ):  # to roll back, the version that was the champion will do
+    if age > rules.verdict_days and PROMOTED not in found.tags:  # one that was the champion will do for a roll-back
         said.append(
-            f"{named} was judged {age:.0f} days ago, and the policy allows {rules.verdict_days:g}; train and judge it "
-            "on today's data"
+            f"{named} was registered {age:.0f} days ago, and the policy allows {rules.verdict_days:g}; train and judge "
+            "it on today's data"
         )
     return said
 
@@ -99,8 +113,6 @@ def _lacking_approvals(promotion: Promotion, rules: Policy) -> list[str]:
 
 def _without_a_file(server: TrackingServer, known: set[str]) -> list[str]:
     """Champions of which no file says anything: left alone, and told."""
-    promoted = {version.name for version in server.versions() if PROMOTED in version.tags}
-    stray = {name: server.aliases(name).get(CHAMPION) for name in sorted(promoted - known)}
-    return [
-        f"{name}: version {version} is the champion, and no file says so" for name, version in stray.items() if version
-    ]
+    models = sorted({version.name for version in server.versions()} - known)
+    stray = [(name, server.aliases(name).get(CHAMPION)) for name in models]
+    return [f"{name}: version {version} is the champion, and no file says so" for name, version in stray if version]

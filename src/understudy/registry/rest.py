@@ -38,11 +38,20 @@ def post(uri: str, endpoint: str, **content: Any) -> Any:
     return answer
 
 
-def _answer(uri: str, target: str, seconds: float, content: bytes | None = None) -> Any:
+def delete(uri: str, endpoint: str, **content: Any) -> Any:
+    """The parsed answer of a DELETE below /api/2.0/mlflow; None when there is no such thing.
+
+    Raises:
+        UnderstudyError: as of `get`.
+    """
+    return _answer(uri, endpoint, WRITING, json.dumps(content).encode(), "DELETE")
+
+
+def _answer(uri: str, target: str, seconds: float, content: bytes | None = None, method: str | None = None) -> Any:
     parts = urlsplit(uri)
     server = _server(parts)
     headers = {**_authorization(parts), **({"Content-Type": "application/json"} if content else {})}
-    request = Request(f"{server}/api/2.0/mlflow/{target}", content, headers)
+    request = Request(f"{server}/api/2.0/mlflow/{target}", content, headers, method=method)
     try:
         with build_opener(_Stay, *_handlers(parts.scheme)).open(request, timeout=seconds) as response:
             return json.load(response)

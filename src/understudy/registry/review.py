@@ -48,7 +48,8 @@ class Review:
         lines += evidence.findings(self.measures, self.verdict)
         lines += ["", "## What is otherwise than in the champion", ""] if other else []
         lines += self._changes()
-        return "\n".join([*lines, "", f"Evidence: {self.page}"])
+        whole = "\n".join([*lines, "", f"Evidence: {self.page}"])
+        return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in whole)
 
     def _changes(self) -> Iterator[str]:
         if self.champion is None:
@@ -117,8 +118,24 @@ def review(uri: str, name: str, number: str | None = None) -> Review:
         before.splitlines(), found["recipe"].splitlines(), "champion", "candidate", n=1, lineterm=""
     )
     page = run_page(uri, server.experiment_of(version.run), version.run)
-    champion = None if champion == version else champion
-    return Review(version, champion, json.loads(found["measures"]), json.loads(found["verdict"]), list(diff), page)
+    measures, verdict = _judged(version, found)
+    return Review(version, None if champion == version else champion, measures, verdict, list(diff), page)
+
+
+def _judged(version: Version, found: dict[str, str]) -> tuple[Measures, Verdict]:
+    """A version's measures and verdict, which have to be of its own files: its account names the run that has them."""
+    named = f"{version.name}, version {version.number}"
+    try:
+        measures, verdict = json.loads(found["measures"]), json.loads(found["verdict"])
+        measured, _ = measures["models"]["student"]["digest"], verdict["approved"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{named}: the evidence of run {version.run} is none of understudy's") from error
+    if measured != version.tags[DIGEST]:
+        raise InputError(
+            f"{named}: the evidence of run {version.run} is of other files ({measured}) than the version's "
+            f"({version.tags[DIGEST]}); it cannot be reviewed"
+        )
+    return measures, verdict
 
 
 def _evidence(uri: str, version: Version) -> dict[str, str]:

@@ -88,6 +88,9 @@ class TrackingServer(Protocol):
     def set_alias(self, name: str, alias: str, version: str) -> None:
         """Let an alias of a registered model point to a version."""
 
+    def drop_alias(self, name: str, alias: str) -> None:
+        """Take an alias of a registered model away."""
+
 
 def in_parts(params: Mapping[str, str]) -> Iterator[list[tuple[str, str]]]:
     """Parameters in parts that MLflow takes at once."""

@@ -25,9 +25,9 @@ def fetched_model(work: Work, model: Model, where: str, head: pretrained.Head) -
         pretrained.fetch(model, work.input("examples"), aside, where, head)
         for path in [*aside.iterdir(), aside]:
             flush(path)
+        work.lease.check()
+        aside.rename(folder)
     except OSError:
-        work.lease.check()  # the next launcher has removed what lay there
+        work.lease.check()  # the next launcher has taken what lay there
         raise
-    work.lease.check()
-    aside.rename(folder)
     return folder

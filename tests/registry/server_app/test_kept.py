@@ -4,12 +4,15 @@ import base64
 import json
 import re
 import secrets
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
@@ -66,6 +69,7 @@ def put(
     return put(server, account, to.partition(f"/mlflow-artifacts/{route}/")[2], method, route, api)
 
 
+METRIC = {"key": "accuracy", "value": 1, "timestamp": 1}
 CHANGE: list[tuple[str, str, Callable[[Promoted], dict[str, Any]]]] = [
     ("POST", "runs/delete", lambda it: {"run_id": it.run}),
     ("POST", "runs/update", lambda it: {"run_id": it.run, "status": "FAILED"}),
@@ -75,11 +79,14 @@ CHANGE: list[tuple[str, str, Callable[[Promoted], dict[str, Any]]]] = [
     ("POST", "runs/delete-tag", lambda it: {"run_id": it.run, "key": "verdict"}),
     ("POST", "runs/log-metric", lambda it: {"run_id": it.run, "key": "a", "value": 1, "timestamp": 1}),
     ("POST", "runs/log-parameter", lambda it: {"run_id": it.run, "key": "a", "value": "1"}),
+    ("POST", "runs/log-metric", lambda it: {**METRIC, "run_id": "own", "model_id": it.logged_model}),
+    ("POST", "runs/log-batch", lambda it: {"run_id": "own", "metrics": [{**METRIC, "model_id": it.logged_model}]}),
     ("POST", "runs/log-batch", lambda it: {"run_id": it.run, "tags": [{"key": "verdict", "value": "approved"}]}),
     ("POST", "runs/log-model", lambda it: {"run_id": it.run, "model_json": "{}"}),
     ("POST", "runs/log-inputs", lambda it: {"run_id": it.run, "datasets": []}),
     ("POST", "runs/outputs", lambda it: {"run_id": it.run, "models": []}),
     ("POST", "experiments/delete", lambda it: {"experiment_id": it.experiment}),
+    ("POST", "experiments/delete", lambda it: {"experiment_id": f"0{it.experiment}"}),
     ("DELETE", "logged-models/{model}", lambda it: {}),
     ("PATCH", "logged-models/{model}", lambda it: {"status": "LOGGED_MODEL_UPLOAD_FAILED"}),
     ("PATCH", "logged-models/{model}/tags", lambda it: {"tags": [{"key": "a", "value": "b"}]}),
@@ -117,6 +124,56 @@ def test_its_files_are_replaced_by_nobody(guarded: Server, promoted: Promoted, s
             assert put(guarded, account, f"{path}/MLmodel", "POST", route, api) in (400, 403)
     evidence = f"{promoted.experiment}/{promoted.run}/artifacts/verdict.json"
     assert put(guarded, TRAINER, evidence, api=api) == 403
+
+
+def test_an_upload_that_began_before_the_promotion_ends_in_nothing(
+    guarded: Server, make_pipeline: Callable[..., Pipeline]
+) -> None:
+    made = make_pipeline(with_account(guarded, TRAINER), {**RECIPE, "name": "slow"}).register(weights=b"slow")
+    client = connect(with_account(guarded, ADMIN))
+    logged = client.get_logged_model(client.get_model_version(made.name, made.version).source.removeprefix("models:/"))
+    place = f"{str(logged.artifact_location).removeprefix('mlflow-artifacts:/')}/MLmodel"
+    netloc = urlsplit(guarded.uri).netloc
+    token = base64.b64encode(f"{TRAINER}:password-of-{TRAINER}".encode()).decode()
+    head = f"PUT /{APIS[0]}/mlflow-artifacts/artifacts/{place} HTTP/1.1\r\nHost: {netloc}\r\n"
+    with socket.create_connection((netloc.split(":")[0], int(netloc.split(":")[1])), timeout=30) as slow:
+        slow.sendall(f"{head}Authorization: Basic {token}\r\nContent-Length: 8\r\n\r\nevil".encode())
+        time.sleep(1)  # until the server has begun with it
+        done(ask(guarded, REVIEWER, "POST", ALIAS, name=made.name, alias="champion", version=made.version))
+        slow.sendall(b"bad!")
+        assert slow.recv(300).split()[1] == b"403"
+    with urlopen(Request(f"{guarded.uri}/{APIS[0]}/mlflow-artifacts/artifacts/{place}", headers=auth())) as found:
+        assert b"evil" not in found.read()
+
+
+def auth(account: str = READER) -> dict[str, str]:
+    token = base64.b64encode(f"{account}:password-of-{account}".encode()).decode()
+    return {"Authorization": f"Basic {token}"}
+
+
+def test_somebody_elses_run_is_no_evidence_of_ones_own_version(guarded: Server, promoted: Promoted) -> None:
+    own = f"model-{secrets.token_hex(4)}"
+    done(ask(guarded, READER, "POST", "registered-models/create", name=own))
+    experiment = done(ask(guarded, READER, "POST", "experiments/create", name=own))["experiment_id"]
+    run = done(ask(guarded, READER, "POST", "runs/create", experiment_id=experiment))["run"]["info"]
+    source = {"name": own, "source": f"{run['artifact_uri']}/model"}
+    status, said = ask(guarded, READER, "POST", "model-versions/create", **source, run_id=promoted.run)
+    assert (status, said.startswith("run_id: ")) == (400, True), said
+    done(ask(guarded, READER, "POST", "model-versions/create", **source, run_id=run["run_id"]))
+
+
+def test_the_run_that_made_a_logged_model_is_kept_whichever_run_the_version_names(
+    guarded: Server, make_pipeline: Callable[..., Pipeline]
+) -> None:
+    made = make_pipeline(with_account(guarded, TRAINER), {**RECIPE, "name": "two-runs"}).register(weights=b"two")
+    client = connect(with_account(guarded, TRAINER))
+    version = client.get_model_version(made.name, made.version)
+    other = client.create_run(client.get_run(version.run_id).info.experiment_id)
+    logged = version.source.removeprefix("models:/")
+    again = client.create_model_version(made.name, version.source, run_id=other.info.run_id, model_id=logged)
+    done(ask(guarded, REVIEWER, "POST", ALIAS, name=made.name, alias="champion", version=str(again.version)))
+    for run in (version.run_id, other.info.run_id):
+        assert ask(guarded, TRAINER, "POST", "runs/delete", run_id=run)[0] == 403
 
 
 def test_the_files_are_those_that_were_promoted(guarded: Server, promoted: Promoted, tmp_path: Any) -> None:

@@ -71,6 +71,28 @@ def test_one_that_was_changed_in_the_database_is_refused(
     assert champion(uri, name)
 
 
+def test_a_version_whose_alias_was_set_in_the_database_is_not_signed_when_it_is_repaired(
+    champions: tuple[str, str], guarded: Server, monkeypatch: pytest.MonkeyPatch, make_pipeline: Callable[..., Pipeline]
+) -> None:
+    monkeypatch.setenv(PUBLIC, PUBLIC_KEY)
+    uri, name = champions
+    admin, weights = connect(with_account(guarded, ADMIN)), secrets.token_bytes(4)
+    stray = make_pipeline(uri, {**RECIPE, "name": name}).register(weights=weights)
+    right = admin.get_model_version_by_alias(name, "champion").version
+    database = sqlite3.connect(str(guarded.folder / "server.db"))
+    moved = "update registered_model_aliases set version = ? where name = ? and alias = 'champion'"
+    database.execute(moved, (stray.version, name))
+    database.commit()
+    with pytest.raises(UnderstudyError, match="has no valid signature"):
+        champion(uri, name)
+    done(ask(guarded, REVIEWER, "POST", ALIAS, name=name, alias="champion", version=str(right)))
+    assert champion(uri, name)
+    database.execute(moved, (stray.version, name))
+    database.commit()
+    with pytest.raises(UnderstudyError, match="has no valid signature"):
+        champion(uri, name)
+
+
 def test_nobody_else_sets_a_signature(guarded: Server, champions: tuple[str, str]) -> None:
     named = {"name": champions[1], "version": "1", "key": SIGNATURE, "value": "mine"}
     for account in (TRAINER, REVIEWER):

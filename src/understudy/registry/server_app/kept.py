@@ -38,57 +38,80 @@ from understudy.registry.server_app.kept_table import Kind, needed
 from understudy.registry.server_app.kept_table import keep as keep_rows
 
 ROOT = "mlflow-artifacts:/"
+Thing = tuple[Kind, str]
 
 
-def _run(message: Any) -> str:
-    return str(message.run_id or getattr(message, "run_uuid", ""))
+def _run(message: Any) -> list[Thing]:
+    return [("run", str(message.run_id or getattr(message, "run_uuid", "")))]
 
 
-def _logged_model(_: Any) -> str:
-    return str((request.view_args or {})["model_id"])
+def _metric(message: Any) -> list[Thing]:
+    """A metric may be a logged model's, too, which need not be of the same run."""
+    return [*_run(message), ("logged-model", message.model_id)]
 
 
-CHANGES: dict[type[object], tuple[Kind, Callable[[Any], str]]] = {
-    **dict.fromkeys(
-        (DeleteRun, UpdateRun, SetTag, DeleteTag, LogMetric, LogParam, LogBatch, LogModel, LogInputs, LogOutputs),
-        ("run", _run),
-    ),
+def _batch(message: Any) -> list[Thing]:
+    return [*_run(message), *(("logged-model", metric.model_id) for metric in message.metrics)]
+
+
+def _logged_model(_: Any) -> list[Thing]:
+    return [("logged-model", str((request.view_args or {})["model_id"]))]
+
+
+def _experiment(message: Any) -> list[Thing]:
+    """Its number in one spelling: the database finds experiment 7 as 007, too."""
+    name = str(message.experiment_id)
+    return [("experiment", str(int(name)) if name.isdecimal() else name)]
+
+
+CHANGES: dict[type[object], Callable[[Any], list[Thing]]] = {
+    **dict.fromkeys((DeleteRun, UpdateRun, SetTag, DeleteTag, LogParam, LogModel, LogInputs, LogOutputs), _run),
+    LogMetric: _metric,
+    LogBatch: _batch,
     **dict.fromkeys(
         (DeleteLoggedModel, FinalizeLoggedModel, SetLoggedModelTags, DeleteLoggedModelTag, LogLoggedModelParamsRequest),
-        ("logged-model", _logged_model),
+        _logged_model,
     ),
-    DeleteExperiment: ("experiment", lambda message: str(message.experiment_id)),
+    DeleteExperiment: _experiment,
 }
-"""The requests that change one of these, and which one."""
+"""The requests that change one of these, and which ones."""
 
 
 def keep(version: Any) -> None:
     """Keep what a model's version needs, from now on."""
     words = f"version {version.version} of {version.name}, which was promoted"
-    things: set[tuple[Kind, str]] = set()
-    place = handlers._get_model_registry_store().get_model_version_download_uri(version.name, version.version)
-    for files in (place, *_files_of_run(version.run_id)):
-        if files.startswith(ROOT):
-            things |= _things(posixpath.normpath(files.removeprefix(ROOT)).strip("/"))
-    if version.run_id:
-        things.add(("run", version.run_id))
+    things = _at(handlers._get_model_registry_store().get_model_version_download_uri(version.name, version.version))
+    runs = {version.run_id, *(name for kind, name in things if kind == "run")}
+    runs |= {_run_of(name) for kind, name in things if kind == "logged-model"}
+    for run in runs - {None, ""}:
+        things |= {("run", run), *_of_run(run)}
     keep_rows(auth.store.engine, dict.fromkeys(things, words))
 
 
-def _files_of_run(run_id: str | None) -> list[str]:
-    """The place of a run's files: the evidence; nothing for a run that is not there."""
-    if not run_id:
-        return []
+def _run_of(logged_model: str) -> str | None:
+    """The run that made a logged model."""
     try:
-        return [str(handlers._get_tracking_store().get_run(run_id).info.artifact_uri)]
+        return str(handlers._get_tracking_store().get_logged_model(logged_model).source_run_id or "")
     except MlflowException:
-        return []
+        return None
 
 
-def _things(place: str) -> set[tuple[Kind, str]]:
+def _of_run(run: str) -> set[Thing]:
+    """A run's files, the evidence among them, and its experiment; nothing for a run that is not there."""
+    try:
+        info = handlers._get_tracking_store().get_run(run).info
+    except MlflowException:
+        return set()
+    return {("experiment", str(info.experiment_id)), *_at(str(info.artifact_uri))}
+
+
+def _at(uri: str) -> set[Thing]:
     """A place of files, EXPERIMENT/RUN/... or EXPERIMENT/models/MODEL/..., and what MLflow has there."""
+    if not uri.startswith(ROOT):
+        return set()
+    place = posixpath.normpath(uri.removeprefix(ROOT)).strip("/")
     experiment, *rest = place.split("/")
-    things: set[tuple[Kind, str]] = {("files", place), ("experiment", experiment)}
+    things: set[Thing] = {("files", place), ("experiment", experiment)}
     if len(rest) > 1 and rest[0] == "models":
         things |= {("logged-model", rest[1]), ("files", f"{experiment}/models/{rest[1]}")}
     elif rest:
@@ -107,6 +130,7 @@ def guard_kept() -> None:
             table, key = _validators(path, method)
             table[key] = partial(_allowed, kind, table[key])
     assert guarded == CHANGES.keys(), "this MLflow has other requests; some would be unguarded"
+    handlers._get_artifact_repo_mlflow_artifacts = partial(_guarded, handlers._get_artifact_repo_mlflow_artifacts)
     flask, native = auth._authorize_flask_artifact_proxy, auth._authorize_fastapi_artifact_proxy
     auth._authorize_flask_artifact_proxy = partial(_flask_files_allowed, flask)
     auth._authorize_fastapi_artifact_proxy = partial(_native_files_allowed, native)
@@ -120,12 +144,11 @@ def _validators(path: str, method: str) -> tuple[dict[Any, Any], Any]:
 
 
 def _allowed(kind: Any, checked: Callable[[], bool]) -> bool:
-    sort, named = CHANGES[kind]
-    name = named(handlers._get_request_message(kind()))  # read as the handler will read it
-    needed_by = needed(auth.store.engine, sort, [name])
-    if needed_by:
-        said = f"{sort.replace('-', ' ')} {name} stays as it is: {needed_by}, needs it. An admin may change it."
-        raise MlflowException(said, PERMISSION_DENIED)
+    for sort, name in CHANGES[kind](handlers._get_request_message(kind())):  # read as the handler will read it
+        needed_by = needed(auth.store.engine, sort, [name]) if name else ""
+        if needed_by:
+            said = f"{sort.replace('-', ' ')} {name} stays as it is: {needed_by}, needs it. An admin may change it."
+            raise MlflowException(said, PERMISSION_DENIED)
     return checked()
 
 
@@ -149,3 +172,30 @@ def _may_write(path: str | None, action: str) -> bool:
         return False
     parts = posixpath.normpath(canonical).strip("/").split("/")
     return not needed(auth.store.engine, "files", ["/".join(parts[:end]) for end in range(1, len(parts) + 1)])
+
+
+def _guarded(repository_of: Callable[[], Any]) -> Any:
+    """The server's files, asked about once more when one is put in its place: its upload may have begun before."""
+    repository = repository_of()
+    if not getattr(repository, "guards_kept", False):
+        repository.guards_kept = True
+        repository.log_artifact = partial(_log_artifact, repository.log_artifact)
+        if hasattr(repository, "_publish_staged_artifact"):
+            publish = partial(_publish, repository._publish_staged_artifact, repository.artifact_dir)
+            repository._publish_staged_artifact = publish
+    return repository
+
+
+def _log_artifact(log_artifact: Callable[..., None], local_file: str, artifact_path: str | None = None) -> None:
+    _refuse_kept(posixpath.join(artifact_path or "", posixpath.basename(local_file)))
+    log_artifact(local_file, artifact_path)
+
+
+def _publish(publish: Callable[..., None], root: str, staged: str, place: str, *rest: Any) -> None:
+    _refuse_kept(posixpath.relpath(place, root))
+    publish(staged, place, *rest)
+
+
+def _refuse_kept(path: str) -> None:
+    if not _may_write(path, "update"):
+        raise MlflowException(f"{path} stays as it is: a promoted version needs it", PERMISSION_DENIED)

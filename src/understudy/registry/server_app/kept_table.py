@@ -9,13 +9,16 @@ from typing import Literal
 from sqlalchemy import Column, Engine, MetaData, String, Table, Text, insert, select
 from sqlalchemy.exc import IntegrityError
 
+from understudy.store.files import sha256
+
 Kind = Literal["experiment", "run", "logged-model", "files"]
 
 KEPT = Table(
     "understudy_kept",
     MetaData(),
     Column("kind", String(16), primary_key=True),
-    Column("id", String(500), primary_key=True),
+    Column("digest", String(64), primary_key=True),  # SHA-256 of the id: a path may be longer than a key can be
+    Column("id", Text, nullable=False),
     Column("needed_by", Text, nullable=False),
 )
 
@@ -36,13 +39,15 @@ def keep(engine: Engine, things: Mapping[tuple[Kind, str], str]) -> None:
         if not needed(engine, kind, [name]):
             try:
                 with engine.begin() as connection:
-                    connection.execute(insert(KEPT).values(kind=kind, id=name, needed_by=needed_by))
+                    row = {"kind": kind, "digest": sha256(name.encode()), "id": name, "needed_by": needed_by}
+                    connection.execute(insert(KEPT).values(row))
             except IntegrityError:  # a server beside this one was as quick
                 continue
 
 
 def needed(engine: Engine, kind: Kind, names: Iterable[str]) -> str:
     """Who needs the first of these things that is needed; nothing when nobody does."""
-    wanted = select(KEPT.c.needed_by).where(KEPT.c.kind == kind, KEPT.c.id.in_(list(names))).limit(1)
+    digests = [sha256(name.encode()) for name in names]
+    wanted = select(KEPT.c.needed_by).where(KEPT.c.kind == kind, KEPT.c.digest.in_(digests)).limit(1)
     with engine.connect() as connection:
         return str(connection.execute(wanted).scalar() or "")

@@ -4,6 +4,7 @@ All before the alias moves: whatever fails afterwards, no version was the champi
 version that was the champion as it was, so both are marked.
 """
 
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,26 +37,22 @@ def promoting(app: Flask) -> None:
 def keep_promoted() -> None:
     """Keep what the versions need that were promoted before there was such a rule."""
     store = handlers._get_model_registry_store()
-    token: str | None = ""
-    while token is not None:
-        page = store.search_registered_models(page_token=token or None)
-        for model in page:
-            if is_promoted(model):
-                _keep_versions(model)
-        token = page.token or None
+    models = _all(lambda token: store.search_registered_models(page_token=token))
+    champions = {(m.name, str(v)) for m in models for alias, v in m.aliases.items() if is_champion(alias)}
+    for version in _all(lambda token: store.search_model_versions(page_token=token)):
+        if PROMOTED in version.tags or (version.name, str(version.version)) in champions:
+            keep(version)
 
 
-def _keep_versions(model: Any) -> None:
-    store = handlers._get_model_registry_store()
-    champions = {str(version) for alias, version in model.aliases.items() if is_champion(alias)}
-    quoted = model.name.replace("'", "''")
-    token: str | None = ""
-    while token is not None:
-        page = store.search_model_versions(f"name = '{quoted}'", page_token=token or None)
-        for version in page:
-            if PROMOTED in version.tags or str(version.version) in champions:
-                keep(version)
-        token = page.token or None
+def _all(page: Callable[[str | None], Any]) -> Iterator[Any]:
+    """What a list has on all its pages."""
+    token = None
+    while True:
+        found = page(token)
+        yield from found
+        token = found.token
+        if not token:
+            return
 
 
 def _promote() -> None:
@@ -72,20 +69,29 @@ def _promote() -> None:
     for found in _champions(message):
         keep(found)
         _mark(found, said)
+    if isinstance(message, SetRegisteredModelAlias):
+        _sign(message.name, message.version)
 
 
 def _mark(found: Any, said: str) -> None:
-    """Tag a version as promoted, and sign it where the server has a key."""
+    """Tag a version as promoted: from now on its account can change its tags no more."""
     store = handlers._get_model_registry_store()
-    tags, key, digest = {}, signing_key(), found.tags.get(DIGEST)
     if PROMOTED not in found.tags:
-        tags[PROMOTED] = said
-    if key and digest:
-        tags[SIGNATURE] = signed(key, found.name, str(found.version), digest)
-    for name, value in tags.items():
-        if found.tags.get(name) != value:
-            store.set_model_version_tag(found.name, found.version, ModelVersionTag(name, value))
+        store.set_model_version_tag(found.name, found.version, ModelVersionTag(PROMOTED, said))
     store.set_registered_model_tag(found.name, RegisteredModelTag(PROMOTED, said))
+
+
+def _sign(name: str, number: str) -> None:
+    """Sign the version that a reviewer names, and no other: an alias may have been set in the database.
+
+    Its digest is read after the mark: before, its account could still change it.
+    """
+    key, found = signing_key(), found_in_registry("get_model_version", name, number)
+    if key is None or found is None or DIGEST not in found.tags:
+        return
+    value = signed(key, found.name, str(found.version), found.tags[DIGEST])
+    tag = ModelVersionTag(SIGNATURE, value)
+    handlers._get_model_registry_store().set_model_version_tag(found.name, found.version, tag)
 
 
 def _champions(message: Any) -> list[Any]:

@@ -149,6 +149,13 @@ def _source(message: Any) -> str:
     return f"source: {message.source} lies outside of this server's artifacts; log the files to a run, and name that"
 
 
+def _evidence(message: Any) -> str:
+    """A run that is named as a version's is its evidence, and stays as it is once the version is promoted."""
+    if not message.run_id or auth.validate_can_update_run():
+        return ""
+    return f"run_id: {message.run_id} is a run that this account cannot write to; name one of its own"
+
+
 def _place(source: str) -> str:
     """Where the files of a source lie: of a run or logged model, what the server knows of it."""
     scheme, _, rest = source.partition(":")
@@ -180,7 +187,7 @@ def _marked(message: Any) -> str:
 FORBIDDEN: dict[type[object], Callable[[Any], str]] = {
     SetRegisteredModelAlias: _lookalike,
     CreateRegisteredModel: _marked,
-    CreateModelVersion: lambda message: _marked(message) or _source(message),
+    CreateModelVersion: lambda message: _marked(message) or _source(message) or _evidence(message),
     CreateExperiment: _placed,
 }
 

@@ -235,7 +235,7 @@ def test_the_store_is_mounted_once(spec: JobSpec) -> None:
     claim = {"persistentVolumeClaim": {"claimName": "understudy-store"}}
     assert pod(spec, with_volume("/var/lib/understudy/", "understudy-store", **claim)) == pod(spec)
     task = with_volume("/data", "understudy-store", **claim)
-    with pytest.raises(InputError, match="mounts the whole store at /data, and its job's ranks may see no other job's"):
+    with pytest.raises(InputError, match="mounts the store at /data, and its job's ranks may see no other job's"):
         pod(spec, task)
     [mount] = task.volume_mounts
     made = pod(spec, task.model_copy(update={"volume_mounts": ({**mount, "subPath": "corpus"},)}))
@@ -243,12 +243,60 @@ def test_the_store_is_mounted_once(spec: JobSpec) -> None:
     assert volumes(made)["/data"] == volumes(made)[spec.folder]
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"subPath": "."},
+        {"subPath": "./"},
+        {"subPath": ".."},
+        {"subPath": "a/.."},
+        {"subPath": "a/../../b"},
+        {"subPath": "home"},
+        {"subPath": "home/store/work"},
+        {"subPath": "/home"},
+        {"subPath": "a", "subPathExpr": "."},
+    ],
+    ids=str,
+)
+def test_no_part_of_the_store_reaches_ranks_by_way_of_a_task(spec: JobSpec, part: dict[str, str]) -> None:
+    claim = {"persistentVolumeClaim": {"claimName": "understudy-store"}}
+    task = with_volume("/data", "understudy-store", **claim)
+    [mount] = task.volume_mounts
+    with pytest.raises(InputError, match="mounts the store at /data"):
+        pod(spec, task.model_copy(update={"volume_mounts": ({**mount, **part},)}))
+
+
+def test_a_claim_that_may_only_be_read_stays_so(spec: JobSpec) -> None:
+    claim = {"persistentVolumeClaim": {"claimName": "understudy-store", "readOnly": True}}
+    task = with_volume("/data", "understudy-store", **claim)
+    [mount] = task.volume_mounts
+    made = pod(spec, task.model_copy(update={"volume_mounts": ({**mount, "subPath": "corpus"},)}))
+    [found] = [one for one in ranks(made)["volumeMounts"] if one["mountPath"] == "/data"]
+    assert found["readOnly"] is True
+
+
+def test_credentials_reach_no_rank_in_a_projected_volume(spec: JobSpec) -> None:
+    sources = {"projected": {"sources": [{"secret": {"name": "understudy-mlflow"}}]}}
+    assert "understudy-mlflow" not in json.dumps(pod(spec, with_volume("/data", "data", **sources)))
+
+
+def test_two_volumes_that_take_one_name_stay_two(spec: JobSpec) -> None:
+    claims = {"store": "one", "task-store": "two"}
+    given = [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for name, claim in claims.items()]
+    mounts = [{"name": name, "mountPath": f"/{name}"} for name in claims]
+    made = volumes(pod(spec, arrived({"volumes": given, "volumeMounts": mounts})))
+    assert {path: made[path]["persistentVolumeClaim"]["claimName"] for path in ("/store", "/task-store")} == {
+        "/store": "one",
+        "/task-store": "two",
+    }
+
+
 def test_nothing_else_is_mounted_at_the_stores_path(spec: JobSpec) -> None:
     with pytest.raises(InputError, match=r"mounts data at /var/lib/understudy, the store's path"):
         pod(spec, with_volume("/var/lib/understudy"))
 
 
-@pytest.mark.parametrize("below", ["home", "home/store/objects", "home/../home/store/work"])
+@pytest.mark.parametrize("below", ["home", "home/store/objects", "home/../home/store/work", "/home"])
 def test_nothing_else_is_mounted_over_what_ranks_have_of_it(spec: JobSpec, below: str) -> None:
     with pytest.raises(InputError, match=r"mounts data at /var/lib/understudy/home.*, the store's path"):
         pod(spec, with_volume(f"/var/lib/understudy/{below}"))

@@ -87,7 +87,8 @@ class TaskConfig(BaseModel):
         pod["tolerations"] = self._tolerations(pod["tolerations"])
         container["env"] = self._environment(container["env"])
         container["resources"] = self._resources(container["resources"])
-        container["volumeMounts"], pod["volumes"] = self._mount(container["volumeMounts"], pod["volumes"], cluster)
+        before = container["volumeMounts"], pod["volumes"]
+        container["volumeMounts"], pod["volumes"] = self._mount(*before, spec, cluster)
         pod["containers"] = [container, *pod["containers"][1:]]
         return {**template, "spec": pod}
 
@@ -118,7 +119,7 @@ class TaskConfig(BaseModel):
         return {"requests": requests | given["requests"], "limits": limits | given["limits"]}
 
     def _mount(
-        self, mounts_before: list[VolumeMount], volumes_before: list[Volume], cluster: Cluster
+        self, mounts_before: list[VolumeMount], volumes_before: list[Volume], spec: JobSpec, cluster: Cluster
     ) -> tuple[list[VolumeMount], list[Volume]]:
         """Mounts and volumes with the task's. A mount of the task replaces ours at its path; the store stays.
 
@@ -130,22 +131,27 @@ class TaskConfig(BaseModel):
         mounts = {posixpath.normpath(mount["mountPath"]): mount for mount in mounts_before}
         kept = {path: mount["name"] for path, mount in mounts.items() if mount["name"] in KEPT}
         kept[cluster.mount] = "store"
+        home = posixpath.relpath(spec.folder, cluster.mount).split("/")[0]
         for mount in self.volume_mounts:
-            path, volume = posixpath.normpath(mount["mountPath"]), sources[mount["name"]]
+            path, volume = "/" + posixpath.normpath(mount["mountPath"]).lstrip("/"), sources[mount["name"]]
             is_store = (volume.get("persistentVolumeClaim") or {}).get("claimName") == cluster.claim
             if _is_launchers(volume) or (is_store and path == cluster.mount):
                 continue
             if path in kept or path.startswith(f"{cluster.mount}/"):
                 where = kept.get(path, "store")
                 raise InputError(f"the KFP task mounts {mount['name']} at {path}, the {where}'s path; move it")
-            if is_store and not mount.get("subPath"):
+            if is_store and not _is_apart(mount, home):
                 raise InputError(
-                    f"the KFP task mounts the whole store at {path}, and its job's ranks may see no other job's files; "
-                    "name a folder of it (sub_path), or leave it out"
+                    f"the KFP task mounts the store at {path}, and its job's ranks may see no other job's files; "
+                    f"name a folder of the claim beside {home} (sub_path), or leave it out"
                 )
+            if (volume.get("persistentVolumeClaim") or {}).get("readOnly"):
+                mount = {**mount, "readOnly": True}  # noqa: PLW2901 (for one volume of a claim it is the mount's to say)
             name = "store"  # one volume for one claim, wherever else it is wanted
             if not is_store:
-                name = f"task-{mount['name']}"[:63] if mount["name"] in ours else mount["name"]
+                name = mount["name"]
+                while name in ours or volumes.get(name, {**volume, "name": name}) != {**volume, "name": name}:
+                    name = f"task-{name}"[:63]
                 volumes[name] = {**volume, "name": name}
             mounts[path] = {**mount, "name": name, "mountPath": path}
         used = {mount["name"] for mount in mounts.values()}
@@ -226,6 +232,14 @@ def _is_private(variable: Variable) -> bool:
 
 def _is_launchers(volume: Volume) -> bool:
     """Whether a volume holds what only launchers read: the cluster's settings, or credentials."""
-    settings = (volume.get("configMap") or {}).get("name")
-    secret = (volume.get("secret") or {}).get("secretName")
-    return settings == CONFIG or secret in SECRETS
+    sources = [volume, *(volume.get("projected") or {}).get("sources", ())]  # type: ignore[attr-defined]
+    settings = {(source.get("configMap") or {}).get("name") for source in sources}
+    named = [source.get("secret") or {} for source in sources]
+    secrets = {secret.get("secretName") or secret.get("name") for secret in named}
+    return CONFIG in settings or not secrets.isdisjoint(SECRETS)
+
+
+def _is_apart(mount: VolumeMount, home: str) -> bool:
+    """Whether a mount of the store's claim is one of a folder beside understudy's home."""
+    first = posixpath.normpath(mount.get("subPath") or ".").split("/")[0]
+    return "subPathExpr" not in mount and first not in ("", ".", "..", home)
