@@ -51,7 +51,8 @@ def _metric(message: Any) -> list[Thing]:
 
 
 def _batch(message: Any) -> list[Thing]:
-    return [*_run(message), *(("logged-model", metric.model_id) for metric in message.metrics)]
+    models: set[Thing] = {("logged-model", metric.model_id) for metric in message.metrics}
+    return [*_run(message), *models]
 
 
 def _logged_model(_: Any) -> list[Thing]:

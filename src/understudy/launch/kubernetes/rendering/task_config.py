@@ -131,7 +131,7 @@ class TaskConfig(BaseModel):
         mounts = {posixpath.normpath(mount["mountPath"]): mount for mount in mounts_before}
         kept = {path: mount["name"] for path, mount in mounts.items() if mount["name"] in KEPT}
         kept[cluster.mount] = "store"
-        home = posixpath.relpath(spec.folder, cluster.mount).split("/")[0]
+        home = posixpath.relpath(spec.folder, cluster.mount).split("/")[0]  # the store's folder on the claim
         for mount in self.volume_mounts:
             path, volume = "/" + posixpath.normpath(mount["mountPath"]).lstrip("/"), sources[mount["name"]]
             is_store = (volume.get("persistentVolumeClaim") or {}).get("claimName") == cluster.claim
@@ -140,11 +140,8 @@ class TaskConfig(BaseModel):
             if path in kept or path.startswith(f"{cluster.mount}/"):
                 where = kept.get(path, "store")
                 raise InputError(f"the KFP task mounts {mount['name']} at {path}, the {where}'s path; move it")
-            if is_store and not _is_apart(mount, home):
-                raise InputError(
-                    f"the KFP task mounts the store at {path}, and its job's ranks may see no other job's files; "
-                    f"name a folder of the claim beside {home} (sub_path), or leave it out"
-                )
+            if is_store:
+                _refuse_the_store(mount, home)
             if (volume.get("persistentVolumeClaim") or {}).get("readOnly"):
                 mount = {**mount, "readOnly": True}  # noqa: PLW2901 (for one volume of a claim it is the mount's to say)
             name = "store"  # one volume for one claim, wherever else it is wanted
@@ -239,7 +236,11 @@ def _is_launchers(volume: Volume) -> bool:
     return CONFIG in settings or not secrets.isdisjoint(SECRETS)
 
 
-def _is_apart(mount: VolumeMount, home: str) -> bool:
-    """Whether a mount of the store's claim is one of a folder beside understudy's home."""
+def _refuse_the_store(mount: VolumeMount, home: str) -> None:
+    """Refuse a mount of the store's claim that is not of a folder beside understudy's home."""
     first = posixpath.normpath(mount.get("subPath") or ".").split("/")[0]
-    return "subPathExpr" not in mount and first not in ("", ".", "..", home)
+    if "subPathExpr" in mount or first in ("", ".", "..", home):
+        raise InputError(
+            f"the KFP task mounts the store at {mount['mountPath']}, and its job's ranks may see no other job's files; "
+            f"name a folder of the claim beside {home} (sub_path), or leave it out"
+        )
