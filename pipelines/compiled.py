@@ -70,7 +70,7 @@ def _place(pipeline: Any, prefix: str, tag: str, recipe: Recipe) -> None:
     reads a model's own code, to name what decides it or to register it, needs the image that has that code.
     """
     trainers = {name for name, where in MODELS.items() if not isinstance(recipe.models[where], ArchitectureModel)}
-    trainers |= {"register"} if any(map(_has_own_code, recipe.models.values())) else set()
+    trainers |= {"evaluate", "register"} if any(map(_has_own_code, recipe.models.values())) else set()
     for name, executor in pipeline.pipeline_spec.deployment_spec["executors"].items():
         container = executor["container"]
         role = "trainer" if name.removeprefix("exec-") in trainers else container["image"].removeprefix(ROLE)

@@ -2,13 +2,22 @@
 
 from kfp import dsl
 
+from components.passthrough import TO_THE_JOB
 
-@dsl.component(base_image="understudy/trainer", install_kfp_package=False)
+
+@dsl.component(base_image="understudy/launcher", install_kfp_package=False, task_config_passthroughs=TO_THE_JOB)
 def evaluate(
-    run: str, examples: str, teacher: str, student: str, control: str, metrics: dsl.Output[dsl.Metrics]
+    run: str,
+    examples: str,
+    teacher: str,
+    student: str,
+    control: str,
+    task: dsl.TaskConfig,
+    metrics: dsl.Output[dsl.Metrics],
 ) -> str:
     """Measure teacher, student, control and champion side by side on the test split."""
     from understudy.steps import component, show
 
-    result = component("evaluate", run, examples=examples, teacher=teacher, student=student, control=control)
+    models = {"teacher": teacher, "student": student, "control": control}
+    result = component("evaluate", run, vars(task), examples=examples, **models)
     return show(metrics, "evaluate", result)

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.jobs.specs import with_payload
 from understudy import logs
 from understudy.agent import node, node_cache, rendezvous, watchdog
 from understudy.agent.node_cache import Cache
@@ -272,7 +273,7 @@ def test_a_disk_that_cannot_be_used_is_no_reason_to_fail(examples: Path, tmp_pat
 @pytest.fixture
 def spec(job: JobSpec, store: Store, examples: Path) -> JobSpec:
     teacher = publish(store, {"model.safetensors": b"weights"})
-    spec = replace(job, supervised=True, examples=str(examples), teacher=str(teacher))
+    spec = with_payload(replace(job, supervised=True), examples=str(examples), teacher=str(teacher))
     spec.rank_logs.mkdir(parents=True)
     spec.write()
     return spec
@@ -311,12 +312,11 @@ def test_ranks_read_copies_and_write_where_they_always_do(
     before = spec.path.read_bytes()
     monkeypatch.setenv(node_cache.CACHE, str(tmp_path / "cache"))
     found = ranks_read()
-    assert found.teacher is not None
-    assert spec.teacher is not None
-    for copy, source in ((found.examples, spec.examples), (found.teacher, spec.teacher)):
+    for name in ("examples", "teacher"):
+        copy, source = found.payload.reads[name], spec.payload.reads[name]
         assert Path(copy).is_relative_to(tmp_path / "cache")
         assert content(Path(copy)) == content(Path(source))
-    assert replace(found, examples=spec.examples, teacher=spec.teacher) == spec
+    assert replace(found, payload=spec.payload) == spec
     assert spec.path.read_bytes() == before
     assert "examples: 0.3 MB copied" in agents_log(spec)
 
@@ -331,8 +331,8 @@ def test_the_limit_is_the_pods(
     monkeypatch.setenv(node_cache.CACHE, str(tmp_path / "cache"))
     monkeypatch.setenv(node_cache.LIMIT, str(200 * KB))
     found = ranks_read()
-    assert found.examples == spec.examples
-    assert found.teacher != spec.teacher
+    assert found.payload.reads["examples"] == spec.payload.reads["examples"]
+    assert found.payload.reads["teacher"] != spec.payload.reads["teacher"]
     assert "no copy of examples on this node" in agents_log(spec)
 
 

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.jobs.specs import job_spec
-from understudy.agent import worker
+from understudy.agent import training, worker
 from understudy.errors import Fenced, InputError, UnderstudyError
 from understudy.jobs.outcome import Outcome
 from understudy.models.user_code import user_code
-from understudy.train import job
 
 
 @pytest.mark.parametrize(
@@ -28,7 +27,7 @@ def test_a_rank_says_whose_fault_its_end_was(
     monkeypatch.setattr("sys.argv", ["worker", str(spec.write())])
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setattr(worker, "die_with_parent", lambda: None)
-    monkeypatch.setattr(job, "run", run)
+    monkeypatch.setattr(training, "run", run)
     before = signal.getsignal(signal.SIGINT)
     assert worker.main() == code
     signal.signal(signal.SIGINT, before)

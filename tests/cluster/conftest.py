@@ -99,11 +99,12 @@ def launch(kube: Kube, volume: Volume, kind: JobKind) -> Iterator[Callable[..., 
         values: dict[str, Any] | None = None,
         settings: dict[str, Any] | None = None,
         change: Callable[[dict[str, Any]], None] = lambda pod: None,
+        last: str = "teacher",
     ) -> Launcher:
         name = f"run-{secrets.token_hex(4)}"
         cluster = parsed({**SETTINGS, "launcher": name_of_launcher, **(settings or {})}, "test")
         made.append(name)
-        start(name, values or recipe(), cluster, change)
+        start(name, values or recipe(), cluster, change, last)
         return Launcher(kube, name, volume, kind)
 
     yield launch

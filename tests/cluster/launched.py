@@ -86,7 +86,7 @@ def recipe(
         "data": {"source": {"type": "digits"}, "image": {"size": 8, "channels": 1}},
         "teacher": {"model": teacher, "train": {**settings, **(train or {})}},
         "student": {"model": student, "train": {"steps": 2}, "control": False},
-        "resources": {"teacher": resources},
+        "resources": {"teacher": resources, "distill": {"termination_grace_period": GRACE}},
     }
 
 
@@ -221,9 +221,13 @@ class Volume:
 
 
 def start(
-    name: str, values: dict[str, Any], cluster: Cluster, change: Callable[[dict[str, Any]], None] = lambda pod: None
+    name: str,
+    values: dict[str, Any],
+    cluster: Cluster,
+    change: Callable[[dict[str, Any]], None] = lambda pod: None,
+    last: str = "teacher",
 ) -> None:
-    """Start a launcher for a recipe's teacher; `change` gets its pod's spec before."""
+    """Start a launcher for a recipe's steps up to the last one; `change` gets its pod's spec before."""
     pool = submission.own_pool(cluster, Recipe.model_validate(values))
     job = submission.render(name, cluster.model_copy(update={"image": IMAGE}), pool)
     container = job["spec"]["template"]["spec"]["containers"][0]
@@ -231,7 +235,7 @@ def start(
         "python",
         str(FAULTS / "alone.py"),
         "/etc/understudy-run/recipe.yaml",
-        "teacher",
+        last,
         str(LEASE),
     ]
     container["env"] += [

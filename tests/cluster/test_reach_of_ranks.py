@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.cluster.launched import BOTH, Launcher, Volume, kubectl
+from tests.cluster.launched import BOTH, Launcher, Volume, kubectl, recipe, wait
 
 pytestmark = pytest.mark.cluster
 STORE = "/var/lib/understudy/home/store"
@@ -27,10 +27,11 @@ def test_a_rank_writes_into_its_own_work_alone_and_sees_no_other(
     [work] = rank(f"ls {STORE}/work").split()
     assert work.startswith(key)
     job = json.loads(rank(f"cat {STORE}/work/{work}/job/job.json"))
-    for place in (job["examples"], f"{STORE}/objects", f"{STORE}/work/{work}", f"{STORE}/runs", f"{STORE}/step-cache"):
+    examples = job["payload"]["examples"]
+    for place in (examples, f"{STORE}/objects", f"{STORE}/work/{work}", f"{STORE}/runs", f"{STORE}/step-cache"):
         assert "cannot touch" in rank(f"mkdir -p {place}; touch {place}/planted"), place
-    assert "Read-only file system" in rank(f"cd {job['examples']}; for file in *; do echo > $file; done")
-    assert rank(f"ls -d {STORE}/objects/*/*").split() == [job["examples"]]
+    assert "Read-only file system" in rank(f"cd {examples}; for file in *; do echo > $file; done")
+    assert rank(f"ls -d {STORE}/objects/*/*").split() == [examples]
     assert rank(f"ls {STORE}/runs/{launcher.name}/logs").split() == ["teacher"]
     assert rank("cat /proc/mounts | grep -c /var/lib/understudy").strip() == str(
         sum(mount["name"] == "store" for mount in container["volumeMounts"])
@@ -39,3 +40,30 @@ def test_a_rank_writes_into_its_own_work_alone_and_sees_no_other(
     assert "No such file" in rank("ls /var/run/secrets/kubernetes.io")
     assert launcher.ends() == 0, launcher.said()
     assert launcher.digest() == undisturbed
+
+
+@BOTH
+def test_who_measures_the_models_that_ranks_left_holds_no_credentials(
+    launch: Callable[..., Launcher], volume: Volume
+) -> None:
+    values = recipe(nodes=1, train={"steps": 3}, kwargs={"pause": 0.2})
+    launcher = launch(values, last="evaluate")
+    selector = f"understudy.run={launcher.name},understudy.step=evaluate"
+    running = wait(
+        lambda: [pod for pod in launcher.kube.pods(selector) if pod["status"]["phase"] == "Running"], seen=launcher.said
+    )
+    [pod] = running
+
+    def rank(command: str) -> str:
+        return kubectl("exec", pod["metadata"]["name"], "--", "sh", "-c", f"({command}) 2>&1", check=False)
+
+    [work] = rank(f"ls {STORE}/work").split()
+    job = json.loads(rank(f"cat {STORE}/work/{work}/job/job.json"))
+    read = [job["payload"]["examples"], *job["payload"]["models"].values()]
+    assert sorted(rank(f"ls -d {STORE}/objects/*/*").split()) == sorted(read)
+    for place in (*read, f"{STORE}/work/{work}", f"{STORE}/runs", f"{STORE}/step-cache"):
+        assert "cannot touch" in rank(f"mkdir -p {place}; touch {place}/planted"), place
+    assert not rank("env | grep -i -E 'mlflow|_token|secret|password|aws'")
+    assert "No such file" in rank("ls /var/run/secrets/kubernetes.io")
+    assert launcher.ends() == 0, launcher.said()
+    assert "evaluate: done" in launcher.said()

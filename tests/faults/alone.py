@@ -15,7 +15,14 @@ from understudy.steps import component, job_spec, start, start_component, step_n
 from understudy.steps.environment import HOME
 from understudy.store import Store
 
-INPUTS = {"ingest": {}, "prepare": {"records": "ingest"}, "teacher": {"examples": "prepare"}}
+INPUTS = {
+    "ingest": {},
+    "prepare": {"records": "ingest"},
+    "teacher": {"examples": "prepare"},
+    "distill": {"examples": "prepare", "teacher": "teacher"},
+    "evaluate": {"examples": "prepare", "teacher": "teacher", "student": "distill"},
+}
+"""Each step's inputs by role, of a recipe without a control."""
 
 
 def main(path: Path, last: str, lease_seconds: float) -> None:

@@ -1,20 +1,20 @@
 """Job specifications for tests."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import TypeAdapter
 
+from understudy.jobs.payload import Training
 from understudy.jobs.specification import JobSpec
 
 
 def job_spec(folder: Path | str, **changes: Any) -> JobSpec:
-    """A job of one process in a folder; changes may be given as JSON has them."""
-    fields = {
-        "version": "0",
-        "role": "teacher",
-        "folder": str(folder),
+    """A training job of one process in a folder; changes, of the payload too, may be given as JSON has them."""
+    payload = {
+        "kind": "training",
         "examples": f"{folder}/examples",
         "initial": None,
         "teacher": None,
@@ -23,12 +23,48 @@ def job_spec(folder: Path | str, **changes: Any) -> JobSpec:
         "train": {"steps": 1},
         "objectives": [{"type": "labels"}],
         "seed": 0,
+    }
+    rest = {
+        "version": "0",
+        "role": "teacher",
+        "folder": str(folder),
+        "payload": payload,
         "resources": {},
         "threads": 1,
         "device": "cpu",
         "logs": f"{folder}/logs",
     }
-    return TypeAdapter(JobSpec).validate_python({**fields, **changes})
+    known = {field.name for field in fields(Training)}
+    payload.update({name: value for name, value in changes.items() if name in known})
+    rest.update({name: value for name, value in changes.items() if name not in known})
+    return TypeAdapter(JobSpec).validate_python(rest)
+
+
+def evaluation_spec(folder: Path | str, **changes: Any) -> JobSpec:
+    """A job that measures a teacher and a student; changes are the payload's."""
+    values = yaml.safe_load(Path("recipes/digits.yaml").read_text(encoding="utf-8"))
+    payload = {
+        "kind": "evaluation",
+        "examples": f"{folder}/examples",
+        "records": None,
+        "models": {role: f"{folder}/{role}" for role in ("teacher", "student")},
+        "digests": {"teacher": "7" * 64, "student": "5" * 64},
+        "recipe": values,
+        **changes,
+    }
+    training = TypeAdapter(JobSpec).dump_python(job_spec(folder), mode="json", by_alias=True)
+    return TypeAdapter(JobSpec).validate_python({**training, "role": "evaluate", "payload": payload})
+
+
+def training(job: JobSpec) -> Training:
+    """What a training job trains."""
+    assert isinstance(job.payload, Training)
+    return job.payload
+
+
+def with_payload(job: JobSpec, **changes: Any) -> JobSpec:
+    """The same training job of something else."""
+    return replace(job, payload=replace(training(job), **changes))
 
 
 HOME = "/var/lib/understudy/home"
@@ -37,8 +73,8 @@ WORK = f"{HOME}/store/work/0123"
 
 def on_the_claim(job: JobSpec) -> JobSpec:
     """The same job where a cluster's launcher has it."""
-    logs, examples = f"{HOME}/store/runs/run/logs", f"{HOME}/store/objects/{'e' * 64}"
-    return replace(job, folder=f"{WORK}/job", logs=logs, examples=examples)
+    payload = job.payload.reading({**job.payload.reads, "examples": f"{HOME}/store/objects/{'e' * 64}"})
+    return replace(job, folder=f"{WORK}/job", logs=f"{HOME}/store/runs/run/logs", payload=payload)
 
 
 def with_resources(job: JobSpec, **changes: Any) -> JobSpec:

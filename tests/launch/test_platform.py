@@ -102,40 +102,32 @@ def test_ranks_wait_for_a_launcher_for_as_long_as_the_cluster_s_settings_say(clu
     assert LocalPlatform().launcher_timeout == 600
 
 
-@pytest.mark.parametrize(("sizes", "begun"), [((1, 2), True), ((2, 2), False)])
-def test_a_process_imports_beforehand_where_a_job_will_want_a_single_one(
-    monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, int], begun: bool
-) -> None:
+def test_a_process_imports_beforehand_where_jobs_are_processes_here(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Run] = []
     monkeypatch.setattr(warm, "begin", made.append)
-    teacher, distill = (Resources(processes=size) for size in sizes)
     for place in PLATFORMS:
-        place.prepare(RUN, JobResources(teacher=teacher, distill=distill))
-    assert made == ([RUN] if begun else [])
+        place.prepare(RUN)
+    assert made == [RUN]
 
 
 # What there is to compute on
 
 
-def test_a_job_s_device_is_its_pool_s_or_its_task_s_and_a_step_s_that_of_its_own_pod(
-    monkeypatch: pytest.MonkeyPatch, cluster: settings.Cluster
-) -> None:
+def test_a_job_s_device_is_its_pool_s_or_its_task_s(monkeypatch: pytest.MonkeyPatch, cluster: settings.Cluster) -> None:
     del cluster
     place = KubernetesPlatform()
-    monkeypatch.setattr(kubernetes, "device_here", lambda: "cpu")
     assert place.job_device(Resources(pool="gpu")) == "cuda"
     assert place.job_device(Resources(pool="gpu", device="cpu")) == "cpu"
     assert place.job_device(Resources()) == "cpu"
     task_config.hand_over({"resources": {"limits": {"nvidia.com/gpu": "1"}}})
     assert place.job_device(Resources()) == "cuda"
-    assert place.step_device(Resources(pool="gpu")) == "cpu", "its pod has none"
 
 
-def test_here_jobs_and_steps_compute_on_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_here_a_job_computes_on_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "device_here", lambda: "cuda")
     for asked, device in (("auto", "cuda"), ("cpu", "cpu")):
         resources = Resources(device=asked)  # type: ignore[arg-type]
-        assert LocalPlatform().job_device(resources) == LocalPlatform().step_device(resources) == device
+        assert LocalPlatform().job_device(resources) == device
 
 
 @pytest.mark.parametrize(("resources", "cores"), [({}, 7), ({"cpu": "2500m"}, 2), ({"cpu": "100m"}, 1)])

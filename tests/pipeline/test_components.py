@@ -97,7 +97,7 @@ def test_the_source_that_a_task_carries_runs_alone(
     assert namespace[name](**inputs, **task, **outputs) == "digest"
     run = inputs.pop("run")
     assert calls == [(name, run, *(vars(found) for found in task.values()), inputs)]
-    assert bool(task) == (name in ("teacher", "distill", "control"))
+    assert bool(task) == (name in ("teacher", "distill", "control", "evaluate"))
     shown = next(artifact for role, artifact in outputs.items() if role != "report")
     assert shown.metadata["accuracy"] == 0.5
     assert shown.metadata.get("digest") == ("digest of student" if name == "register" else "digest")

@@ -19,9 +19,9 @@ from understudy.kube.settings import Cluster
 from understudy.launch.kubernetes.rendering import pytorchjob, task_config
 from understudy.launch.kubernetes.rendering.task_config import TaskConfig
 from understudy.recipe import Recipe, Resources
-from understudy.steps import Result, tasks
+from understudy.steps import STEPS, Result, tasks
 
-TRAINING = ["teacher", "distill", "control"]
+LAUNCHING = ["teacher", "distill", "control", "evaluate"]
 CLUSTER = Cluster(image="trainer:1", claim="understudy-store")
 FIELDS = {"RESOURCES", "KUBERNETES_NODE_SELECTOR", "KUBERNETES_TOLERATIONS", "KUBERNETES_AFFINITY"}
 BOTH = {"ENV", "KUBERNETES_VOLUMES"}
@@ -49,7 +49,7 @@ def compile_with(recipe: Recipe, tmp_path: Path) -> Compiled:
     def compiled(add: Callable[[Any], None]) -> tuple[dict[str, Any], dict[str, Any]]:
         def both(task: Any) -> None:
             settle(task)
-            if task.name in TRAINING:
+            if task.name in LAUNCHING:
                 add(task)
 
         path = tmp_path / "pipeline.yaml"
@@ -90,7 +90,13 @@ def handed_over(ir: dict[str, Any], pods: dict[str, Any], name: str) -> dict[str
     }
 
 
-MODEL = {"teacher": "teacher_model", "distill": "student_model", "control": "control_model"}
+SHOWN = {
+    "teacher": ("teacher_model", "system.Model"),
+    "distill": ("student_model", "system.Model"),
+    "control": ("control_model", "system.Model"),
+    "evaluate": ("metrics", "system.Metrics"),
+}
+"""Each task's artifact."""
 
 
 def carried(
@@ -108,13 +114,14 @@ def carried(
     source = ir["deploymentSpec"]["executors"][f"exec-{name}"]["container"]["command"][-1]
     namespace: dict[str, Any] = {}
     exec(source, namespace)
-    inputs = {role: role for role in ("run", "examples", "teacher")} | {"task": handed_over(ir, pods, name)}
-    model = {"name": "model", "type": {"schemaTitle": "system.Model"}, "uri": str(folder / "model"), "metadata": {}}
+    inputs = {role: role for role in (*STEPS[name].inputs, "run")} | {"task": handed_over(ir, pods, name)}
+    shown, schema = SHOWN[name]
+    artifact = {"name": shown, "type": {"schemaTitle": schema}, "uri": str(folder / "shown"), "metadata": {}}
     given = {
         "inputs": {"parameterValues": inputs},
         "outputs": {
             "parameters": {"Output": {"outputFile": str(folder / "Output")}},
-            "artifacts": {MODEL[name]: {"artifacts": [model]}},
+            "artifacts": {shown: {"artifacts": [artifact]}},
             "outputFile": str(folder / "output.json"),
         },
     }
@@ -130,12 +137,12 @@ def pod(task: TaskConfig, job: JobSpec) -> dict[str, Any]:
 JOB = on_the_claim(job_spec("/f", device="cuda", supervised=True))
 
 
-def test_only_tasks_that_train_pass_their_settings_on(spec: dict[str, Any]) -> None:
+def test_only_tasks_that_launch_a_job_pass_their_settings_on(spec: dict[str, Any]) -> None:
     found = {
         name.removeprefix("comp-"): made.get("taskConfigPassthroughs") for name, made in spec["components"].items()
     }
-    assert {name for name, fields in found.items() if fields} == set(TRAINING)
-    for name in TRAINING:
+    assert {name for name, fields in found.items() if fields} == set(LAUNCHING)
+    for name in LAUNCHING:
         assert {field["field"] for field in found[name]} == FIELDS | BOTH
         assert {field["field"] for field in found[name] if field.get("applyToTask")} == BOTH
         assert spec["components"][f"comp-{name}"]["inputDefinitions"]["parameters"]["task"] == {
@@ -144,7 +151,7 @@ def test_only_tasks_that_train_pass_their_settings_on(spec: dict[str, Any]) -> N
         }
 
 
-@pytest.mark.parametrize("name", TRAINING)
+@pytest.mark.parametrize("name", LAUNCHING)
 def test_what_every_task_has_changes_no_job(
     compile_with: Compiled, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,7 +52,10 @@ def test_one_node_cannot_have_two_pools_but_a_teacher_that_is_only_fetched_needs
     cluster = Cluster(image="i", claim="c", pools={"gpu": POOL}, one_node=True)
     resources = JobResources(distill=Resources(pool="gpu"))
     recipe = digits.model_copy(update={"resources": resources})
-    with pytest.raises(InputError, match=r"resources\.teacher\.pool, resources\.distill\.pool: are not the same"):
+    with pytest.raises(
+        InputError,
+        match=r"resources\.teacher\.pool, resources\.distill\.pool, resources\.evaluate\.pool: are not the same",
+    ):
         own_pool(cluster, recipe)
     fetched = recipe.teacher.model_copy(update={"train": None})
     assert own_pool(cluster, recipe.model_copy(update={"teacher": fetched})) == POOL

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from understudy.errors import UnderstudyError
-from understudy.steps.delivery import NAMES, deliver
+from understudy.steps.delivery import MODEL, deliver_model
 
 
 @pytest.fixture
@@ -12,7 +12,7 @@ def output(tmp_path: Path) -> Path:
     """What the ranks of a training leave."""
     folder = tmp_path / "output"
     folder.mkdir()
-    for name in NAMES:
+    for name in MODEL:
         (folder / name).write_text(f"of {name}")
     return folder
 
@@ -25,13 +25,13 @@ def staged(tmp_path: Path) -> Path:
 
 
 def test_a_models_files_are_copied(output: Path, staged: Path) -> None:
-    deliver(output, staged, None)
-    assert {path.name: path.read_text() for path in staged.iterdir()} == {name: f"of {name}" for name in NAMES}
+    deliver_model(output, staged, None)
+    assert {path.name: path.read_text() for path in staged.iterdir()} == {name: f"of {name}" for name in MODEL}
 
 
 def test_a_rank_that_still_writes_does_not_change_what_was_taken_over(output: Path, staged: Path) -> None:
     with (output / "model.safetensors").open("r+") as late:
-        deliver(output, staged, None)
+        deliver_model(output, staged, None)
         late.write("CHANGED")
     assert (staged / "model.safetensors").read_text() == "of model.safetensors"
 
@@ -39,8 +39,8 @@ def test_a_rank_that_still_writes_does_not_change_what_was_taken_over(output: Pa
 @pytest.mark.parametrize("name", ["modeling.py", "pytorch_model.bin", "folder", ".config.json"])
 def test_what_is_no_file_of_a_model_is_refused(output: Path, staged: Path, name: str) -> None:
     (output / name).mkdir() if name == "folder" else (output / name).touch()
-    with pytest.raises(UnderstudyError, match=f"{name}: is no file of a model"):
-        deliver(output, staged, None)
+    with pytest.raises(UnderstudyError, match=f"{name}: is no file of such a result"):
+        deliver_model(output, staged, None)
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling link", "folder", "pipe"])
@@ -55,19 +55,19 @@ def test_nothing_but_a_file_is_read(tmp_path: Path, output: Path, staged: Path, 
         (tmp_path / "token").write_text("secret")
         path.symlink_to(tmp_path / ("token" if kind == "link" else "nowhere"))
     with pytest.raises(UnderstudyError, match=r"config\.json: (cannot be read as a file|is no file)"):
-        deliver(output, staged, None)
+        deliver_model(output, staged, None)
     assert not (staged / "config.json").exists()
 
 
 def test_an_output_that_leads_elsewhere_is_refused(tmp_path: Path, output: Path, staged: Path) -> None:
     (tmp_path / "link").symlink_to(output)
     with pytest.raises(UnderstudyError, match="link: is no folder"):
-        deliver(tmp_path / "link", staged, None)
+        deliver_model(tmp_path / "link", staged, None)
     (tmp_path / "attempt.9").symlink_to(tmp_path)
     with pytest.raises(UnderstudyError, match=r"attempt\.9/output: is no folder"):
-        deliver(tmp_path / "attempt.9" / "output", staged, None)
+        deliver_model(tmp_path / "attempt.9" / "output", staged, None)
     with pytest.raises(UnderstudyError, match="gone: is no folder"):
-        deliver(tmp_path / "gone", staged, None)
+        deliver_model(tmp_path / "gone", staged, None)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def initial(tmp_path: Path, output: Path) -> Path:
 
 
 def test_a_fetched_model_keeps_its_description_and_gets_new_weights(output: Path, staged: Path, initial: Path) -> None:
-    deliver(output, staged, initial)
+    deliver_model(output, staged, initial)
     assert (staged / "modeling.py").read_text() == "of modeling.py"
     assert (staged / "model.safetensors").read_text() == "of model.safetensors"
 
@@ -95,4 +95,4 @@ def test_a_fetched_model_of_which_a_rank_says_something_else_is_refused(
 ) -> None:
     (output / name).write_text("code of a rank") if change == "changed" else (output / name).unlink()
     with pytest.raises(UnderstudyError, match=f"{name}: is not as it was fetched"):
-        deliver(output, staged, initial)
+        deliver_model(output, staged, initial)

@@ -386,7 +386,7 @@ def test_no_message_outside_of_training_repeats_a_training_or_the_data(
     ("module", "message"),
     [
         ("execution", "not started: the run was asked to stop"),
-        ("training", "run again to resume"),
+        ("job", "run again to resume"),
         ("watch", "resuming from step"),
         ("fetching", "fetching {"),
         ("signals", "HEARTBEAT_INTERVAL = 3600"),

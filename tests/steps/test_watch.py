@@ -77,3 +77,10 @@ def test_a_lost_lease_ends_the_watch(watched: Watched) -> None:
     watched.lease.check = lost
     with pytest.raises(Fenced):
         watch()
+
+
+def test_an_evaluation_says_how_many_batches_are_done(watched: Watched) -> None:
+    watch = watched.watch()
+    watched.write(json.dumps({"step": 3, "steps": 9, "unit": "batches"}) + "\n")
+    watch()
+    assert watched.told[-1] == (3, 9, "")

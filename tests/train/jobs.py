@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tests.jobs.specs import job_spec
+from tests.jobs.specs import job_spec, training
 from understudy.jobs.specification import JobSpec
 
 VIT = {
@@ -58,7 +58,7 @@ def spec(folder: Path, examples: Path, model: dict[str, Any], processes: int = 1
 def train_ranks(job: JobSpec) -> None:
     """What one rank of the job does."""
     from understudy.agent.heartbeat import HeartbeatWriter
-    from understudy.agent.training import callbacks, training_job
-    from understudy.train.job import run
+    from understudy.agent.surroundings import Surroundings
+    from understudy.agent.training import train
 
-    run(training_job(job), callbacks(job, HeartbeatWriter(job, int(os.environ["RANK"]))))
+    train(job, training(job), Surroundings(job, HeartbeatWriter(job, int(os.environ["RANK"]))))

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.jobs.specs import training
 from tests.models.sections import section
 from tests.train import jobs
 from tests.train.jobs import train_ranks
@@ -88,7 +89,8 @@ def test_distillation_equals_the_single_process(
 def test_single_process_equals_a_loop_written_by_hand(ranks: Any, tmp_path: Path, image_examples: Path) -> None:
     job = jobs.spec(tmp_path / "job", image_examples, jobs.VIT)
     ranks.run(1, train_ranks, job)
-    expected = ranks.run(1, by_hand, str(image_examples), jobs.VIT, job.train.model_dump(), job.seed)[0]
+    trained = training(job)
+    expected = ranks.run(1, by_hand, str(image_examples), jobs.VIT, trained.train.model_dump(), trained.seed)[0]
     np.testing.assert_allclose(column(curve(job), "loss"), expected, rtol=1e-6)
 
 

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from tests.jobs.specs import training as training_of
 from tests.train import jobs
 from understudy.agent.training import training_job
 from understudy.data.loader import open_split
@@ -113,7 +114,7 @@ def test_a_student_that_cannot_give_what_is_asked_of_it_is_refused_before_the_te
 ) -> None:
     plain = {"factory": f"{__name__}:Plain", "kwargs": {}}
     spec = jobs.spec(tmp_path, image_examples, jobs.VIT, others={"student.model": plain}, asked=[{"type": "logits"}])
-    job, split = training_job(spec), open_split(image_examples, "train")
+    job, split = training_job(spec, training_of(spec)), open_split(image_examples, "train")
     training._try_others(job, split)
     monkeypatch.setattr(training, "objective", lambda sections: WeightedSum([(1.0, Projected())] * len(sections)))
     with pytest.raises(InputError, match=r"^student\.model: .* was asked for hidden_states and gives none"):

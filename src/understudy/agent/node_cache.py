@@ -42,11 +42,9 @@ def local(spec: JobSpec, path: Path) -> Path:
     if CACHE not in os.environ:
         return path
     cache = _cache()
-    named = {"examples": spec.examples, "teacher": spec.teacher, "initial": spec.initial}
-    places = {role: str(cache.copy(Path(source), role)) for role, source in named.items() if source}
+    places = {name: str(cache.copy(Path(source), name)) for name, source in spec.payload.reads.items()}
     own = Path(tempfile.mkdtemp()) / "job.json"
-    examples, teacher, initial = places["examples"], places.get("teacher"), places.get("initial")
-    return replace(spec, examples=examples, teacher=teacher, initial=initial).write(own)
+    return replace(spec, payload=spec.payload.reading(places)).write(own)
 
 
 def _cache() -> "Cache":

@@ -1,58 +1,41 @@
-"""A job specification as a training, and what the training asks of its surroundings: heartbeats, attempts, reports."""
+"""A job specification as a training."""
 
-import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
-from understudy.agent.eviction import is_evicted, record_attempt
-from understudy.agent.heartbeat import HeartbeatWriter
-from understudy.errors import disk_errors
-from understudy.jobs import attempts
+from understudy.agent.surroundings import Surroundings
+from understudy.jobs.payload import Training
 from understudy.jobs.specification import JobSpec
-from understudy.train.job import Callbacks, Report, TrainingJob
+from understudy.train.job import Callbacks, TrainingJob, run
 
 
-def training_job(spec: JobSpec) -> TrainingJob:
+def train(spec: JobSpec, payload: Training, surroundings: Surroundings) -> None:
+    """Do this rank's part of a training; errors as of train.job.run()."""
+    callbacks = Callbacks(
+        heartbeat=surroundings.heartbeat,
+        must_stop=surroundings.must_stop,
+        begin_attempt=surroundings.begin_attempt,
+        join_attempt=surroundings.join_attempt,
+        report=lambda report: surroundings.report(asdict(report)),
+    )
+    run(training_job(spec, payload), callbacks)
+
+
+def training_job(spec: JobSpec, payload: Training) -> TrainingJob:
     """What the job trains."""
     return TrainingJob(
-        model=spec.model,
+        model=payload.model,
         section="teacher.model" if spec.role == "teacher" else "student.model",
-        train=spec.train,
-        objectives=spec.objectives,
-        seed=spec.seed,
-        examples=Path(spec.examples),
-        initial=Path(spec.initial) if spec.initial else None,
-        teacher=Path(spec.teacher) if spec.teacher else None,
-        teacher_model=spec.teacher_model,
-        others=spec.others,
-        asked=spec.asked,
+        train=payload.train,
+        objectives=payload.objectives,
+        seed=payload.seed,
+        examples=Path(payload.examples),
+        initial=Path(payload.initial) if payload.initial else None,
+        teacher=Path(payload.teacher) if payload.teacher else None,
+        teacher_model=payload.teacher_model,
+        others=payload.others,
+        asked=payload.asked,
         processes=spec.processes,
         threads=spec.threads,
         device=spec.device,
     )
-
-
-def callbacks(spec: JobSpec, heartbeat: HeartbeatWriter) -> Callbacks:
-    """What a rank's training asks, answered by the job's folder and this node."""
-
-    def join(attempt: str) -> Path:
-        if attempt:
-            heartbeat.join(replace(spec, attempt=attempt))
-            record_attempt(attempt)
-        return Path(spec.folder) / attempt
-
-    return Callbacks(
-        heartbeat=heartbeat,
-        must_stop=lambda: spec.stop_file.exists() or is_evicted(),
-        begin_attempt=lambda world_size: attempts.begin(spec, world_size) if spec.supervised else "",
-        join_attempt=join,
-        report=lambda report: _append(report, spec.metrics, Path(spec.folder) / heartbeat.attempt),
-    )
-
-
-def _append(report: Report, metrics: Path, work: Path) -> None:
-    """Add a report to the job's metrics, which the launcher shows and MLflow records."""
-    if not work.is_dir():
-        return  # another attempt is running; the next checkpoint will fail with Fenced
-    with disk_errors(metrics), metrics.open("a") as stream:
-        stream.write(json.dumps(asdict(report)) + "\n")

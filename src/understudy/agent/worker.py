@@ -43,15 +43,15 @@ def _run_rank(spec: "JobSpec", rank: int) -> int:
     heartbeat = HeartbeatWriter(spec, rank)
     if spec.supervised:
         _write_into(spec.log(rank))
-    outcome = _trained(spec, rank, heartbeat)
+    outcome = _worked(spec, rank, heartbeat)
     heartbeat.stop()
     if (Path(spec.folder) / heartbeat.attempt).is_dir():  # otherwise another attempt is running
         replace(outcome, attempt=heartbeat.attempt).write(spec.outcome(rank))
     return outcome.exit_code
 
 
-def _trained(spec: "JobSpec", rank: int, heartbeat: "HeartbeatWriter") -> "Outcome":
-    """How the training ended. Every exception is caught: a rank without an outcome is a rank that was killed."""
+def _worked(spec: "JobSpec", rank: int, heartbeat: "HeartbeatWriter") -> "Outcome":
+    """How the work ended. Every exception is caught: a rank without an outcome is a rank that was killed."""
     from understudy.errors import FAILED, Fenced, UnderstudyError
     from understudy.jobs.outcome import Outcome
 
@@ -60,10 +60,7 @@ def _trained(spec: "JobSpec", rank: int, heartbeat: "HeartbeatWriter") -> "Outco
         if spec.supervised:
             _refuse_another_build(spec.version)
         _refuse_other_factories(spec.factories)
-        from understudy.agent.training import callbacks, training_job
-        from understudy.train.job import run
-
-        run(training_job(spec), callbacks(spec, heartbeat))
+        _work(spec, heartbeat)
     except UnderstudyError as error:
         replace(spec, attempt=heartbeat.attempt).clear()
         log.error("%s", error)
@@ -74,6 +71,21 @@ def _trained(spec: "JobSpec", rank: int, heartbeat: "HeartbeatWriter") -> "Outco
         message = f"rank {rank}: {_one_line(error)}; the traceback is in {spec.rank_logs}"
         return Outcome(FAILED, message, "lost" if _is_a_lost_peer(error) else "raised")
     return Outcome(0)
+
+
+def _work(spec: "JobSpec", heartbeat: "HeartbeatWriter") -> None:
+    from understudy.agent.surroundings import Surroundings
+    from understudy.jobs.payload import Training
+
+    surroundings = Surroundings(spec, heartbeat)
+    if isinstance(spec.payload, Training):
+        from understudy.agent.training import train
+
+        train(spec, spec.payload, surroundings)
+    else:
+        from understudy.agent.evaluation import evaluate
+
+        evaluate(spec, spec.payload, surroundings)
 
 
 def _refuse_another_build(version: str) -> None:

@@ -4,7 +4,8 @@ Types only: the command line and the registry read these files and must not wait
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+
+from typing_extensions import TypedDict
 
 from understudy.recipe import MetricName
 

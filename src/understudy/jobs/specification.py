@@ -6,48 +6,38 @@ import shutil
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from understudy.errors import UnderstudyError
-from understudy.recipe import Model, ObjectiveSection, Resources, Train
+from understudy.jobs.payload import Payload
+from understudy.recipe import Resources
 from understudy.store.files import write_json
 
-Role = Literal["teacher", "distill", "control"]
+Role = Literal["teacher", "distill", "control", "evaluate"]
+SECTIONS: dict[Role, str] = {"teacher": "teacher", "distill": "distill", "control": "distill", "evaluate": "evaluate"}
+"""The section of `resources` by role."""
 
 
 @dataclass(frozen=True)
 class JobSpec:
-    """One training job.
+    """One job.
 
-    `folder` is the step's leased work folder: checkpoints, progress, the outcome and the finished model are below it.
+    `folder` is the step's leased work folder: checkpoints, progress, the outcome and the result are below it.
     """
 
     version: str
     role: Role
     folder: str
-    examples: str
-    initial: str | None
-    """A fetched pretrained model to start from."""
-    teacher: str | None
-    teacher_model: Model | None
-    """What the recipe says of that teacher: its files are compared with it."""
-    model: Model
-    train: Train
-    objectives: tuple[ObjectiveSection, ...]
-    """What the model learns from."""
-    seed: int
+    payload: Annotated[Payload, Field(discriminator="kind")]
+    """What its ranks do."""
     resources: Resources
     """The job's section of the recipe; `threads` and `device` are what it resolves to where the job runs."""
     threads: int
     device: Literal["cpu", "cuda"]
     logs: str
     """The folder of the run's logs; ranks write into the one below it that has the role's name."""
-    others: dict[str, Model] = field(default_factory=dict)
-    """Models that later jobs of the run will train, by their place in the recipe: tried on an example beforehand."""
-    asked: tuple[ObjectiveSection, ...] = ()
-    """What the student will learn from: tried beforehand too, for what it asks of teacher and student."""
     factories: dict[str, str] = field(default_factory=dict)
     """By factory of the recipe the digest of its source, as the step's key has it: ranks have to have the same."""
     supervised: bool = False
@@ -85,7 +75,7 @@ class JobSpec:
     @property
     def section(self) -> str:
         """The job's section in the recipe; the control has that of distill."""
-        return f"resources.{'teacher' if self.role == 'teacher' else 'distill'}"
+        return f"resources.{SECTIONS[self.role]}"
 
     @property
     def path(self) -> Path:
@@ -118,7 +108,7 @@ class JobSpec:
 
     @property
     def metrics(self) -> Path:
-        """A line of JSON per report: step, loss, learning_rate, grad_norm, rate (targets/s), memory (bytes), time."""
+        """A line of JSON per report: step and steps, and of a training all else that train.job.Report has."""
         return Path(self.folder) / "metrics.jsonl"
 
     @property
@@ -138,7 +128,7 @@ class JobSpec:
 
     @property
     def output(self) -> Path:
-        """The finished model's files."""
+        """The finished result's files."""
         return self.work / "output"
 
     @property

@@ -42,8 +42,8 @@ class Platform(Protocol):
             InputError: a job asks for what is not here.
         """
 
-    def prepare(self, run: Run, resources: JobResources) -> None:
-        """Get ready for a run's trainings."""
+    def prepare(self, run: Run) -> None:
+        """Get ready for a run's jobs."""
 
     def job_device(self, resources: Resources) -> Device:
         """What a job's ranks compute on, found without importing torch.
@@ -51,9 +51,6 @@ class Platform(Protocol):
         Raises:
             InputError: the recipe names a pool that this cluster does not have.
         """
-
-    def step_device(self, resources: Resources) -> Device:
-        """What a step computes on that measures what a job with these resources has trained."""
 
     def cores(self, resources: Resources) -> int:
         """Cores that a job of one process may take."""

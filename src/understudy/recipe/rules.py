@@ -24,6 +24,7 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
     if recipe.teacher.train:
         yield from _job(("teacher", "train"), recipe.teacher.train, "teacher", recipe.resources.teacher)
     yield from _job(("student", "train"), recipe.student.train, "distill", recipe.resources.distill)
+    yield from _alone(recipe.resources.by_job["evaluate"])
 
 
 def _data(recipe: Recipe) -> Iterator[Conflict]:
@@ -111,6 +112,13 @@ def _job(place: Place, train: Train, job: str, resources: Resources) -> Iterator
         )
     if train.steps and train.schedule.warmup >= train.steps:
         yield (*place, "schedule", "warmup"), f"{train.schedule.warmup} of {train.steps} steps; leave some to train in"
+
+
+def _alone(resources: Resources) -> Iterator[Conflict]:
+    """What contradicts that one process measures all models."""
+    for name in ("nodes", "min_nodes", "processes"):
+        if (getattr(resources, name) or 1) > 1:
+            yield ("resources", "evaluate", name), "models are measured in one process; set it to 1, or leave it out"
 
 
 def _elastic(place: Place, train: Train, job: str, resources: Resources) -> Iterator[Conflict]:

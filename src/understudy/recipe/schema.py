@@ -191,10 +191,18 @@ class Resources(Section):
 
 
 class JobResources(Section):
-    """Resources by training job; the control gets what distill gets."""
+    """Resources by job; the control gets what distill gets."""
 
     teacher: Resources = Resources()
     distill: Resources = Resources()
+    evaluate: Resources | None = None
+    """Default: those of distill, with one process."""
+
+    @property
+    def by_job(self) -> dict[str, Resources]:
+        """What each job gets, by its name here."""
+        alone = self.distill.model_copy(update={"nodes": 1, "min_nodes": None, "processes": 1})
+        return {"teacher": self.teacher, "distill": self.distill, "evaluate": self.evaluate or alone}
 
 
 class Recipe(Section):

@@ -60,7 +60,7 @@ def check(kube: Kube, cluster: Cluster, recipe: Recipe) -> None:
     Raises:
         InputError: the operator, a pool, a queue or the claim is not there or not what is needed.
     """
-    for section, resources in (("teacher", recipe.resources.teacher), ("distill", recipe.resources.distill)):
+    for section, resources in recipe.resources.by_job.items():
         cluster.pool(resources, f"resources.{section}")
         preflight.check(kube, cluster.kind, cluster, resources, f"resources.{section}")
         if cluster.one_node and resources.nodes > 1:
@@ -92,13 +92,16 @@ def own_pool(cluster: Cluster, recipe: Recipe) -> Pool:
     """
     if not cluster.one_node:
         return ANYWHERE
-    jobs = [recipe.resources.distill, *([recipe.resources.teacher] if recipe.teacher.train else [])]
-    if len({job.pool for job in jobs}) > 1:
+    jobs = dict(recipe.resources.by_job)
+    if not recipe.teacher.train:
+        del jobs["teacher"]
+    if len({job.pool for job in jobs.values()}) > 1:
+        places = ", ".join(f"resources.{name}.pool" for name in jobs)
         raise InputError(
-            "resources.teacher.pool, resources.distill.pool: are not the same; this cluster's store is on one node "
-            "(one_node in its settings), so all of a run's pods have to be there"
+            f"{places}: are not the same; this cluster's store is on one node (one_node in its settings), so all of "
+            "a run's pods have to be there"
         )
-    return cluster.pool(jobs[0], "resources.distill")
+    return cluster.pool(jobs["distill"], "resources.distill")
 
 
 def queue(kube: Kube, name: str) -> Any:

@@ -1,8 +1,9 @@
-"""A finished model, taken over from its job: its files are copied as bytes; none is run, and no link is followed.
+"""A finished result, taken over from its job: its files are copied as bytes; none is run, and no link is followed.
 
 A rank runs more code than this project's, and the process that takes its work over may read what a rank may not. So a
-link is refused, and so is whatever is no file of a model. The bytes are copied: a rank that is still alive could go on
-writing into a file that was moved. Whether they are the model that the recipe describes is for models/trust.py.
+link is refused, and so is whatever is no file of such a result. The bytes are copied: a rank that is still alive could
+go on writing into a file that was moved. Whether they are the model that the recipe describes is for models/trust.py,
+and whether they are measures for steps/measures.py.
 """
 
 import os
@@ -16,11 +17,11 @@ from typing import BinaryIO
 from understudy.errors import UnderstudyError
 from understudy.models.facts import CONFIG, DESCRIPTION, HISTORY, TOKENIZER, WEIGHTS
 
-NAMES = frozenset({WEIGHTS, DESCRIPTION, CONFIG, TOKENIZER, HISTORY})
+MODEL = frozenset({WEIGHTS, DESCRIPTION, CONFIG, TOKENIZER, HISTORY})
 COPIED = 16 * 2**20  # bytes at once
 
 
-def deliver(output: Path, staged: Path, initial: Path | None) -> None:
+def deliver_model(output: Path, staged: Path, initial: Path | None) -> None:
     """Copy a finished model.
 
     Args:
@@ -32,16 +33,30 @@ def deliver(output: Path, staged: Path, initial: Path | None) -> None:
         UnderstudyError: a file is a link, is no part of a model, or says something else than the fetched model's.
     """
     kept = {path.name for path in initial.iterdir()} if initial else set()
-    with _opened(output) as folder:
-        for name in sorted(os.listdir(folder)):
-            if name not in NAMES | kept:
-                raise _refusal(output / name, "is no file of a model")
-            with _regular(output, name, folder) as source, (staged / name).open("xb") as copy:
-                shutil.copyfileobj(source, copy, COPIED)
+    deliver(output, staged, MODEL | kept)
     for name in sorted(kept - {WEIGHTS}):
         assert initial is not None
         if not (staged / name).exists() or (staged / name).read_bytes() != (initial / name).read_bytes():
             raise _refusal(output / name, "is not as it was fetched")
+
+
+def deliver(output: Path, staged: Path, names: frozenset[str]) -> None:
+    """Copy what ranks left.
+
+    Args:
+        output: where they left it.
+        staged: an empty folder.
+        names: of all files that may be there.
+
+    Raises:
+        UnderstudyError: a file is a link, or has another name.
+    """
+    with _opened(output) as folder:
+        for name in sorted(os.listdir(folder)):
+            if name not in names:
+                raise _refusal(output / name, "is no file of such a result")
+            with _regular(output, name, folder) as source, (staged / name).open("xb") as copy:
+                shutil.copyfileobj(source, copy, COPIED)
 
 
 @contextmanager
@@ -75,6 +90,6 @@ def _regular(output: Path, name: str, folder: int) -> Iterator[BinaryIO]:
 
 def _refusal(path: Path, why: str) -> UnderstudyError:
     return UnderstudyError(
-        f"{path}: {why}, and a training leaves a model's files alone. None of it was taken over; look at what the "
+        f"{path}: {why}, and a job leaves its result's files alone. None of it was taken over; look at what the "
         "model's own code does, and run again"
     )

@@ -1,17 +1,17 @@
-"""Models -> measures: every model side by side on the same test split."""
+"""Models -> measures: every model side by side on the same test split, by a job that holds no credentials."""
 
-import json
-import logging
 from collections.abc import Mapping
 
 from understudy.launch.platform import platform
 from understudy.recipe import FactoryModel, Recipe
 from understudy.steps.champion import champion_input
+from understudy.steps.delivery import deliver
 from understudy.steps.identity import model_identity
+from understudy.steps.job import run_job
+from understudy.steps.job_spec import evaluation_spec
+from understudy.steps.measures import FILES, checked_measures
 from understudy.steps.step import Step, Work, World
 from understudy.store import Run, Store
-
-log = logging.getLogger(__name__)
 
 MODELS = ("teacher", "student", "control", "champion")
 
@@ -28,13 +28,8 @@ def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
         "metrics": list(recipe.metrics),
         "gate_metric": recipe.gate_metric,
         "evaluate": recipe.evaluate.model_dump(mode="json"),
-        "device": _device(recipe),
+        "device": platform().job_device(recipe.resources.by_job["evaluate"]),
     }
-
-
-def _device(recipe: Recipe) -> str:
-    """What models are measured on, and where that is a choice, what the student was trained on."""
-    return platform().step_device(recipe.resources.distill)
 
 
 def _champion(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
@@ -42,22 +37,11 @@ def _champion(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
 
 
 def _evaluate(work: Work) -> None:
-    from understudy.evaluate.measure import measure
-
-    roles = [role for role in MODELS if role in work.inputs]
-    log.info("measuring")
-    measure(
-        {role: work.input(role) for role in roles},
-        {role: work.inputs[role] for role in roles},
-        work.input("examples"),
-        work.recipe,
-        work.staged,
-        _device(work.recipe),
-        work.progress,
-        work.input("records") if "records" in work.inputs else None,
-    )
-    log.info("measured")
-    measures = json.loads((work.staged / "measures.json").read_text())
+    spec = evaluation_spec(work, [role for role in MODELS if role in work.inputs])
+    platform().prepare(work.run)
+    deliver(run_job(work, spec), work.staged, FILES)
+    digests = {role: work.inputs[role] for role in MODELS if role in work.inputs}
+    measures = checked_measures(work.staged, digests)
     for role, model in measures["models"].items():
         work.facts.update({f"{role}/{name}": value for name, value in model["metrics"].items() if value is not None})
 
@@ -66,9 +50,14 @@ EVALUATE = Step(
     name="evaluate",
     kind="measures",
     work=_evaluate,
-    functions=(_evaluate,),
     modules=("understudy.evaluate.measure",),
+    functions=(_evaluate,),
     section=_section,
     inputs=("examples", "teacher", "student", "control"),
     outside=_champion,
 )
+"""The evaluate step: every model on the same test split, on the same machine, in fp32.
+
+Writes measures.json (values, intervals, sizes, speed, slices) and per_example.npz (what they were computed from, and
+what the gate compares example by example).
+"""

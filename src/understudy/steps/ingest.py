@@ -22,7 +22,7 @@ def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
 def _ingest(work: Work) -> None:
     from understudy.data.ingest import ingest
 
-    platform().prepare(work.run, work.recipe.resources)
+    platform().prepare(work.run)
     ingest(work.recipe.data, work.recipe.task, work.staged, work.progress)
     work.facts |= json.loads((work.staged / "records.json").read_text())["counts"]
 

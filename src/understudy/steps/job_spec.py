@@ -1,7 +1,8 @@
-"""The job specification of a training, made from the recipe, the inputs and the platform."""
+"""The job specification of a step, made from the recipe, the inputs and the platform."""
 
 from pathlib import Path
 
+from understudy.jobs.payload import Evaluation, Payload, Training
 from understudy.jobs.specification import JobSpec, Role
 from understudy.launch.platform import platform
 from understudy.models.user_code import user_code
@@ -15,10 +16,10 @@ def student_spec(work: Work, role: Role, objectives: tuple[ObjectiveSection, ...
     """The specification of the student's training, and of the control's, which learns from the labels alone."""
     student = work.recipe.student
     initial = fetched_model(work, student.model, "student.model", "new")
-    return job_spec(work, role, student.model, student.train, work.recipe.resources.distill, initial, objectives)
+    return training_spec(work, role, student.model, student.train, work.recipe.resources.distill, initial, objectives)
 
 
-def job_spec(
+def training_spec(
     work: Work,
     role: Role,
     model: Model,
@@ -28,11 +29,7 @@ def job_spec(
     objectives: tuple[ObjectiveSection, ...] = LABELS,
 ) -> JobSpec:
     """The specification of a training of this step."""
-    here = platform()
-    return JobSpec(
-        version=build(),
-        role=role,
-        folder=str(here.job_folder(work.lease)),
+    payload = Training(
         examples=str(work.input("examples")),
         initial=str(initial) if initial else None,
         teacher=str(work.input("teacher")) if "teacher" in work.inputs else None,
@@ -41,12 +38,35 @@ def job_spec(
         train=train,
         objectives=objectives,
         seed=work.recipe.seed,
+        others=_others(work.recipe, role),
+        asked=work.recipe.student.distill,
+    )
+    return _job_spec(work, role, payload, resources)
+
+
+def evaluation_spec(work: Work, roles: list[str]) -> JobSpec:
+    """The specification of the measuring of models, by their roles."""
+    payload = Evaluation(
+        examples=str(work.input("examples")),
+        records=str(work.input("records")) if "records" in work.inputs else None,
+        models={role: str(work.input(role)) for role in roles},
+        digests={role: work.inputs[role] for role in roles},
+        recipe=work.recipe,
+    )
+    return _job_spec(work, "evaluate", payload, work.recipe.resources.by_job["evaluate"])
+
+
+def _job_spec(work: Work, role: Role, payload: Payload, resources: Resources) -> JobSpec:
+    here = platform()
+    return JobSpec(
+        version=build(),
+        role=role,
+        folder=str(here.job_folder(work.lease)),
+        payload=payload,
         resources=resources,
         threads=_threads(resources),
         device=here.job_device(resources),
         logs=str(work.run.folder / "logs"),
-        others=_others(work.recipe, role),
-        asked=work.recipe.student.distill,
         factories=_factories(work.recipe),
         supervised=here.detached,
         launcher_timeout=here.launcher_timeout,

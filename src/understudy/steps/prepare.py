@@ -24,7 +24,7 @@ def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
 def _prepare(work: Work) -> None:
     from understudy.data.prepare import prepare
 
-    platform().prepare(work.run, work.recipe.resources)
+    platform().prepare(work.run)
     prepare(work.recipe.data, work.recipe.task, work.input("records"), work.staged, work.progress)
 
 

@@ -7,7 +7,7 @@ from understudy.recipe import LABELS, Recipe
 from understudy.revision import TRAINING
 from understudy.steps.fetching import fetched_model
 from understudy.steps.identity import model_identity, objectives_identity, training_identity
-from understudy.steps.job_spec import job_spec
+from understudy.steps.job_spec import training_spec
 from understudy.steps.step import Step, Work
 from understudy.steps.training import train
 from understudy.store import Store
@@ -29,7 +29,7 @@ def _teach(work: Work) -> None:
         return
     train(
         work,
-        job_spec(work, "teacher", recipe.teacher.model, recipe.teacher.train, recipe.resources.teacher, initial),
+        training_spec(work, "teacher", recipe.teacher.model, recipe.teacher.train, recipe.resources.teacher, initial),
     )
 
 

@@ -3,7 +3,7 @@
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from understudy.jobs import attempts
 from understudy.jobs.specification import JobSpec
@@ -13,12 +13,14 @@ TAIL = 4096  # bytes that contain the last line of the metrics
 
 
 class Reported(TypedDict):
-    """What this module reads of a line of the metrics; fields as of train.job.Report, which would import torch."""
+    """What this module reads of a line of the metrics; a training's has train.job.Report's fields."""
 
     step: int
     steps: int
-    loss: float
-    rate: float
+    loss: NotRequired[float]
+    rate: NotRequired[float]
+    unit: NotRequired[str]
+    """Of an evaluation's steps."""
 
 
 class Watch:
@@ -52,6 +54,8 @@ class Watch:
             return stream.read().rstrip().rpartition(b"\n")[2]
 
     def _tell_step(self, entry: Reported) -> None:
-        unit = "tokens" if self._work.recipe.task == "causal-lm" else "images"
-        detail = f"loss {entry['loss']:.4f}, {entry['rate']:,.0f} {unit}/s"
-        self._work.progress(entry["step"], entry["steps"], "steps", detail)
+        detail = ""
+        if "loss" in entry and "rate" in entry:
+            targets = "tokens" if self._work.recipe.task == "causal-lm" else "images"
+            detail = f"loss {entry['loss']:.4f}, {entry['rate']:,.0f} {targets}/s"
+        self._work.progress(entry["step"], entry["steps"], entry.get("unit", "steps"), detail)

@@ -11,7 +11,6 @@ from understudy.kube.quantities import amount
 from understudy.kube.settings import cluster_settings
 from understudy.launch.kubernetes.rendering import task_config
 from understudy.launch.launcher import Launcher
-from understudy.launch.local.device import device_here
 from understudy.recipe import JobResources, Resources
 from understudy.store import Run
 from understudy.store.lease import Lease
@@ -34,7 +33,7 @@ class KubernetesPlatform:
     def check(self, resources: JobResources) -> None:
         """Nothing is refused here: whoever submits a run asks runs.submission.check(), and the launcher asks again."""
 
-    def prepare(self, run: Run, resources: JobResources) -> None:
+    def prepare(self, run: Run) -> None:
         """Nothing: jobs run in other pods."""
 
     def job_device(self, resources: Resources) -> Literal["cpu", "cuda"]:
@@ -43,10 +42,6 @@ class KubernetesPlatform:
             return resources.device
         has_gpus = cluster_settings().pool(resources, "resources").gpu or task_config.of_this_step().gpus
         return "cuda" if has_gpus else "cpu"
-
-    def step_device(self, resources: Resources) -> Literal["cpu", "cuda"]:
-        """What the step's own pod has, which is not the job's."""
-        return device_here()
 
     def cores(self, resources: Resources) -> int:
         """Those that the job asks for, or all of its node."""

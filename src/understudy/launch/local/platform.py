@@ -26,24 +26,19 @@ class LocalPlatform:
 
     def check(self, resources: JobResources) -> None:
         """Refuse jobs of several nodes."""
-        for job, found in (("teacher", resources.teacher), ("distill", resources.distill)):
+        for job, found in resources.by_job.items():
             if found.nodes > 1:
                 raise InputError(
                     f"resources.{job}.nodes: {found.nodes} nodes need a cluster: add --on cluster, or set it to 1"
                 )
 
-    def prepare(self, run: Run, resources: JobResources) -> None:
-        """Have a process import what a job of a single process will need."""
-        if 1 in (job.nodes * job.processes for job in (resources.teacher, resources.distill)):
-            warm.begin(run)
+    def prepare(self, run: Run) -> None:
+        """Have a process import what a job of a single process will need: the evaluation is one in every run."""
+        warm.begin(run)
 
     def job_device(self, resources: Resources) -> Literal["cpu", "cuda"]:
         """What this machine has, unless the recipe says which."""
         return device_here() if resources.device == "auto" else resources.device
-
-    def step_device(self, resources: Resources) -> Literal["cpu", "cuda"]:
-        """The same as the job's."""
-        return self.job_device(resources)
 
     def cores(self, resources: Resources) -> int:
         """All that there are."""

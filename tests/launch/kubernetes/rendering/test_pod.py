@@ -1,10 +1,9 @@
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.jobs.specs import HOME, WORK
+from tests.jobs.specs import HOME, WORK, evaluation_spec, with_payload
 from tests.launch.kubernetes.rendered import CLUSTER, pod, pytorch, template
 from understudy.agent import node_cache
 from understudy.errors import InputError
@@ -94,7 +93,7 @@ def test_a_cache_is_a_volume_that_ranks_can_write(
 
 def test_ranks_write_into_their_own_work_and_see_nothing_of_others(three_nodes: JobSpec) -> None:
     teacher = f"{HOME}/store/objects/{'7' * 64}"
-    spec = replace(three_nodes, teacher=teacher, initial=f"{WORK}/initial")
+    spec = with_payload(three_nodes, teacher=teacher, initial=f"{WORK}/initial")
     made = pod(pytorch(spec))
     mounts = {mount["mountPath"]: mount for mount in made["containers"][0]["volumeMounts"] if mount["name"] == "store"}
     assert {path for path, mount in mounts.items() if not mount.get("readOnly")} == {
@@ -109,6 +108,19 @@ def test_ranks_write_into_their_own_work_and_see_nothing_of_others(three_nodes: 
     for path, mount in mounts.items():
         assert f"{CLUSTER.mount}/{mount['subPath']}" == path, "where the launcher has it"
     assert sum("persistentVolumeClaim" in volume for volume in made["volumes"]) == 1, "twice, and the pod never starts"
+
+
+def test_who_measures_reads_models_and_writes_into_its_own_work_alone(three_nodes: JobSpec) -> None:
+    objects = {name: f"{HOME}/store/objects/{name[0] * 64}" for name in ("examples", "records", "teacher", "champion")}
+    models = {role: objects[role] for role in ("teacher", "champion")}
+    job = evaluation_spec("", examples=objects["examples"], records=objects["records"], models=models)
+    made = pod(pytorch(job))
+    mounts = {mount["mountPath"]: mount for mount in made["containers"][0]["volumeMounts"] if mount["name"] == "store"}
+    read = {path for path, mount in mounts.items() if mount.get("readOnly")}
+    assert read == {WORK, *objects.values()}
+    assert mounts.keys() - read == {f"{WORK}/job", f"{HOME}/store/runs/run/logs/evaluate"}
+    assert made["automountServiceAccountToken"] is False
+    assert not any("valueFrom" in one and "secretKeyRef" in one["valueFrom"] for one in made["containers"][0]["env"])
 
 
 def test_a_store_that_is_not_on_the_claim_is_refused(three_nodes: JobSpec) -> None:

@@ -93,7 +93,7 @@ def _store_mounts(spec: JobSpec, cluster: Cluster) -> list[VolumeMount]:
     They write into the job's folder and their logs. The folder above the job's tells whether a launcher still watches.
     """
     work = posixpath.dirname(spec.folder)
-    read = [path for path in (spec.examples, spec.teacher, spec.initial) if path and not _is_below(path, work)]
+    read = [path for path in spec.payload.reads.values() if not _is_below(path, work)]
     return [
         *(_part(path, cluster, read_only=True) for path in sorted({work, *read})),
         _part(spec.folder, cluster),

@@ -1,0 +1,68 @@
+"""What a job's ranks do, and which folders of the store they read for it: train a model, or measure several."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from understudy.recipe import Model, ObjectiveSection, Recipe, Train
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """One model's training; what it leaves is a model's files."""
+
+    kind: Literal["training"] = "training"
+    examples: str
+    initial: str | None
+    """A fetched pretrained model to start from."""
+    teacher: str | None
+    teacher_model: Model | None
+    """What the recipe says of that teacher: its files are compared with it."""
+    model: Model
+    train: Train
+    objectives: tuple[ObjectiveSection, ...]
+    """What the model learns from."""
+    seed: int
+    others: dict[str, Model] = field(default_factory=dict)
+    """Models that later jobs of the run will train, by their place in the recipe: tried on an example beforehand."""
+    asked: tuple[ObjectiveSection, ...] = ()
+    """What the student will learn from: tried beforehand too, for what it asks of teacher and student."""
+
+    @property
+    def reads(self) -> dict[str, str]:
+        """The folders that ranks read, by what they are."""
+        given = {"examples": self.examples, "teacher": self.teacher, "initial": self.initial}
+        return {name: folder for name, folder in given.items() if folder}
+
+    def reading(self, places: Mapping[str, str]) -> "Training":
+        """The same work on copies: folders by the names of `reads`."""
+        return replace(self, examples=places["examples"], teacher=places.get("teacher"), initial=places.get("initial"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The measuring of all of a run's models, side by side; what it leaves is measures."""
+
+    kind: Literal["evaluation"] = "evaluation"
+    examples: str
+    records: str | None
+    """Those that the examples were made from, where a model sees images of another shape."""
+    models: dict[str, str]
+    """Folders of saved models by role."""
+    digests: dict[str, str]
+    """The models' digests by role."""
+    recipe: Recipe
+    """Says what the models are, what to measure and how."""
+
+    @property
+    def reads(self) -> dict[str, str]:
+        """The folders that ranks read, by what they are."""
+        return {**self.models, "examples": self.examples, **({"records": self.records} if self.records else {})}
+
+    def reading(self, places: Mapping[str, str]) -> "Evaluation":
+        """The same work on copies: folders by the names of `reads`."""
+        models = {role: places[role] for role in self.models}
+        return replace(self, examples=places["examples"], records=places.get("records"), models=models)
+
+
+Payload = Training | Evaluation

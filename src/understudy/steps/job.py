@@ -1,0 +1,36 @@
+"""Running a step's job: to its end, with any launcher, and to the folder in which its ranks left the result."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from understudy.errors import STOPPED, InputError, Stopped, UnderstudyError
+from understudy.jobs import attempts
+from understudy.jobs.outcome import Outcome
+from understudy.jobs.specification import JobSpec
+from understudy.launch.platform import platform
+from understudy.steps.step import Work
+from understudy.steps.watch import Watch
+
+
+def run_job(work: Work, spec: JobSpec) -> Path:
+    """Run a job to its end.
+
+    Returns:
+        Where its ranks left the result: of the last attempt, where a job may have several.
+
+    Raises:
+        UnderstudyError: it failed, or was asked to stop.
+    """
+    launcher = platform().launcher(work.run, work.step, key=work.lease.folder.parent.name)
+    _check(work.step, launcher.run(spec, Watch(work, spec)))
+    attempt = attempts.latest(Path(spec.folder))
+    return replace(spec, attempt=attempt.name if attempt else "").output
+
+
+def _check(step: str, outcome: Outcome) -> None:
+    if outcome.exit_code == STOPPED:
+        raise Stopped(f"{step}: {outcome.message}; run again to resume")
+    if outcome.exit_code == InputError.exit_code:
+        raise InputError(outcome.message)
+    if outcome.exit_code:
+        raise UnderstudyError(f"{step}: {outcome.message}")
