@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,26 @@ import numpy as np
 import pytest
 
 from understudy.errors import UnderstudyError
+from understudy.evaluate.contents import Measures
+from understudy.recipe import Recipe
 from understudy.steps.measures import checked_measures
 
 DIGESTS = {"teacher": "7" * 64, "student": "5" * 64}
 EXAMPLES = 3
+SINGLE = (
+    b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }".ljust(127) + b"\n" + bytes(8)
+)
+"""A file of one array, which numpy gives out without an archive around it."""
+ONE, MANY = np.ones(EXAMPLES), np.ones((EXAMPLES, 15))
+
+
+@pytest.fixture
+def check(tmp_path: Path, digits: Recipe) -> Callable[[], Measures]:
+    """Checks what lies in the test's folder."""
+    for digest in DIGESTS.values():
+        (tmp_path / digest).mkdir()
+        (tmp_path / digest / "model.safetensors").write_bytes(b"abc")
+    return lambda: checked_measures(tmp_path, digits, {role: tmp_path / digest for role, digest in DIGESTS.items()})
 
 
 def model(digest: str) -> dict[str, Any]:
@@ -50,8 +68,11 @@ def measures() -> dict[str, Any]:
 
 
 def arrays() -> dict[str, Any]:
-    names = ["weights.tokens", "trivial.nll", *(f"{role}.nll" for role in DIGESTS)]
-    return {name: np.ones(EXAMPLES) for name in names}
+    made = {"weights.tokens": ONE, "weights.bytes": ONE}
+    for role in (*DIGESTS, "trivial"):
+        made |= {f"{role}.nll": ONE, f"{role}.correct": ONE}
+        made |= {f"{role}.confidence_{part}": MANY for part in ("count", "sum", "correct")}
+    return made
 
 
 def write(folder: Path, said: object, results: dict[str, Any]) -> Path:
@@ -60,43 +81,51 @@ def write(folder: Path, said: object, results: dict[str, Any]) -> Path:
     return folder
 
 
-def test_what_was_measured_is_taken_over(tmp_path: Path) -> None:
-    assert checked_measures(write(tmp_path, measures(), arrays()), DIGESTS) == measures()
+def test_what_was_measured_is_taken_over(tmp_path: Path, check: Callable[[], Measures]) -> None:
+    write(tmp_path, measures(), arrays())
+    assert check() == measures()
 
 
 @pytest.mark.parametrize(
     ("place", "value", "words"),
     [
-        (("models", "student", "metrics", "accuracy"), "1.0", "accuracy: Input should be a valid number"),
+        (("models", "student", "metrics", "accuracy"), "1.0", "accuracy': Input should be a valid number"),
         (("models", "student", "metrics", "<script>"), 1.0, "<script>.*: Input should be"),
+        (("models", "student", "metrics", "\x1b[2J"), 1.0, r"\\x1b\[2J.*: Input should be"),
+        (("models", "student", "metrics", "accuracy"), float("nan"), "has a number that is not finite"),
+        (("models", "student", "latency", "median_ms"), float("inf"), "has a number that is not finite"),
         (("models", "student", "digest"), "6" * 64, "is of other models"),
         (("models", "champion"), model("4" * 64), "is of other models"),
-        (("examples",), 4, r"per_example\.npz: .* of shape \(3,\)"),
-        (("note",), "look at me", "note: Extra inputs are not permitted"),
-        (("hardware", "cpu"), ["a"], "hardware.cpu: Input should be a valid string"),
+        (("models", "student", "bytes"), 1, "says another size of a model than its file has"),
+        (("examples",), 4, r"is float64 of shape \(3,\)"),
+        (("examples",), 0, "of no examples"),
+        (("gate_metric",), "nll", "of another task, metric or confidence"),
+        (("confidence",), 0.5, "of another task, metric or confidence"),
+        (("note",), "look at me", "note': Extra inputs are not permitted"),
+        (("hardware", "cpu"), ["a"], "hardware.cpu': Input should be a valid string"),
     ],
 )
 def test_measures_that_say_something_else_are_refused(
-    tmp_path: Path, place: tuple[str, ...], value: object, words: str
+    tmp_path: Path, check: Callable[[], Measures], place: tuple[str, ...], value: object, words: str
 ) -> None:
     said = measures()
     inner = said
     for key in place[:-1]:
         inner = inner[key]
     inner[place[-1]] = value
+    write(tmp_path, said, arrays())
     with pytest.raises(UnderstudyError, match=f"^evaluate: .*{words}.*None of it was taken over"):
-        checked_measures(write(tmp_path, said, arrays()), DIGESTS)
+        check()
 
 
-def test_a_pickle_is_never_unpacked(tmp_path: Path) -> None:
+def test_a_pickle_is_never_unpacked(tmp_path: Path, check: Callable[[], Measures]) -> None:
     ran = tmp_path / "ran"
-    planted = np.array([Touch(ran)] * EXAMPLES, dtype=object)
-    folder = write(tmp_path, measures(), {**arrays(), "student.nll": planted})
+    write(tmp_path, measures(), {**arrays(), "student.nll": np.array([Touch(ran)] * EXAMPLES, dtype=object)})
     with pytest.raises(UnderstudyError, match=r"per_example\.npz: Object arrays cannot be loaded"):
-        checked_measures(folder, DIGESTS)
-    (folder / "per_example.npz").write_bytes(pickle.dumps(Touch(ran)))
+        check()
+    (tmp_path / "per_example.npz").write_bytes(pickle.dumps(Touch(ran)))
     with pytest.raises(UnderstudyError, match=r"per_example\.npz: "):
-        checked_measures(folder, DIGESTS)
+        check()
     assert not ran.exists()
 
 
@@ -113,25 +142,51 @@ class Touch:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"champion.nll": np.ones(EXAMPLES)}, "is of champion, student, teacher, trivial, weights"),
-        ({"student.nll": np.ones(EXAMPLES, dtype=np.float32)}, r"student\.nll is float32"),
+        ({"champion.nll": ONE}, "has other arrays than those of teacher, student"),
+        ({"student": ONE}, "has other arrays than those of teacher, student"),
+        ({"student.correct": None}, "has other arrays than those of teacher, student"),
+        ({"student.nll": ONE.astype(np.float32)}, r"student\.nll is float32"),
         ({"student.nll": np.array(["a"] * EXAMPLES)}, r"student\.nll is <U1"),
         ({"student.nll": np.float64(1)}, r"student\.nll is float64 of shape \(\)"),
+        ({"student.confidence_sum": np.ones((EXAMPLES, 2))}, r"confidence_sum is float64 of shape \(3, 2\)"),
     ],
 )
-def test_results_of_another_form_are_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+def test_results_of_another_form_are_refused(
+    tmp_path: Path, check: Callable[[], Measures], changes: dict[str, Any], words: str
+) -> None:
+    made = {name: array for name, array in {**arrays(), **changes}.items() if array is not None}
+    write(tmp_path, measures(), made)
     with pytest.raises(UnderstudyError, match=words):
-        checked_measures(write(tmp_path, measures(), {**arrays(), **changes}), DIGESTS)
+        check()
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_an_array_that_is_there_twice_is_refused(tmp_path: Path, check: Callable[[], Measures]) -> None:
+    write(tmp_path, measures(), arrays())
+    with zipfile.ZipFile(tmp_path / "per_example.npz", "a") as archive:
+        archive.writestr("student.nll.npy", archive.read("teacher.nll.npy"))
+    with pytest.raises(UnderstudyError, match="has other arrays"):
+        check()
 
 
 @pytest.mark.parametrize("missing", ["measures.json", "per_example.npz"])
-def test_a_file_that_is_missing_is_named(tmp_path: Path, missing: str) -> None:
+def test_a_file_that_is_missing_is_named(tmp_path: Path, check: Callable[[], Measures], missing: str) -> None:
     (write(tmp_path, measures(), arrays()) / missing).unlink()
     with pytest.raises(UnderstudyError, match=f"^evaluate: {missing} is missing"):
-        checked_measures(tmp_path, DIGESTS)
+        check()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "NaN", '{"models": {"student": NaN}}', "\xff"])
-def test_what_is_no_json_of_measures_is_refused(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", ["", "[]", "NaN", '{"models": {"student": NaN}}', "\x00", "[" * 10_000])
+def test_what_is_no_json_of_measures_is_refused(tmp_path: Path, check: Callable[[], Measures], text: str) -> None:
+    write(tmp_path, text, arrays())
     with pytest.raises(UnderstudyError, match=r"^evaluate: measures\.json: "):
-        checked_measures(write(tmp_path, text, arrays()), DIGESTS)
+        check()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"PK\x03\x04", SINGLE, np.lib.format.magic(1, 0) + b"\xff\xff" + b" " * 65535]
+)
+def test_what_is_no_archive_of_arrays_is_refused(tmp_path: Path, check: Callable[[], Measures], content: bytes) -> None:
+    (write(tmp_path, measures(), arrays()) / "per_example.npz").write_bytes(content)
+    with pytest.raises(UnderstudyError, match=r"^evaluate: per_example\.npz: "):
+        check()

@@ -37,11 +37,11 @@ def _champion(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
 
 
 def _evaluate(work: Work) -> None:
-    spec = evaluation_spec(work, [role for role in MODELS if role in work.inputs])
+    roles = [role for role in MODELS if role in work.inputs]
+    spec = evaluation_spec(work, roles)
     platform().prepare(work.run)
     deliver(run_job(work, spec), work.staged, FILES)
-    digests = {role: work.inputs[role] for role in MODELS if role in work.inputs}
-    measures = checked_measures(work.staged, digests)
+    measures = checked_measures(work.staged, work.recipe, {role: work.input(role) for role in roles})
     for role, model in measures["models"].items():
         work.facts.update({f"{role}/{name}": value for name, value in model["metrics"].items() if value is not None})
 
