@@ -15,6 +15,8 @@ from understudy.store.files import hash_file
 
 ROLE = "understudy/"  # how components name their image: understudy/launcher, understudy/trainer
 MODELS = {"teacher": "teacher.model", "distill": "student.model", "control": "student.model"}
+REGISTERING = ("register", "rejected", "reused")
+TASK = re.compile(r"exec-(?P<component>[a-z]+)(-\d+)?")  # a component that a pipeline uses twice has a number there
 PREFIX = re.compile(r"[a-z0-9][a-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*")
 TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
@@ -70,10 +72,12 @@ def _place(pipeline: Any, prefix: str, tag: str, recipe: Recipe) -> None:
     reads a model's own code, to name what decides it or to register it, needs the image that has that code.
     """
     trainers = {name for name, where in MODELS.items() if not isinstance(recipe.models[where], ArchitectureModel)}
-    trainers |= {"evaluate", "register"} if any(map(_has_own_code, recipe.models.values())) else set()
+    trainers |= {"evaluate", *REGISTERING} if any(map(_has_own_code, recipe.models.values())) else set()
+    trainers |= {"start"} if trainers else set()  # it looks every step up
     for name, executor in pipeline.pipeline_spec.deployment_spec["executors"].items():
         container = executor["container"]
-        role = "trainer" if name.removeprefix("exec-") in trainers else container["image"].removeprefix(ROLE)
+        component = TASK.fullmatch(name)["component"]  # type: ignore[index]
+        role = "trainer" if component in trainers else container["image"].removeprefix(ROLE)
         container["image"] = f"{prefix}-{role}:{tag}"
 
 

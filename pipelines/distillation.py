@@ -1,4 +1,7 @@
-"""The distillation pipeline. Its graph comes from the recipe; overrides and seed stay open as its parameters."""
+"""The distillation pipeline: a chain of steps, each of which takes the run and leaves its result in the run's folder.
+
+Its graph comes from the recipe; overrides, seed and fail_when_rejected stay open as its parameters.
+"""
 
 import json
 from collections.abc import Callable
@@ -13,6 +16,8 @@ from components.gate.component import gate
 from components.ingest.component import ingest
 from components.prepare.component import prepare
 from components.register.component import register
+from components.rejected.component import rejected
+from components.reused.component import reused
 from components.start.component import start
 from components.teacher.component import teacher
 from understudy.recipe import Recipe
@@ -34,31 +39,30 @@ def build(recipe: Recipe, settle: Callable[[Any], None] = lambda task: None) -> 
         settle(made)
         return made.set_caching_options(enable_caching=False)
 
-    def digest(made: Any) -> Any:
-        return task(made).outputs["Output"]
-
     @dsl.pipeline(name=recipe.name, description=f"Distils {recipe.name} and puts the student up for review")
-    def distillation(overrides: str = "", seed: int = recipe.seed) -> None:
-        run = task(
-            start(
-                recipe=values,
-                overrides=overrides,
-                seed=seed,
-                job_id=dsl.PIPELINE_JOB_ID_PLACEHOLDER,
-                steps=",".join(steps),
-            )
-        ).output
-        records = digest(ingest(run=run))
-        examples = digest(prepare(run=run, records=records))
-        lead = digest(teacher(run=run, examples=examples))
-        models = {
-            "teacher": lead,
-            "student": digest(distill(run=run, examples=examples, teacher=lead)),
-            "control": digest(control(run=run, examples=examples)) if "control" in steps else "",
-        }
-        measures = digest(evaluate(run=run, examples=examples, **models))
-        origin = {"records": records, "examples": examples, **models}
-        verdict = digest(gate(run=run, measures=measures, **origin))
-        task(register(run=run, measures=measures, verdict=verdict, **origin))
+    def distillation(overrides: str = "", seed: int = recipe.seed, fail_when_rejected: bool = False) -> None:
+        job_id = dsl.PIPELINE_JOB_ID_PLACEHOLDER
+        begun = task(start(recipe=values, overrides=overrides, seed=seed, job_id=job_id, steps=",".join(steps)))
+        run, found = begun.outputs["Output"], begun.outputs["found"]
+        with dsl.If(found == "nothing", name="to be made"):
+            _work(run, steps, fail_when_rejected, task)
+        with dsl.If(found == "approved", name="found, approved"):
+            task(reused(run=run))
+        with dsl.If(found == "rejected", name="found, rejected"):
+            task(rejected(run=run, fails=fail_when_rejected))
 
     return distillation
+
+
+def _work(run: Any, steps: list[str], fail_when_rejected: Any, task: Callable[[Any], Any]) -> None:
+    """The steps. A task hands on the run, and takes the digests of what it needs from the run's folder."""
+    examples = task(prepare(run=task(ingest(run=run)).outputs["Output"])).outputs["Output"]
+    student = task(distill(run=task(teacher(run=examples)).outputs["Output"])).outputs["Output"]
+    measured = task(evaluate(run=student))
+    if "control" in steps:
+        measured.after(task(control(run=examples)))
+    verdict = task(gate(run=measured.outputs["Output"])).outputs
+    with dsl.If(verdict["decision"] == "approved", name="approved"):
+        task(register(run=verdict["Output"]))
+    with dsl.If(verdict["decision"] == "rejected", name="rejected"):
+        task(rejected(run=verdict["Output"], fails=fail_when_rejected))

@@ -4,9 +4,9 @@ from kfp import dsl
 
 
 @dsl.component(base_image="understudy/launcher", install_kfp_package=False)
-def prepare(run: str, records: str, examples: dsl.Output[dsl.Dataset]) -> str:
+def prepare(run: str, examples: dsl.Output[dsl.Dataset]) -> str:
     """Turn records into arrays that training maps into memory."""
     from understudy.steps import component, show
 
-    result = component("prepare", run, records=records)
-    return show(examples, "prepare", result)
+    show(examples, component("prepare", run))
+    return run

@@ -4,10 +4,13 @@ from kfp import dsl
 
 
 @dsl.component(base_image="understudy/launcher", install_kfp_package=False)
-def start(recipe: str, overrides: str, seed: int, job_id: str, steps: str) -> str:
-    """Check the recipe with the run's own values, and make the run's folder."""
+def start(recipe: str, overrides: str, seed: int, job_id: str, steps: str, found: dsl.OutputPath(str)) -> str:
+    """Check the recipe with the run's own values, make the run's folder, and look whether all of it is there."""
     import json
+    from pathlib import Path
 
     from understudy.steps import start_component
 
-    return start_component(json.loads(recipe), overrides, seed, job_id, steps.split(","))
+    begun = start_component(json.loads(recipe), overrides, seed, job_id, steps.split(","))
+    Path(found).write_text(begun.found)
+    return begun.run

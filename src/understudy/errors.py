@@ -21,6 +21,12 @@ class InputError(UnderstudyError):
     exit_code = BAD_INPUT
 
 
+class Rejected(UnderstudyError):
+    """The gate said no, and the run was told to end as failed then."""
+
+    exit_code = REJECTED
+
+
 class Stopped(UnderstudyError):
     """The user asked the run to stop, and it did at a checkpoint."""
 

@@ -15,14 +15,7 @@ from understudy.steps import component, job_spec, start, start_component, step_n
 from understudy.steps.environment import HOME
 from understudy.store import Store
 
-INPUTS = {
-    "ingest": {},
-    "prepare": {"records": "ingest"},
-    "teacher": {"examples": "prepare"},
-    "distill": {"examples": "prepare", "teacher": "teacher"},
-    "evaluate": {"examples": "prepare", "teacher": "teacher", "student": "distill"},
-}
-"""Each step's inputs by role, of a recipe without a control."""
+STEPS = ("ingest", "prepare", "teacher", "distill", "evaluate")  # of a recipe without a control
 
 
 def main(path: Path, last: str, lease_seconds: float) -> None:
@@ -34,11 +27,9 @@ def main(path: Path, last: str, lease_seconds: float) -> None:
         module.open_store = lambda: Store(Path(os.environ[HOME]) / "store", lease_seconds)
     recipe = load(path)
     values = recipe.model_dump(mode="json", by_alias=True)
-    run = start_component(values, "", recipe.seed, os.environ.get(RUN_ID, ""), step_names(recipe))
-    digests: dict[str, str] = {}
-    for name, roles in INPUTS.items():
-        digests[name] = component(name, run, **{role: digests[step] for role, step in roles.items()}).digest
-        print(name, digests[name], flush=True)
+    run = start_component(values, "", recipe.seed, os.environ.get(RUN_ID, ""), step_names(recipe)).run
+    for name in STEPS:
+        print(name, component(name, run).digest, flush=True)
         if name == last:
             return
 

@@ -95,6 +95,8 @@ def own_pool(cluster: Cluster, recipe: Recipe) -> Pool:
     jobs = dict(recipe.resources.by_job)
     if not recipe.teacher.train:
         del jobs["teacher"]
+    if not recipe.resources.evaluate:  # it goes where distill goes; nobody wrote a place that could be corrected
+        del jobs["evaluate"]
     if len({job.pool for job in jobs.values()}) > 1:
         places = ", ".join(f"resources.{name}.pool" for name in jobs)
         raise InputError(

@@ -6,14 +6,15 @@ execution  what happens around every step: its key, the step cache, the lease, t
 tasks      a step as a task of a pipeline
 cards      what KFP's pages show of a task
 start      the first task of every run
+lookup     a run of which all is in the step cache
 summary    what a run came to
 """
 
-from understudy.steps.cards import show
+from understudy.steps.cards import show, show_verdict
 from understudy.steps.graph import STEPS, step_names
 from understudy.steps.step import Result, Step, Work
 from understudy.steps.summary import Summary, summary_of
-from understudy.steps.tasks import component, start_component
+from understudy.steps.tasks import component, ended, reject, start_component
 
 __all__ = [
     "STEPS",
@@ -22,7 +23,10 @@ __all__ = [
     "Summary",
     "Work",
     "component",
+    "ended",
+    "reject",
     "show",
+    "show_verdict",
     "start_component",
     "step_names",
     "summary_of",

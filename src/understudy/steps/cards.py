@@ -3,43 +3,52 @@
 A page reads the file at an artifact's address; where there is none, it says that the preview failed.
 """
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from understudy.evaluate.contents import RuleOutcome, Verdict
+from understudy.steps.gate import decision
 from understudy.steps.graph import STEPS
 from understudy.steps.step import Result, short
 from understudy.store.files import read_json
 
 
-def show(artifact: Any, step: str, result: Result, digest: str = "") -> str:
+def show(artifact: Any, result: Result, digest: str = "") -> None:
     """Give an artifact of KFP's what its page shows.
 
     Args:
         artifact: the task's output; its metadata and the file at its path are set. Metrics get numbers alone.
-        step: the step's name.
         result: what the step came to.
         digest: the object that the artifact stands for, where that is not the result.
-
-    Returns:
-        The result's digest, which the task hands on.
     """
     if artifact.schema_title == "system.Metrics":
         artifact.metadata = {name: value for name, value in result.facts.items() if isinstance(value, int | float)}
     else:
         artifact.metadata = {"digest": digest or result.digest, **result.facts}
-    Path(artifact.path).write_text(card(step, result, digest), encoding="utf-8")
-    return result.digest
+    Path(artifact.path).write_text(card(result, digest), encoding="utf-8")
 
 
-def card(step: str, result: Result, digest: str = "") -> str:
+def show_verdict(verdict: Any, report: Any, result: Result) -> str:
+    """Give the artifacts of a verdict what their pages show: its rules, and the report.
+
+    Returns:
+        The decision: approved or rejected.
+    """
+    show(verdict, result)
+    shutil.copyfile(result.path / "report.html", report.path)
+    return decision(result.path)
+
+
+def card(result: Result, digest: str = "") -> str:
     """What a step came to, in Markdown."""
-    lines = [f"# {step}: {STEPS[step].outcome(result) or STEPS[step].kind}", "", "| | |", "|---|---|"]
+    step = STEPS[result.step]
+    lines = [f"# {step.name}: {step.outcome(result) or step.kind}", "", "| | |", "|---|---|"]
     lines += [
         f"| {name} | {_cell(value)} |" for name, value in {"object": digest or result.digest, **result.facts}.items()
     ]
-    verdict: Verdict | None = read_json(result.path / "verdict.json") if step == "gate" else None
+    verdict: Verdict | None = read_json(result.path / "verdict.json") if step.name == "gate" else None
     if verdict:
         lines += ["", "| rule | | measured | interval | limit | |", "|---|---|---|---|---|---|"]
         lines += [_rule(rule) for rule in verdict["rules"]]

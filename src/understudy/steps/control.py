@@ -21,6 +21,7 @@ def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
 
 CONTROL = Step(
     name="control",
+    role="control",
     kind="model",
     work=_train_alone,
     modules=TRAINING,

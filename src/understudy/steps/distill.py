@@ -21,6 +21,7 @@ def _distill(work: Work) -> None:
 
 DISTILL = Step(
     name="distill",
+    role="student",
     kind="model",
     work=_distill,
     modules=TRAINING,

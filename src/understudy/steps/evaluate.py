@@ -48,6 +48,7 @@ def _evaluate(work: Work) -> None:
 
 EVALUATE = Step(
     name="evaluate",
+    role="measures",
     kind="measures",
     work=_evaluate,
     modules=("understudy.evaluate.measure",),

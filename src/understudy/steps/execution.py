@@ -17,7 +17,7 @@ FETCHED = "from the remote cache"
 
 
 def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world: Mapping[str, str]) -> Result:
-    """A step's result: cached_digest, or made now by this process, or awaited from another run that makes it.
+    """A step's result: found in the step cache, or made now by this process, or awaited from another run that makes it.
 
     Args:
         step: the step.
@@ -35,10 +35,7 @@ def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world
     try:
         if run.stop_requested:
             raise Stopped(f"{step.name}: not started: the run was asked to stop; run again to resume")
-        for digest in inputs.values():
-            run.use(digest)
-        step.check(recipe, store, inputs)
-        decided_by = parts(step, recipe, store, inputs, world)
+        decided_by = _decided(step, recipe, store, run, inputs, world)
         state = replace(state, key=sha256(canonical(decided_by)))
         digest, how, whence = _find_or_make(step, store, run, recipe, decided_by, state)
         run.use(digest)
@@ -50,9 +47,44 @@ def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world
         raise
     latest = run.state(step.name) or state
     run.record(replace(latest, state=how, key=state.key, digest=digest, detail=whence, ended=time.time()))  # type: ignore[arg-type]
+    return result_of(step, store, digest)
+
+
+def cached(
+    step: Step, store: Store, run: Run, inputs: Mapping[str, str], world: Mapping[str, str]
+) -> StepState | None:
+    """What the run would record of a step that is in the step cache; None for one that is not. Records nothing.
+
+    Raises:
+        UnderstudyError: what decides its result cannot be told now.
+    """
+    started = time.time()
+    recipe = Recipe.model_validate(run.recipe, by_alias=True)
+    key = sha256(canonical(_decided(step, recipe, store, run, inputs, world)))
+    digest = _cached_digest(step, store, run, key)
+    return StepState(step.name, "reused", key, digest, started=started, ended=time.time()) if digest else None
+
+
+def result_of(step: Step, store: Store, digest: str) -> Result:
+    """A step's result by its object, which is there."""
     manifest = store.objects.manifest(digest)
     assert manifest is not None
-    return Result(digest, store.objects.path(digest), manifest.facts)
+    return Result(step.name, digest, store.objects.path(digest), manifest.facts, manifest.inputs)
+
+
+def _decided(
+    step: Step, recipe: Recipe, store: Store, run: Run, inputs: Mapping[str, str], world: Mapping[str, str]
+) -> Parts:
+    """What decides the step's result, once its inputs are kept from gc and have passed its check."""
+    for digest in inputs.values():
+        run.use(digest)
+    step.check(recipe, store, inputs)
+    return parts(step, recipe, store, inputs, world)
+
+
+def _cached_digest(step: Step, store: Store, run: Run, key: str) -> str | None:
+    found = store.cached_step(key, run)
+    return found.digest if found and step.still_holds(store.objects.path(found.digest), store) else None
 
 
 def _end(step: str, error: BaseException) -> tuple[Literal["stopped", "failed"], str, int]:
@@ -70,8 +102,7 @@ def _find_or_make(
     """The result's digest, `done` or `reused`, and where it came from when that is not this store."""
 
     def cached_digest() -> str | None:
-        cached = store.cached_step(state.key, run)
-        return cached.digest if cached and step.still_holds(store.objects.path(cached.digest), store) else None
+        return _cached_digest(step, store, run, state.key)
 
     if digest := cached_digest():
         return digest, "reused", ""

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
 
 from understudy.recipe import Recipe
 from understudy.steps.champion import champion_problem
@@ -55,15 +57,21 @@ def _histories(work: Work) -> dict[str, list[dict[str, float]]]:
     return {role: history for role, history in read.items() if history}
 
 
+def decision(verdict: Path) -> Literal["approved", "rejected"]:
+    """The decision of a verdict, by its object's folder."""
+    return "approved" if read_json(verdict / "verdict.json")["approved"] else "rejected"
+
+
 def _outcome(result: Result) -> str:
     """The decision, and the rules that did not hold."""
-    verdict = read_json(result.path / "verdict.json")
-    failed = [rule["rule"] for rule in verdict["rules"] if not rule["passed"]]
-    return "approved" if verdict["approved"] else f"rejected by {', '.join(failed)}"
+    failed = [rule["rule"] for rule in read_json(result.path / "verdict.json")["rules"] if not rule["passed"]]
+    said = decision(result.path)
+    return said if said == "approved" else f"{said} by {', '.join(failed)}"
 
 
 GATE = Step(
     name="gate",
+    role="verdict",
     kind="verdict",
     work=_gate,
     modules=("understudy.evaluate.gate", "understudy.evaluate.report"),

@@ -7,6 +7,7 @@ start -> ingest -> prepare -> teacher -> distill -> evaluate -> gate -> register
 The control is there when the recipe asks for one.
 """
 
+from understudy.errors import UnderstudyError
 from understudy.recipe import Recipe
 from understudy.steps.control import CONTROL
 from understudy.steps.distill import DISTILL
@@ -15,7 +16,9 @@ from understudy.steps.gate import GATE
 from understudy.steps.ingest import INGEST
 from understudy.steps.prepare import PREPARE
 from understudy.steps.register import REGISTER
+from understudy.steps.step import Step
 from understudy.steps.teacher import TEACHER
+from understudy.store import Run
 
 STEPS = {step.name: step for step in (INGEST, PREPARE, TEACHER, CONTROL, DISTILL, EVALUATE, GATE, REGISTER)}
 
@@ -24,3 +27,19 @@ def step_names(recipe: Recipe) -> list[str]:
     """The names of the steps that a recipe's pipeline has, in their order."""
     left_out = set() if recipe.student.control else {CONTROL.name}
     return [name for name in STEPS if name not in left_out]
+
+
+def inputs_of(step: Step, run: Run) -> dict[str, str]:
+    """The digests of what the run's other steps have made for a step, by role.
+
+    Raises:
+        UnderstudyError: one of them has no result in this run.
+    """
+    makers = {STEPS[name].role: name for name in step_names(Recipe.model_validate(run.recipe))}
+    found = {}
+    for role in (role for role in step.inputs if role in makers):
+        state = run.state(makers[role])
+        if state is None or not state.digest:
+            raise UnderstudyError(f"{step.name}: run {run.id} has no result of {makers[role]}; run that one first")
+        found[role] = state.digest
+    return found

@@ -29,6 +29,7 @@ def _ingest(work: Work) -> None:
 
 INGEST = Step(
     name="ingest",
+    role="records",
     kind="records",
     work=_ingest,
     functions=(_ingest,),

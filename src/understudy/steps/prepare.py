@@ -57,6 +57,7 @@ def _unlike_most(records: Path) -> int:
 
 PREPARE = Step(
     name="prepare",
+    role="examples",
     kind="examples",
     work=_prepare,
     functions=(_prepare,),

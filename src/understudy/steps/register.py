@@ -97,6 +97,7 @@ def _tell_verdict(run: Run, store: Store) -> None:
 
 REGISTER = Step(
     name="register",
+    role="registration",
     kind="registration",
     work=_register,
     # MLflow stores the files of the last two with a version.

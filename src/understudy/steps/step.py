@@ -19,11 +19,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Result:
-    """A step's result: the object's digest, its path, and the small facts of its manifest."""
+    """A step's result: the step's name, and the object with what its manifest says of it."""
 
+    step: str
     digest: str
     path: Path
     facts: Mapping[str, Any]
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """The digests that it was made from, by role."""
 
     @property
     def said(self) -> str:
@@ -94,6 +97,8 @@ class Step:
     """A step: what decides its result, the function that makes it, and what follows it."""
 
     name: str
+    role: str
+    """What its result is to the steps that take it."""
     kind: str
     """The kind of its object."""
     work: Callable[[Work], None]

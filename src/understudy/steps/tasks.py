@@ -1,4 +1,4 @@
-"""Steps as tasks of a pipeline: a run's id and input digests in, an object's digest out, an error as an exit code."""
+"""Steps as tasks of a pipeline: a run's id in, what the step came to out, an error as an exit code."""
 
 import logging
 import sys
@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from understudy import logs
-from understudy.errors import UnderstudyError
+from understudy.errors import Rejected, UnderstudyError
 from understudy.launch.kubernetes.rendering import task_config
 from understudy.steps.environment import open_store
-from understudy.steps.execution import execute
-from understudy.steps.graph import STEPS
+from understudy.steps.execution import execute, result_of
+from understudy.steps.graph import STEPS, inputs_of
 from understudy.steps.signals import connect_to_run
-from understudy.steps.start import start
+from understudy.steps.start import Begun, start
 from understudy.steps.step import Result
 
 log = logging.getLogger(__name__)
@@ -24,19 +24,17 @@ LAST_WORDS = Path("/dev/termination-log")
 LAST_WORDS_BYTES = 4096  # of more, the kubelet keeps the end
 
 
-def run_step(name: str, run_id: str, inputs: Mapping[str, str]) -> Result:
-    """Execute a step of a run.
+def run_step(name: str, run_id: str) -> Result:
+    """Execute a step of a run, on what the run's folder says that the steps before have made.
 
     Args:
         name: one of step_names().
-        run_id: as returned by start().
-        inputs: digests by role; an empty one stands for a step that this pipeline does not have.
+        run_id: as start() has it.
     """
     step, store = STEPS[name], open_store()
     run = store.run(run_id)
     connect_to_run(run)
-    assert set(inputs) <= set(step.inputs), f"{name} takes {step.inputs}, not {inputs}"
-    given = {role: digest for role, digest in inputs.items() if digest}
+    given = inputs_of(step, run)
     world = step.outside(run, store, given)
     result = execute(step, store, run, {**given, **world.inputs}, world.facts)
     step.follow(run, store)
@@ -46,7 +44,7 @@ def run_step(name: str, run_id: str, inputs: Mapping[str, str]) -> Result:
     return result
 
 
-def start_component(values: dict[str, Any], overrides: str, seed: int, job_id: str, steps: list[str]) -> str:
+def start_component(values: dict[str, Any], overrides: str, seed: int, job_id: str, steps: list[str]) -> Begun:
     """start() for a pipeline's task."""
     try:
         logs.configure()
@@ -55,21 +53,35 @@ def start_component(values: dict[str, Any], overrides: str, seed: int, job_id: s
         _fail(error)
 
 
-def component(name: str, run_id: str, task: Mapping[str, Any] | None = None, /, **inputs: str) -> Result:
+def component(name: str, run_id: str, task: Mapping[str, Any] | None = None) -> Result:
     """run_step() for a pipeline's task: an error is one message and an exit code instead of a traceback.
 
     Args:
         name: the step.
         run_id: the run.
         task: what was set on the task, for the job that it launches.
-        inputs: digests by role.
     """
     task_config.hand_over(task)
     try:
         logs.configure()
-        return run_step(name, run_id, inputs)
+        return run_step(name, run_id)
     except UnderstudyError as error:
         _fail(error)
+
+
+def ended(name: str, run_id: str) -> Result:
+    """What a step of the run came to that has ended."""
+    store = open_store()
+    state = store.run(run_id).state(name)
+    assert state is not None and state.digest, f"{name} has not ended in {run_id}"
+    return result_of(STEPS[name], store, state.digest)
+
+
+def reject(run_id: str, fails: bool) -> None:
+    """Record in MLflow that the run's student was rejected, and end with exit code 3 where a rejection fails the run."""
+    said = STEPS["register"].outcome(component("register", run_id))
+    if fails:
+        _fail(Rejected(f"{said}; fail_when_rejected makes this run a failed one"))
 
 
 def _fail(error: UnderstudyError) -> NoReturn:

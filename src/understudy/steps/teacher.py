@@ -35,6 +35,7 @@ def _teach(work: Work) -> None:
 
 TEACHER = Step(
     name="teacher",
+    role="teacher",
     kind="model",
     work=_teach,
     modules=TRAINING,

@@ -1,0 +1,1 @@
+"""Decides from paired statistics whether the student is good enough; fails closed."""
