@@ -1,6 +1,7 @@
 """The distillation pipeline: a chain of steps, each of which takes the run and leaves its result in the run's folder.
 
-Its graph comes from the recipe; overrides, seed and fail_when_rejected stay open as its parameters.
+Its graph comes from the recipe; overrides, seed and fail_when_rejected stay open as its parameters. What a condition
+looks at is a task's output of the name Output: kfp.local finds no other one.
 """
 
 import json
@@ -43,7 +44,7 @@ def build(recipe: Recipe, settle: Callable[[Any], None] = lambda task: None) -> 
     def distillation(overrides: str = "", seed: int = recipe.seed, fail_when_rejected: bool = False) -> None:
         job_id = dsl.PIPELINE_JOB_ID_PLACEHOLDER
         begun = task(start(recipe=values, overrides=overrides, seed=seed, job_id=job_id, steps=",".join(steps)))
-        run, found = begun.outputs["Output"], begun.outputs["found"]
+        run, found = begun.outputs["run"], begun.outputs["Output"]
         with dsl.If(found == "nothing", name="to be made"):
             _work(run, steps, fail_when_rejected, task)
         with dsl.If(found == "approved", name="found, approved"):
@@ -62,7 +63,7 @@ def _work(run: Any, steps: list[str], fail_when_rejected: Any, task: Callable[[A
     if "control" in steps:
         measured.after(task(control(run=examples)))
     verdict = task(gate(run=measured.outputs["Output"])).outputs
-    with dsl.If(verdict["decision"] == "approved", name="approved"):
-        task(register(run=verdict["Output"]))
-    with dsl.If(verdict["decision"] == "rejected", name="rejected"):
-        task(rejected(run=verdict["Output"], fails=fail_when_rejected))
+    with dsl.If(verdict["Output"] == "approved", name="approved"):
+        task(register(run=verdict["run"]))
+    with dsl.If(verdict["Output"] == "rejected", name="rejected"):
+        task(rejected(run=verdict["run"], fails=fail_when_rejected))

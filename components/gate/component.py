@@ -1,16 +1,15 @@
 """Measures -> verdict and report."""
 
+from typing import NamedTuple
+
 from kfp import dsl
 
 
 @dsl.component(base_image="understudy/launcher", install_kfp_package=False)
 def gate(
-    run: str, decision: dsl.OutputPath(str), verdict: dsl.Output[dsl.Markdown], report: dsl.Output[dsl.HTML]
-) -> str:
+    run: str, verdict: dsl.Output[dsl.Markdown], report: dsl.Output[dsl.HTML]
+) -> NamedTuple("Verdict", [("Output", str), ("run", str)]):  # type: ignore[valid-type]
     """Decide from paired statistics whether the student is good enough; fail closed."""
-    from pathlib import Path
-
     from understudy.steps import component, show_verdict
 
-    Path(decision).write_text(show_verdict(verdict, report, component("gate", run)))
-    return run
+    return show_verdict(verdict, report, component("gate", run)), run

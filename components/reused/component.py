@@ -11,9 +11,9 @@ def reused(
     registered_model: dsl.Output[dsl.Model],
 ) -> str:
     """Show the verdict and the model version that an earlier run has come to."""
-    from understudy.steps import component, ended, show, show_verdict
+    from understudy.steps import ended, show, show_verdict
 
     show_verdict(verdict, report, ended("gate", run))
-    result = component("register", run)
+    result = ended("register", run)
     show(registered_model, result, result.inputs["student"])
     return run

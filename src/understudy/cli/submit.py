@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,7 @@ from understudy.cli.checkout import checkout
 from understudy.cli.compile import say_what_pods_need
 from understudy.cli.recipe import Overrides, RecipePath, checked
 from understudy.cli.settings import Settings
-from understudy.errors import DONE, REJECTED, InputError
+from understudy.errors import DONE, REJECTED, InputError, UnderstudyError
 
 
 def submit(
@@ -47,11 +48,18 @@ def submit(
     if not wait:
         return
     code = submission.follow(server, run, lambda text: None if settings.quiet else typer.echo(text))
-    if code == DONE:
-        from understudy.registry.verdict import verdict_of
+    raise typer.Exit(_by_verdict(code, settings.tracking_uri, run))
 
-        code = DONE if verdict_of(settings.tracking_uri, run) == "approved" else REJECTED
-    raise typer.Exit(code)
+
+def _by_verdict(code: int, uri: str, run: str) -> int:
+    """A run's exit code; that of a rejection, too, where fail_when_rejected has made KFP say that the run failed."""
+    from understudy.registry.verdict import verdict_of
+
+    if code == DONE:
+        return DONE if verdict_of(uri, run) == "approved" else REJECTED
+    with suppress(UnderstudyError):  # most runs that fail have come to no verdict
+        return REJECTED if verdict_of(uri, run) == "rejected" else code
+    return code
 
 
 def _token(path: Path | None) -> str | None:

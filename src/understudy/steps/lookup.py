@@ -28,4 +28,5 @@ def reuse(store: Store, run: Run) -> bool:
         made[step.role] = state.digest
     for state in states:
         run.record(state)
+        STEPS[state.step].follow(run, store)
     return True

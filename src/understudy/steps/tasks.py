@@ -79,7 +79,9 @@ def ended(name: str, run_id: str) -> Result:
 
 def reject(run_id: str, fails: bool) -> None:
     """Record in MLflow that the run's student was rejected, and end with exit code 3 where a rejection fails the run."""
-    said = STEPS["register"].outcome(component("register", run_id))
+    there = open_store().run(run_id).state("register")
+    registered = ended("register", run_id) if there and there.digest else component("register", run_id)
+    said = STEPS["register"].outcome(registered)
     if fails:
         _fail(Rejected(f"{said}; fail_when_rejected makes this run a failed one"))
 
