@@ -23,12 +23,19 @@ OPTIONAL = (
     PUBLIC,
 )
 RETRIES = 3
+LAUNCHING = ("teacher", "control", "distill", "evaluate")
+SIZE = {"cpu_request": "250m", "memory_request": "1Gi", "cpu_limit": "4", "memory_limit": "8Gi"}
+"""Of the pod of a task that launches nothing. What is set on one that does is its job's (components/passthrough.py)."""
 
 
 def settle(task: Any) -> None:
     """Give a task's pod the store's claim, the cluster's settings, and addresses and credentials of what it uses."""
     kubernetes.add_pod_label(task, "app.kubernetes.io/component", "driver")  # the network policies go by it
     task.set_retry(RETRIES)  # of what is tried again, KFP's version and its Argo decide: docs/cluster.md
+    kubernetes.set_security_context(task, run_as_non_root=True)  # a profile's namespace takes no other pods
+    if task.name not in LAUNCHING:
+        for what, amount in SIZE.items():
+            getattr(task, f"set_{what}")(amount)
     kubernetes.mount_pvc(task, pvc_name=CLAIM, mount_path=MOUNT)
     kubernetes.use_config_map_as_volume(task, config_map_name=CONFIG, mount_path=SETTINGS_FOLDER)
     kubernetes.use_config_map_as_env(

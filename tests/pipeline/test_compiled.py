@@ -92,7 +92,8 @@ def test_each_component_runs_on_an_image_of_the_prefix_and_tag(spec: dict[str, A
     images = {name.removeprefix("exec-"): found["container"]["image"] for name, found in executors.items()}
     launchers = {name for name, image in images.items() if image == "registry.example:5000/ml/understudy-launcher:1.2"}
     steps = {"ingest", "prepare", "teacher", "distill", "control", "evaluate", "gate", "register"}
-    assert images.keys() == launchers == {"start", *steps}, "who holds credentials loads no model"
+    ends = {"reused", "rejected", "rejected-2"}
+    assert images.keys() == launchers == {"start", *steps, *ends}, "who holds credentials loads no model"
 
 
 def test_a_step_that_fetches_a_pretrained_model_runs_where_torch_is(recipe: Recipe, tmp_path: Path) -> None:
@@ -100,6 +101,7 @@ def test_a_step_that_fetches_a_pretrained_model_runs_where_torch_is(recipe: Reci
     write(fetched, IMAGES, tmp_path)
     executors = ir(tmp_path)["deploymentSpec"]["executors"]
     assert "-trainer:" in executors["exec-teacher"]["container"]["image"]
+    assert "-trainer:" in executors["exec-start"]["container"]["image"], "it looks that step up"
     assert "-launcher:" in executors["exec-distill"]["container"]["image"]
 
 
@@ -107,7 +109,8 @@ def test_steps_that_read_a_model_s_own_code_run_on_the_image_that_has_it(recipe:
     write(changed(recipe, "student.model={factory: nets:small}"), IMAGES, tmp_path)
     executors = ir(tmp_path)["deploymentSpec"]["executors"]
     trainers = {name for name, found in executors.items() if "-trainer:" in found["container"]["image"]}
-    assert trainers == {"exec-distill", "exec-control", "exec-evaluate", "exec-register"}
+    ends = {"exec-register", "exec-reused", "exec-rejected", "exec-rejected-2"}
+    assert trainers == {"exec-start", "exec-distill", "exec-control", "exec-evaluate", *ends}
 
 
 def test_every_task_has_the_store_and_knows_how_to_launch(compiled: Path, spec: dict[str, Any]) -> None:
@@ -161,12 +164,26 @@ def test_overrides_and_seed_stay_open_and_have_defaults(recipe: Recipe, tmp_path
     write(changed(recipe, "seed=1234567890"), IMAGES, tmp_path)
     inputs = ir(tmp_path)["root"]["inputDefinitions"]["parameters"]
     assert inputs == {
+        "fail_when_rejected": {"parameterType": "BOOLEAN", "defaultValue": False, "isOptional": True},
         "overrides": {"parameterType": "STRING", "defaultValue": "", "isOptional": True},
         "seed": {"parameterType": "NUMBER_INTEGER", "defaultValue": 1234567890, "isOptional": True},
     }
 
 
 def test_kfps_cache_is_off_for_every_task(spec: dict[str, Any]) -> None:
-    tasks = spec["root"]["dag"]["tasks"]
-    assert len(tasks) == 9
+    dags = [spec["root"]["dag"], *(found["dag"] for found in spec["components"].values() if "dag" in found)]
+    tasks = {name: task for dag in dags for name, task in dag["tasks"].items() if "cachingOptions" in task}
+    assert len({task["taskInfo"]["name"] for task in tasks.values()} & {"start", "register", "rejected", "reused"}) == 4
     assert not any(task["cachingOptions"].get("enableCache") for task in tasks.values())
+
+
+def test_every_task_s_pod_is_one_that_a_restricted_namespace_takes_and_of_a_size(
+    compiled: Path, spec: dict[str, Any]
+) -> None:
+    platform = list(yaml.safe_load_all((compiled / "digits.yaml").read_text()))[1]["platforms"]["kubernetes"]
+    for name, pod in platform["deploymentSpec"]["executors"].items():
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        asked = spec["deploymentSpec"]["executors"][name]["container"].get("resources")
+        launching = name.removeprefix("exec-") in ("teacher", "distill", "control", "evaluate")
+        assert (asked is None) == launching, "of a task that launches, its job would get them"
+        assert launching or {"resourceCpuRequest", "resourceMemoryRequest", "resourceMemoryLimit"} <= asked.keys()

@@ -4,13 +4,14 @@ import inspect
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
 from kfp import dsl
 
 from understudy import steps
+from understudy.steps.start import Begun
 from understudy.steps.step import Result
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +45,7 @@ def given(name: str, parameter: str) -> bool:
 
 
 def test_there_is_a_component_for_each_step() -> None:
-    assert sorted(["start", *steps.STEPS]) == FOLDERS
+    assert sorted(["start", "rejected", "reused", *steps.STEPS]) == FOLDERS
 
 
 @pytest.mark.parametrize("name", FOLDERS)
@@ -57,10 +58,9 @@ def test_a_components_metadata_says_what_it_is(name: str) -> None:
     assert about["output"]
 
 
-@pytest.mark.parametrize("name", [name for name in FOLDERS if name != "start"])
-def test_a_component_takes_what_its_step_declares(name: str) -> None:
-    roles = set(component(name).component_spec.inputs) - {"run", "task"}
-    assert roles == set(steps.STEPS[name].inputs)
+@pytest.mark.parametrize("name", steps.STEPS)
+def test_a_component_takes_the_run_and_what_was_set_on_its_task(name: str) -> None:
+    assert set(component(name).component_spec.inputs) - {"task"} == {"run"}
 
 
 @pytest.mark.parametrize("name", FOLDERS)
@@ -71,32 +71,47 @@ def test_a_components_body_is_thin(name: str) -> None:
     assert (body[-1].end_lineno or 0) - body[0].lineno + 1 <= MOST_LINES
 
 
-@pytest.mark.parametrize("name", [name for name in FOLDERS if name != "start"])
-def test_the_source_that_a_task_carries_runs_alone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spec: dict[str, Any], name: str
-) -> None:
-    """With nothing of its module around it, the step is executed on the given digests, and its facts are shown."""
+def result(step: str, folder: Path) -> Result:
+    facts = {"accuracy": 0.5, "version": None, "name": "n", "url": "u"}
+    return Result(step, "digest", folder, facts, {"student": "digest of student"})
+
+
+@pytest.fixture
+def content(tmp_path: Path) -> Path:
+    """What the object of any step may hold."""
     (tmp_path / "report.html").write_text("the report")
     (tmp_path / "verdict.json").write_text(json.dumps({"approved": True, "rules": [], "control": None, "cautions": []}))
     (tmp_path / "registration.json").write_text(json.dumps({"version": None, "name": "n", "url": "u"}))
-    calls = []
+    return tmp_path
 
-    def execute(step: str, run: str, *task: dict[str, Any], **inputs: str) -> Result:
-        calls.append((step, run, *task, inputs))
-        return Result("digest", tmp_path, {"accuracy": 0.5, "version": None, "name": "n", "url": "u"})
 
-    monkeypatch.setattr(steps, "component", execute)
-    namespace: dict[str, Any] = {}
+def carried(spec: dict[str, Any], name: str, folder: Path, **given: Any) -> tuple[Any, dict[str, Any]]:
+    """What the source that a task carries returns, with nothing of its module around it, and its artifacts."""
+    namespace: dict[str, Any] = {"NamedTuple": NamedTuple}  # kfp's executor imports all of typing
     exec(embedded(spec, name), namespace)
     outputs = {
-        role: SimpleNamespace(path=tmp_path / f"{role}.out", metadata={}, schema_title="system.Model")
+        role: SimpleNamespace(path=folder / f"{role}.out", metadata={}, schema_title="system.Model")
         for role in artifacts(name)
     }
-    inputs = {role: f"digest of {role}" for role in metadata(name)["inputs"] if role != "task"}
+    return namespace[name](**given, **outputs), outputs
+
+
+@pytest.mark.parametrize("name", steps.STEPS)
+def test_the_source_that_a_task_carries_runs_alone(
+    monkeypatch: pytest.MonkeyPatch, content: Path, spec: dict[str, Any], name: str
+) -> None:
+    """The step is executed, its facts are shown, and the run is handed on."""
+    calls = []
+
+    def execute(step: str, run: str, *task: dict[str, Any]) -> Result:
+        calls.append((step, run, *task))
+        return result(step, content)
+
+    monkeypatch.setattr(steps, "component", execute)
     task = {"task": dsl.TaskConfig(node_selector={"gpu": "h100"})} if "task" in metadata(name)["inputs"] else {}
-    assert namespace[name](**inputs, **task, **outputs) == "digest"
-    run = inputs.pop("run")
-    assert calls == [(name, run, *(vars(found) for found in task.values()), inputs)]
+    returned, outputs = carried(spec, name, content, run="run-1", **task)
+    assert returned == (("approved", "run-1") if name == "gate" else "run-1")
+    assert calls == [(name, "run-1", *(vars(found) for found in task.values()))]
     assert bool(task) == (name in ("teacher", "distill", "control", "evaluate"))
     shown = next(artifact for role, artifact in outputs.items() if role != "report")
     assert shown.metadata["accuracy"] == 0.5
@@ -107,12 +122,28 @@ def test_the_source_that_a_task_carries_runs_alone(
         assert outputs["report"].path.read_text() == "the report"
 
 
-def test_the_first_task_carries_its_source_too(monkeypatch: pytest.MonkeyPatch, spec: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", ["reused", "rejected"])
+def test_a_run_s_end_shows_the_verdict_that_is_there(
+    monkeypatch: pytest.MonkeyPatch, content: Path, spec: dict[str, Any], name: str
+) -> None:
+    rejections = []
+    monkeypatch.setattr(steps, "ended", lambda step, run: result(step, content))
+    monkeypatch.setattr(steps, "reject", lambda *given: rejections.append(given))
+    returned, outputs = carried(spec, name, content, run="run-1", **({"fails": True} if name == "rejected" else {}))
+    assert returned == "run-1"
+    assert rejections == ([("run-1", True)] if name == "rejected" else [])
+    assert outputs["verdict"].path.read_text().startswith("# gate: approved")
+    assert outputs["report"].path.read_text() == "the report"
+    assert ("registered_model" in outputs) == (name == "reused")
+
+
+def test_the_first_task_carries_its_source_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spec: dict[str, Any]
+) -> None:
     calls = []
-    monkeypatch.setattr(steps, "start_component", lambda *given: calls.append(given) or "run-1")
-    namespace: dict[str, Any] = {}
-    exec(embedded(spec, "start"), namespace)
-    assert namespace["start"](recipe='{"a": 1}', overrides="", seed=3, job_id="j", steps="ingest,gate") == "run-1"
+    monkeypatch.setattr(steps, "start_component", lambda *given: calls.append(given) or Begun("run-1", "nothing"))
+    given = {"recipe": '{"a": 1}', "overrides": "", "seed": 3, "job_id": "j", "steps": "ingest,gate"}
+    assert carried(spec, "start", tmp_path, **given)[0] == ("nothing", "run-1")
     assert calls == [({"a": 1}, "", 3, "j", ["ingest", "gate"])]
 
 

@@ -7,21 +7,18 @@ from understudy.recipe import Recipe
 from understudy.recipe.file import from_values
 from understudy.steps import STEPS, step_names
 
-CHAIN = ["ingest", "prepare", "teacher", "distill", "evaluate", "gate", "register"]
+
+def dag(pipeline: Any, *below: str) -> dict[str, Any]:
+    """The tasks of a pipeline, or of a group of it, by the names that KFP's page shows."""
+    component = pipeline.pipeline_spec.root
+    for name in below:
+        group = {task.task_info.name: task for task in component.dag.tasks.values()}[name]
+        component = pipeline.pipeline_spec.components[group.component_ref.name]
+    return {task.task_info.name: task for task in component.dag.tasks.values()}
 
 
-def tasks(recipe: Recipe) -> dict[str, Any]:
-    return dict(build(recipe).pipeline_spec.root.dag.tasks)
-
-
-def producers(task: Any) -> dict[str, str]:
-    """The task that each input comes from; "" for one that is empty."""
-    found = {}
-    for name, given in task.inputs.parameters.items():
-        kind = given.WhichOneof("kind")
-        assert kind == "task_output_parameter" or given.runtime_value.constant.string_value == "", name
-        found[name] = given.task_output_parameter.producer_task
-    return found
+def before(task: Any) -> set[str]:
+    return set(task.dependent_tasks)
 
 
 @pytest.fixture(params=[True, False])
@@ -34,34 +31,63 @@ def wanted(recipe: Recipe, control: bool) -> Recipe:
     return from_values(recipe.model_dump(mode="json", by_alias=True), [f"student.control={control}"], "test")
 
 
-def test_the_tasks_are_the_recipes_steps(wanted: Recipe, control: bool) -> None:
-    assert set(tasks(wanted)) == {"start", *step_names(wanted)} == {"start", *CHAIN, *(["control"] if control else [])}
+def test_the_steps_are_a_chain_and_the_control_goes_beside_it(wanted: Recipe, control: bool) -> None:
+    found = {name: before(task) for name, task in dag(build(wanted), "to be made").items()}
+    assert found == {
+        "ingest": set(),
+        "prepare": {"ingest"},
+        "teacher": {"prepare"},
+        "distill": {"teacher"},
+        **({"control": {"prepare"}} if control else {}),
+        "evaluate": {"distill", "control"} if control else {"distill"},
+        "gate": {"evaluate"},
+        "approved": {"gate"},
+        "rejected": {"gate"},
+    }
+
+
+def test_a_task_takes_the_run_and_nothing_else_from_the_one_before(wanted: Recipe) -> None:
+    for task in dag(build(wanted), "to be made").values():
+        assert len([given for name, given in task.inputs.parameters.items() if name == "run"]) <= 1
+        conditions = {"start-Output", "gate-Output", "gate-run", "fail_when_rejected"}
+        assert set(task.inputs.parameters) <= {"run", *(f"pipelinechannel--{name}" for name in conditions)}
+
+
+def test_a_model_is_there_only_where_the_student_was_approved(wanted: Recipe) -> None:
+    pipeline = build(wanted)
+    assert set(dag(pipeline, "to be made", "approved")) == {"register"}
+    assert set(dag(pipeline, "to be made", "rejected")) == {"rejected"}
+    outputs = pipeline.pipeline_spec.components["comp-rejected"].output_definitions.artifacts
+    kinds = {artifact.artifact_type.schema_title for artifact in outputs.values()}
+    assert kinds == {"system.Markdown", "system.HTML"}
+
+
+def test_a_run_of_which_all_is_there_has_two_tasks(wanted: Recipe) -> None:
+    pipeline = build(wanted)
+    assert set(dag(pipeline)) == {"start", "to be made", "found, approved", "found, rejected"}
+    assert set(dag(pipeline, "found, approved")) == {"reused"}
+    assert set(dag(pipeline, "found, rejected")) == {"rejected"}
+    conditions = {name: task.trigger_policy.condition for name, task in dag(pipeline).items()}
+    words = {name: condition.rpartition("== ")[2] for name, condition in conditions.items() if condition}
+    assert words == {"to be made": "'nothing'", "found, approved": "'approved'", "found, rejected": "'rejected'"}
+
+
+def test_a_rejection_leaves_the_run_green_unless_a_parameter_says_otherwise(wanted: Recipe) -> None:
+    pipeline = build(wanted)
+    parameter = pipeline.pipeline_spec.root.input_definitions.parameters["fail_when_rejected"]
+    assert not parameter.default_value.bool_value
+    for group in (("to be made", "rejected"), ("found, rejected",)):
+        given = dag(pipeline, *group)["rejected"].inputs.parameters["fails"]
+        assert given.component_input_parameter == "pipelinechannel--fail_when_rejected"
+
+
+def test_every_step_has_a_task(wanted: Recipe) -> None:
+    pipeline = build(wanted)
+    tasks = {**dag(pipeline, "to be made"), **dag(pipeline, "to be made", "approved")}
+    assert {name for name, task in tasks.items() if not task.trigger_policy.condition} == set(step_names(wanted))
     assert set(step_names(wanted)) <= set(STEPS)
 
 
-def test_each_task_gets_what_the_others_give(wanted: Recipe, control: bool) -> None:
-    found = {name: producers(task) for name, task in tasks(wanted).items() if name != "start"}
-    models = {"teacher": "teacher", "student": "distill", "control": "control" if control else ""}
-    origin = {"run": "start", "records": "ingest", "examples": "prepare", **models}
-    expected = {
-        "ingest": {"run": "start"},
-        "prepare": {"run": "start", "records": "ingest"},
-        "teacher": {"run": "start", "examples": "prepare"},
-        "control": {"run": "start", "examples": "prepare"},
-        "distill": {"run": "start", "examples": "prepare", "teacher": "teacher"},
-        "evaluate": {"run": "start", "examples": "prepare", **models},
-        "gate": {**origin, "measures": "evaluate"},
-        "register": {**origin, "measures": "evaluate", "verdict": "gate"},
-    }
-    assert found == {name: inputs for name, inputs in expected.items() if name in tasks(wanted)}
-
-
-def test_the_steps_of_a_pipeline_lie_in_the_order_in_which_they_run(wanted: Recipe) -> None:
-    order = ["start", *step_names(wanted)]
-    for name, task in tasks(wanted).items():
-        assert all(order.index(before) < order.index(name) for before in task.dependent_tasks)
-
-
 def test_the_step_names_that_the_first_task_checks_is_the_pipelines(wanted: Recipe) -> None:
-    given = tasks(wanted)["start"].inputs.parameters["steps"].runtime_value.constant.string_value
+    given = dag(build(wanted))["start"].inputs.parameters["steps"].runtime_value.constant.string_value
     assert given.split(",") == step_names(wanted)

@@ -19,7 +19,7 @@ from understudy.kube.settings import Cluster
 from understudy.launch.kubernetes.rendering import pytorchjob, task_config
 from understudy.launch.kubernetes.rendering.task_config import TaskConfig
 from understudy.recipe import Recipe, Resources
-from understudy.steps import STEPS, Result, tasks
+from understudy.steps import Result, tasks
 
 LAUNCHING = ["teacher", "distill", "control", "evaluate"]
 CLUSTER = Cluster(image="trainer:1", claim="understudy-store")
@@ -107,14 +107,14 @@ def carried(
 
     def run_step(*_: Any) -> Result:
         found.append(task_config.of_this_step())
-        return Result("digest", folder, {})
+        return Result(name, "digest", folder, {})
 
     monkeypatch.setenv(task_config.VARIABLE, "{}")
     monkeypatch.setattr(tasks, "run_step", run_step)
     source = ir["deploymentSpec"]["executors"][f"exec-{name}"]["container"]["command"][-1]
     namespace: dict[str, Any] = {}
     exec(source, namespace)
-    inputs = {role: role for role in (*STEPS[name].inputs, "run")} | {"task": handed_over(ir, pods, name)}
+    inputs = {"run": "run", "task": handed_over(ir, pods, name)}
     shown, schema = SHOWN[name]
     artifact = {"name": shown, "type": {"schemaTitle": schema}, "uri": str(folder / "shown"), "metadata": {}}
     given = {

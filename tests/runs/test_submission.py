@@ -54,9 +54,12 @@ def test_one_node_cannot_have_two_pools_but_a_teacher_that_is_only_fetched_needs
     recipe = digits.model_copy(update={"resources": resources})
     with pytest.raises(
         InputError,
-        match=r"resources\.teacher\.pool, resources\.distill\.pool, resources\.evaluate\.pool: are not the same",
+        match=r"^resources\.teacher\.pool, resources\.distill\.pool: are not the same",
     ):
         own_pool(cluster, recipe)
+    measured = recipe.model_copy(update={"resources": resources.model_copy(update={"evaluate": Resources(pool="cpu")})})
+    with pytest.raises(InputError, match=r"resources\.distill\.pool, resources\.evaluate\.pool: are not the same"):
+        own_pool(cluster, measured)
     fetched = recipe.teacher.model_copy(update={"train": None})
     assert own_pool(cluster, recipe.model_copy(update={"teacher": fetched})) == POOL
     assert own_pool(cluster.model_copy(update={"one_node": False}), recipe) == Pool()

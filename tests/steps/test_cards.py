@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from kfp import dsl
 
-from understudy.steps.cards import card, show
+from understudy.steps.cards import card, show, show_verdict
 from understudy.steps.step import Result
 
 RULE = {"observed": 0.0123456, "interval": [-0.01, 0.03], "threshold": 0.02}
@@ -20,13 +20,13 @@ VERDICT = {
 }
 
 
-def result(folder: Path, **facts: Any) -> Result:
-    return Result("d" * 64, folder, facts)
+def result(step: str, folder: Path, **facts: Any) -> Result:
+    return Result(step, "d" * 64, folder, facts)
 
 
 def test_a_verdicts_card_has_its_decision_rules_and_intervals(tmp_path: Path) -> None:
     (tmp_path / "verdict.json").write_text(json.dumps(VERDICT))
-    assert card("gate", result(tmp_path)).splitlines() == [
+    assert card(result("gate", tmp_path)).splitlines() == [
         "# gate: rejected by quality-against-teacher",
         "",
         "| | |",
@@ -46,22 +46,31 @@ def test_a_verdicts_card_has_its_decision_rules_and_intervals(tmp_path: Path) ->
 @pytest.mark.parametrize("kind", [dsl.Model, dsl.Dataset, dsl.Markdown])
 def test_an_artifact_has_facts_and_a_file_at_its_address(tmp_path: Path, kind: Any) -> None:
     artifact = kind(uri=str(tmp_path / "artifact"))
-    assert show(artifact, "ingest", result(tmp_path, train=3, test=1)) == "d" * 64
+    show(artifact, result("ingest", tmp_path, train=3, test=1))
     assert artifact.metadata == {"digest": "d" * 64, "train": 3, "test": 1}
     assert (tmp_path / "artifact").read_text().splitlines()[0] == "# ingest: train 3, test 1"
 
 
 def test_metrics_are_numbers_alone(tmp_path: Path) -> None:
     artifact = dsl.Metrics(uri=str(tmp_path / "artifact"))
-    show(artifact, "evaluate", result(tmp_path, loss=0.5, name="text"))
+    show(artifact, result("evaluate", tmp_path, loss=0.5, name="text"))
     assert artifact.metadata == {"loss": 0.5}
 
 
 def test_a_registered_model_is_the_student(tmp_path: Path) -> None:
     (tmp_path / "registration.json").write_text(json.dumps({"version": "3", "name": "n", "url": "https://m.example"}))
     artifact = dsl.Model(uri=str(tmp_path / "artifact"))
-    assert show(artifact, "register", result(tmp_path, version="3"), "s" * 64) == "d" * 64
+    show(artifact, result("register", tmp_path, version="3"), "s" * 64)
     assert artifact.metadata == {"digest": "s" * 64, "version": "3"}
     text = (tmp_path / "artifact").read_text()
     assert text.startswith("# register: version 3 of n, https://m.example\n")
     assert f"| object | {'s' * 64} |" in text
+
+
+def test_a_verdict_is_shown_with_its_report_and_says_its_decision(tmp_path: Path) -> None:
+    (tmp_path / "verdict.json").write_text(json.dumps(VERDICT))
+    (tmp_path / "report.html").write_text("the report")
+    verdict, report = dsl.Markdown(uri=str(tmp_path / "verdict")), dsl.HTML(uri=str(tmp_path / "report"))
+    assert show_verdict(verdict, report, result("gate", tmp_path)) == "rejected"
+    assert (tmp_path / "verdict").read_text().startswith("# gate: rejected by quality-against-teacher")
+    assert (tmp_path / "report").read_text() == "the report"

@@ -24,7 +24,7 @@ def values(digits: Recipe) -> dict[str, Any]:
 
 
 def begin(values: dict[str, Any], overrides: str = "", seed: int = 0, job_id: str = "job-1") -> Run:
-    return open_store().run(start(values, overrides, seed, job_id, step_names(Recipe.model_validate(values))))
+    return open_store().run(start(values, overrides, seed, job_id, step_names(Recipe.model_validate(values))).run)
 
 
 def test_the_run_has_the_recipe_with_the_runs_own_values(values: dict[str, Any], digits: Recipe) -> None:

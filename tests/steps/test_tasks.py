@@ -10,10 +10,11 @@ import pytest
 from tests.steps.champions import model, name_champion
 from understudy.errors import InputError, UnderstudyError
 from understudy.recipe import Recipe
+from understudy.recipe.file import from_values
 from understudy.registry import champion as champions
 from understudy.registry import verdict
 from understudy.registry.champion import Champion
-from understudy.steps import STEPS, component, start_component, step_names, tasks
+from understudy.steps import STEPS, component, reject, start_component, step_names, tasks
 from understudy.steps.environment import HOME, RUN
 from understudy.steps.step import Result, Step, World
 from understudy.steps.tasks import run_step
@@ -21,7 +22,7 @@ from understudy.store import Run, StepState, Store
 from understudy.store.files import write_json
 
 RULES = ("quality-against-teacher", "size", "latency")
-RESULT = Result("d" * 64, Path("nowhere"), {})
+RESULT = Result("any", "d" * 64, Path("nowhere"), {})
 URI = "MLFLOW_TRACKING_URI"
 
 
@@ -41,14 +42,37 @@ def calls(monkeypatch: pytest.MonkeyPatch, store: Store) -> list[tuple[Any, ...]
     return found
 
 
-def test_an_input_that_the_pipeline_does_not_have_is_left_out(calls: list[tuple[Any, ...]], run: Run) -> None:
-    run_step("evaluate", run.id, {"examples": "e", "teacher": "", "student": "s"})
-    assert calls == [("evaluate", {"examples": "e", "student": "s"}, {})]
+def made(run: Run, **digests: str) -> None:
+    """Let the run's steps have made what later ones take."""
+    for step, digest in digests.items():
+        run.record(StepState(step, "done", digest=digest))
 
 
-def test_an_input_that_the_step_does_not_declare_is_a_mistake(calls: list[tuple[Any, ...]], run: Run) -> None:
-    with pytest.raises(AssertionError, match="control takes"):
-        run_step("control", run.id, {"examples": "e", "teacher": "t"})
+ORIGIN = {"ingest": "r", "prepare": "e", "teacher": "t", "distill": "s"}
+GIVEN = {"records": "r", "examples": "e", "teacher": "t", "student": "s"}
+
+
+@pytest.fixture
+def run(store: Store, digits: Recipe) -> Run:
+    recipe = from_values(digits.model_dump(mode="json", by_alias=True), ["student.control=false"], "test")
+    return store.create_run("digits", recipe.model_dump(mode="json", by_alias=True), "")
+
+
+def test_a_step_takes_from_the_run_what_the_pipeline_s_steps_have_made(calls: list[tuple[Any, ...]], run: Run) -> None:
+    made(run, **ORIGIN, evaluate="m", control="of an older recipe")
+    run_step("gate", run.id)
+    assert calls == [("gate", {"measures": "m", **GIVEN}, {})]
+
+
+@pytest.mark.parametrize("state", [None, StepState("distill", "failed", key="k")])
+def test_a_step_whose_inputs_are_not_there_is_refused(
+    calls: list[tuple[Any, ...]], run: Run, state: StepState | None
+) -> None:
+    made(run, **{**ORIGIN, "distill": ""})
+    if state:
+        run.record(state)
+    with pytest.raises(UnderstudyError, match=r"^evaluate: run \S+ has no result of distill; run that one first$"):
+        run_step("evaluate", run.id)
     assert calls == []
 
 
@@ -62,8 +86,10 @@ def test_the_champion_is_measured_with_the_others(
 ) -> None:
     digest = model(store, tmp_path / "model")
     name_champion(monkeypatch, digest)
-    run_step("evaluate", run.id, {"student": "s", "examples": examples})
-    assert calls == [("evaluate", {"student": "s", "examples": examples, "champion": digest}, {})]
+    made(run, **{**ORIGIN, "prepare": examples})
+    run_step("evaluate", run.id)
+    inputs = {"examples": examples, "teacher": "t", "student": "s", "champion": digest}
+    assert calls == [("evaluate", inputs, {})]
 
 
 def test_the_gate_knows_why_the_champion_was_not_measured(
@@ -73,17 +99,19 @@ def test_the_gate_knows_why_the_champion_was_not_measured(
         raise UnderstudyError("no answer")
 
     monkeypatch.setattr(champions, "champion", silent)
-    run_step("evaluate", run.id, {"student": "s", "examples": examples})
-    run_step("gate", run.id, {"measures": "m"})
-    assert calls[1] == ("gate", {"measures": "m"}, {"champion_problem": "no answer"})
+    made(run, **{**ORIGIN, "prepare": examples}, evaluate="m")
+    run_step("evaluate", run.id)
+    run_step("gate", run.id)
+    assert calls[1][2] == {"champion_problem": "no answer"}
 
 
 def test_the_registration_knows_the_server(
     monkeypatch: pytest.MonkeyPatch, calls: list[tuple[Any, ...]], run: Run
 ) -> None:
     monkeypatch.setenv(URI, "https://mlflow.example")
-    run_step("register", run.id, {"student": "s"})
-    assert calls == [("register", {"student": "s"}, {"server": "https://mlflow.example"})]
+    made(run, **ORIGIN, evaluate="m", gate="v")
+    run_step("register", run.id)
+    assert calls == [("register", {"measures": "m", "verdict": "v", **GIVEN}, {"server": "https://mlflow.example"})]
 
 
 @pytest.mark.parametrize(("state", "kept"), [("reused", ["version 3"]), ("done", [])])
@@ -100,12 +128,13 @@ def test_a_reused_registration_of_a_pipeline_s_task_is_told_to_mlflow(
     staged.mkdir()
     write_json(staged / "registration.json", {"parent_run_id": "p", "version": "3", "name": "n", "url": "u"})
     run.record(StepState("register", state, digest=store.objects.publish(staged, "registration", {})))
+    made(run, **ORIGIN, evaluate="m", gate="v")
     told: list[str] = []
     monkeypatch.setattr(verdict, "keep_verdict", lambda *given: told.append(f"version {given[-1].version}"))
-    run_step("register", run.id, {"student": "s"})
+    run_step("register", run.id)
     assert told == kept
     monkeypatch.setenv(RUN, run.id)  # the process that drives the pipeline has the verdict itself
-    run_step("register", run.id, {"student": "s"})
+    run_step("register", run.id)
     assert told == kept
 
 
@@ -126,16 +155,14 @@ def test_a_task_says_its_error_in_one_message_and_an_exit_code(
 def test_a_steps_task_says_its_error_in_one_message_and_an_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run_step(name: str, run_id: str, inputs: dict[str, str]) -> None:
-        raise InputError(f"{name} of {run_id} with {inputs}: mend it")
+    def run_step(name: str, run_id: str) -> None:
+        raise InputError(f"{name} of {run_id}: mend it")
 
     monkeypatch.setattr(tasks, "run_step", run_step)
     with pytest.raises(SystemExit) as caught:
-        component("gate", "run-1", measures="a")
+        component("gate", "run-1")
     assert caught.value.code == 2
-    assert capsys.readouterr().err.endswith(
-        " ERROR understudy.steps.tasks: gate of run-1 with {'measures': 'a'}: mend it\n"
-    )
+    assert capsys.readouterr().err.endswith(" ERROR understudy.steps.tasks: gate of run-1: mend it\n")
 
 
 @pytest.mark.parametrize(
@@ -192,15 +219,16 @@ def test_the_last_line_of_a_tasks_log_says_what_came_out(
 
     def execute(step: Step, at: Store, run: Run, *_: object) -> Result:
         run.record(StepState(step.name, "reused"))
-        return Result("d" * 64, tmp_path, facts)
+        return Result(step.name, "d" * 64, tmp_path, facts)
 
     monkeypatch.setenv(HOME, str(store.folder.parent))
     monkeypatch.setattr(tasks, "execute", execute)
     monkeypatch.setattr(tasks, "connect_to_run", lambda run: None)
     quiet = replace(STEPS[name], outside=lambda *_: World(), follow=lambda *_: None)
     monkeypatch.setattr(tasks, "STEPS", {name: quiet})
+    monkeypatch.setattr(tasks, "inputs_of", lambda *_: {})
     with caplog.at_level("INFO", "understudy.steps.tasks"):
-        run_step(name, run.id, {})
+        run_step(name, run.id)
     assert caplog.messages[-1] == words
 
 
@@ -208,7 +236,7 @@ def test_the_last_line_of_a_tasks_log_says_what_came_out(
 def test_the_last_words_of_a_task_are_in_its_pods_status(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, there: bool
 ) -> None:
-    def run_step(name: str, run_id: str, inputs: dict[str, str]) -> None:
+    def run_step(name: str, run_id: str) -> None:
         raise InputError("mend it" + " " * 5000)
 
     last_words = tmp_path / "termination-log"
@@ -217,8 +245,36 @@ def test_the_last_words_of_a_task_are_in_its_pods_status(
     monkeypatch.setattr(tasks, "LAST_WORDS", last_words)
     monkeypatch.setattr(tasks, "run_step", run_step)
     with pytest.raises(SystemExit):
-        component("gate", "run-1", measures="a")
+        component("gate", "run-1")
     assert last_words.exists() == there, "only a pod has one"
     if there:
         assert last_words.read_text().startswith("mend it")
         assert last_words.stat().st_size == tasks.LAST_WORDS_BYTES
+
+
+@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize("there", [True, False])
+def test_a_rejected_student_is_recorded_and_fails_the_run_only_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: Store, run: Run, fails: bool, there: bool
+) -> None:
+    staged = tmp_path / "registration"
+    staged.mkdir()
+    write_json(staged / "registration.json", {"version": None, "name": "n", "url": "https://mlflow.example/#/r"})
+    digest = store.objects.publish(staged, "registration", {})
+    if there:
+        run.record(StepState("register", "reused", digest=digest))
+    asked: list[str] = []
+
+    def component(name: str, run_id: str) -> Result:
+        asked.append(name)
+        return Result(name, digest, store.objects.path(digest), {})
+
+    monkeypatch.setenv(HOME, str(store.folder.parent))
+    monkeypatch.setattr(tasks, "component", component)
+    if fails:
+        with pytest.raises(SystemExit) as caught:
+            reject(run.id, fails)
+        assert caught.value.code == 3
+    else:
+        reject(run.id, fails)
+    assert asked == ([] if there else ["register"])

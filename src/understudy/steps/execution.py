@@ -50,9 +50,7 @@ def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world
     return result_of(step, store, digest)
 
 
-def cached(
-    step: Step, store: Store, run: Run, inputs: Mapping[str, str], world: Mapping[str, str]
-) -> StepState | None:
+def cached(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world: Mapping[str, str]) -> StepState | None:
     """What the run would record of a step that is in the step cache; None for one that is not. Records nothing.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The first task of every pipeline run: check the recipe with the run's own values, make the run's folder, look ahead."""
+"""The first task of a pipeline run: check the recipe with the run's own values, make its folder, look ahead."""
 
 import logging
 import os

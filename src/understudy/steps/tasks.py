@@ -73,12 +73,13 @@ def ended(name: str, run_id: str) -> Result:
     """What a step of the run came to that has ended."""
     store = open_store()
     state = store.run(run_id).state(name)
-    assert state is not None and state.digest, f"{name} has not ended in {run_id}"
+    assert state is not None, f"{name} has not begun in {run_id}"
+    assert state.digest, f"{name} has not ended in {run_id}"
     return result_of(STEPS[name], store, state.digest)
 
 
 def reject(run_id: str, fails: bool) -> None:
-    """Record in MLflow that the run's student was rejected, and end with exit code 3 where a rejection fails the run."""
+    """Record in MLflow that a run's student was rejected; end with exit code 3 where a rejection fails the run."""
     there = open_store().run(run_id).state("register")
     registered = ended("register", run_id) if there and there.digest else component("register", run_id)
     said = STEPS["register"].outcome(registered)

@@ -1,0 +1,130 @@
+"""A first task that finds every step of its run in the step cache, or not."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from understudy.errors import UnderstudyError
+from understudy.recipe import Recipe
+from understudy.steps import STEPS, lookup
+from understudy.steps.execution import execute
+from understudy.steps.lookup import reuse
+from understudy.steps.step import Step, Work, World
+from understudy.store import Run, Store
+
+NAMES = ("ingest", "prepare", "gate")
+
+
+def write(work: Work) -> None:
+    (work.staged / "content").write_text(f"{work.step} of {dict(work.inputs)}")
+
+
+def step(name: str, role: str, *inputs: str) -> Step:
+    return Step(
+        name=name, role=role, kind=role, work=write, modules=(), section=lambda recipe, store: {}, inputs=inputs
+    )
+
+
+CHAIN = {
+    "ingest": step("ingest", "records"),
+    "prepare": step("prepare", "examples", "records"),
+    "gate": step("gate", "verdict", "examples"),
+}
+Change = Callable[[Step], Step]
+
+
+@pytest.fixture(autouse=True)
+def chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup, "STEPS", CHAIN)
+    monkeypatch.setattr(lookup, "step_names", lambda recipe: list(NAMES))
+
+
+def new(store: Store, digits: Recipe) -> Run:
+    return store.create_run("digits", digits.model_dump(mode="json", by_alias=True), "")
+
+
+def through(store: Store, run: Run, steps: Mapping[str, Step] = CHAIN) -> dict[str, str]:
+    """Make or find each step, as the pipeline's tasks do."""
+    made: dict[str, str] = {}
+    for one in steps.values():
+        made[one.role] = execute(one, store, run, {role: made[role] for role in one.inputs}, {}).digest
+    return made
+
+
+def test_a_run_of_which_all_is_there_is_found_with_the_digests_that_its_tasks_would_find(
+    store: Store, digits: Recipe
+) -> None:
+    through(store, new(store, digits))
+    found, again = new(store, digits), new(store, digits)
+    assert reuse(store, found)
+    through(store, again)
+    for name in NAMES:
+        one, other = found.state(name), again.state(name)
+        assert one
+        assert other
+        assert (one.state, one.key, one.digest) == (other.state, other.key, other.digest)
+        assert one.state == "reused"
+    assert found.uses == again.uses, "gc keeps what it found"
+
+
+@pytest.mark.parametrize("missing", NAMES)
+def test_one_step_that_is_not_there_is_enough_to_record_nothing(store: Store, digits: Recipe, missing: str) -> None:
+    through(store, new(store, digits))
+    other = replace(CHAIN[missing], section=lambda recipe, store: {"changed": 1})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lookup, "STEPS", {**CHAIN, missing: other})
+        run = new(store, digits)
+        assert not reuse(store, run)
+    assert run.states() == []
+
+
+def test_an_object_that_is_gone_is_not_found(store: Store, digits: Recipe) -> None:
+    made = through(store, new(store, digits))
+    (store.objects.path(made["verdict"]) / "manifest.json").unlink()
+    assert not reuse(store, new(store, digits))
+
+
+def test_what_no_longer_holds_in_the_world_is_not_found(
+    store: Store, digits: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    through(store, new(store, digits))
+    gone = replace(CHAIN["gate"], still_holds=lambda path, store: False)
+    monkeypatch.setattr(lookup, "STEPS", {**CHAIN, "gate": gone})
+    assert not reuse(store, new(store, digits))
+
+
+def raising(*_: object) -> World:
+    raise UnderstudyError("MLflow does not answer")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda one: replace(one, outside=raising), lambda one: replace(one, check=raising)],
+    ids=["world", "check"],
+)
+def test_what_cannot_be_told_now_is_left_to_its_own_task(
+    store: Store, digits: Recipe, monkeypatch: pytest.MonkeyPatch, change: Change
+) -> None:
+    through(store, new(store, digits))
+    monkeypatch.setattr(lookup, "STEPS", {**CHAIN, "prepare": change(CHAIN["prepare"])})
+    run = new(store, digits)
+    assert not reuse(store, run)
+    assert run.states() == []
+
+
+def test_what_follows_a_step_follows_one_that_was_found(
+    store: Store, digits: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    through(store, new(store, digits))
+    told: list[str] = []
+    following = replace(CHAIN["gate"], follow=lambda run, store: told.append(run.id))
+    monkeypatch.setattr(lookup, "STEPS", {**CHAIN, "gate": following})
+    run = new(store, digits)
+    assert reuse(store, run)
+    assert told == [run.id]
+
+
+def test_every_step_has_a_role_of_its_own() -> None:
+    assert len({one.role for one in STEPS.values()}) == len(STEPS)
+    assert {role for one in STEPS.values() for role in one.inputs} <= {one.role for one in STEPS.values()}
