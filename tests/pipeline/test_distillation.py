@@ -66,7 +66,7 @@ def test_a_run_of_which_all_is_there_has_two_tasks(wanted: Recipe) -> None:
     pipeline = build(wanted)
     assert set(dag(pipeline)) == {"start", "to be made", "found, approved", "found, rejected"}
     assert set(dag(pipeline, "found, approved")) == {"reused"}
-    assert set(dag(pipeline, "found, rejected")) == {"rejected"}
+    assert {name.partition("-")[0] for name in dag(pipeline, "found, rejected")} == {"rejected"}
     conditions = {name: task.trigger_policy.condition for name, task in dag(pipeline).items()}
     words = {name: condition.rpartition("== ")[2] for name, condition in conditions.items() if condition}
     assert words == {"to be made": "'nothing'", "found, approved": "'approved'", "found, rejected": "'rejected'"}
@@ -77,7 +77,8 @@ def test_a_rejection_leaves_the_run_green_unless_a_parameter_says_otherwise(want
     parameter = pipeline.pipeline_spec.root.input_definitions.parameters["fail_when_rejected"]
     assert not parameter.default_value.bool_value
     for group in (("to be made", "rejected"), ("found, rejected",)):
-        given = dag(pipeline, *group)["rejected"].inputs.parameters["fails"]
+        (task,) = dag(pipeline, *group).values()
+        given = task.inputs.parameters["fails"]
         assert given.component_input_parameter == "pipelinechannel--fail_when_rejected"
 
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from pipelines.distillation import build
 from tests.steps.champions import FACTS, described
 from understudy.recipe import Recipe
 from understudy.recipe.file import from_values, load
 from understudy.steps import STEPS, step_names
+from understudy.steps.graph import inputs_of
 from understudy.steps.step import parts
-from understudy.store import Run, Store
+from understudy.store import Run, StepState, Store
 from understudy.store.files import canonical, sha256
 
 Keys = Callable[..., dict[str, str]]
@@ -38,18 +38,6 @@ def change() -> Callable[..., Recipe]:
     return lambda recipe, *overrides: from_values(recipe.model_dump(mode="json", by_alias=True), overrides, "test")
 
 
-def wiring(recipe: Recipe) -> dict[str, dict[str, str]]:
-    """Which step's result is which input of a step, as the compiled pipeline has it."""
-    tasks = build(recipe).pipeline_spec.root.dag.tasks
-    found = {
-        name: {role: given.task_output_parameter.producer_task for role, given in task.inputs.parameters.items()}
-        for name, task in tasks.items()
-    }
-    return {
-        name: {role: at for role, at in found[name].items() if at not in ("", "start")} for name in step_names(recipe)
-    }
-
-
 @pytest.fixture
 def keys(store: Store) -> Keys:
     """The key of each step of a recipe's pipeline, were every step to give an object of its own for its key.
@@ -63,12 +51,14 @@ def keys(store: Store) -> Keys:
         world: Mapping[str, Mapping[str, str]] = {},
     ) -> dict[str, str]:
         found: dict[str, str] = {}
-        for name, wires in wiring(recipe).items():
-            given = {role: sha256(f"the object of {found[producer]}".encode()) for role, producer in wires.items()}
+        run = store.create_run(recipe.name, recipe.model_dump(mode="json", by_alias=True), "")
+        for name in step_names(recipe):
+            given = inputs_of(STEPS[name], run)
             decided_by: dict[str, Any] = parts(
                 STEPS[name], recipe, store, {**given, **inputs.get(name, {})}, world.get(name, {})
             )
             found[name] = sha256(canonical(decided_by))
+            run.record(StepState(name, "done", digest=sha256(f"the object of {found[name]}".encode())))
         return found
 
     return compute

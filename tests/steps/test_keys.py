@@ -394,7 +394,7 @@ def test_no_message_outside_of_training_repeats_a_training_or_the_data(
         ("step", ": running: "),
         ("identity", "is PYTHONPATH set?"),
         ("champion", "the champion was trained for other labels"),
-        ("tasks", " takes {step.inputs}, not "),
+        ("graph", " has no result of "),
         ("start", "compile the recipe with them instead"),
         ("summary", "left out: "),
     ],
