@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from understudy.errors import FAILED, Fenced, disk_errors
+from understudy.jobs.files import append, opened
 from understudy.jobs.heartbeat import refresh
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
@@ -20,6 +21,7 @@ from understudy.jobs.specification import JobSpec
 PREFIX = "attempt."
 FAILURES = "failures.jsonl"
 WORLD = "world"
+DIGITS = 8  # of a number of ranks, at most
 
 
 def latest(folder: Path) -> Path | None:
@@ -31,7 +33,10 @@ def ranks(spec: JobSpec) -> range:
     """The ranks of a job's newest attempt: fewer than its most, where an elastic job has not all its nodes."""
     attempt = latest(Path(spec.folder))
     try:
-        return range(int((attempt / WORLD).read_text())) if attempt else range(spec.world_size)
+        if attempt is None:
+            return range(spec.world_size)
+        with opened(attempt / WORLD) as stream:
+            return range(min(int(stream.read(DIGITS)), spec.world_size))
     except (FileNotFoundError, ValueError):  # it is just beginning
         return range(spec.world_size)
 
@@ -93,9 +98,13 @@ def begin(spec: JobSpec, world_size: int) -> str:
 
 def failures(folder: Path) -> list[Outcome]:
     """How the ranks of earlier attempts failed, the oldest first."""
-    path = folder / FAILURES
+    try:
+        with opened(folder / FAILURES) as stream:
+            lines = stream.read().decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
     found = []
-    for line in path.read_text().splitlines() if path.exists() else []:
+    for line in lines:
         with suppress(ValueError, TypeError):  # half a line, where the disk was full or two nodes wrote at once
             found.append(Outcome(**json.loads(line)))
     return found
@@ -114,9 +123,8 @@ def report_hang(spec: JobSpec, text: str) -> None:
 
 
 def _append(folder: Path, outcome: Outcome) -> None:
-    with (folder / FAILURES).open("a") as stream:
-        # A line break before it too: the disk may have been full in the middle of the line before.
-        stream.write(f"\n{json.dumps(asdict(outcome))}\n")
+    # A line break before it too: the disk may have been full in the middle of the line before.
+    append(folder / FAILURES, f"\n{json.dumps(asdict(outcome))}\n")
 
 
 def keep_failures(spec: JobSpec) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from understudy.store.files import read_json
+from understudy.jobs.files import read_json, touch
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,11 @@ def seconds_since_launcher(folder: Path) -> float:
 def refresh(folder: Path) -> None:
     """Refresh the file system's view of a folder: NFS caches for a minute which files were not there."""
     probe = folder / f".see-{socket.gethostname()}-{os.getpid()}"
-    probe.touch()
+    touch(probe)
     probe.unlink()
 
 
 def volume_time(folder: Path) -> float:
     """The file system's own clock, which all nodes share."""
     probe = folder / f".now-{socket.gethostname()}-{os.getpid()}"
-    probe.touch()
-    os.utime(probe)
-    return probe.stat().st_mtime
+    return touch(probe)

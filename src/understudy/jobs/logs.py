@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from understudy.jobs.files import opened
 from understudy.jobs.specification import JobSpec
 from understudy.store.files import read_json, write_json
 
@@ -70,7 +71,7 @@ class RankLogs:
 
     def _added(self, rank: int, end: bool) -> list[bytes]:
         try:
-            with self._spec.log(rank).open("rb") as stream:
+            with opened(self._spec.log(rank)) as stream:
                 stream.seek(self._offsets.get(rank, 0))
                 text = stream.read(MOST)
         except FileNotFoundError:
@@ -83,7 +84,7 @@ class RankLogs:
     def tail(self, rank: int) -> list[str]:
         """A rank's last lines."""
         try:
-            with self._spec.log(rank).open("rb") as stream:
+            with opened(self._spec.log(rank)) as stream:
                 stream.seek(max(0, stream.seek(0, 2) - 2**14))
                 return stream.read().decode(errors="replace").splitlines()[-TAIL:]
         except FileNotFoundError:

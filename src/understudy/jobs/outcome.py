@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from understudy.store.files import read_json, write_json
+from understudy.jobs.files import read_json
+from understudy.store.files import write_json
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from understudy.jobs.files import opened
 from understudy.registry.tracking import TrackingServer, Value
 
 Point = Mapping[str, float]
@@ -24,7 +25,7 @@ class Tail:
     def read(self) -> list[Point]:
         """New points; a line that is still being written waits for the next time."""
         try:
-            with self._path.open("rb") as stream:
+            with opened(self._path) as stream:
                 if stream.seek(0, 2) < self._offset:
                     self._offset = 0
                 stream.seek(self._offset)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from understudy.jobs import attempts
+from understudy.jobs.files import opened, touch
 from understudy.jobs.specification import JobSpec
 from understudy.steps.step import Work
 
@@ -37,7 +38,7 @@ class Watch:
         """Check once."""
         self._work.lease.check()
         if self._work.run.stop_requested:
-            self._spec.stop_file.touch()
+            touch(self._spec.stop_file)
         size = self._spec.metrics.stat().st_size if self._spec.metrics.exists() else 0
         if size not in (0, self._read):
             self._read = size
@@ -49,7 +50,7 @@ class Watch:
         self._work.report_waiting(text)
 
     def _last_line(self, size: int) -> bytes:
-        with self._spec.metrics.open("rb") as stream:
+        with opened(self._spec.metrics) as stream:
             stream.seek(max(0, size - TAIL))
             return stream.read().rstrip().rpartition(b"\n")[2]
 

@@ -1,0 +1,97 @@
+"""What a rank plants in its job's folders, against the launcher that reads and touches files there."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from understudy.errors import UnderstudyError
+from understudy.jobs import attempts
+from understudy.jobs.files import append, opened, touch
+from understudy.jobs.heartbeat import heartbeats, refresh, volume_time
+from understudy.jobs.logs import RankLogs
+from understudy.jobs.outcome import Outcome
+from understudy.jobs.specification import JobSpec
+from understudy.registry.curves import Tail
+
+PLANTED = "somebody else's"
+
+
+@pytest.fixture
+def spec(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> JobSpec:
+    """A job whose launcher's probes have a name that a rank can guess."""
+    monkeypatch.setattr("socket.gethostname", lambda: "launcher")
+    monkeypatch.setattr("os.getpid", lambda: 7)
+    found = replace(job, supervised=True)
+    found.rank_logs.mkdir(parents=True)
+    (Path(found.folder) / "attempt.1.a").mkdir()
+    return found
+
+
+def _append_failure(spec: JobSpec) -> None:
+    Outcome(1, "failed").write(spec.outcome(0))
+    attempts.keep_failures(spec)
+
+
+READS: dict[str, tuple[Callable[[JobSpec], Path], Callable[[JobSpec], object]]] = {
+    "its log": (lambda spec: spec.log(0), lambda spec: RankLogs(spec, print).follow({}, end=True)),
+    "its log's end": (lambda spec: spec.log(0), lambda spec: RankLogs(spec, print).tail(0)),
+    "a heartbeat": (lambda spec: spec.heartbeat(0), lambda spec: heartbeats(Path(spec.folder), [0])),
+    "an outcome": (lambda spec: spec.outcome(0), lambda spec: Outcome.read(spec.outcome(0))),
+    "the curve": (lambda spec: spec.metrics, lambda spec: Tail(spec.metrics).read()),
+    "failures": (lambda spec: Path(spec.folder) / "failures.jsonl", lambda spec: attempts.failures(Path(spec.folder))),
+    "the number of ranks": (lambda spec: Path(spec.folder) / "attempt.1.a/world", attempts.ranks),
+}
+CHANGES: dict[str, tuple[Callable[[JobSpec], Path], Callable[[JobSpec], object]]] = {
+    "a look": (lambda spec: Path(spec.folder) / ".see-launcher-7", lambda spec: refresh(Path(spec.folder))),
+    "the clock": (lambda spec: Path(spec.folder) / ".now-launcher-7", lambda spec: volume_time(Path(spec.folder))),
+    "a stop": (lambda spec: spec.stop_file, lambda spec: touch(spec.stop_file)),
+    "a failure": (lambda spec: Path(spec.folder) / "failures.jsonl", _append_failure),
+}
+
+
+@pytest.mark.parametrize("what", READS)
+def test_a_link_is_not_read(what: str, spec: JobSpec, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place, read = READS[what]
+    (tmp_path / "secret").write_text("a password")
+    place(spec).symlink_to(tmp_path / "secret")
+    with pytest.raises(UnderstudyError, match="not followed"):
+        read(spec)
+    assert "a password" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("what", READS)
+def test_a_pipe_is_not_waited_for(what: str, spec: JobSpec) -> None:
+    place, read = READS[what]
+    os.mkfifo(place(spec))
+    with pytest.raises(UnderstudyError, match="not followed"):
+        read(spec)
+
+
+@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.parametrize("there", [True, False], ids=["a file", "nothing yet"])
+def test_a_link_changes_nothing_elsewhere(what: str, there: bool, spec: JobSpec, tmp_path: Path) -> None:
+    place, change = CHANGES[what]
+    other = tmp_path / "another job's stop"
+    if there:
+        other.write_text(PLANTED)
+        os.utime(other, (1, 1))
+    place(spec).symlink_to(other)
+    with pytest.raises(UnderstudyError, match="not followed"):
+        change(spec)
+    assert other.exists() == there
+    assert not there or (other.read_text(), other.stat().st_mtime) == (PLANTED, 1)
+
+
+def test_files_are_read_touched_and_appended_to(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    append(path, "one")
+    append(path, "two")
+    os.utime(path, (1, 1))
+    assert touch(path) == path.stat().st_mtime > 1
+    with opened(path) as stream:
+        assert stream.read() == b"onetwo"
+    with pytest.raises(FileNotFoundError):
+        opened(tmp_path / "none")
