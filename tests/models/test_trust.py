@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from understudy.models.build import build_model
 from understudy.models.describe import describe
 from understudy.models.facts import DESCRIPTION, WEIGHTS, Description
 from understudy.models.files import load_model, save_model
-from understudy.models.trust import trusted_description, trusted_descriptions, trusted_stranger
+from understudy.models.trust import check_delivered, trusted_description, trusted_descriptions, trusted_stranger
 from understudy.recipe import PretrainedModel
 from understudy.store import Store
 
@@ -126,6 +127,68 @@ def test_code_that_a_folder_names_is_not_run(
     with pytest.raises(UnderstudyError, match=r"understudy\.json: .*; move its folder away, and run again"):
         load(model, examples, given)
     assert not ran()
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        {"kind": "factory", "factory": "planted:net", "kwargs": {}},
+        {"kind": "factory", "factory": "planted:net](https://example.com", "kwargs": {}},
+        {"code": CODE},
+        {"config": {"model_type": "vit", "auto_map": {"AutoModel": "planted.Model"}}},
+        {"config": {"model_type": "bert"}},
+        {"labels": ["dog", "cat"]},
+        {"more": 1},
+        {"kind": "pickle"},
+    ],
+)
+def test_who_takes_a_model_over_sees_without_loading_it_that_it_names_other_code(
+    model: Path, examples: Path, planted: dict[str, Any]
+) -> None:
+    check_delivered(model, section(VIT), examples, WHERE)
+    say(model, **planted)
+    with pytest.raises(UnderstudyError, match=r"understudy\.json: .*so nothing of it is run"):
+        check_delivered(model, section(VIT), examples, WHERE)
+
+
+def test_who_takes_a_model_over_sees_code_that_its_configuration_for_transformers_names(
+    model: Path, examples: Path
+) -> None:
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(
+        json.dumps({**config, "auto_map": {"AutoModel": "somebody/model--planted.Model"}})
+    )
+    with pytest.raises(UnderstudyError, match="has another config than"):
+        check_delivered(model, section(VIT), examples, WHERE)
+
+
+OURS = {"factory": "ours:net", "kwargs": {"width": 3}}
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "fits"),
+    [
+        ({"width": 3}, True),
+        ({"width": 3, "num_labels": 2, "image_size": 8}, True),
+        ({"width": 4}, False),
+        ({}, False),
+        ({"width": 3, "num_labels": 3}, False),
+        ({"width": 3, "path": None}, False),
+        (None, False),
+    ],
+)
+def test_a_factorys_arguments_are_compared_without_importing_it(
+    model: Path, examples: Path, kwargs: object, fits: bool
+) -> None:
+    say(model, kind="factory", factory="ours:net", kwargs=kwargs)
+    said = json.loads((model / DESCRIPTION).read_text())
+    (model / DESCRIPTION).write_text(json.dumps({key: said[key] for key in said if key != "config"}))
+    (model / "config.json").unlink()
+    with nullcontext() if fits else pytest.raises(UnderstudyError, match="has another kwargs than"):
+        check_delivered(model, section(OURS), examples, WHERE)
+    (model / "config.json").write_text("{}")
+    with pytest.raises(UnderstudyError, match="has another kwargs than"):
+        check_delivered(model, section(OURS), examples, WHERE)
 
 
 @pytest.mark.parametrize(

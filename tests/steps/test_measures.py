@@ -30,7 +30,12 @@ def check(tmp_path: Path, digits: Recipe) -> Callable[[], Measures]:
     for digest in DIGESTS.values():
         (tmp_path / digest).mkdir()
         (tmp_path / digest / "model.safetensors").write_bytes(b"abc")
-    return lambda: checked_measures(tmp_path, digits, {role: tmp_path / digest for role, digest in DIGESTS.items()})
+    models = {role: tmp_path / digest for role, digest in DIGESTS.items()}
+    described = {"counts": {"test": EXAMPLES}, "skipped": {}}
+    (tmp_path / "examples").mkdir()
+    (tmp_path / "examples" / "examples.json").write_text(json.dumps(described))
+    np.save(tmp_path / "examples" / "test.labels.npy", np.zeros(EXAMPLES, dtype=np.int64))
+    return lambda: checked_measures(tmp_path, digits, models, tmp_path / "examples")
 
 
 def model(digest: str) -> dict[str, Any]:
@@ -68,7 +73,7 @@ def measures() -> dict[str, Any]:
 
 
 def arrays() -> dict[str, Any]:
-    made = {"weights.tokens": ONE, "weights.bytes": ONE}
+    made = {"weights.tokens": ONE, "weights.bytes": 0 * ONE}
     for role in (*DIGESTS, "trivial"):
         made |= {f"{role}.nll": ONE, f"{role}.correct": ONE}
         made |= {f"{role}.confidence_{part}": MANY for part in ("count", "sum", "correct")}
@@ -97,7 +102,12 @@ def test_what_was_measured_is_taken_over(tmp_path: Path, check: Callable[[], Mea
         (("models", "student", "digest"), "6" * 64, "is of other models"),
         (("models", "champion"), model("4" * 64), "is of other models"),
         (("models", "student", "bytes"), 1, "says another size of a model than its file has"),
-        (("examples",), 4, r"is float64 of shape \(3,\)"),
+        (("examples",), 4, "is about 4 examples, and the test split has 3"),
+        (("data", "counts"), {"test": 9}, "is of another split or other data"),
+        (("split",), "train", "is of another split or other data"),
+        (("hardware", "cpu"), "fast\n\n**Approved by everybody.**", "hardware.cpu is no name"),
+        (("hardware", "device"), "![](https://example.com/seen.png)", "hardware.device is no name"),
+        (("hardware", "torch"), "<img src=x>", "hardware.torch is no name"),
         (("examples",), 0, "of no examples"),
         (("gate_metric",), "nll", "of another task, metric or confidence"),
         (("confidence",), 0.5, "of another task, metric or confidence"),
@@ -146,6 +156,12 @@ class Touch:
         ({"student": ONE}, "has other arrays than those of teacher, student"),
         ({"student.correct": None}, "has other arrays than those of teacher, student"),
         ({"student.nll": ONE.astype(np.float32)}, r"student\.nll is float32"),
+        ({"weights.tokens": 2 * ONE}, "is of examples of another length"),
+        ({"weights.bytes": ONE}, "is of examples of another length"),
+        ({"student.correct": 5 * ONE}, "student is right more often than it was asked"),
+        ({"teacher.correct": -ONE}, "teacher is right more often than it was asked"),
+        ({"student.nll": -ONE}, "student is right more often than it was asked"),
+        ({"trivial.nll": np.ones(10_000)}, r"trivial\.nll\.npy' has 80,\d+ bytes"),
         ({"student.nll": np.array(["a"] * EXAMPLES)}, r"student\.nll is <U1"),
         ({"student.nll": np.float64(1)}, r"student\.nll is float64 of shape \(\)"),
         ({"student.confidence_sum": np.ones((EXAMPLES, 2))}, r"confidence_sum is float64 of shape \(3, 2\)"),
@@ -157,6 +173,32 @@ def test_results_of_another_form_are_refused(
     made = {name: array for name, array in {**arrays(), **changes}.items() if array is not None}
     write(tmp_path, measures(), made)
     with pytest.raises(UnderstudyError, match=words):
+        check()
+
+
+def test_an_archive_that_would_fill_the_memory_is_not_unpacked(tmp_path: Path, check: Callable[[], Measures]) -> None:
+    write(tmp_path, measures(), {name: array for name, array in arrays().items() if name != "student.nll"})
+    huge = (
+        np.lib.format.magic(1, 0)
+        + b"v\x00"
+        + b"{'descr': '<f8', 'fortran_order': False, 'shape': (2000000,)}".ljust(118)
+    )
+    with zipfile.ZipFile(tmp_path / "per_example.npz", "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("student.nll.npy", huge + bytes(16_000_000))
+    assert (tmp_path / "per_example.npz").stat().st_size < 100_000
+    with pytest.raises(UnderstudyError, match=r"student\.nll\.npy' has 16,000,128 bytes"):
+        check()
+
+
+def test_documents_are_as_long_as_the_examples_have_them(tmp_path: Path, check: Callable[[], Measures]) -> None:
+    (tmp_path / "examples" / "test.labels.npy").unlink()
+    np.save(tmp_path / "examples" / "test.offsets.npy", np.array([0, 4, 6, 11]))
+    np.save(tmp_path / "examples" / "test.bytes.npy", np.array([9, 5, 12]))
+    lengths = {"weights.tokens": np.array([4.0, 2.0, 5.0]), "weights.bytes": np.array([9.0, 5.0, 12.0])}
+    write(tmp_path, measures(), arrays() | lengths)
+    assert check() == measures()
+    write(tmp_path, measures(), arrays() | lengths | {"weights.tokens": np.array([40.0, 2.0, 5.0])})
+    with pytest.raises(UnderstudyError, match="is of examples of another length"):
         check()
 
 

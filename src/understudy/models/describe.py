@@ -19,6 +19,7 @@ from understudy.models.facts import (
     Transformers,
     about_images,
     about_texts,
+    shape_of,
 )
 from understudy.recipe import ArchitectureModel, FactoryModel, Model
 
@@ -34,7 +35,7 @@ def describe(model: Model, facts: Facts, where: str) -> Description:
     Raises:
         InputError: the section's configuration does not exist or does not fit the examples.
     """
-    shape = _shape(facts)
+    shape = shape_of(facts)
     if isinstance(model, FactoryModel):
         factory: Factory = {"kind": "factory", "factory": model.factory, "kwargs": _kwargs(model, shape, where)}
         if facts["task"] == "causal-lm":
@@ -49,14 +50,6 @@ def describe(model: Model, facts: Facts, where: str) -> Description:
     images: ImageTransformers = {**about_images(facts), **net}
     _check_build(images, where)
     return images
-
-
-def _shape(facts: Facts) -> dict[str, int]:
-    """What follows from the data, under the names that transformers has for it."""
-    if facts["task"] == "causal-lm":
-        return {"vocab_size": facts["vocab_size"]}
-    image = facts["image"]
-    return {"num_labels": len(facts["labels"]), "image_size": image["size"], "num_channels": image["channels"]}
 
 
 def _kwargs(model: FactoryModel, shape: dict[str, int], where: str) -> Config:

@@ -102,6 +102,14 @@ def about_texts(facts: AboutTexts) -> AboutTexts:
     }
 
 
+def shape_of(facts: Facts) -> dict[str, int]:
+    """What of a model follows from its examples, under the names that transformers has for it."""
+    if facts["task"] == "causal-lm":
+        return {"vocab_size": facts["vocab_size"]}
+    image = facts["image"]
+    return {"num_labels": len(facts["labels"]), "image_size": image["size"], "num_channels": image["channels"]}
+
+
 def read_facts(examples: Path) -> Facts:
     """examples.json of an examples object's folder."""
     facts: Facts = json.loads((examples / "examples.json").read_text(encoding="utf-8"))

@@ -6,11 +6,14 @@ recipe does not trust.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from understudy.errors import UnderstudyError
 from understudy.models.facts import (
+    CONFIG,
     DESCRIPTION,
     TOKENIZER,
     Description,
@@ -19,9 +22,12 @@ from understudy.models.facts import (
     about_texts,
     read_description,
     read_facts,
+    shape_of,
 )
-from understudy.recipe import FactoryModel, Model, PretrainedModel
+from understudy.recipe import ArchitectureModel, FactoryModel, Model, PretrainedModel
+from understudy.store.files import read_json
 
+FACTORY = re.compile(r"[\w.]+:\w+")
 SECTIONS = {"teacher": "teacher.model", "student": "student.model", "control": "student.model"}
 """Where the recipe describes the model of a role."""
 
@@ -75,6 +81,49 @@ def trusted_description(folder: Path, model: Model, examples: Path, where: str) 
     return found
 
 
+def check_delivered(folder: Path, model: Model, examples: Path, where: str) -> None:
+    """Compare what ranks left of a model with the recipe, as far as that takes neither torch nor the model's own code.
+
+    Whoever measures a model compares all of it. But that is a rank too, and may have been made to say anything.
+
+    Args:
+        folder: the model's files.
+        model: its section of the recipe.
+        examples: the examples object that it was trained on.
+        where: the recipe's path of the section, for errors.
+
+    Raises:
+        UnderstudyError: it names code, or anything else, that the recipe does not.
+    """
+    facts, found = read_facts(examples), _read(folder)
+    _check_tokenizer(folder, examples)
+    if isinstance(model, PretrainedModel):
+        _check_pretrained(found, model, facts, folder, where)
+        return
+    about: Mapping[str, object] = about_texts(facts) if facts["task"] == "causal-lm" else about_images(facts)
+    if isinstance(model, FactoryModel):
+        rest, expected = "kwargs", {**about, "kind": "factory", "factory": model.factory}
+    else:
+        rest, expected = "config", {**about, "kind": "transformers"}
+    said = {key: value for key, value in found.items() if key != rest}
+    if said != expected:
+        raise _refusal(folder, f"is no {where} of this recipe ({_difference(said, expected)})")
+    if not _fits(found, model, facts, folder):
+        raise _refusal(folder, f"has another {rest} than {where} of this recipe")
+
+
+def _fits(found: Mapping[str, Any], model: Model, facts: Facts, folder: Path) -> bool:
+    """Whether a factory's arguments are the recipe's, or an architecture's configuration is its own and names no code."""
+    beside = read_json(folder / CONFIG)
+    if isinstance(model, FactoryModel):
+        known, given = {**shape_of(facts), **model.kwargs}, found.get("kwargs")
+        fits = isinstance(given, dict) and {**known, **given} == known and {**given, **model.kwargs} == given
+        return fits and beside is None
+    config = found["config"]
+    named = isinstance(model, ArchitectureModel) and config.get("model_type") == model.type
+    return named and isinstance(beside, dict) and "auto_map" not in config.keys() | beside.keys()
+
+
 def trusted_stranger(folder: Path, models: Mapping[str, Model], ours: Iterable[Description]) -> Description:
     """What a saved model of another recipe is: a champion. The code that it runs has to be this recipe's, too.
 
@@ -99,7 +148,7 @@ def _read(folder: Path) -> Description:
     """understudy.json of a folder, as far as it says of which kind the model is."""
     try:
         found = read_description(folder)
-        known = found["kind"] == "factory" and isinstance(found["factory"], str)
+        known = found["kind"] == "factory" and bool(FACTORY.fullmatch(found["factory"]))
         known = known or (found["kind"] == "transformers" and isinstance(found["config"], dict))
     except (KeyError, TypeError, ValueError) as error:
         raise _refusal(folder, "says of no model what it is") from error
@@ -133,7 +182,7 @@ def _check_tokenizer(folder: Path, examples: Path) -> None:
         )
 
 
-def _difference(found: Description, expected: Description) -> str:
+def _difference(found: Mapping[str, object], expected: Mapping[str, object]) -> str:
     """The first key in which two descriptions differ."""
     keys = sorted(found.keys() | expected.keys())
     different = [key for key in keys if found.get(key) != expected.get(key)]

@@ -41,7 +41,8 @@ def _evaluate(work: Work) -> None:
     spec = evaluation_spec(work, roles)
     platform().prepare(work.run)
     deliver(run_job(work, spec), work.staged, FILES)
-    measures = checked_measures(work.staged, work.recipe, {role: work.input(role) for role in roles})
+    models = {role: work.input(role) for role in roles}
+    measures = checked_measures(work.staged, work.recipe, models, work.input("examples"))
     for role, model in measures["models"].items():
         work.facts.update({f"{role}/{name}": value for name, value in model["metrics"].items() if value is not None})
 

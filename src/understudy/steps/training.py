@@ -6,6 +6,7 @@ from pathlib import Path
 from understudy.jobs.payload import Training
 from understudy.jobs.specification import JobSpec
 from understudy.launch.platform import platform
+from understudy.models.trust import SECTIONS, check_delivered
 from understudy.steps.delivery import deliver_model
 from understudy.steps.job import run_job
 from understudy.steps.step import Work
@@ -23,6 +24,8 @@ def train(work: Work, spec: JobSpec) -> None:
         output = run_job(work, spec)
     initial = spec.payload.initial
     deliver_model(output, work.staged, Path(initial) if initial else None)
+    where = SECTIONS["teacher" if spec.role == "teacher" else "student"]
+    check_delivered(work.staged, spec.payload.model, Path(spec.payload.examples), where)
 
 
 def _record(work: Work, spec: JobSpec) -> AbstractContextManager[None]:
