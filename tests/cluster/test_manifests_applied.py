@@ -137,6 +137,7 @@ OWN = {"name": "understudy-mlflow", "key": "MLFLOW_TRACKING_PASSWORD"}
     [
         ({"envFrom": [{"secretRef": {"name": TAKEN}}]}, [], "into its environment"),
         ({"envFrom": [{"secretRef": {"name": "mlflow-backend"}}]}, [], "into its environment"),
+        ({"envFrom": [{"secretRef": {"name": "mlflow-tls"}}]}, [], "into its environment"),
         ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": KEY}}]}, [], "into its environment"),
         (*volume(secret={"secretName": TAKEN}), "mount the Secrets"),
         (*volume(projected={"sources": [{"secret": {"name": TAKEN}}]}), "mount the Secrets"),

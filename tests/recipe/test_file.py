@@ -170,6 +170,10 @@ def test_each_problem_has_a_line_in_the_files_order(tmp_path: Path) -> None:
     assert [line.split(":")[1] for line in lines] == ["1", "7", "12", "17"]
 
 
+LAUGHS = "".join(f"a{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 9)}]\n" for at in range(1, 20))
+"""Nine times nine times nine ... values, in twenty lines."""
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -177,6 +181,7 @@ def test_each_problem_has_a_line_in_the_files_order(tmp_path: Path) -> None:
         ("- name: x", "a recipe is a section with the keys name, task, data, teacher, student, ...; see recipes/"),
         ("a: 1\n---\nb: 2", "not YAML: but found another document; keep one, without ---"),
         ("a: &x [*x]", "an alias inside of what it stands for"),
+        (f"a0: &a0 [x]\n{LAUGHS}", "has more than 100,000 values"),
         (
             "a: [",
             "not YAML: expected the node content, but found '<stream end>'; check quotes, brackets, colons and "

@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,7 +31,9 @@ PROMOTIONS = st.builds(Promotion, **PARTS)
 
 
 @given(PROMOTIONS, PROMOTIONS)
-def test_an_approval_is_of_one_version_of_one_model_with_one_digest(one: Promotion, other: Promotion) -> None:
+def test_an_approval_is_of_one_version_of_one_model_with_one_digest(
+    one: Promotion, other: Promotion
+) -> None:
     signed = one.approved_by("rita", KEYS["rita"])
     assert signed.holds("rita", KEYS["rita"].public_key())
     assert not signed.holds("rita", KEYS["sam"].public_key())
@@ -138,6 +141,9 @@ def test_without_a_folder_or_a_policy_nothing_is_promoted(tmp_path: Path) -> Non
     [
         ({"reviewers": {"rita": "ssh-rsa AAAA"}}, r"reviewers: rita: is no public key as in id_ed25519\.pub"),
         ({"reviewers": {"rita": public("rita"), "rob": public("rita")}}, "rita and rob have one key"),
+        ({"reviewers": {"rita": public("rita"), "Rita": public("sam")}}, "Rita and rita look like one person"),
+        ({"reviewers": {"rita\u200b": public("rita")}}, r"'rita\\u200b' is no reviewer's name"),
+        ({"reviewers": {"r\u0456ta": public("rita")}}, r"'r\\u0456ta' is no reviewer's name"),
         ({"approvals": True}, "approvals: Input should be a valid integer"),
         ({"verdict_days": "inf"}, "verdict_days: Input should be a finite"),
         ({"approvals": 0}, "approvals: Input should be greater"),
@@ -151,6 +157,21 @@ def test_what_is_wrong_in_a_policy_is_named(tmp_path: Path, values: dict[str, An
 
 
 # Keys and approvals
+
+
+SMALL = [  # points of order 1, 4, 2 and 8
+    bytes([1, *bytes(31)]),
+    bytes(32),
+    bytes([0xEC, *[0xFF] * 30, 0x7F]),
+    bytes.fromhex("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa"),
+]
+
+
+@pytest.mark.parametrize("point", SMALL, ids=["1", "4", "2", "8"])
+def test_a_key_with_which_anybody_can_sign_is_refused(tmp_path: Path, point: bytes) -> None:
+    key = Ed25519PublicKey.from_public_bytes(point).public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    with pytest.raises(InputError, match="rita: this key is nobody's"):
+        policy(folder_of(tmp_path, reviewers={"rita": key}))
 
 
 def test_a_reviewers_key_may_have_a_passphrase(tmp_path: Path) -> None:

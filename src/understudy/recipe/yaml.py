@@ -13,6 +13,7 @@ Values: TypeAlias = dict[str, Value]
 """A section as it was read, before anything is checked."""
 
 NULL, BOOL, INT, FLOAT, TEXT = (f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str"))
+LARGEST = 100_000  # values of a document; aliases of aliases stand for any number of them in a few lines
 ALIAS = ("while scanning an alias", "while scanning an anchor")
 # The core schema of YAML 1.2. PyYAML's own is that of 1.1, in which 1e-3 is text, no is false and 1:30 is ninety. A
 # pattern is tried for the values that begin with one of the characters behind it.
@@ -102,6 +103,10 @@ def _build(
 ) -> Value:
     line = node.start_mark.line + 1
     lines.setdefault(place, line)
+    if len(lines) > LARGEST:
+        if not problems:
+            problems.append(Problem(line, place[:1], f"has more than {LARGEST:,} values"))
+        return None
     if node in above:  # a: &x [*x] has no end
         problems.append(Problem(line, place, "an alias inside of what it stands for"))
         return None

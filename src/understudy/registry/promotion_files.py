@@ -1,11 +1,13 @@
 """Promotions as files in Git: one per model says which version is to be the champion, and holds who approved it.
 
-An approval is a signature (Ed25519, RFC 8032) of model, version and digest, by a key that the policy lists. So a file
-proves itself, and who may write promotions promotes nothing alone. Who may change the policy can: guard that file.
+An approval is a signature (Ed25519, RFC 8032) of model, version and digest, by a key that the policy
+lists. So a file proves itself, and who may write promotions promotes nothing alone. Who may change the policy, or what
+the cluster is given as one, can: guard policy.yaml, kustomization.yaml and the folder job.
 """
 
 import base64
 import json
+import re
 from binascii import Error
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +26,10 @@ POLICY = "policy.yaml"
 OTHERS = (POLICY, "kustomization.yaml")
 """What lies in the folder beside the promotions."""
 
+NAME = re.compile("[A-Za-z0-9](?:[A-Za-z0-9._@+-]*[A-Za-z0-9])?")
+"""A reviewer's name: two that look alike would be two people."""
+FORGED = base64.b64encode(bytes([1, *bytes(63)])).decode()
+TRIED = 256
 File = TypeVar("File", bound=BaseModel)
 
 
@@ -40,6 +46,14 @@ class Policy(BaseModel):
     @field_validator("reviewers")
     @classmethod
     def _check_keys(cls, value: dict[str, str]) -> dict[str, str]:
+        first: dict[str, str] = {}
+        for name in value:
+            if not NAME.fullmatch(name):
+                raise ValueError(
+                    f"{name!a} is no reviewer's name: letters and digits of ASCII, and . _ @ + - between them"
+                )
+            if (other := first.setdefault(name.lower(), name)) != name:
+                raise ValueError(f"{name} and {other} look like one person; give one of them another name")
         keys = {name: _public_key(name, text).public_bytes_raw() for name, text in value.items()}
         for name, key in keys.items():
             same = [other for other, found in keys.items() if found == key and other != name]
@@ -231,4 +245,20 @@ def _public_key(name: str, text: str) -> Ed25519PublicKey:
         key = None
     if not isinstance(key, Ed25519PublicKey):
         raise ValueError(f"{name}: is no public key as in id_ed25519.pub (ssh-ed25519 AAAA...)")
+    if _is_anybodys(key):
+        raise ValueError(f"{name}: this key is nobody's: anybody can sign with it; `ssh-keygen -t ed25519` makes one")
     return key
+
+
+def _is_anybodys(key: Ed25519PublicKey) -> bool:
+    """Whether a key is a point of small order, for which one made-up signature holds for every eighth text or more.
+
+    Libraries let such keys pass (RFC 8032, 5.1.7, does not refuse them); a made-up signature holds for no other.
+    """
+    for number in range(TRIED):
+        try:
+            key.verify(base64.b64decode(FORGED), str(number).encode())
+        except InvalidSignature:
+            continue
+        return True
+    return False
