@@ -23,15 +23,15 @@ from understudy.registry.promotion_files import (
     signing_key,
 )
 
-DIGEST = "d" * 64
-WISHED = Promotion(model="digits", version="7", digest=DIGEST)
+DIGEST, FILES = "d" * 64, "f" * 64
+WISHED = Promotion(model="digits", version="7", digest=DIGEST, files=FILES)
 PARTS = {"model": st.text(min_size=1, max_size=9).filter(str.isprintable), "version": st.integers(1, 999).map(str)}
-PARTS |= {"digest": st.text("0123456789abcdef", min_size=64, max_size=64)}
+PARTS |= dict.fromkeys(("digest", "files"), st.text("0123456789abcdef", min_size=64, max_size=64))
 PROMOTIONS = st.builds(Promotion, **PARTS)
 
 
 @given(PROMOTIONS, PROMOTIONS)
-def test_an_approval_is_of_one_version_of_one_model_with_one_digest(
+def test_an_approval_is_of_one_version_of_one_model_with_one_digest_and_its_files(
     one: Promotion, other: Promotion
 ) -> None:
     signed = one.approved_by("rita", KEYS["rita"])
@@ -58,6 +58,7 @@ def test_a_file_comes_back_as_it_was_written(tmp_path_factory: pytest.TempPathFa
         ({"version": "v7"}, "version: String should match"),
         ({"version": True}, "version: Input should be a valid string"),
         ({"digest": "abc"}, "digest: String should match"),
+        ({"files": None}, "files: Field required"),
         ({"approvals": ["rita"]}, "approvals: "),
         ({"champion": "7"}, "champion: Extra inputs"),
     ],
@@ -72,7 +73,7 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, values: dict[str, Any]
 
 
 def test_a_version_may_be_written_as_a_number(tmp_path: Path) -> None:
-    (tmp_path / "digits.yaml").write_text(f"model: digits\nversion: 7\ndigest: {DIGEST}\n")
+    (tmp_path / "digits.yaml").write_text(f"model: digits\nversion: 7\ndigest: {DIGEST}\nfiles: {FILES}\n")
     assert read(tmp_path / "digits.yaml") == WISHED
 
 

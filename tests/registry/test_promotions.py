@@ -13,10 +13,20 @@ from understudy.errors import InputError, UnderstudyError
 from understudy.registry.client import server_at
 from understudy.registry.names import CHAMPION, DIGEST, VERDICT
 from understudy.registry.promotion_files import Promotion
-from understudy.registry.promotions import DAY, apply
+from understudy.registry.promotions import DAY
+from understudy.registry.promotions import apply as carry_out
 from understudy.registry.tracking import TrackingServer
+from understudy.registry.version_files import files_digest
 
 BOTH = ("rita", "sam")
+
+
+def apply(folder: Path, server: TrackingServer, now: float, *, change: bool) -> list[str]:
+    """As the command does."""
+    uri = cast(Any, server)._uri
+    return carry_out(
+        folder, server, now, change=change, files=lambda one: files_digest(uri, one.model, one.version, one.digest)
+    )
 
 
 @pytest.fixture
@@ -33,7 +43,9 @@ def wished(pipeline: Pipeline, server: TrackingServer, tmp_path: Path) -> Callab
         made = pipeline.register(run=pipeline.new_run(), weights=weights)
         assert made.version
         digest = (server.version_tags(made.name, made.version) or {})[DIGEST]
-        promotion = Promotion(**{"model": made.name, "version": made.version, "digest": digest, **said})
+        files = files_digest(pipeline.uri, made.name, made.version, digest)
+        known = {"model": made.name, "version": made.version, "digest": digest, "files": files}
+        promotion = Promotion(**{**known, **said})
         for name in approvers:
             promotion = promotion.approved_by(name, KEYS[name])
         (tmp_path / "promotions" / "digits.yaml").write_text(promotion.text())
@@ -174,9 +186,48 @@ def test_a_digest_that_changes_while_it_is_promoted_takes_the_alias_back(
         apply(tmp_path / "promotions", server, time.time(), change=True)
     second = wished(*BOTH, weights=b"better")
     swapped = cast(TrackingServer, Swapped(server, pipeline.uri))
-    with pytest.raises(UnderstudyError, match="the digest of version 2 was changed while it was promoted"):
+    with pytest.raises(UnderstudyError, match=r"the digest of version 2 were changed(.|\n)*the alias is where it was"):
         apply(tmp_path / "promotions", swapped, time.time(), change=True)
     assert server.aliases(second.model).get(CHAMPION) == (None if first else "1")
+
+
+def _script(uri: str, name: str, version: str) -> Path:
+    """The script that serves a version, in the registry."""
+    place = connect(uri).get_model_version_download_uri(name, version)
+    [found] = Path(place.removeprefix("file://")).rglob("serving.py")
+    return found
+
+
+def test_a_version_whose_files_were_changed_after_the_approval_never_becomes_the_champion(
+    wished: Callable[..., Promotion], pipeline: Pipeline, server: TrackingServer, tmp_path: Path
+) -> None:
+    promotion = wished(*BOTH)
+    script = _script(pipeline.uri, promotion.model, promotion.version)
+    before = script.read_text()
+    script.write_text(f"{before}\nprint('planted')\n")
+    moves = Moves(server)
+    with pytest.raises(UnderstudyError, match="the files of version 1 were changed since they were approved"):
+        apply(tmp_path / "promotions", cast(TrackingServer, moves), time.time(), change=True)
+    assert not moves.made, "nobody could have loaded it"
+    script.write_text(before)
+    [weights] = script.parent.rglob("model.safetensors")
+    weights.write_bytes(b"planted")
+    with pytest.raises(UnderstudyError, match="are not those of its digest"):
+        apply(tmp_path / "promotions", server, time.time(), change=True)
+
+
+class Moves:
+    """A registry that writes down which versions get an alias."""
+
+    def __init__(self, server: TrackingServer) -> None:
+        self._server, self.made = server, list[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+    def set_alias(self, name: str, alias: str, version: str) -> None:
+        self.made.append(version)
+        self._server.set_alias(name, alias, version)
 
 
 def test_a_champion_without_a_file_is_told_and_left_alone(

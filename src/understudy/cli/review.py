@@ -11,6 +11,7 @@ from understudy.cli.output import print_json, print_table
 from understudy.errors import InputError, UnderstudyError
 
 if TYPE_CHECKING:
+    from understudy.registry.promotion_files import Promotion
     from understudy.registry.review import Review
 
 app = typer.Typer(invoke_without_command=True, help="Review students, and promote them by a commit.")
@@ -60,12 +61,14 @@ def request(
     """Ask for a promotion: a commit on a branch of its own, with the evidence in its message."""
     from understudy.cli.branch import commit
     from understudy.registry.promotion_files import Promotion, listing, place
+    from understudy.registry.version_files import files_digest
 
     path = place(folder, model)
     found = _review(ctx, model, version)
     if not found.verdict["approved"]:
         raise InputError(f"{model}, version {found.version.number}: the gate rejected it; it cannot be promoted")
-    wished = Promotion(model=model, version=found.version.number, digest=found.digest)
+    files = files_digest(ctx.obj.tracking_uri, model, found.version.number, found.digest)
+    wished = Promotion(model=model, version=found.version.number, digest=found.digest, files=files)
     title = f"Promote {model} to version {wished.version}"
     branch = f"promote/{path.stem}-{wished.version}"
     made = commit(branch, {path: wished.text(), **listing(folder, path.name)}, f"{title}\n\n{found.text()}\n")
@@ -107,8 +110,14 @@ def apply(
     """Make the registry's champions those of the files; a GitOps engine runs this after a merge."""
     from understudy.registry import promotions
     from understudy.registry.client import server_at
+    from understudy.registry.version_files import files_digest
 
-    said = promotions.apply(folder, server_at(ctx.obj.tracking_uri), time.time(), change=not check)
+    uri = ctx.obj.tracking_uri
+
+    def files(promotion: "Promotion") -> str:
+        return files_digest(uri, promotion.model, promotion.version, promotion.digest)
+
+    said = promotions.apply(folder, server_at(uri), time.time(), change=not check, files=files)
     if check and said:
         raise UnderstudyError("registry and files differ:\n" + "\n".join(said))
     if not ctx.obj.quiet:

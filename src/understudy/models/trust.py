@@ -113,7 +113,7 @@ def check_delivered(folder: Path, model: Model, examples: Path, where: str) -> N
 
 
 def _fits(found: Mapping[str, Any], model: Model, facts: Facts, folder: Path) -> bool:
-    """Whether a factory's arguments are the recipe's, or an architecture's configuration is its own and names no code."""
+    """Whether a factory's arguments are the recipe's, or a configuration is the architecture's and names no code."""
     beside = read_json(folder / CONFIG)
     if isinstance(model, FactoryModel):
         known, given = {**shape_of(facts), **model.kwargs}, found.get("kwargs")

@@ -1,6 +1,5 @@
 """The champion, and every object that the registry still needs."""
 
-import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,10 +10,8 @@ from understudy.registry.client import mlflow_at, server_at
 from understudy.registry.names import CHAMPION, DIGEST, TEACHER
 from understudy.registry.server import address, database, identity, public_uri
 from understudy.registry.signature import PUBLIC, SIGNATURE, checking_key, holds
+from understudy.registry.version_files import MANIFEST, whole
 from understudy.store import Manifest
-from understudy.store.files import hash_file, sha256
-
-MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -67,13 +64,8 @@ def fetch(uri: str, champion: Champion, folder: Path) -> Manifest:
     """
     with disk_errors(folder):
         fetched = mlflow_at(uri).download(champion.source, folder)
-    try:
-        encoded = (fetched / MANIFEST).read_bytes()
-        manifest = Manifest.decode(json.loads(encoded))
-        whole = sha256(encoded) == champion.digest and all(hash_file(fetched / n) == d for n, _, d in manifest.files)
-    except FileNotFoundError:
-        whole = False
-    if not whole:
+    manifest = whole(fetched, champion.digest)
+    if manifest is None:
         raise UnderstudyError(
             f"{public_uri(uri)}: the files of {champion.source} are not those of its tag {DIGEST}; "
             "they were changed. Give the alias champion to another version."

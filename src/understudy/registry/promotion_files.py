@@ -1,6 +1,6 @@
 """Promotions as files in Git: one per model says which version is to be the champion, and holds who approved it.
 
-An approval is a signature (Ed25519, RFC 8032) of model, version and digest, by a key that the policy
+An approval is a signature (Ed25519, RFC 8032) of model, version and the digests of its files, by a key that the policy
 lists. So a file proves itself, and who may write promotions promotes nothing alone. Who may change the policy, or what
 the cluster is given as one, can: guard policy.yaml, kustomization.yaml and the folder job.
 """
@@ -75,6 +75,8 @@ class Promotion(BaseModel):
     version: Annotated[str, Field(pattern="^[1-9][0-9]*$")]
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     """The store's, as the version's tag has it."""
+    files: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    """Of all files of the version, what serves it among them: version_files.py."""
     approvals: dict[str, str] = {}
     """Signatures (Base64) by the reviewer's name."""
 
@@ -93,7 +95,7 @@ class Promotion(BaseModel):
     @property
     def statement(self) -> bytes:
         """What an approval signs."""
-        return json.dumps(["understudy approval 1", self.model, self.version, self.digest]).encode()
+        return json.dumps(["understudy approval 1", self.model, self.version, self.digest, self.files]).encode()
 
     def holds(self, name: str, key: Ed25519PublicKey) -> bool:
         """Whether a reviewer's approval is of just this, by this key."""

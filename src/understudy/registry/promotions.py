@@ -3,6 +3,7 @@
 It may be done at any time, again and again. A roll-back is the file as it was before.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 from understudy.errors import InputError, UnderstudyError
@@ -30,7 +31,9 @@ def problems(promotion: Promotion, rules: Policy, server: TrackingServer, now: f
     return [*_misfits(promotion, found, rules, now), *_lacking_approvals(promotion, rules)]
 
 
-def apply(folder: Path, server: TrackingServer, now: float, *, change: bool) -> list[str]:
+def apply(
+    folder: Path, server: TrackingServer, now: float, *, change: bool, files: Callable[[Promotion], str]
+) -> list[str]:
     """Make the champions those that the files say, or only find the differences.
 
     Args:
@@ -38,6 +41,7 @@ def apply(folder: Path, server: TrackingServer, now: float, *, change: bool) -> 
         server: the registry.
         now: Unix seconds.
         change: whether to move aliases. Nothing is moved while one file is refused.
+        files: the digest of all files that a version has now (version_files.py); asked of what is to be moved.
 
     Returns:
         What was moved, or differs; nothing when registry and files agree.
@@ -56,27 +60,46 @@ def apply(folder: Path, server: TrackingServer, now: float, *, change: bool) -> 
             continue
         was = f"it was version {before}" if before else "it had none"
         if change:
-            _promote(promotion, before, server, said)
+            _promote(promotion, before, server, files, said)
         verb = "is the champion now" if change else "is to be the champion"
         said.append(f"{promotion.model}: version {promotion.version} {verb}; {was}")
     return said + _without_a_file(server, {promotion.model for promotion in wished.values()})
 
 
-def _promote(promotion: Promotion, before: str | None, server: TrackingServer, said: list[str]) -> None:
+def _promote(
+    promotion: Promotion,
+    before: str | None,
+    server: TrackingServer,
+    files: Callable[[Promotion], str],
+    said: list[str],
+) -> None:
     """Move the alias; back again if what was approved is not what became the champion.
 
-    Until the alias moves, whoever made the version can write another digest into its tag.
+    Until the alias moves, whoever made the version can write other files, and another digest into its tag. So both are
+    looked at before, lest anybody loads them, and once more when the server keeps them as they are.
     """
+    model, version = promotion.model, promotion.version
     try:
-        server.set_alias(promotion.model, CHAMPION, promotion.version)
-        tags = server.version_tags(promotion.model, promotion.version) or {}
-        if tags.get(DIGEST) == promotion.digest:
-            return
-        server.set_alias(promotion.model, CHAMPION, before) if before else server.drop_alias(promotion.model, CHAMPION)
-        words = f"{promotion.model}: the digest of version {promotion.version} was changed while it was promoted"
-        raise UnderstudyError(f"{words}; the alias is where it was. Find out who did it: understudy audit export")
+        _check_approved(promotion, server, files)
+        server.set_alias(model, CHAMPION, version)
+        try:
+            _check_approved(promotion, server, files)
+        except UnderstudyError as error:
+            server.set_alias(model, CHAMPION, before) if before else server.drop_alias(model, CHAMPION)
+            raise UnderstudyError(f"{error}\nthe alias is where it was") from error
     except UnderstudyError as error:
         raise UnderstudyError("\n".join([str(error), *(f"moved before: {line}" for line in said)])) from error
+
+
+def _check_approved(promotion: Promotion, server: TrackingServer, files: Callable[[Promotion], str]) -> None:
+    """Refuse a version whose digest or files are not those that were approved."""
+    tags = server.version_tags(promotion.model, promotion.version) or {}
+    changed = "digest" if tags.get(DIGEST) != promotion.digest else "files"
+    if changed == "digest" or files(promotion) != promotion.files:
+        raise UnderstudyError(
+            f"{promotion.model}: the {changed} of version {promotion.version} were changed since they were approved. "
+            "Find out who did it: understudy audit export, and the log of the MLflow server"
+        )
 
 
 def _misfits(promotion: Promotion, found: Version, rules: Policy, now: float) -> list[str]:

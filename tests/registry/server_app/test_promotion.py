@@ -33,6 +33,7 @@ from understudy.registry.names import DIGEST
 from understudy.registry.promotion_files import Promotion
 from understudy.registry.promotions import apply
 from understudy.registry.signature import PUBLIC, SIGNATURE
+from understudy.registry.version_files import files_digest
 
 
 @pytest.fixture
@@ -109,14 +110,16 @@ def test_files_in_git_promote_with_a_reviewers_account_and_with_no_other(
 ) -> None:
     made = make_pipeline(with_account(guarded, TRAINER), {**RECIPE, "name": "by-commit"}).register()
     digest = (server_at(with_account(guarded, TRAINER)).version_tags(made.name, str(made.version)) or {})[DIGEST]
-    promotion = Promotion(model=made.name, version=str(made.version), digest=digest)
+    admin = with_account(guarded, ADMIN)
+    files = files_digest(admin, made.name, str(made.version), digest)
+    promotion = Promotion(model=made.name, version=str(made.version), digest=digest, files=files)
     for name in ("rita", "sam"):
         promotion = promotion.approved_by(name, KEYS[name])
     (folder_of(tmp_path / "promotions") / "by-commit.yaml").write_text(promotion.text())
 
     def apply_as(account: str) -> list[str]:
         server = server_at(with_account(guarded, account))
-        return apply(tmp_path / "promotions", server, time.time(), change=True)
+        return apply(tmp_path / "promotions", server, time.time(), change=True, files=lambda _: files)
 
     with pytest.raises(UnderstudyError, match="pipeline may not move the alias champion of by-commit"):
         apply_as(TRAINER)
