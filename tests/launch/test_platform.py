@@ -9,6 +9,7 @@ import pytest
 from understudy.errors import InputError
 from understudy.kube import settings
 from understudy.kube.kind import PYTORCHJOB, TRAINJOB, JobKind
+from understudy.kube.owner import KFP_POD
 from understudy.kube.settings import LAUNCHER
 from understudy.launch.kubernetes import platform as kubernetes
 from understudy.launch.kubernetes.launcher import KubernetesLauncher
@@ -100,6 +101,16 @@ def test_a_job_in_a_cluster_outlives_the_lease_of_its_launcher(tmp_path: Path) -
 def test_ranks_wait_for_a_launcher_for_as_long_as_the_cluster_s_settings_say(cluster: settings.Cluster) -> None:
     assert KubernetesPlatform().launcher_timeout == cluster.launcher_timeout == 12
     assert LocalPlatform().launcher_timeout == 600
+
+
+@pytest.mark.parametrize(("given", "counts"), [(600.0, kubernetes.KFP_TIMEOUT), (12.0, 12.0)])
+def test_ranks_of_a_kfp_run_wait_less_for_a_launcher_since_nothing_starts_it_again(
+    monkeypatch: pytest.MonkeyPatch, cluster: settings.Cluster, given: float, counts: float
+) -> None:
+    found = cluster.model_copy(update={"launcher_timeout": given})
+    monkeypatch.setattr(kubernetes, "cluster_settings", lambda: found)
+    monkeypatch.setenv(KFP_POD, "digits-x-impl-1")
+    assert KubernetesPlatform().launcher_timeout == counts
 
 
 def test_a_process_imports_beforehand_where_jobs_are_processes_here(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,9 @@ import socket
 from understudy.kube.api import Kube
 from understudy.kube.objects import OwnerReference
 
+KFP_POD = "KFP_POD_NAME"
+"""Set in the pods of KFP's tasks."""
+
 
 def owner_now(kube: Kube) -> OwnerReference | None:
     """The owner of this pod, which outlives it: the Workflow of a KFP run, or a Job.
@@ -13,7 +16,7 @@ def owner_now(kube: Kube) -> OwnerReference | None:
     Raises:
         Away: the API server does not answer now.
     """
-    pod = os.environ.get("KFP_POD_NAME") or socket.gethostname()
+    pod = os.environ.get(KFP_POD) or socket.gethostname()
     found = kube.ask(kube.core.read_namespaced_pod, pod, kube.namespace)
     owners = found["metadata"].get("ownerReferences") if found else None
     if not owners:

@@ -1,5 +1,6 @@
 """How a step's process reacts to a stop request, to the end of the run's driver, and to its pod's eviction."""
 
+import logging
 import os
 import signal
 import threading
@@ -9,9 +10,13 @@ from typing import NoReturn
 
 from understudy.errors import STOPPED
 from understudy.launch.platform import platform
+from understudy.steps import last_words
 from understudy.store import Run
 from understudy.store.lease import Process
 
+log = logging.getLogger(__name__)
+
+ASKED_TO_END = "this process was asked to end (SIGTERM): what is done is kept, and the next attempt goes on from there"
 HEARTBEAT_INTERVAL = 3600.0  # seconds between two heartbeats of a run, which counts as dead after a day without
 
 
@@ -31,6 +36,8 @@ def connect_to_run(run: Run) -> None:
 
 def _evict(_signal: int, _frame: FrameType | None) -> NoReturn:
     """This pod is evicted: its lease is released, and its job keeps running for the next launcher."""
+    log.warning(ASKED_TO_END)  # now: a task that KFP terminates is killed two seconds later
+    last_words.leave(ASKED_TO_END)
     raise Evicted(STOPPED)
 
 

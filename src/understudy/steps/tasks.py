@@ -3,13 +3,12 @@
 import logging
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, NoReturn
 
 from understudy import logs
 from understudy.errors import Rejected, UnderstudyError
 from understudy.launch.kubernetes.rendering import task_config
+from understudy.steps import last_words
 from understudy.steps.environment import open_store
 from understudy.steps.execution import execute, result_of
 from understudy.steps.graph import STEPS, inputs_of
@@ -18,10 +17,6 @@ from understudy.steps.start import Begun, start
 from understudy.steps.step import Result
 
 log = logging.getLogger(__name__)
-
-LAST_WORDS = Path("/dev/termination-log")
-"""What a container writes here becomes part of its pod's status (Kubernetes' default terminationMessagePath)."""
-LAST_WORDS_BYTES = 4096  # of more, the kubelet keeps the end
 
 
 def run_step(name: str, run_id: str) -> Result:
@@ -88,12 +83,7 @@ def reject(run_id: str, fails: bool) -> None:
 
 
 def _fail(error: UnderstudyError) -> NoReturn:
-    """End this process with an error's exit code, and with its message in the log and in the pod's status.
-
-    KFP's pages and its API know of a failed task only what stands in the status: otherwise it is "Error (exit code 1)".
-    """
+    """End this process with an error's exit code, and with its message in the log and in the pod's status."""
     log.error("%s", error)
-    if LAST_WORDS.is_file():
-        with suppress(OSError):  # the log has it
-            LAST_WORDS.write_bytes(str(error).encode()[:LAST_WORDS_BYTES])
+    last_words.leave(str(error))
     sys.exit(error.exit_code)

@@ -28,6 +28,9 @@ class Namespace(Kube):
     def __init__(self, *kinds: JobKind, away: int = 0) -> None:
         self.namespace, self._kinds, self._away = "here", kinds, away
         self.core = SimpleNamespace(read_namespaced_pod=None)
+        self.batch = SimpleNamespace(read_namespaced_job="the owner")
+        self.owner: KubernetesObject = {"metadata": {"uid": OWNER["uid"]}, "spec": {}}
+        self.deleted: list[str] = []
         self.submitted: list[KubernetesObject] = []
         self.there: list[tuple[JobKind, KubernetesObject]] = []
 
@@ -44,6 +47,8 @@ class Namespace(Kube):
         return {"spec": {"template": {"spec": {"replicatedJobs": jobs}}}}
 
     def ask(self, question: object, *arguments: object, **options: object) -> Any:
+        if question == "the owner":
+            return self.owner
         return {"metadata": {"ownerReferences": [{**OWNER, "controller": True}]}}
 
     def jobs(self, kind: JobKind, selector: str) -> list[KubernetesObject]:
@@ -56,6 +61,9 @@ class Namespace(Kube):
         assert kind in self._kinds
         self.submitted.append(job)
         raise Refused("no")
+
+    def delete_job(self, kind: JobKind, name: str) -> None:
+        self.deleted.append(name)
 
 
 class Watched:
@@ -142,3 +150,41 @@ def test_nothing_is_submitted_while_a_job_of_another_kind_does_the_work(
     rival["status"]["conditions"] = [{"type": other.succeeded, "status": "True"}]
     run(monkeypatch, kube, kind, spec)
     assert len(kube.submitted) == 1
+
+
+TERMINATED = {"spec": {"activeDeadlineSeconds": 0}}
+"""A Workflow whose run was terminated in KFP."""
+
+
+@pytest.mark.parametrize(("owner", "deleted"), [({}, []), (TERMINATED, [RUN.name])], ids=["evicted", "terminated"])
+def test_a_launcher_that_is_killed_takes_its_job_along_only_where_the_run_is_over(
+    monkeypatch: pytest.MonkeyPatch, spec: JobSpec, owner: KubernetesObject, deleted: list[str]
+) -> None:
+    kube = Namespace(PYTORCHJOB)
+    kube.owner |= owner
+
+    def killed(*_: object) -> Outcome:
+        raise SystemExit(130)
+
+    monkeypatch.setattr(launcher.controller, "run", killed)
+    with pytest.raises(SystemExit):
+        run(monkeypatch, kube, PYTORCHJOB, spec)
+    assert kube.deleted == deleted
+
+
+def test_a_launcher_that_is_killed_ends_though_nobody_answers(monkeypatch: pytest.MonkeyPatch, spec: JobSpec) -> None:
+    kube = Namespace(PYTORCHJOB)
+    asked = kube.ask
+
+    def ask(question: object, *arguments: object, **options: object) -> Any:
+        if question == "the owner":
+            raise Away("nobody answers")
+        return asked(question, *arguments, **options)
+
+    def killed(*_: object) -> Outcome:
+        raise SystemExit(130)
+
+    monkeypatch.setattr(kube, "ask", ask)
+    monkeypatch.setattr(launcher.controller, "run", killed)
+    with pytest.raises(SystemExit):
+        run(monkeypatch, kube, PYTORCHJOB, spec)

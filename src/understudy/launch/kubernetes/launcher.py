@@ -1,18 +1,25 @@
 """The launcher of a cluster: a job is an object of the cluster's operator, and the controller sees it to its end."""
 
+import logging
+from contextlib import suppress
 from dataclasses import dataclass
 
+from understudy.errors import UnderstudyError
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
 from understudy.kube.api import Kube, retry_while_away
 from understudy.kube.identity import Identity
 from understudy.kube.kind import JobKind
+from understudy.kube.objects import OwnerReference
 from understudy.kube.owner import owner_now
+from understudy.kube.owner_state import why_ended
 from understudy.kube.settings import Cluster
 from understudy.launch.kubernetes import controller, preflight
 from understudy.launch.kubernetes.job import Job
 from understudy.launch.kubernetes.rendering.task_config import TaskConfig
 from understudy.launch.launcher import Watch
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -36,4 +43,19 @@ class KubernetesLauncher:
         owner = retry_while_away(lambda: owner_now(kube), watch)
         job = Job(spec, self.identity, spec.resources, self.cluster, self.since, owner, self.task, self.kind)
         retry_while_away(lambda: preflight.refuse_duplicate(kube, self.kind, job.selector), watch)
-        return controller.run(job, kube, watch, watch.tell)
+        try:
+            return controller.run(job, kube, watch, watch.tell)
+        except SystemExit:  # this pod has to end
+            self._end_with_the_run(kube, owner)
+            raise
+
+    def _end_with_the_run(self, kube: Kube, owner: OwnerReference | None) -> None:
+        """Delete the job where the run is over; otherwise it goes on for the next launcher.
+
+        "Terminate" in KFP kills a task within two seconds of SIGTERM, and leaves what its Workflow owns as it is. Where
+        that is too short for two requests, the ranks find out by themselves that no launcher is left.
+        """
+        with suppress(UnderstudyError):  # nobody is left to be told; see above
+            if owner and (why := why_ended(kube, owner)):
+                kube.delete_job(self.kind, self.identity.name)
+                log.warning("%s: the job %s ends, after a checkpoint", why, self.identity.name)

@@ -7,6 +7,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from understudy.kube.kind import JobKind
+from understudy.kube.owner import KFP_POD
 from understudy.kube.quantities import amount
 from understudy.kube.settings import cluster_settings
 from understudy.launch.kubernetes.rendering import task_config
@@ -14,6 +15,10 @@ from understudy.launch.launcher import Launcher
 from understudy.recipe import JobResources, Resources
 from understudy.store import Run
 from understudy.store.lease import Lease
+
+KFP_TIMEOUT = 40.0
+"""Seconds without a launcher after which the ranks of a KFP run leave. "Terminate" kills a task, and nothing starts it
+again; so the minute in which they have to end has room for two looks at the lease, a step and a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +32,9 @@ class KubernetesPlatform:
 
     @property
     def launcher_timeout(self) -> float:
-        """As the cluster's settings say."""
-        return cluster_settings().launcher_timeout
+        """As the cluster's settings say, and no longer than KFP_TIMEOUT in a task of KFP."""
+        given = cluster_settings().launcher_timeout
+        return min(given, KFP_TIMEOUT) if KFP_POD in os.environ else given
 
     def check(self, resources: JobResources) -> None:
         """Nothing is refused here: whoever submits a run asks runs.submission.check(), and the launcher asks again."""

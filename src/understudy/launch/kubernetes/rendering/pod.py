@@ -11,7 +11,7 @@ from understudy import logs
 from understudy.agent import node_cache
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
-from understudy.kube.identity import KEY, Identity
+from understudy.kube.identity import KEY, NO_SIDECAR, Identity
 from understudy.kube.kind import JobKind
 from understudy.kube.objects import (
     Container,
@@ -63,7 +63,7 @@ def pod_template(
     wanted = affinity(cluster, pool, near={KEY: identity.labels[KEY]})
     if wanted:
         pod["affinity"] = wanted
-    return {"metadata": {"labels": identity.labels | cluster.store_label}, "spec": pod}
+    return {"metadata": {"labels": identity.labels | cluster.store_label | NO_SIDECAR}, "spec": pod}
 
 
 def _sources(resources: Resources, cluster: Cluster) -> dict[str, VolumeSource]:
