@@ -8,6 +8,7 @@ from typing import Any
 from kfp import kubernetes
 
 from understudy import logs
+from understudy.kube.identity import NO_SIDECAR, PARTS
 from understudy.kube.settings import CONFIG, ENVIRONMENT, LAUNCHER, SECRETS, SETTINGS
 from understudy.launch.platform import CLUSTER
 from understudy.registry.signature import PUBLIC
@@ -22,7 +23,11 @@ OPTIONAL = (
     logs.VARIABLE,
     PUBLIC,
 )
+LABELS = {**PARTS, "app.kubernetes.io/component": "driver", **NO_SIDECAR}
+"""The network policies go by them."""
 RETRIES = 3
+STAYS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
+"""A stock KFP takes a deleted pod for a failed one, and does not retry it: autoscalers are not to move it."""
 LAUNCHING = ("teacher", "control", "distill", "evaluate")
 SIZE = {"cpu_request": "250m", "memory_request": "1Gi", "cpu_limit": "4", "memory_limit": "8Gi"}
 """Of the pod of a task that launches nothing. What is set on one that does is its job's (components/passthrough.py)."""
@@ -30,7 +35,10 @@ SIZE = {"cpu_request": "250m", "memory_request": "1Gi", "cpu_limit": "4", "memor
 
 def settle(task: Any) -> None:
     """Give a task's pod the store's claim, the cluster's settings, and addresses and credentials of what it uses."""
-    kubernetes.add_pod_label(task, "app.kubernetes.io/component", "driver")  # the network policies go by it
+    for name, value in LABELS.items():
+        kubernetes.add_pod_label(task, name, value)
+    for name, value in STAYS.items():
+        kubernetes.add_pod_annotation(task, name, value)
     task.set_retry(RETRIES)  # of what is tried again, KFP's version and its Argo decide: docs/cluster.md
     kubernetes.set_security_context(task, run_as_non_root=True)  # a profile's namespace takes no other pods
     if task.name not in LAUNCHING:

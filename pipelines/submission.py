@@ -1,5 +1,6 @@
 """A recipe's pipeline on a KFP API server: submitted and followed."""
 
+import json
 import re
 import tempfile
 import time
@@ -20,6 +21,8 @@ from understudy.recipe import Recipe
 BAD = {"FAILED", "CANCELED"}
 ENDED = {"SUCCEEDED", "SKIPPED", *BAD}
 EXECUTOR = re.compile(r"executor(\(\d+\))?|.*-(driver|executor|impl)(\(\d+\))?")  # KFP's own nodes inside of a task
+USER = "kubeflow-userid"  # the header in which Kubeflow's gateway says who asks
+VERSION = "/apis/v1beta1/healthz"  # says it; what the generated client asks does not
 EVERY = 5.0  # seconds between two looks at a run
 PATIENCE = 300.0  # seconds that a server may be away while a run is followed
 RENEWAL = 60.0  # seconds that it may refuse a token until the file has the next one
@@ -35,6 +38,8 @@ class Server:
     """Reads the token that is valid now: one in a file may be replaced while a run is followed."""
     ui: str | None = None
     """The address of KFP's pages, where that is another one."""
+    user: str | None = None
+    """Who asks, where no gateway stands before the host that says it."""
 
     def client(self) -> Any:
         """KFP's own client.
@@ -53,7 +58,10 @@ class Server:
 
         with warnings.catch_warnings(), self.answering():
             warnings.simplefilter("ignore", FutureWarning)
-            return AsksOnce(host=self.host, existing_token=self.token(), namespace=self.namespace or "kubeflow")
+            made = AsksOnce(host=self.host, existing_token=self.token(), namespace=self.namespace or "kubeflow")
+        if self.user:
+            made._run_api.api_client.set_default_header(USER, self.user)  # one object, that all of its APIs share
+        return made
 
     def answering(self) -> "_Words":
         """Errors of the server in words."""
@@ -96,8 +104,13 @@ def submit(server: Server, recipe: Recipe, images: str, experiment: str | None) 
 
     Returns:
         The run's id.
+
+    Raises:
+        InputError: the server is of another minor version than the client, which writes what it understands.
+        UnderstudyError: it does not take the run.
     """
     client = server.client()
+    _refuse_another_version(server, client)
     with tempfile.TemporaryDirectory() as folder:
         package = write(recipe, images, Path(folder))[0]
         with server.answering(), redirect_stdout(None):  # KFP's client prints addresses, one of them twice
@@ -109,6 +122,25 @@ def submit(server: Server, recipe: Recipe, images: str, experiment: str | None) 
                 enable_caching=False,
             )
     return str(made.run_id)
+
+
+def _refuse_another_version(server: Server, client: Any) -> None:
+    """Compare the server's version with the client's; a build of somebody's own has none to compare."""
+    from kfp import __version__
+
+    with server.answering():
+        api = client._run_api.api_client
+        answer = api.call_api(VERSION, "GET", auth_settings=["Bearer"], _preload_content=False)
+    try:
+        said = str(json.loads(answer.data)["tag_name"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{server.host}: this is no KFP API server; correct --host or KFP_HOST") from error
+    found, own = (re.match(r"v?(\d+\.\d+)\.", version) for version in (said, __version__))
+    if found and own and found[1] != own[1]:
+        raise InputError(
+            f"{server.host}: KFP {said}, and pipelines are compiled here for {own[1]}: another version may run them "
+            f"otherwise, or not at all. Use a server of {own[1]}, or the version of understudy that goes with KFP {found[1]}"
+        )
 
 
 def follow(server: Server, run: str, tell: Callable[[str], None]) -> int:

@@ -22,6 +22,8 @@ class Kfp(ThreadingHTTPServer):
         self.tasks: list[kfp_server_api.V2beta1PipelineTaskDetail] = []
         self.status = 200
         self.token = TOKEN
+        self.version: dict[str, Any] = {"tag_name": "2.17.0"}
+        self.users: set[str | None] = set()
 
     @property
     def address(self) -> str:
@@ -52,7 +54,10 @@ class Answers(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def do_GET(self) -> None:
-        if "healthz" in self.path:
+        self.server.users.add(self.headers.get("kubeflow-userid"))
+        if self.path == "/apis/v1beta1/healthz":
+            self.answer(self.server.version)
+        elif "healthz" in self.path:
             self.answer(kfp_server_api.V2beta1GetHealthzResponse(multi_user=False))
         elif "/experiments" in self.path:
             found = kfp_server_api.V2beta1Experiment(experiment_id="e1", display_name="digits")
@@ -65,6 +70,7 @@ class Answers(BaseHTTPRequestHandler):
             self.answer(run)
 
     def do_POST(self) -> None:
+        self.server.users.add(self.headers.get("kubeflow-userid"))
         self.server.posted = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.answer(kfp_server_api.V2beta1Run(run_id="r1", experiment_id="e1", state="PENDING"))
 

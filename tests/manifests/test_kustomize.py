@@ -275,9 +275,11 @@ def test_jobs_are_kept_from_what_is_the_servers_alone(overlay: list[dict[str, An
     claims = named(overlay, "PersistentVolumeClaim").keys() - {settings(overlay)["claim"]}
     assert read <= set(kept["secrets"])
     assert claims <= set(kept["claims"])
-    selector = named(overlay, "ValidatingAdmissionPolicyBinding")["understudy-jobs"]["spec"]["matchResources"]
-    (namespace,) = named(overlay, "Namespace").values()
-    assert matches(selector["namespaceSelector"], namespace["metadata"]["labels"])
+    binding = named(overlay, "ValidatingAdmissionPolicyBinding")["understudy-jobs"]["spec"]
+    assert "matchResources" not in binding, "for every namespace that has the parameter"
+    assert binding["paramRef"] == {"name": CONFIG, "parameterNotFoundAction": "Allow"}
+    assert policy["paramKind"]["kind"] == "ConfigMap"
+    assert CONFIG in named(overlay, "ConfigMap")
 
 
 def dev_with(component: str, tmp_path: Path) -> list[dict[str, Any]]:

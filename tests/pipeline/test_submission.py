@@ -139,3 +139,33 @@ def test_a_server_that_fails_is_told(kfp: Kfp, recipe: Recipe) -> None:
 def test_a_server_that_does_not_answer_is_told(recipe: Recipe) -> None:
     with pytest.raises(InputError, match=r"http://127\.0\.0\.1:9: no KFP API server answers here"):
         submission.submit(Server("http://127.0.0.1:9", "team", lambda: None), recipe, IMAGES, None)
+
+
+@pytest.mark.parametrize("said", ["2.16.1", "2.5.0", "v2.18.0", "3.17.0"])
+def test_a_server_of_another_minor_version_is_refused_before_anything_is_sent(
+    kfp: Kfp, recipe: Recipe, said: str
+) -> None:
+    kfp.version = {"tag_name": said}
+    with pytest.raises(InputError, match=rf"KFP {said}, and pipelines are compiled here for 2\.17"):
+        submission.submit(Server(kfp.address, "team", lambda: TOKEN), recipe, IMAGES, None)
+    assert kfp.posted == {}
+
+
+@pytest.mark.parametrize("said", ["2.17.9", "unknown", "a-build-of-ours"])
+def test_another_patch_and_a_build_without_a_version_are_taken(kfp: Kfp, recipe: Recipe, said: str) -> None:
+    kfp.version = {"tag_name": said}
+    assert submission.submit(Server(kfp.address, "team", lambda: TOKEN), recipe, IMAGES, None) == "r1"
+
+
+def test_what_says_no_version_is_no_kfp(kfp: Kfp, recipe: Recipe) -> None:
+    kfp.version = {"status": "ok"}
+    with pytest.raises(InputError, match="this is no KFP API server; correct --host"):
+        submission.submit(Server(kfp.address, "team", lambda: TOKEN), recipe, IMAGES, None)
+
+
+def test_who_asks_is_said_where_no_gateway_says_it(kfp: Kfp, recipe: Recipe) -> None:
+    server = Server(kfp.address, "team", lambda: TOKEN, None, "ada@example.com")
+    submission.submit(server, recipe, IMAGES, None)
+    submission.follow(server, "r1", lambda state: None)
+    assert kfp.users == {"ada@example.com"}
+    assert server.client().get_user_namespace() == "team"

@@ -24,6 +24,9 @@ def submit(
     ui: Annotated[str | None, typer.Option(envvar="KFP_UI", help="KFP's pages. Default: --host.")] = None,
     overrides: Overrides = None,
     token_file: Annotated[Path | None, typer.Option(help="File with the token; KFP_TOKEN holds it otherwise.")] = None,
+    user: Annotated[
+        str | None, typer.Option(envvar="KFP_USER", help="Who asks, where --host is KFP itself without a gateway.")
+    ] = None,
     namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="The profile's, in Kubeflow.")] = None,
     experiment: Annotated[str | None, typer.Option(help="KFP's experiment. Default: the recipe's name.")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the run, and end with its verdict.")] = False,
@@ -41,7 +44,7 @@ def submit(
     wanted = checked(recipe, overrides or (), elsewhere=True)[0].recipe
     if wait and not settings.given_tracking_uri:
         raise InputError("--wait: the verdict is in the cluster's MLflow; name it with --tracking-uri")
-    server = submission.Server(host, namespace, partial(_token, token_file), ui)
+    server = submission.Server(host, namespace, partial(_token, token_file), ui, user)
     run = submission.submit(server, wanted, images, experiment)
     typer.echo(server.page(run))
     say_what_pods_need(wanted, MOUNT)

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from understudy.kube.objects import Metadata, OwnerReference
 from understudy.store.files import sha256
 
+NO_SIDECAR = {"sidecar.istio.io/inject": "false"}
+"""A label of pods that end by themselves, which a service mesh's proxy beside them never does. It also stands before
+the ports that ranks meet on. Without Istio it means nothing."""
 PARTS = {"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "training"}
 RUN, STEP, KEY = "understudy.run", "understudy.step", "understudy.key"
 

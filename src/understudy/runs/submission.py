@@ -12,6 +12,7 @@ import yaml
 
 from understudy.errors import InputError, UnderstudyError
 from understudy.kube.api import Kube
+from understudy.kube.identity import NO_SIDECAR
 from understudy.kube.objects import KubernetesObject, VolumeMount
 from understudy.kube.settings import (
     ANYWHERE,
@@ -173,7 +174,7 @@ def render(name: str, cluster: Cluster, pool: Pool = ANYWHERE) -> KubernetesObje
             "backoffLimit": 5,
             "ttlSecondsAfterFinished": KEPT,
             "podFailurePolicy": {"rules": rules},
-            "template": {"metadata": {"labels": labels | cluster.store_label}, "spec": pod},
+            "template": {"metadata": {"labels": labels | cluster.store_label | NO_SIDECAR}, "spec": pod},
         },
     }
 
