@@ -139,7 +139,7 @@ def _refuse_another_version(server: Server, client: Any) -> None:
     if found and own and found[1] != own[1]:
         raise InputError(
             f"{server.host}: KFP {said}, and pipelines are compiled here for {own[1]}: another version may run them "
-            f"otherwise, or not at all. Use a server of {own[1]}, or the version of understudy that goes with KFP {found[1]}"
+            f"otherwise, or not at all. Use a server of {own[1]}, or the version of understudy for KFP {found[1]}"
         )
 
 
