@@ -12,7 +12,7 @@ from kfp import dsl
 
 from components.control.component import control
 from components.distill.component import distill
-from components.evaluate.component import evaluate
+from components.evaluate import classifier, component
 from components.gate.component import gate
 from components.ingest.component import ingest
 from components.prepare.component import prepare
@@ -34,6 +34,7 @@ def build(recipe: Recipe, settle: Callable[[Any], None] = lambda task: None) -> 
     """
     values = json.dumps(recipe.model_dump(mode="json", by_alias=True))
     steps = step_names(recipe)
+    evaluate = (classifier if recipe.task == "image-classification" else component).evaluate
 
     def task(made: Any) -> Any:
         """KFP's own cache is off: its keys do not see the data behind an address. The step cache decides."""
@@ -46,7 +47,7 @@ def build(recipe: Recipe, settle: Callable[[Any], None] = lambda task: None) -> 
         begun = task(start(recipe=values, overrides=overrides, seed=seed, job_id=job_id, steps=",".join(steps)))
         run, found = begun.outputs["run"], begun.outputs["Output"]
         with dsl.If(found == "nothing", name="to be made"):
-            _work(run, steps, fail_when_rejected, task)
+            _work(run, steps, evaluate, fail_when_rejected, task)
         with dsl.If(found == "approved", name="found, approved"):
             task(reused(run=run))
         with dsl.If(found == "rejected", name="found, rejected"):
@@ -55,7 +56,7 @@ def build(recipe: Recipe, settle: Callable[[Any], None] = lambda task: None) -> 
     return distillation
 
 
-def _work(run: Any, steps: list[str], fail_when_rejected: Any, task: Callable[[Any], Any]) -> None:
+def _work(run: Any, steps: list[str], evaluate: Any, fail_when_rejected: Any, task: Callable[[Any], Any]) -> None:
     """The steps. A task hands on the run, and takes the digests of what it needs from the run's folder."""
     examples = task(prepare(run=task(ingest(run=run)).outputs["Output"])).outputs["Output"]
     student = task(distill(run=task(teacher(run=examples)).outputs["Output"])).outputs["Output"]

@@ -11,6 +11,7 @@ from understudy import logs
 from understudy.kube.identity import NO_SIDECAR, PARTS
 from understudy.kube.settings import CONFIG, ENVIRONMENT, LAUNCHER, SECRETS, SETTINGS
 from understudy.launch.platform import CLUSTER
+from understudy.registry.server import PAGES
 from understudy.registry.signature import PUBLIC
 from understudy.runs.submission import SETTINGS_FOLDER
 from understudy.store.remote_cache import ADDRESS, OLD_ADDRESS
@@ -22,6 +23,7 @@ OPTIONAL = (
     "AWS_ENDPOINT_URL",
     logs.VARIABLE,
     PUBLIC,
+    PAGES,
 )
 LABELS = {**PARTS, "app.kubernetes.io/component": "driver", **NO_SIDECAR}
 """The network policies go by them."""

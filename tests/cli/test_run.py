@@ -114,6 +114,7 @@ def test_only_a_pod_that_has_to_go_asks_the_cluster(
     asked: list[Run] = []
     run = Run(tmp_path)
     monkeypatch.setattr(command, "_begun", lambda *_: run)
+    monkeypatch.setattr(command, "_is_all_there", lambda *_: False)
     monkeypatch.setattr(command, "_pipeline", lambda *_: nullcontext())
     monkeypatch.setattr(command, "_follow", fails(ends))
     monkeypatch.setattr(command, "_close_if_stopped", lambda run, uri: asked.append(run))
@@ -157,6 +158,7 @@ def test_a_pod_that_has_to_go_once_its_run_has_a_verdict_still_gives_it(
     del in_a_pod
     concluded: list[int] = []
     monkeypatch.setattr(command, "_begun", lambda *_: Run(tmp_path))
+    monkeypatch.setattr(command, "_is_all_there", lambda *_: False)
     monkeypatch.setattr(command, "_pipeline", lambda *_: nullcontext())
     monkeypatch.setattr(command, "_follow", lambda *_: None)
     monkeypatch.setattr(command, "_exit_code", sigterm_then(REJECTED))

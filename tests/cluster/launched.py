@@ -220,14 +220,10 @@ class Volume:
         return kubectl("exec", self._pod, "--", "sh", "-c", command, check=False)
 
 
-def start(
-    name: str,
-    values: dict[str, Any],
-    cluster: Cluster,
-    change: Callable[[dict[str, Any]], None] = lambda pod: None,
-    last: str = "teacher",
-) -> None:
-    """Start a launcher for a recipe's steps up to the last one; `change` gets its pod's spec before."""
+def rendered(
+    name: str, values: dict[str, Any], cluster: Cluster, last: str = "teacher"
+) -> tuple[KubernetesObject, KubernetesObject]:
+    """The ConfigMap and the Job of a launcher for a recipe's steps up to the last one."""
     pool = submission.own_pool(cluster, Recipe.model_validate(values))
     job = submission.render(name, cluster.model_copy(update={"image": IMAGE}), pool)
     container = job["spec"]["template"]["spec"]["containers"][0]
@@ -246,9 +242,20 @@ def start(
     for volume in job["spec"]["template"]["spec"]["volumes"]:
         if volume["name"] == "settings":
             volume["configMap"]["name"] = name
-    change(job["spec"]["template"]["spec"])
     maps = {"recipe.yaml": yaml.safe_dump(values), "cluster.yaml": yaml.safe_dump(cluster.model_dump(mode="json"))}
-    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": maps}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": maps}, job
+
+
+def start(
+    name: str,
+    values: dict[str, Any],
+    cluster: Cluster,
+    change: Callable[[dict[str, Any]], None] = lambda pod: None,
+    last: str = "teacher",
+) -> None:
+    """Start a launcher for a recipe's steps up to the last one; `change` gets its pod's spec before."""
+    made, job = rendered(name, values, cluster, last)
+    change(job["spec"]["template"]["spec"])
     kubectl("apply", "-f", "-", text=json.dumps(made))
     kubectl("apply", "-f", "-", text=json.dumps(job))
 

@@ -88,6 +88,7 @@ def measures_of(arrays: dict[str, np.ndarray], task: Task, labels: list[str] = L
             for place, role in enumerate(roles)
         },
         "slices": slices(arrays, roles, names[0], groups),
+        "confusion": None,
     }
 
 

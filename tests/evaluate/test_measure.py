@@ -127,6 +127,9 @@ def test_images_are_measured_as_by_hand(tmp_path, image_examples):
     assert [(one["slice"], one["examples"]) for one in measures["slices"]] == [(label, 10) for label in LABELS]
     mean = sum(one["student"] for one in measures["slices"]) / 3
     assert mean == pytest.approx(student["metrics"]["accuracy"])
+    counts = np.zeros((3, 3), dtype=int)
+    np.add.at(counts, (labels.numpy(), logits.argmax(dim=1).numpy()), 1)
+    assert measures["confusion"] == {"labels": LABELS, "counts": counts.tolist()}
     assert measures["hardware"]["torch"] == torch.__version__
     assert arrays["trivial.correct"].sum() == 10, "the trivial predictor says what was most frequent in training"
 
@@ -164,6 +167,7 @@ def test_text_is_measured_as_by_hand(tmp_path, text_examples):
     assert metrics["nll"] == pytest.approx(total / len(tokens), rel=1e-5)
     assert metrics["perplexity"] == pytest.approx(math.exp(total / len(tokens)), rel=1e-5)
     assert metrics["bits_per_byte"] == pytest.approx(total / math.log(2) / arrays["weights.bytes"].sum(), rel=1e-5)
+    assert measures["confusion"] is None
     assert measures["slices"][0]["slice"] == "shortest quarter: 0 to 8 bytes"
     assert sum(one["examples"] for one in measures["slices"]) == measures["examples"] == 8
 
@@ -181,6 +185,7 @@ def test_a_model_that_gives_nan_is_not_measured_and_fails_the_gate(tmp_path, ima
     assert measures["models"]["student"]["calibration"] == []
     assert measures["models"]["teacher"]["metrics"]["accuracy"] is not None
     assert {one["student"] for one in measures["slices"]} == {None}
+    assert not np.sum(measures["confusion"]["counts"]), "no answer is no answer for the first label"
     assert not decide(measures, arrays, recipe.gate, recipe.gate_metric)["approved"]
 
 

@@ -20,7 +20,7 @@ WITNESS = """
 import atexit, os, sys
 def tell():
     with open(os.environ["WITNESS"], "a") as stream:
-        print(*(name for name in ("torch", "transformers", "mlflow") if name in sys.modules), file=stream)
+        print(*(name for name in ("torch", "transformers", "mlflow", "kfp") if name in sys.modules), file=stream)
 atexit.register(tell)
 """
 

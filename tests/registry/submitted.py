@@ -102,6 +102,7 @@ def measures(digests: dict[str, str]) -> dict[str, Any]:
         "hardware": {"device": "cpu", "cpu": "a processor", "cores": 2, "threads": 2, "torch": "2"},
         "models": {role: {**model, "digest": digest} for role, digest in digests.items()},
         "slices": [],
+        "confusion": None,
     }
 
 

@@ -14,7 +14,16 @@ from understudy.errors import InputError, UnderstudyError
 from understudy.registry.champion import champion
 from understudy.registry.client import server_at
 from understudy.registry.register import is_registered
-from understudy.registry.server import address, identity, public_uri, redacted, tracking_uri
+from understudy.registry.server import (
+    PAGES,
+    address,
+    for_people,
+    identity,
+    public_uri,
+    redacted,
+    run_page,
+    tracking_uri,
+)
 
 words = st.text("abcdefghij0123456789", min_size=4, max_size=12)
 
@@ -36,6 +45,20 @@ def test_the_homes_own_database_is_the_same_server_wherever_the_home_lies(tmp_pa
     assert address("sqlite:///mlflow.db", homes[1]) == tracking_uri(homes[1], None)
     elsewhere = f"sqlite:///{tmp_path}/c/mlflow.db"
     assert identity(elsewhere, homes[0]) == address(elsewhere, homes[0]) == elsewhere
+
+
+PAGE = "/#/experiments/1/runs/2?workflowType=machine_learning"
+
+
+def test_a_page_is_where_people_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_page("http://mlflow:5000", "1", "2") == f"http://mlflow:5000{PAGE}"
+    monkeypatch.setenv(PAGES, "https://mlflow.example.com/team/")
+    assert run_page("http://mlflow:5000", "1", "2") == f"https://mlflow.example.com/team{PAGE}"
+    assert for_people(f"http://mlflow:5000{PAGE}") == f"https://mlflow.example.com/team{PAGE}"
+    assert run_page("sqlite:///mlflow.db", "1", "2") == for_people("runs:/2") == "runs:/2"
+    monkeypatch.setenv(PAGES, "mlflow.example.com")
+    with pytest.raises(InputError, match=r"UNDERSTUDY_MLFLOW_UI: mlflow\.example\.com: give the whole address"):
+        for_people(f"http://mlflow:5000{PAGE}")
 
 
 @given(words, words, st.sampled_from(["http", "https", "postgresql", "mysql+pymysql"]))

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from kfp import dsl
 
-from understudy.steps.cards import card, show, show_verdict
+from understudy.registry.server import PAGES
+from understudy.steps.cards import card, show, show_confusion, show_verdict
 from understudy.steps.step import Result
 
 RULE = {"observed": 0.0123456, "interval": [-0.01, 0.03], "threshold": 0.02}
@@ -74,3 +75,32 @@ def test_a_verdict_is_shown_with_its_report_and_says_its_decision(tmp_path: Path
     assert show_verdict(verdict, report, result("gate", tmp_path)) == "rejected"
     assert (tmp_path / "verdict").read_text().startswith("# gate: rejected by quality-against-teacher")
     assert (tmp_path / "report").read_text() == "the report"
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_classifiers_confusion_is_what_kfp_draws(tmp_path: Path, counted: bool) -> None:
+    confusion = {"labels": ["0", "1"], "counts": [[3, 1], [0, 2]]}
+    (tmp_path / "measures.json").write_text(json.dumps({"confusion": confusion if counted else None}))
+    artifact = dsl.ClassificationMetrics(uri=str(tmp_path / "artifact"))
+    show_confusion(artifact, result("evaluate", tmp_path, loss=0.5))
+    assert (tmp_path / "artifact").read_text().startswith("# evaluate: loss 0.5")
+    if counted:
+        drawn = artifact.metadata["confusionMatrix"]
+        assert [one["displayName"] for one in drawn["annotationSpecs"]] == ["0", "1"]
+        assert [row["row"] for row in drawn["rows"]] == [[3, 1], [0, 2]]
+    else:
+        assert artifact.metadata == {}
+
+
+def test_a_link_leads_to_where_people_see_the_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PAGES, "https://mlflow.example.com/")
+    url = "http://mlflow:5000/#/experiments/1/runs/2"
+    (tmp_path / "registration.json").write_text(json.dumps({"version": "3", "name": "n", "url": url}))
+    artifact = dsl.Model(uri=str(tmp_path / "artifact"))
+    show(artifact, result("register", tmp_path, url=url))
+    page = "https://mlflow.example.com/#/experiments/1/runs/2"
+    assert artifact.metadata["url"] == page
+    text = (tmp_path / "artifact").read_text()
+    assert text.startswith(f"# register: version 3 of n, {page}\n")
+    assert f"| url | [{page}]({page}) |" in text
+    assert "mlflow:5000" not in text

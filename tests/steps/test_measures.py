@@ -69,6 +69,7 @@ def measures() -> dict[str, Any]:
         "hardware": {"device": "cpu", "cpu": "a processor", "cores": 2, "threads": 2, "torch": "2"},
         "models": {role: model(digest) for role, digest in DIGESTS.items()},
         "slices": [{"slice": "0", "examples": 3.0, "teacher": 0.5, "student": None}],
+        "confusion": {"labels": ["cat", "dog"], "counts": [[1, 0], [1, 1]]},
     }
 
 
@@ -112,6 +113,11 @@ def test_what_was_measured_is_taken_over(tmp_path: Path, check: Callable[[], Mea
         (("gate_metric",), "nll", "of another task, metric or confidence"),
         (("confidence",), 0.5, "of another task, metric or confidence"),
         (("note",), "look at me", "note': Extra inputs are not permitted"),
+        (("confusion", "counts"), [[1, 0]], "is no count of the examples"),
+        (("confusion", "counts"), [[1, 0], [1]], "is no count of the examples"),
+        (("confusion", "counts"), [[5, 0], [-2, 0]], "is no count of the examples"),
+        (("confusion", "counts"), [[2, 0], [1, 1]], "is no count of the examples"),
+        (("confusion", "labels"), [1, 2], "confusion.labels.0': Input should be a valid string"),
         (("hardware", "cpu"), ["a"], "hardware.cpu': Input should be a valid string"),
     ],
 )

@@ -1,7 +1,7 @@
 """What a training does around its job."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -10,7 +10,10 @@ import pytest
 
 from tests.jobs.specs import job_spec
 from understudy.errors import Stopped
+from understudy.jobs.payload import Training
 from understudy.launch.local.platform import LocalPlatform
+from understudy.models.facts import WEIGHTS
+from understudy.recipe import ArchitectureModel
 from understudy.steps import training
 from understudy.steps.step import Work
 
@@ -35,3 +38,19 @@ def test_the_recorder_sees_how_a_training_ended(monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(Stopped, match="stopped at step 3"):
         training.train(cast(Work, SimpleNamespace(run=None)), job_spec(tmp_path))
     assert heard == [Stopped]
+
+
+def test_a_trained_model_says_what_it_is_and_how_large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    output, staged = tmp_path / "attempt" / "output", tmp_path / "staged"
+    output.mkdir(parents=True)
+    staged.mkdir()
+    (output / WEIGHTS).write_bytes(b"12345")
+    monkeypatch.setattr(LocalPlatform, "prepare", lambda *_: None)
+    monkeypatch.setattr(training, "_record", lambda *_: nullcontext())
+    monkeypatch.setattr(training, "run_job", lambda *_: output)
+    work = SimpleNamespace(run=None, staged=staged, facts={})
+    spec = job_spec(tmp_path)
+    training.train(cast(Work, work), spec)
+    assert isinstance(spec.payload, Training)
+    assert isinstance(spec.payload.model, ArchitectureModel)
+    assert work.facts == {"model": spec.payload.model.type, "bytes": 5}

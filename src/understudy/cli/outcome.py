@@ -61,7 +61,9 @@ def conclude(
 
 def _where(url: str, home: Path) -> str:
     """The address of a run's page, or the command that shows the local one."""
-    way = platform().reachable(url)
+    from understudy.registry.server import for_people
+
+    way = platform().reachable(for_people(url))
     is_usual = home == Path(os.environ.get("UNDERSTUDY_HOME", ".understudy")).absolute()
     return way if url.startswith("http") or is_usual else f"understudy --home {shlex.quote(_shortest(home))} ui"
 

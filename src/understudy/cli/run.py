@@ -99,8 +99,12 @@ def _run_here(written: "Written", store: "Store", uri: str, settings: Settings, 
     console.print(f"run {begun.id} of {name}")
     try:
         search_path = _search_path(wanted, Path(name).parent)
-        with _pipeline(begun, uri, search_path) as pipeline, display(console, as_json, settings) as shown:
-            _follow(begun, step_names(wanted), pipeline, shown, partial(console.print, markup=False))
+        with display(console, as_json, settings) as shown:
+            if _is_all_there(store, begun, uri):
+                shown.update(_states(begun, step_names(wanted)))
+            else:
+                with _pipeline(begun, uri, search_path) as pipeline:
+                    _follow(begun, step_names(wanted), pipeline, shown, partial(console.print, markup=False))
     except _Evicted:
         _close_if_stopped(begun, uri)
         raise
@@ -127,6 +131,27 @@ def _begun(store: "Store", recipe: "Recipe", uri: str) -> "Run":
     return run
 
 
+def _environment(run: "Run", uri: str) -> dict[str, str]:
+    """What steps read."""
+    from understudy.registry.server import URI
+    from understudy.steps.environment import HOME, RUN
+
+    return {RUN: run.id, HOME: str(run.folder.parents[2]), URI: uri}
+
+
+def _is_all_there(store: "Store", run: "Run", uri: str) -> bool:
+    """Whether every step is in the step cache: a pipeline takes seconds to start, most of them kfp's import."""
+    from understudy.steps.lookup import reuse
+
+    before = os.environ.copy()
+    os.environ.update(_environment(run, uri))
+    try:
+        return reuse(store, run)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 def _search_path(recipe: "Recipe", folder: Path) -> dict[str, str]:
     """What the pipeline's environment needs to import the recipe's factories; nothing for one that has none.
 
@@ -143,10 +168,8 @@ def _search_path(recipe: "Recipe", folder: Path) -> dict[str, str]:
 def _pipeline(run: "Run", uri: str, search_path: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """The pipeline in a session of its own, so that a Ctrl-C reaches only this process; none of it outlives us."""
     from understudy.agent import parent
-    from understudy.steps.environment import HOME, RUN
 
-    environment = {**parent.environment(), RUN: run.id, HOME: str(run.folder.parents[2]), "MLFLOW_TRACKING_URI": uri}
-    environment |= search_path
+    environment = {**parent.environment(), **_environment(run, uri), **search_path}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(checkout()), environment.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "pipelines.here", str(run.folder)]
     with (run.folder / "logs" / "pipeline.log").open("wb") as log:

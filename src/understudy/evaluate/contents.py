@@ -62,6 +62,14 @@ class Hardware(TypedDict):
     torch: str
 
 
+class Confusion(TypedDict):
+    """What a classifier took for what."""
+
+    labels: list[str]
+    counts: list[list[int]]
+    """Of the test examples, a row by label and a column by answer."""
+
+
 class Measures(TypedDict):
     """The content of measures.json."""
 
@@ -76,6 +84,8 @@ class Measures(TypedDict):
     models: dict[str, ModelMeasures]
     slices: Sequence[Mapping[str, str | float | None]]
     """`slice`, `examples`, and for each role the gate's metric there."""
+    confusion: Confusion | None
+    """The student's; None where it is no classifier, or one with more labels than a page shows."""
 
 
 class RuleOutcome(TypedDict):

@@ -7,7 +7,7 @@ what the gate compares example by example).
 import json
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from understudy.evaluate.contents import Hardware, Latency, Measures, ModelMeasures, Quality
+from understudy.evaluate.contents import Confusion, Hardware, Latency, Measures, ModelMeasures, Quality
 from understudy.evaluate.latency import WARM_UP, latency
 from understudy.evaluate.metrics import FloatArray
 from understudy.evaluate.results import CONFIDENCE, by_label, by_length, quality, slices
@@ -31,6 +31,7 @@ from understudy.models.size import flops_per_example, parameter_count, weight_by
 from understudy.models.trust import trusted_descriptions
 from understudy.recipe import Recipe
 
+CONFUSED = 100  # labels; with more of them nobody reads the matrix
 Progress = Callable[[float, float, str], None]
 
 
@@ -42,6 +43,16 @@ class Costs:
     flops: int
     """Of one example."""
     latency: Latency
+
+
+@dataclass(frozen=True)
+class Results:
+    """What came out for all models."""
+
+    per_example: dict[str, FloatArray]
+    costs: dict[str, Costs]
+    confusion: Confusion | None
+    """The student's."""
 
 
 def measure(
@@ -69,21 +80,21 @@ def measure(
     described = json.loads((examples / "examples.json").read_text(encoding="utf-8"))
     kinds, modules = _loaded(models, recipe, examples, torch.device(device))
     with splits_by_role(kinds, examples, records, folder) as splits:
-        per_example, costs = _run(modules, splits, recipe, torch.device(device), progress)
-    split = splits["teacher"]
-    found = quality(per_example, list(models), recipe.metrics)
+        results = _run(modules, splits, recipe, torch.device(device), described["labels"] or (), progress)
+    found = quality(results.per_example, list(models), recipe.metrics)
     measures: Measures = {
         "task": recipe.task,
         "split": "test",
-        "examples": len(split.tokens),
+        "examples": len(splits["teacher"].tokens),
         "data": {key: described[key] for key in ("counts", "skipped")},
         "gate_metric": recipe.gate_metric,
         "confidence": CONFIDENCE,
         "hardware": hardware(torch.device(device)),
-        "models": {role: _of_model(models[role], digests[role], found[role], costs[role]) for role in models},
-        "slices": slices(per_example, list(models), recipe.gate_metric, _groups(split, described)),
+        "models": {role: _of_model(models[role], digests[role], found[role], results.costs[role]) for role in models},
+        "slices": slices(results.per_example, list(models), recipe.gate_metric, _groups(splits["teacher"], described)),
+        "confusion": results.confusion,
     }
-    _write(folder, measures, per_example | trivial_results(examples))
+    _write(folder, measures, results.per_example | trivial_results(examples))
 
 
 def _loaded(
@@ -142,9 +153,10 @@ def _run(
     splits: Mapping[str, TestSplit],
     recipe: Recipe,
     device: torch.device,
+    labels: Sequence[str],
     progress: Progress,
-) -> tuple[dict[str, FloatArray], dict[str, Costs]]:
-    """Per-example results of all models, and what their answers cost."""
+) -> Results:
+    """Per-example results of all models, and what their answers cost; `labels` are a classifier's."""
     settings = recipe.evaluate
     size, repeats = settings.batch_size, settings.latency.repeats
     split = splits["teacher"]
@@ -161,15 +173,20 @@ def _run(
         "weights.tokens": split.tokens.astype(np.float64),
         "weights.bytes": split.bytes.astype(np.float64),
     }
+    confusion: Confusion | None = None
     with torch.inference_mode(), _full_precision():
         for role, module in modules.items():
-            scores = Scores(len(split.tokens))
+            counted = len(labels) if role == "student" and len(labels) <= CONFUSED else 0
+            scores = Scores(len(split.tokens), counted)
             for batch in splits[role].batches(size):
                 score(module, batch, device, scores)
                 tick()
             results |= scores.arrays(role)
+            if counted:
+                confusion = {"labels": list(labels), "counts": scores.confusion.tolist()}
         speed = latency(modules, inputs, repeats, tick)
-    return results, {role: Costs(parameter_count(modules[role]), flops[role], speed[role]) for role in modules}
+    costs = {role: Costs(parameter_count(modules[role]), flops[role], speed[role]) for role in modules}
+    return Results(results, costs, confusion)
 
 
 def _full_precision() -> AbstractContextManager[Any]:

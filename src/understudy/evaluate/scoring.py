@@ -91,9 +91,15 @@ class Documents:
 
 
 class Scores:
-    """One model's per-example sums, filled batch by batch."""
+    """One model's per-example sums, filled batch by batch.
 
-    def __init__(self, examples: int) -> None:
+    Args:
+        examples: how many there are.
+        labels: of a classifier, whose mistakes are counted by what was taken for what; 0 counts none.
+    """
+
+    def __init__(self, examples: int, labels: int = 0) -> None:
+        self.confusion: Integers = np.zeros((labels, labels), dtype=np.int64)
         self.nll, self.correct = np.zeros(examples), np.zeros(examples)
         self.confidence = {part: np.zeros((examples, BINS)) for part in ("count", "sum", "correct")}
 
@@ -116,6 +122,10 @@ def score(module: nn.Module, batch: Batch, device: torch.device, scores: Scores)
     logits = module(torch.from_numpy(batch.inputs).to(device)).logits
     real = torch.from_numpy(batch.examples >= 0).to(device)
     nll, correct, confidence = predictions(logits, torch.from_numpy(batch.targets).to(device))
+    if scores.confusion.size:
+        known = ~correct.isnan().cpu().numpy()
+        taken_for = logits.argmax(dim=-1).cpu().numpy()
+        np.add.at(scores.confusion, (batch.targets[known], taken_for[known]), 1)
     scores.add(
         batch.examples[batch.examples >= 0], *(part[real].double().cpu().numpy() for part in (nll, correct, confidence))
     )

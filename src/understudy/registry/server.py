@@ -14,6 +14,8 @@ from understudy.errors import InputError
 from understudy.registry import rest
 
 URI = "MLFLOW_TRACKING_URI"
+PAGES = "UNDERSTUDY_MLFLOW_UI"
+"""The address at which people see the server's pages, where it is another one than that for tasks."""
 UI_TOKEN = "UNDERSTUDY_UI_TOKEN"  # what the pages of `understudy ui` ask for
 SQLITE = "sqlite:///"
 SCHEMES = {"http", "https", "file", "sqlite", "databricks", "uc", "postgresql", "mysql", "mssql", ""}
@@ -84,7 +86,21 @@ def run_page(uri: str, experiment: str, run_id: str) -> str:
     """
     if not uri.startswith(("http://", "https://")):
         return f"runs:/{run_id}"
-    return f"{public_uri(uri)}/#/experiments/{experiment}/runs/{run_id}?workflowType=machine_learning"
+    return for_people(f"{public_uri(uri)}/#/experiments/{experiment}/runs/{run_id}?workflowType=machine_learning")
+
+
+def for_people(url: str) -> str:
+    """A page's address as a browser resolves it: that of a record may be of a time before UNDERSTUDY_MLFLOW_UI.
+
+    Raises:
+        InputError: the variable holds no address.
+    """
+    base, (_, is_page, rest) = os.environ.get(PAGES, "").rstrip("/"), url.partition("/#/")
+    if not base or not is_page:
+        return url
+    if not base.startswith(("http://", "https://")):
+        raise InputError(f"{PAGES}: {base}: give the whole address, such as https://mlflow.example.com")
+    return f"{base}/#/{rest}"
 
 
 def silence() -> None:

@@ -10,7 +10,7 @@ lookup     a run of which all is in the step cache
 summary    what a run came to
 """
 
-from understudy.steps.cards import show, show_verdict
+from understudy.steps.cards import show, show_confusion, show_verdict
 from understudy.steps.graph import STEPS, step_names
 from understudy.steps.step import Result, Step, Work
 from understudy.steps.summary import Summary, summary_of
@@ -26,6 +26,7 @@ __all__ = [
     "ended",
     "reject",
     "show",
+    "show_confusion",
     "show_verdict",
     "start_component",
     "step_names",

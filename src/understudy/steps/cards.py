@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from understudy.evaluate.contents import RuleOutcome, Verdict
+from understudy.evaluate.contents import Measures, RuleOutcome, Verdict
+from understudy.registry.server import for_people
 from understudy.steps.gate import decision
 from understudy.steps.graph import STEPS
+from understudy.steps.measures import MEASURES
 from understudy.steps.step import Result, short
 from understudy.store.files import read_json
 
@@ -26,7 +28,7 @@ def show(artifact: Any, result: Result, digest: str = "") -> None:
     if artifact.schema_title == "system.Metrics":
         artifact.metadata = {name: value for name, value in result.facts.items() if isinstance(value, int | float)}
     else:
-        artifact.metadata = {"digest": digest or result.digest, **result.facts}
+        artifact.metadata = {"digest": digest or result.digest, **_facts(result)}
     Path(artifact.path).write_text(card(result, digest), encoding="utf-8")
 
 
@@ -41,19 +43,31 @@ def show_verdict(verdict: Any, report: Any, result: Result) -> str:
     return decision(result.path)
 
 
+def show_confusion(artifact: Any, result: Result) -> None:
+    """Give KFP what it draws of a classifier: what the student took for what. Nothing where nobody counted it."""
+    measures: Measures = read_json(result.path / MEASURES)
+    if confusion := measures["confusion"]:
+        artifact.log_confusion_matrix(confusion["labels"], confusion["counts"])
+    Path(artifact.path).write_text(card(result), encoding="utf-8")
+
+
 def card(result: Result, digest: str = "") -> str:
     """What a step came to, in Markdown."""
     step = STEPS[result.step]
     lines = [f"# {step.name}: {step.outcome(result) or step.kind}", "", "| | |", "|---|---|"]
-    lines += [
-        f"| {name} | {_cell(value)} |" for name, value in {"object": digest or result.digest, **result.facts}.items()
-    ]
+    shown = {"object": digest or result.digest, **_facts(result)}
+    lines += [f"| {name} | {_cell(value)} |" for name, value in shown.items()]
     verdict: Verdict | None = read_json(result.path / "verdict.json") if step.name == "gate" else None
     if verdict:
         lines += ["", "| rule | | measured | interval | limit | |", "|---|---|---|---|---|---|"]
         lines += [_rule(rule) for rule in verdict["rules"]]
         lines += ["", *_notes(verdict)]
     return "\n".join(lines) + "\n"
+
+
+def _facts(result: Result) -> dict[str, Any]:
+    """A result's facts, with pages where people find them."""
+    return {name: for_people(value) if name == "url" else value for name, value in result.facts.items()}
 
 
 def _rule(rule: RuleOutcome) -> str:
@@ -75,4 +89,5 @@ def _number(value: float | None) -> str:
 
 def _cell(value: object) -> str:
     """A cell of a table; a label or a path may hold anything."""
-    return " ".join(short(value).replace("|", "\\|").replace("<", "&lt;").split())
+    text = " ".join(short(value).replace("|", "\\|").replace("<", "&lt;").split())
+    return f"[{text}]({text})" if text.startswith(("http://", "https://")) else text

@@ -74,6 +74,11 @@ def _check_said(measures: Measures, recipe: Recipe, models: Mapping[str, Path]) 
     sizes = {role: (path / WEIGHTS).stat().st_size for role, path in models.items()}
     if {role: model["bytes"] for role, model in measures["models"].items()} != sizes:
         raise _refusal(f"{MEASURES}: says another size of a model than its file has")
+    if confusion := measures["confusion"]:
+        counts = [count for row in confusion["counts"] for count in row]
+        sides = {len(confusion["labels"]), len(confusion["counts"]), *map(len, confusion["counts"])}
+        if len(sides) != 1 or min(counts, default=-1) < 0 or sum(counts) > measures["examples"]:
+            raise _refusal(f"{MEASURES}: confusion is no count of the examples by label and answer")
     said = (measures["task"], measures["gate_metric"], measures["confidence"])
     if said != (recipe.task, recipe.gate_metric, CONFIDENCE) or measures["examples"] < 1:
         raise _refusal(f"{MEASURES}: is of another task, metric or confidence, or of no examples")

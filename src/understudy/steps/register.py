@@ -76,10 +76,13 @@ def _is_still_registered(path: Path, store: Store) -> bool:
 
 def _outcome(result: Result) -> str:
     """The version, or why there is none."""
+    from understudy.registry.server import for_people
+
     found = read_json(result.path / FILE)
+    page = for_people(found["url"])
     if found["version"] is None:
-        return f"the gate rejected the student: recorded at {found['url']}, no version"
-    return f"version {found['version']} of {found['name']}, {found['url']}"
+        return f"the gate rejected the student: recorded at {page}, no version"
+    return f"version {found['version']} of {found['name']}, {page}"
 
 
 def _tell_verdict(run: Run, store: Store) -> None:
