@@ -7,7 +7,7 @@ from typing import Any
 
 from kfp import kubernetes
 
-from understudy import logs
+from understudy import logs, metrics
 from understudy.kube.identity import NO_SIDECAR, PARTS
 from understudy.kube.settings import CONFIG, ENVIRONMENT, LAUNCHER, SECRETS, SETTINGS
 from understudy.launch.platform import CLUSTER
@@ -22,6 +22,7 @@ OPTIONAL = (
     OLD_ADDRESS,  # with it a pod refuses to start, instead of missing the bucket
     "AWS_ENDPOINT_URL",
     logs.VARIABLE,
+    metrics.VARIABLE,
     PUBLIC,
     PAGES,
 )

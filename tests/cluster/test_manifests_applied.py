@@ -75,6 +75,7 @@ def test_applying_twice_changes_nothing(tmp_path: Path) -> None:
         (PIPELINE, HERE, "list", "pods", True),
         (PIPELINE, HERE, "get", "pods/log", True),
         (PIPELINE, HERE, "list", "events", True),
+        (PIPELINE, HERE, "create", "events", True),
         (PIPELINE, HERE, "list", "workloads.kueue.x-k8s.io", True),
         (PIPELINE, HERE, "get", "secrets", False),
         (PIPELINE, HERE, "list", "secrets", False),

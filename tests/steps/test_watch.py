@@ -18,9 +18,9 @@ class Watched:
     def __init__(self, folder: Path) -> None:
         self.told: list[tuple[Any, ...]] = []
         self.spec: JobSpec = job_spec(folder)
-        self.run = SimpleNamespace(stop_requested=False)
+        self.run, self.step = SimpleNamespace(id="digits-1", stop_requested=False), "teacher"
         self.lease = SimpleNamespace(check=lambda: None)
-        self.recipe = SimpleNamespace(task="causal-lm")
+        self.recipe = SimpleNamespace(name="digits", task="causal-lm")
 
     def progress(self, done: float, total: float, unit: str = "", detail: str = "") -> None:
         self.told.append((done, total, detail))
@@ -48,6 +48,8 @@ def test_the_last_whole_line_is_how_far_the_job_is_and_is_told_once(watched: Wat
     watch()
     watch()
     assert watched.told == [(0, 0, "starting"), (2, 9, "loss 0.2500, 1,234 tokens/s")]
+    [loss] = [family.samples[0] for family in watch.metrics.collect() if family.name == "understudy_job_loss"]
+    assert (loss.value, loss.labels) == (0.25, {"run": "digits-1", "step": "teacher"})
     watched.write('{"step": 3, "st')
     watch()
     assert len(watched.told) == 2, "a line that is being written says nothing yet"

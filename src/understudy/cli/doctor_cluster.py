@@ -30,7 +30,7 @@ NEEDS = (
     ("get", TRAINJOB.group, "trainingruntimes"),
     *((verb, "", "pods") for verb in ("get", "list", "delete")),
     ("get", "", "pods/log"),
-    ("list", "", "events"),
+    *((verb, "", "events") for verb in ("list", "create")),
     ("list", KUEUE, "workloads"),
     *((verb, "batch", "jobs") for verb in ("get", "list")),
     ("get", "argoproj.io", "workflows"),

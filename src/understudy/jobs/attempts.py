@@ -29,6 +29,12 @@ def latest(folder: Path) -> Path | None:
     return max(folder.glob(f"{PREFIX}*"), key=lambda path: _number(path.name), default=None)
 
 
+def number(folder: Path) -> int:
+    """How many attempts a job has had, the newest among them."""
+    attempt = latest(folder)
+    return _number(attempt.name) if attempt else 0
+
+
 def ranks(spec: JobSpec) -> range:
     """The ranks of a job's newest attempt: fewer than its most, where an elastic job has not all its nodes."""
     attempt = latest(Path(spec.folder))

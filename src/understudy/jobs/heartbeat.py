@@ -8,6 +8,9 @@ from pathlib import Path
 
 from understudy.jobs.files import read_json, touch
 
+BEFORE_TRAINING = ("importing", "joining the process group")
+"""Phases of a rank, as agent/worker.py and train/job.py report them, in which no rank has joined the others yet."""
+
 
 @dataclass(frozen=True)
 class Heartbeat:

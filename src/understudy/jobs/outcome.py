@@ -3,10 +3,13 @@
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from understudy.jobs.files import read_json
 from understudy.store.files import write_json
+
+Kind = Literal["reported", "killed", "raised", "unreported", "lost"]
+"""A known error, a signal, an unknown exception, no outcome at all, or a lost peer."""
 
 
 @dataclass(frozen=True)
@@ -15,8 +18,7 @@ class Outcome:
 
     exit_code: int
     message: str = ""
-    kind: Literal["reported", "killed", "raised", "unreported", "lost"] = "reported"
-    """A known error, a signal, an unknown exception, no outcome at all, or a lost peer."""
+    kind: Kind = "reported"
     at: float = field(default_factory=time.time, compare=False)
     attempt: str = ""
     """The job's folder of that time; an outcome of an earlier attempt does not count."""
@@ -34,5 +36,5 @@ class Outcome:
     @staticmethod
     def cause(failures: "list[Outcome]") -> "Outcome":
         """The one that made the others fail: a killed rank's peers raise what their lost connection makes of it."""
-        kinds = ("reported", "killed", "raised", "unreported", "lost")
+        kinds = get_args(Kind)
         return min(failures, key=lambda outcome: (kinds.index(outcome.kind), outcome.at))

@@ -100,13 +100,23 @@ class Kube:
             raise InputError(kind.missing)
         return list(found["items"])
 
-    def create_job(self, kind: JobKind, job: KubernetesObject) -> None:
-        """Submit a training job; one of the same name that is there already is as good."""
+    def create_job(self, kind: JobKind, job: KubernetesObject) -> KubernetesObject | None:
+        """Submit a training job, and return it as it is there; None when one of the same name, as good, was before."""
+        return self._create(self.custom.create_namespaced_custom_object, *self._jobs(kind), job)
+
+    def create_event(self, event: KubernetesObject) -> None:
+        """Report something of an object; where an event of this name is there already, it has been said."""
+        self._create(self.core.create_namespaced_event, self.namespace, event)
+
+    def _create(self, request: Callable[..., Any], *arguments: Any) -> KubernetesObject | None:
+        """What was made; None when one of that name was there before."""
         try:
-            self.ask(self.custom.create_namespaced_custom_object, *self._jobs(kind), job)
+            made: KubernetesObject | None = self.ask(request, *arguments)
+            return made
         except Refused as error:
             if "AlreadyExists" not in str(error.__cause__):
                 raise
+            return None
 
     def change_job(self, kind: JobKind, name: str, patch: KubernetesObject) -> None:
         """Merge values into a training job."""

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
+from understudy.launch.metrics import JobMetrics
 
 
 class Watch(Protocol):
@@ -17,6 +18,10 @@ class Watch(Protocol):
 
     def tell(self, text: str) -> None:
         """Called with the job's state, whenever that changes."""
+
+    @property
+    def metrics(self) -> JobMetrics:
+        """Shown what is seen of a job in a cluster, in each round."""
 
 
 class Launcher(Protocol):

@@ -7,6 +7,7 @@ from understudy.errors import STOPPED, InputError, Stopped, UnderstudyError
 from understudy.jobs import attempts
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
+from understudy.launch.metrics import exposed
 from understudy.launch.platform import platform
 from understudy.steps.step import Work
 from understudy.steps.watch import Watch
@@ -22,7 +23,10 @@ def run_job(work: Work, spec: JobSpec) -> Path:
         UnderstudyError: it failed, or was asked to stop.
     """
     launcher = platform().launcher(work.run, work.step, key=work.lease.folder.parent.name)
-    _check(work.step, launcher.run(spec, Watch(work, spec)))
+    watch = Watch(work, spec)
+    with exposed(watch.metrics):
+        outcome = launcher.run(spec, watch)
+    _check(work.step, outcome)
     attempt = attempts.latest(Path(spec.folder))
     return replace(spec, attempt=attempt.name if attempt else "").output
 

@@ -5,7 +5,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from understudy import logs
+from prometheus_client import Gauge
+
+from understudy import logs, metrics
 from understudy.errors import Rejected, UnderstudyError
 from understudy.launch.kubernetes.rendering import task_config
 from understudy.steps import last_words
@@ -18,6 +20,13 @@ from understudy.steps.step import Result
 
 log = logging.getLogger(__name__)
 
+STARTED = Gauge(
+    "understudy_step_start_time_seconds",
+    "When this process began with a step of a run.",
+    ["run", "step"],
+    registry=metrics.REGISTRY,
+)
+
 
 def run_step(name: str, run_id: str) -> Result:
     """Execute a step of a run, on what the run's folder says that the steps before have made.
@@ -26,6 +35,7 @@ def run_step(name: str, run_id: str) -> Result:
         name: one of step_names().
         run_id: as start() has it.
     """
+    STARTED.labels(run_id, name).set_to_current_time()
     step, store = STEPS[name], open_store()
     run = store.run(run_id)
     connect_to_run(run)
@@ -59,6 +69,7 @@ def component(name: str, run_id: str, task: Mapping[str, Any] | None = None) -> 
     task_config.hand_over(task)
     try:
         logs.configure()
+        metrics.serve()
         return run_step(name, run_id)
     except UnderstudyError as error:
         _fail(error)

@@ -3,25 +3,14 @@
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import NotRequired, TypedDict
 
 from understudy.jobs import attempts
 from understudy.jobs.files import opened, touch
 from understudy.jobs.specification import JobSpec
+from understudy.launch.metrics import JobMetrics, Reported
 from understudy.steps.step import Work
 
 TAIL = 4096  # bytes that contain the last line of the metrics
-
-
-class Reported(TypedDict):
-    """What this module reads of a line of the metrics; a training's has train.job.Report's fields."""
-
-    step: int
-    steps: int
-    loss: NotRequired[float]
-    rate: NotRequired[float]
-    unit: NotRequired[str]
-    """Of an evaluation's steps."""
 
 
 class Watch:
@@ -29,6 +18,8 @@ class Watch:
 
     def __init__(self, work: Work, spec: JobSpec) -> None:
         self._work, self._spec = work, spec
+        self._targets = "tokens" if work.recipe.task == "causal-lm" else "images"
+        self.metrics = JobMetrics(work.run.id, work.step, work.recipe.name, self._targets)
         self._read = -1
         folder = attempts.latest(Path(spec.folder)) or spec.work
         steps = [int(path.name.removeprefix("step-")) for path in (folder / "checkpoints").glob("step-*")]
@@ -55,8 +46,8 @@ class Watch:
             return stream.read().rstrip().rpartition(b"\n")[2]
 
     def _tell_step(self, entry: Reported) -> None:
+        self.metrics.report(entry)
         detail = ""
         if "loss" in entry and "rate" in entry:
-            targets = "tokens" if self._work.recipe.task == "causal-lm" else "images"
-            detail = f"loss {entry['loss']:.4f}, {entry['rate']:,.0f} {targets}/s"
+            detail = f"loss {entry['loss']:.4f}, {entry['rate']:,.0f} {self._targets}/s"
         self._work.progress(entry["step"], entry["steps"], entry.get("unit", "steps"), detail)

@@ -28,6 +28,8 @@ class FakeCluster(Workings, Kube):
         """Who has the lease."""
         self.acting: object = None
         """Who asks now."""
+        self.told: dict[str, KubernetesObject] = {}
+        """Events that launchers wrote, by name."""
         self.slips: list[str] = []
         """What no launcher may do."""
         self.after_answer: Callable[[], None] | None = None
@@ -74,12 +76,17 @@ class FakeCluster(Workings, Kube):
         self._answered()
         return found
 
-    def create_job(self, kind: JobKind, job: KubernetesObject) -> None:
+    def create_event(self, event: KubernetesObject) -> None:
+        """Report something of an object; an event of this name says it once."""
+        self._answer("create events")
+        self.told.setdefault(event["metadata"]["name"], event)
+
+    def create_job(self, kind: JobKind, job: KubernetesObject) -> KubernetesObject | None:
         """Submit a training job; one of the same name that is there already is as good."""
         self._answer("create")
         self._change(kind.plural)
-        name = job["metadata"]["name"]
-        if name not in self.made:
+        name, is_new = job["metadata"]["name"], job["metadata"]["name"] not in self.made
+        if is_new:
             self.made[name] = {**copy.deepcopy(job), "status": {"conditions": []}}
             self.made[name]["metadata"] |= {"uid": self._uid(), "resourceVersion": "1"}
             self.submitted.append(name)
@@ -88,6 +95,7 @@ class FakeCluster(Workings, Kube):
             if not kind.replaces_pods and any(pod.startswith(f"{name}-") for pod in self.pods_made):
                 self._conclude(self.made[name], "Failed", "a JobSet of this name is still there, and has failed")
         self._lose_answer()
+        return copy.deepcopy(self.made[name]) if is_new else None
 
     def change_job(self, kind: JobKind, name: str, patch: KubernetesObject) -> None:
         """Have a PyTorchJob ask for another number of nodes."""

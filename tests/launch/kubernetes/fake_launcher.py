@@ -5,6 +5,7 @@ from understudy.errors import Fenced
 from understudy.jobs.outcome import Outcome
 from understudy.launch.kubernetes.controller import Controller
 from understudy.launch.kubernetes.job import Job
+from understudy.launch.metrics import Seen
 
 
 class FakeLauncher:
@@ -19,9 +20,12 @@ class FakeLauncher:
     def __init__(self, cluster: FakeCluster, job: Job, *, is_seen: bool = True) -> None:
         self.cluster, self.job, self._is_seen = cluster, job, is_seen
         self.said: list[str] = []
+        self.seen: list[Seen] = []
         self.volume_error: OSError | None = None
         cluster.holder = self
-        self._controller = Controller(job, cluster, self._watch, self.said.append, lambda: cluster.now)
+        self._controller = Controller(
+            job, cluster, self._watch, self.said.append, self.seen.append, lambda: cluster.now
+        )
 
     def _watch(self) -> None:
         if self.volume_error:

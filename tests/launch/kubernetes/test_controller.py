@@ -54,6 +54,9 @@ class Taken(Kube):
     def create_job(self, kind: JobKind, job: KubernetesObject) -> None:
         pass
 
+    def create_event(self, event: KubernetesObject) -> None:
+        pass
+
     def job(self, kind: JobKind, name: str) -> KubernetesObject | None:
         return None
 
@@ -76,7 +79,7 @@ class Clock:
 
 def run(job: JobSpec, kube: Kube, watch: object = lambda: None, clock: Clock | None = None) -> Outcome:
     clock = clock or Clock()
-    return controller.run(job_of(job), kube, watch, lambda text: None, clock, clock.sleep)  # type: ignore[arg-type]
+    return controller.run(job_of(job), kube, watch, lambda text: None, lambda seen: None, clock, clock.sleep)  # type: ignore[arg-type]
 
 
 def test_a_missing_right_ends_the_step_once_it_had_its_time(job: JobSpec) -> None:
@@ -177,6 +180,9 @@ class Ended(Kube):
 
     def create_job(self, kind: JobKind, job: KubernetesObject) -> None:
         self.submitted.append(job)
+
+    def create_event(self, event: KubernetesObject) -> None:
+        pass
 
     def job(self, kind: JobKind, name: str) -> KubernetesObject | None:
         failed = {"type": "Failed", "status": "True", "message": "a pod failed"}

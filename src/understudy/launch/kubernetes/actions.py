@@ -10,6 +10,7 @@ from understudy.errors import DONE, FAILED
 from understudy.jobs import attempts
 from understudy.jobs.outcome import Outcome
 from understudy.kube.api import Kube, Refused
+from understudy.kube.objects import KubernetesObject
 from understudy.launch.kubernetes import elastic
 from understudy.launch.kubernetes.decisions import (
     Adopt,
@@ -21,6 +22,7 @@ from understudy.launch.kubernetes.decisions import (
     Restart,
     Submit,
 )
+from understudy.launch.kubernetes.events import Event, Events, events_of, restarted
 from understudy.launch.kubernetes.job import Job
 from understudy.launch.kubernetes.status import JobStatus
 
@@ -38,11 +40,19 @@ class Actions:
     def __init__(self, job: Job, kube: Kube, watch: Callable[[], None], say: Callable[[str], None]) -> None:
         self._job, self._kube, self._watch, self._say = job, kube, watch, say
         self._manifest = job.manifest()
+        self._events = Events(kube, job.kind)
+        self._restarted: Event | None = None
+        """Said of the next job that is submitted: nobody looks at one that was deleted."""
 
     def carry_out(self, decision: Decision, status: JobStatus) -> Outcome | None:
         """Do what was decided; the job's outcome if that is the end of it."""
         for text in decision.messages:
             self._say(text)
+        outcome = self._carry_out(decision, status)
+        self._report(decision, status)
+        return outcome
+
+    def _carry_out(self, decision: Decision, status: JobStatus) -> Outcome | None:
         match decision:
             case Submit():
                 return self._submit()
@@ -73,11 +83,28 @@ class Actions:
         self._job.spec.stop_file.unlink(missing_ok=True)
         attempts.keep_failures(self._job.spec)
         try:
-            self._kube.create_job(self._job.kind, self._manifest)
+            made = self._kube.create_job(self._job.kind, self._manifest)
         except Refused as error:
             return Outcome(FAILED, f"the job {self._job.name} was not accepted: {error}")
         self._say(f"submitted as {self._job.name}")
+        if made:
+            submitted = Event(
+                "Submitted", f"by {self._job.identity.step} of the run {self._job.identity.run}", "Normal"
+            )
+            self._events.of_job(made, self._restarted or submitted)
+            self._restarted = None
         return None
+
+    def _report(self, decision: Decision, status: JobStatus) -> None:
+        """Write events of what was done: of the job, and when it has ended badly, of its owner, which stays."""
+        jobs = [status.found] if status.found else [job for job in status.candidates or () if _is_for(decision, job)]
+        for event in events_of(decision, status):
+            for job in jobs:
+                self._events.of_job(job, event)
+            if self._job.owner and isinstance(decision, Finish) and decision.outcome.exit_code != DONE:
+                self._events.of({**self._job.owner}, event)
+        if isinstance(decision, Restart):
+            self._restarted = restarted(decision, status)
 
     def _delete_pods(self, decision: DeletePods) -> None:
         for name in decision.dead:
@@ -93,3 +120,7 @@ class Actions:
         assert status.found is not None
         self._watch()
         self._kube.change_job(self._job.kind, status.name, elastic.resize_patch(status.found, decision.nodes))
+
+
+def _is_for(decision: Decision, job: KubernetesObject) -> bool:
+    return isinstance(decision, Adopt) and job["metadata"]["name"] == decision.name

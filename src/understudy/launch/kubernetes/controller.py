@@ -24,6 +24,7 @@ from understudy.launch.kubernetes.history import History
 from understudy.launch.kubernetes.job import Job
 from understudy.launch.kubernetes.observation import observe
 from understudy.launch.kubernetes.status import JobStatus
+from understudy.launch.metrics import Seen
 
 TICK = 0.5  # seconds between two looks at the lease and the ranks' logs
 ROUND = 1.5  # seconds between two rounds, each of which asks the API server
@@ -34,6 +35,7 @@ def run(
     kube: Kube,
     watch: Callable[[], None],
     tell: Callable[[str], None],
+    show: Callable[[Seen], None],
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Outcome:
@@ -45,13 +47,14 @@ def run(
         watch: called several times a second, and before each change; an exception from it leaves the job to the next
             launcher.
         tell: called with the job's state, whenever that changes.
+        show: called with what was seen of the job, in each round.
         clock: seconds, from any beginning.
         sleep: lets so many of them pass.
 
     Returns:
         How the job ended.
     """
-    controller = Controller(job, kube, watch, tell, clock)
+    controller = Controller(job, kube, watch, tell, show, clock)
     while (outcome := controller.tick()) is None:
         sleep(TICK)
     return outcome
@@ -66,9 +69,11 @@ class Controller:
         kube: Kube,
         watch: Callable[[], None],
         tell: Callable[[str], None],
+        show: Callable[[Seen], None],
         clock: Callable[[], float],
     ) -> None:
-        self._job, self._kube, self._watch, self._tell, self._clock = job, kube, watch, tell, clock
+        self._job, self._kube, self._watch, self._clock = job, kube, watch, clock
+        self._tell, self._show = tell, show
         job.folder.mkdir(exist_ok=True)
         job.spec.rank_logs.mkdir(parents=True, exist_ok=True)  # a pod that mounts it would make it root's
         job.spec.write()
@@ -111,6 +116,7 @@ class Controller:
         """One round: observe, decide, act."""
         status = observe(self._job, self._kube, self._history, self._clock())
         self._history = self._history.after(status)
+        self._show(status.seen(self._history.starts.count))
         decision = self._with_evidence(decide(status, self._history), status)
         # Before it is carried out, since what is carried out may raise: the API server deletes the job, its answer is
         # lost, and the next round finds the job gone. Only the intention tells the two apart.

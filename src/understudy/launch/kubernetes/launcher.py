@@ -44,7 +44,7 @@ class KubernetesLauncher:
         job = Job(spec, self.identity, spec.resources, self.cluster, self.since, owner, self.task, self.kind)
         retry_while_away(lambda: preflight.refuse_duplicate(kube, self.kind, job.selector), watch)
         try:
-            return controller.run(job, kube, watch, watch.tell)
+            return controller.run(job, kube, watch, watch.tell, watch.metrics.observe)
         except SystemExit:  # this pod has to end
             self._end_with_the_run(kube, owner)
             raise

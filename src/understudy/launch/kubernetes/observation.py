@@ -52,6 +52,7 @@ def observe(job: Job, kube: Kube, history: History, at: float) -> JobStatus:
         pods=tuple(pods),
         state=state_of(found, pods, workload, history.overdue(pods, at), job.kind),
         heartbeats=heartbeats(job.folder, range(job.spec.world_size)),
+        attempt=attempts.number(job.folder),
         outcomes=tuple(attempts.outcomes(job.spec)),
         failures=tuple(outcome for outcome in attempts.failures(job.folder) if outcome.at > job.since),
         is_complete=attempts.is_complete(job.spec),

@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from understudy.jobs.heartbeat import Heartbeat
+from understudy.jobs.heartbeat import BEFORE_TRAINING, Heartbeat
 from understudy.jobs.outcome import Outcome
 from understudy.kube.job_state import JobState
 from understudy.kube.objects import KubernetesObject
+from understudy.kube.pods import phase
 from understudy.launch.kubernetes.job import Job
+from understudy.launch.metrics import RENDEZVOUS, Seen
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class JobStatus:
     """By rank."""
     outcomes: tuple[Outcome, ...] = ()
     """How ranks of the newest attempt have ended that have."""
+    attempt: int = 0
+    """How often its ranks have begun together, in earlier runs too."""
     failures: tuple[Outcome, ...] = ()
     """How earlier attempts of this run failed, the oldest first."""
     is_complete: bool = False
@@ -54,6 +58,25 @@ class JobStatus:
     def step(self) -> int:
         """How far the ranks are; -1 before the first step."""
         return max((beat.step for beat in self.heartbeats.values()), default=-1)
+
+    @property
+    def stage(self) -> str:
+        """Where the job is: as in its state, or at the rendezvous."""
+        meeting = not self.heartbeats or any(beat.phase in BEFORE_TRAINING for beat in self.heartbeats.values())
+        return RENDEZVOUS if self.state.stage == "running" and meeting else self.state.stage
+
+    def seen(self, starts: int) -> Seen:
+        """What of it is shown in the metrics; `starts` are those since the last progress."""
+        return Seen(
+            kind=self.job.kind.name,
+            name=self.name,
+            stage=self.stage,
+            attempt=self.attempt,
+            failures=tuple(outcome.kind for outcome in self.failures),
+            starts=starts,
+            running_pods=sum(phase(pod) == "Running" for pod in self.pods),
+            heartbeats=self.heartbeats,
+        )
 
     @property
     def is_ours(self) -> bool:

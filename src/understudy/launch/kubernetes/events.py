@@ -1,0 +1,117 @@
+"""Events: what a launcher did to its job, said where `kubectl describe` shows it, of the job and of what owns it.
+
+An event's name follows from what it says, and of which occurrence: a launcher that does something twice, or takes over
+from another one, says nothing twice. The log has all of it too; so a cluster that takes no events loses no work.
+"""
+
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple
+
+from understudy.errors import DONE, STOPPED
+from understudy.kube.api import Away, Kube, Refused
+from understudy.kube.kind import JobKind
+from understudy.kube.objects import KubernetesObject
+from understudy.kube.pods import was_disrupted
+from understudy.launch.kubernetes.decisions import Adopt, Announce, Decision, DeletePods, Finish, Resize, Restart
+from understudy.launch.kubernetes.status import JobStatus
+from understudy.store.files import sha256
+
+REPORTER = "understudy-launcher"
+LONGEST = 1000  # characters of a message; the API takes 1024
+log = logging.getLogger(__name__)
+
+
+class Event(NamedTuple):
+    """What has happened, in a word and in a sentence."""
+
+    reason: str
+    message: str
+    type: Literal["Normal", "Warning"] = "Warning"
+    occurrence: str = ""
+    """What tells it from an event with the same words."""
+
+
+def events_of(decision: Decision, status: JobStatus) -> Iterator[Event]:
+    """What is said of the job that was there when a decision was carried out. A new one's is said when it is there."""
+    match decision:
+        case Adopt(name):
+            yield Event("LauncherReplaced", f"{socket.gethostname()} watches {name} now", "Normal")
+        case Announce(lines):
+            first = len(status.failures) - len(lines)
+            for index, line in enumerate(lines, first):
+                evicted = status.failures[index].exit_code == STOPPED
+                yield Event("Evicted" if evicted else "Restarted", line, occurrence=str(index))
+        case DeletePods(dead, _, why):
+            gone = [pod["metadata"]["uid"] for pod in status.pods if pod["metadata"]["name"] in dead]
+            yield Event("ForceDeleted" if dead else "PodsDeleted", why, occurrence=" ".join(sorted(gone)))
+        case Resize(_, why):
+            yield Event("Resized", why)
+        case Finish(outcome) if outcome.exit_code == DONE:
+            yield Event("Completed", "every rank is done, and the result is there", "Normal")
+        case Finish(outcome) if outcome.exit_code == STOPPED:
+            yield Event("Stopped", outcome.message, "Normal")
+        case Finish(outcome):
+            yield Event("GaveUp", outcome.message)
+
+
+def restarted(decision: Restart, status: JobStatus) -> Event:
+    """What is said of the job that is submitted after this one."""
+    reason = "Evicted" if was_disrupted(status.pods) else "Restarted"
+    return Event(reason, f"submitted again, to go on from the last checkpoint: {decision.why}")
+
+
+class Events:
+    """Writes events; what the cluster does not take is logged, and is no reason to wait or to fail."""
+
+    def __init__(self, kube: Kube, kind: JobKind) -> None:
+        self._kube, self._kind = kube, kind
+        self._refused = False
+
+    def of_job(self, job: KubernetesObject, event: Event) -> None:
+        """Write an event of a job."""
+        meta = job["metadata"]
+        self.of(
+            {
+                "apiVersion": self._kind.api_version,
+                "kind": self._kind.name,
+                "name": meta["name"],
+                "uid": meta["uid"],
+            },
+            event,
+        )
+
+    def of(self, thing: KubernetesObject, event: Event) -> None:
+        """Write an event of an object, by a reference to it."""
+        if self._refused:
+            return
+        try:
+            self._kube.create_event(rendered(thing, event, self._kube.namespace))
+        except Refused as error:
+            self._refused = True
+            log.warning("no events are written from now on: %s", error)
+        except Away as error:
+            log.warning("the event %s of %s was not written: %s", event.reason, thing["name"], error)
+
+
+def rendered(thing: KubernetesObject, event: Event, namespace: str) -> KubernetesObject:
+    """An event as the API takes it (core/v1)."""
+    said = event.message.strip().partition("\n")[0][:LONGEST]  # the lines after it are a rank's log
+    about = sha256("\0".join((thing["uid"], event.reason, said, event.occurrence)).encode())[:16]
+    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return {
+        "metadata": {"name": f"{thing['name']}.{about}", "namespace": namespace},
+        "involvedObject": {**thing, "namespace": namespace},
+        "reason": event.reason,
+        "message": said,
+        "type": event.type,
+        "source": {"component": REPORTER},
+        "reportingComponent": REPORTER,
+        "reportingInstance": os.environ.get("KFP_POD_NAME") or socket.gethostname(),
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }

@@ -1,0 +1,162 @@
+"""A job in numbers for Prometheus: what its launcher last knew of it, read at the time of the scrape.
+
+One launcher watches one job, and sees all of its ranks through their files: so a scrape of the launcher is one of the
+ranks, whose pods stay closed. Series are named by run and step; all else that names the job is in understudy_job_info.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal, NotRequired, TypedDict, get_args
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from understudy.jobs.heartbeat import Heartbeat
+from understudy.jobs.outcome import Kind
+from understudy.kube.job_state import Stage
+from understudy.metrics import REGISTRY
+
+RENDEZVOUS = "rendezvous"
+"""The pods run, and not every rank has joined the others."""
+STAGES: tuple[str, ...] = (*get_args(Stage), RENDEZVOUS)
+SUFFIX = {"gauge": "", "counter": "_total", "info": "_info"}
+
+
+class Reported(TypedDict):
+    """A line of a job's metrics file: step and steps, and of a training all else that train.job.Report has."""
+
+    step: int
+    steps: int
+    loss: NotRequired[float]
+    learning_rate: NotRequired[float]
+    grad_norm: NotRequired[float]
+    rate: NotRequired[float]
+    memory: NotRequired[int]
+    unit: NotRequired[str]
+    """Of an evaluation's steps."""
+
+
+CURVE: dict[str, tuple[str, str]] = {
+    "step": ("step", "Steps that are done; after a restart those of the last checkpoint."),
+    "steps": ("steps", "All steps of the job."),
+    "loss": ("loss", "Loss of the last step reported."),
+    "learning_rate": ("learning_rate", "Learning rate of that step."),
+    "grad_norm": ("gradient_norm", "Norm of its gradient, before clipping."),
+    "rate": ("targets_per_second", "Targets (images or tokens, as understudy_job_info says) a second, over all ranks."),
+    "memory": ("memory_bytes", "The most that a GPU of the first rank held, or that rank's resident set."),
+}
+"""What of a line is shown: the metric's name after understudy_job_, and its help."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A job in a cluster as its launcher saw it in one round."""
+
+    kind: str
+    name: str
+    """Of the object in the cluster."""
+    stage: str
+    """One of STAGES."""
+    attempt: int
+    """How often ranks have begun together; 0 before the first time."""
+    failures: tuple[str, ...] = ()
+    """Of earlier attempts of this run, each outcome's kind."""
+    starts: int = 0
+    """Starts since the last progress."""
+    running_pods: int = 0
+    heartbeats: Mapping[int, Heartbeat] = field(default_factory=dict)
+    """By rank."""
+
+
+class JobMetrics(Collector):
+    """The numbers of one job.
+
+    Args:
+        run: the run's id.
+        step: the step of the pipeline.
+        recipe: the recipe's name.
+        unit: what the rate counts.
+        clock: Unix seconds.
+    """
+
+    def __init__(self, run: str, step: str, recipe: str, unit: str, clock: Callable[[], float] = time.time) -> None:
+        self._labels = {"run": run, "step": step}
+        self._info = {"recipe": recipe, "unit": unit}
+        self._clock = clock
+        self._reported: Mapping[str, object] = {}
+        self._seen: tuple[Seen, float] | None = None
+        self._seconds: dict[str, float] = defaultdict(float)
+
+    def report(self, line: Reported) -> None:
+        """Take in the newest line of the job's metrics file."""
+        self._reported = {**line}
+
+    def observe(self, seen: Seen) -> None:
+        """Take in a round of the launcher."""
+        now = self._clock()
+        if self._seen:
+            before, at = self._seen
+            self._seconds[before.stage] += max(0.0, now - at)
+        self._seen = seen, now
+
+    def collect(self) -> Iterator[Metric]:
+        """All families, of what is known now."""
+        seen = self._seen
+        about = {"kind": seen[0].kind, "name": seen[0].name} if seen else {}
+        yield self._family("info", "job", "What the job is.", [({**self._info, **about}, 1)])
+        for key, (name, words) in CURVE.items():
+            value = self._reported.get(key)
+            if isinstance(value, int | float):  # ranks wrote it, and they run their users' code
+                yield self._family("gauge", f"job_{name}", words, [({}, value)])
+        if seen:
+            yield from self._stages(seen[0])
+            yield from self._attempts(seen[0])
+            yield from self._signs_of_life(*seen)
+
+    def _stages(self, seen: Seen) -> Iterator[Metric]:
+        now = [({"stage": stage}, float(stage == seen.stage)) for stage in STAGES]
+        yield self._family("gauge", "job_stage", "1 for the stage that the job is in, 0 for the others.", now)
+        spent = [({"stage": stage}, self._seconds[stage]) for stage in STAGES]
+        yield self._family("counter", "job_stage_seconds", "Seconds that this launcher saw it in a stage.", spent)
+
+    def _attempts(self, seen: Seen) -> Iterator[Metric]:
+        again = "How often its ranks began anew, whichever launcher watched."
+        yield self._family("counter", "job_restarts", again, [({}, max(0, seen.attempt - 1))])
+        failures = [({"kind": kind}, seen.failures.count(kind)) for kind in get_args(Kind)]
+        yield self._family("counter", "job_failures", "Attempts of this run that failed, by how they ended.", failures)
+        starts = "Starts since its last progress; at 10 the launcher gives up."
+        yield self._family("gauge", "job_starts_without_progress", starts, [({}, seen.starts)])
+
+    def _signs_of_life(self, seen: Seen, at: float) -> Iterator[Metric]:
+        yield self._family("gauge", "job_running_pods", "Pods of it that run.", [({}, seen.running_pods)])
+        beats = [({"rank": str(rank)}, beat.at) for rank, beat in sorted(seen.heartbeats.items())]
+        told = [(labels, when) for labels, when in beats if isinstance(when, int | float)]
+        words = "When a rank was last heard of, by its node's clock."
+        yield self._family("gauge", "rank_heartbeat_timestamp_seconds", words, told)
+        looked = "When the launcher last looked at its job."
+        yield self._family("gauge", "launcher_round_timestamp_seconds", looked, [({}, at)])
+
+    def _family(
+        self,
+        kind: Literal["gauge", "counter", "info"],
+        name: str,
+        words: str,
+        samples: Iterable[tuple[Mapping[str, str], float]],
+    ) -> Metric:
+        family = Metric(f"understudy_{name}", words, kind)
+        for labels, value in samples:
+            family.add_sample(f"understudy_{name}{SUFFIX[kind]}", {**self._labels, **labels}, value)
+        return family
+
+
+@contextmanager
+def exposed(metrics: JobMetrics) -> Iterator[None]:
+    """While a job runs: its numbers are among those of this process."""
+    REGISTRY.register(metrics)
+    try:
+        yield
+    finally:
+        REGISTRY.unregister(metrics)
