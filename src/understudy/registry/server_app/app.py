@@ -20,6 +20,7 @@ from understudy.registry.server_app import audit_table, kept_table
 from understudy.registry.server_app.audit import audited, observed
 from understudy.registry.server_app.front import behind_front
 from understudy.registry.server_app.kept import guard_kept
+from understudy.registry.server_app.metrics import measured
 from understudy.registry.server_app.promotion import keep_promoted, promoting
 from understudy.registry.server_app.rules import REVIEWERS, guard
 from understudy.registry.server_app.strictness import strict
@@ -51,7 +52,7 @@ def create_app() -> FastAPI:
     if not isinstance(app, FastAPI):
         raise InputError("this server runs under uvicorn only: without it, nothing stands before MLflow's own routes")
     keep_promoted()
-    return behind_front(app)
+    return measured(behind_front(app))
 
 
 def reviewers() -> list[str]:

@@ -20,6 +20,7 @@ from mlflow.utils.proto_json_utils import message_to_json
 
 from understudy.registry.audit import PATH
 from understudy.registry.server_app.audit_table import append, lines_after
+from understudy.registry.server_app.metrics import AUDIT_LINES
 
 log = logging.getLogger(__name__)
 CHANGES = re.compile(
@@ -134,6 +135,7 @@ def _write(response: Response) -> Response:
         "after": _state(change.what.partition(" ")[2], {**asked, "name": asked.get("new_name", asked.get("name"))}),
     }
     log.info("%s", append(auth.store.engine, entry))
+    AUDIT_LINES.inc()
     return response
 
 

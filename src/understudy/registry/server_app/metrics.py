@@ -1,0 +1,111 @@
+"""The MLflow server in numbers for Prometheus: requests by the kind of thing they are about, refusals, audit lines.
+
+On an address of its own, since the server's is open to whoever has an account, and to the Ingress. The numbers name no
+model, run, account or address: routes are those that the front lists, and all else that a client may choose is counted
+as `other`. Why not MLflow's own exporter: docs/monitoring.md.
+"""
+
+import re
+import time
+
+from fastapi import FastAPI
+from prometheus_client import Counter, Gauge, Histogram
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from understudy import metrics
+from understudy.errors import InputError
+from understudy.metrics import REGISTRY
+from understudy.registry.server_app.front import ARTIFACTS, PAGES, PROGRAMS, ROLES
+
+API = re.compile(r"/(?:ajax-)?api/[23]\.0/(mlflow-artifacts|mlflow)/(?:understudy/)?([a-z-]+)")
+METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)  # seconds; an upload takes the longest
+
+REQUESTS = Counter(
+    "understudy_mlflow_requests", "Requests that were answered.", ["route", "method", "status"], registry=REGISTRY
+)
+DURATION = Histogram(
+    "understudy_mlflow_request_duration_seconds",
+    "From a request to the end of its answer.",
+    ["route"],
+    registry=REGISTRY,
+    buckets=BUCKETS,
+)
+IN_PROGRESS = Gauge("understudy_mlflow_requests_in_progress", "Requests that are being answered.", registry=REGISTRY)
+SIGN_IN_FAILURES = Counter(
+    "understudy_mlflow_sign_in_failures",
+    "Requests that showed credentials and were answered with 401.",
+    ["scheme"],
+    registry=REGISTRY,
+)
+AUDIT_LINES = Counter("understudy_mlflow_audit_lines", "Lines that this server added to the audit.", registry=REGISTRY)
+
+
+def _routes(table: str) -> set[str]:
+    return {path.split("/")[0] for line in table.strip().splitlines() for path in line.split()[1:]}
+
+
+ROUTES = _routes(PROGRAMS) | _routes(ROLES) | {"audit"}
+"""What the API is about: the first part of the paths that the front lists."""
+PATHS = {path for line in (PAGES + ARTIFACTS).splitlines() for path in line.split()[1:] if "{" not in path}
+
+
+def route(path: str) -> str:
+    """The kind of thing that a request is about: one of ROUTES, artifacts, page, health, or other."""
+    found = API.match(path)
+    if found and found[1] == "mlflow-artifacts":
+        return "artifacts"
+    if found and found[2] in ROUTES:
+        return found[2]
+    if path == "/health":
+        return "health"
+    return "page" if path in PATHS or path.startswith("/static-files/") else "other"
+
+
+class Measured:
+    """ASGI middleware that counts and times what comes, before anybody refuses it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and count it when it is answered, or when it broke off."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        status, began = 500, time.perf_counter()
+
+        async def watch(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        with IN_PROGRESS.track_inprogress():
+            try:
+                await self.app(scope, receive, watch)
+            finally:
+                _count(scope, status, time.perf_counter() - began)
+
+
+def _count(scope: Scope, status: int, seconds: float) -> None:
+    about = route(scope["path"])
+    REQUESTS.labels(about, scope["method"] if scope["method"] in METHODS else "other", status).inc()
+    DURATION.labels(about).observe(seconds)
+    shown = Headers(scope=scope).get("authorization")
+    if status == 401 and shown:  # without: a browser that is yet to be asked for a name
+        scheme = shown.partition(" ")[0].lower()
+        SIGN_IN_FAILURES.labels(scheme if scheme in ("basic", "bearer") else "other").inc()
+
+
+def measured(app: FastAPI) -> FastAPI:
+    """The app with its requests counted, and with the numbers served where the environment says.
+
+    Raises:
+        InputError: the address is taken: another worker has it, and would count without this one.
+    """
+    app.add_middleware(Measured)
+    if metrics.address() and not metrics.serve():
+        raise InputError(f"{metrics.VARIABLE}: this address is taken; a server that is measured has --workers=1")
+    return app
