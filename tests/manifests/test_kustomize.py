@@ -428,3 +428,43 @@ def test_other_promotions_are_another_job(tmp_path: Path) -> None:
         v for v in named(things, "Job")["understudy-promote"]["spec"]["template"]["spec"]["volumes"] if "configMap" in v
     ]
     assert other["configMap"]["name"] == files["metadata"]["name"] != volume["configMap"]["name"]
+
+
+# Metrics
+
+PROMETHEUS = Peer({"app.kubernetes.io/name": "prometheus"}, {"kubernetes.io/metadata.name": "monitoring"})
+BESIDE_IT = Peer({"app.kubernetes.io/name": "grafana"}, {"kubernetes.io/metadata.name": "monitoring"})
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "allowed"),
+    [
+        (PROMETHEUS, DRIVER, True),
+        (PROMETHEUS, MLFLOW, True),
+        (PROMETHEUS, RANK, False),
+        (PROMETHEUS, CLEANUP, False),
+        (BESIDE_IT, MLFLOW, False),
+        (USERS, MLFLOW, False),
+        (DRIVER, MLFLOW, False),
+        (RANK, DRIVER, False),
+        (OTHER, DRIVER, False),
+    ],
+)
+def test_metrics_are_for_prometheus_alone(one: Peer, other: Peer, allowed: bool) -> None:
+    policies = list(named(built("overlays/production"), "NetworkPolicy").values())
+    assert may(policies, "ingress", other, one, ("TCP", 9095)) is allowed
+
+
+def test_what_is_scraped_is_what_listens() -> None:
+    made = built("overlays/production")
+    said = named(made, "ConfigMap")["understudy-environment"]["data"]["UNDERSTUDY_METRICS"]
+    assert {"name": "UNDERSTUDY_METRICS", "value": said} in server(made)["env"]
+    ports = {one["name"]: one["containerPort"] for one in server(made)["ports"]}
+    assert said == f"0.0.0.0:{ports['metrics']}"
+    assert "UNDERSTUDY_METRICS" not in str(built("overlays/dev")), "nothing listens where nobody scrapes"
+    monitors = named(made, "PodMonitor")
+    assert monitors["understudy-mlflow"]["spec"]["podMetricsEndpoints"][0]["port"] == "metrics"
+    [launchers] = monitors["understudy-launchers"]["spec"]["podMetricsEndpoints"]
+    assert f"$1:{ports['metrics']}" in [rule.get("replacement") for rule in launchers["relabelings"]]
+    assert named(made, "ConfigMap")["understudy-dashboard"]["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert len(named(made, "Service")["mlflow"]["spec"]["ports"]) == 1
