@@ -11,6 +11,7 @@ from tests.cluster.launched import NAMESPACE, SETTINGS, kubectl
 from understudy.cli import doctor_cluster
 from understudy.cli.check import Check
 from understudy.kube.api import Kube
+from understudy.kube.kind import KINDS
 from understudy.kube.settings import CONFIG
 
 pytestmark = pytest.mark.cluster
@@ -79,12 +80,23 @@ def test_what_is_missing_is_named_with_the_way_to_get_it(
 
 
 def test_an_api_of_another_version_is_not_there(kube: Kube) -> None:
-    assert doctor_cluster._api(kube, "kubeflow.org", "v1", "pytorchjobs", "fix").ok
-    assert not doctor_cluster._api(kube, "kubeflow.org", "v1beta1", "pytorchjobs", "fix").ok
+    assert kube.knows("kubeflow.org", "v1", "pytorchjobs")
+    assert not kube.knows("kubeflow.org", "v1beta1", "pytorchjobs")
 
 
 def test_another_type_of_the_same_group_is_not_the_training_operator(kube: Kube) -> None:
-    assert not doctor_cluster._api(kube, "kubeflow.org", "v1", "notebooks", "fix").ok
+    assert not kube.knows("kubeflow.org", "v1", "notebooks")
+
+
+def test_the_types_of_both_kinds_have_the_fields_that_we_set(kube: Kube) -> None:
+    for kind in KINDS.values():
+        assert set(kind.fields) <= (kube.fields(kind) or set())
+
+
+def test_kueues_version_and_what_it_manages_are_seen(kube: Kube, doctor: Doctor, queue: dict[str, Any]) -> None:
+    found = doctor(**queue)
+    assert found["localqueues.kueue.x-k8s.io"].found == kube.kueue in ("v1beta1", "v1beta2")
+    assert found["Kueue manages PyTorchJobs"].found == "yes"
 
 
 @pytest.fixture

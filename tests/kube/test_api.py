@@ -120,6 +120,8 @@ def test_why_a_job_waits_is_known_from_an_event_when_kueue_could_not_write_it_do
     }
 
     class Answers(Kube):
+        kueue = "v1beta1"
+
         def __init__(self) -> None:
             self.namespace = "here"
             self.custom = SimpleNamespace(list_namespaced_custom_object="workloads")
@@ -134,3 +136,49 @@ def test_why_a_job_waits_is_known_from_an_event_when_kueue_could_not_write_it_do
     found = Answers().workload_of({"metadata": {"uid": "1"}})
     assert found
     assert [condition["message"] for condition in found["status"]["conditions"]] == ([message] if message else [])
+
+
+@pytest.mark.parametrize(
+    ("served", "used"),
+    [(["v1beta1"], "v1beta1"), (["v1beta1", "v1beta2"], "v1beta2"), (["v1beta2"], "v1beta2"), ([], None)],
+)
+def test_the_newest_version_of_kueues_api_is_used_and_asked_for_once(served: list[str], used: str | None) -> None:
+    asked: list[object] = []
+
+    class Answers(Kube):
+        def __init__(self) -> None:
+            self.namespace = "here"
+            self.custom = SimpleNamespace(get_api_resources="types", list_namespaced_custom_object="list")
+
+        def ask(self, question: object, *arguments: object, **options: object) -> Any:
+            asked.append(arguments)
+            if question == "list":
+                return {"items": [{"metadata": {"ownerReferences": [{"uid": "1"}]}, "status": {}}]}
+            return {"resources": [{"name": "workloads"}]} if arguments[1] in served else None
+
+        def events(self, thing: KubernetesObject) -> list[KubernetesObject]:
+            del thing
+            return []
+
+    kube = Answers()
+    assert (kube.workload_of({"metadata": {"uid": "1"}}) is None) == (used is None)
+    assert kube.kueue == used
+    before = len(asked)
+    kube.workload_of({"metadata": {"uid": "1"}})
+    assert asked[before:] == ([("kueue.x-k8s.io", used, "here", "workloads")] if used else [])
+
+
+def test_the_fields_of_a_type_are_those_of_its_schema() -> None:
+    named = {"x-kubernetes-group-version-kind": [{"group": TRAINJOB.group, "version": "v1alpha1", "kind": "TrainJob"}]}
+    spec = {"properties": {"spec": {"properties": {"trainer": {}, "suspend": {}}}}}
+
+    class Answers(Kube):
+        def __init__(self, answer: KubernetesObject | None) -> None:
+            self.plain, self._answer = SimpleNamespace(call_api=None), answer
+
+        def ask(self, question: object, *arguments: object, **options: object) -> Any:
+            assert arguments == ("/openapi/v3/apis/trainer.kubeflow.org/v1alpha1", "GET")
+            return self._answer
+
+    assert Answers({"components": {"schemas": {"a": {}, "b": named | spec}}}).fields(TRAINJOB) == {"trainer", "suspend"}
+    assert Answers(None).fields(TRAINJOB) is None

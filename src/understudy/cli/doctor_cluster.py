@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Container, Iterable, Iterator
 
+from understudy.cli import doctor_operators
 from understudy.cli.check import Check
 from understudy.errors import InputError, UnderstudyError
 from understudy.kube.api import Kube, Refused
 from understudy.kube.kind import KINDS, PYTORCHJOB, TRAINJOB
 from understudy.kube.objects import KubernetesObject
+from understudy.kube.operators import KUEUE
 from understudy.kube.scheduling import has_labels
 from understudy.kube.settings import CONFIG, Cluster, Pool
 from understudy.launch.kubernetes.rendering import trainjob
@@ -23,7 +25,6 @@ RIGHTS = (
     *((verb, kind.group, kind.plural) for kind in KINDS.values() for verb in ("list", "delete")),
     ("get", TRAINJOB.group, "trainingruntimes"),
 )
-KUEUE = "kueue.x-k8s.io"
 NEEDS = (
     *((verb, kind.group, kind.plural) for kind in KINDS.values() for verb in ("get", "list", "create", "delete")),
     ("patch", PYTORCHJOB.group, PYTORCHJOB.plural),
@@ -68,6 +69,7 @@ def checks(namespace: str | None) -> Iterator[Check]:
         return
     yield Check("settings", f"ConfigMap {CONFIG}, image {cluster.image}, launcher {cluster.launcher}")
     yield from _operator(kube, cluster)
+    yield from _seen("External Secrets", lambda: doctor_operators.external_secrets(kube))
     yield from _seen("claim", lambda: [_claim(kube, cluster)])
     yield from _seen("queue", lambda: _queue(kube, cluster))
     yield from _seen("pools", lambda: _pools(kube, cluster))
@@ -88,7 +90,7 @@ def _operator(kube: Kube, cluster: Cluster) -> Iterator[Check]:
     if not kube.has(kind):
         yield Check(f"{kind.plural}.{kind.api_version}", "not there", kind.missing)
         return
-    yield Check(f"{kind.plural}.{kind.api_version}", "there")
+    yield doctor_operators.fields(kube, kind)
     if kind is TRAINJOB:
         yield from _seen("runtime", lambda: [_runtime(kube, cluster)])
 
@@ -123,11 +125,6 @@ def _account(kube: Kube, absent: Container[str] = ()) -> Check:
     )
 
 
-def _api(kube: Kube, group: str, version: str, resource: str, fix: str) -> Check:
-    known = kube.knows(group, version, resource)
-    return Check(f"{resource}.{group}/{version}", "there" if known else "not there", "" if known else fix)
-
-
 def _claim(kube: Kube, cluster: Cluster) -> Check:
     found = kube.ask(kube.core.read_namespaced_persistent_volume_claim, cluster.claim, kube.namespace)
     if found is None:
@@ -154,7 +151,8 @@ def _queue(kube: Kube, cluster: Cluster) -> Iterator[Check]:
     if cluster.queue is None:
         yield Check("queue", "none: jobs start at once")
         return
-    yield _api(kube, KUEUE, "v1beta1", "localqueues", "install Kueue, or take queue out of the cluster's settings")
+    yield doctor_operators.kueue(kube)
+    yield from _seen("Kueue's settings", lambda: [doctor_operators.queueing(kube, cluster)])
     found = submission.queue(kube, cluster.queue)
     fix = "" if found else f"make a LocalQueue {cluster.queue} in namespace {kube.namespace}"
     yield Check("queue", cluster.queue, fix)
@@ -167,7 +165,7 @@ def _quotas(kube: Kube, cluster: Cluster, name: str) -> Iterator[Check]:
     if not all(kube.allows("get", KUEUE, kind, namespaced=False) for kind in ("clusterqueues", "resourceflavors")):
         yield Check("quotas", f"ClusterQueue {name}; its flavors cannot be seen from this account")
         return
-    queue = kube.ask(kube.custom.get_cluster_custom_object, KUEUE, "v1beta1", "clusterqueues", name)
+    queue = kube.ask(kube.custom.get_cluster_custom_object, KUEUE, kube.kueue, "clusterqueues", name)
     if queue is None:
         yield Check("quotas", f"ClusterQueue {name} is not there", "make it, or name another one in the LocalQueue")
         return
@@ -193,7 +191,7 @@ def _shut_out(kube: Kube, queue: KubernetesObject) -> str:
 
 def _labels(kube: Kube, flavor: str) -> dict[str, str] | None:
     """A flavor's node labels; None when there is no such flavor."""
-    found = kube.ask(kube.custom.get_cluster_custom_object, KUEUE, "v1beta1", "resourceflavors", flavor)
+    found = kube.ask(kube.custom.get_cluster_custom_object, KUEUE, kube.kueue, "resourceflavors", flavor)
     return dict(found.get("spec", {}).get("nodeLabels", {})) if found else None
 
 

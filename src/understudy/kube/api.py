@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,11 +14,11 @@ from urllib3.exceptions import HTTPError
 from understudy.errors import InputError, UnderstudyError
 from understudy.kube.kind import TRAINJOB, JobKind
 from understudy.kube.objects import KubernetesObject
+from understudy.kube.operators import KUEUE, SERVED
 
 SECONDS = 10  # for one answer
 AGAIN = 1.5  # seconds between two questions to an API server that is away
 NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-WORKLOADS = ("kueue.x-k8s.io", "v1beta1", "workloads")
 
 Answer = TypeVar("Answer")
 
@@ -44,6 +45,7 @@ class Kube:
             raise InputError(f"no cluster is configured: {error}; set KUBECONFIG") from error
         api = client.ApiClient()
         self.core, self.custom, self.batch = client.CoreV1Api(api), client.CustomObjectsApi(api), client.BatchV1Api(api)
+        self.plain = api
 
     def _default_namespace(self) -> str:
         if NAMESPACE.exists():
@@ -156,9 +158,9 @@ class Kube:
     def workload_of(self, job: KubernetesObject) -> KubernetesObject | None:
         """Kueue's view of a job, with why it waits; None when Kueue has none, or is not there."""
         # By the owner reference: Kueue names a workload after the job and a hash.
-        found = self.ask(
-            self.custom.list_namespaced_custom_object, WORKLOADS[0], WORKLOADS[1], self.namespace, WORKLOADS[2]
-        )
+        if self.kueue is None:
+            return None
+        found = self.ask(self.custom.list_namespaced_custom_object, KUEUE, self.kueue, self.namespace, "workloads")
         uid = job["metadata"]["uid"]
         for workload in found["items"] if found else ():
             if any(owner["uid"] == uid for owner in workload["metadata"].get("ownerReferences", ())):
@@ -210,6 +212,27 @@ class Kube:
         """Whether the cluster has jobs of a kind."""
         return self.knows(kind.group, kind.version, kind.plural)
 
+    def serves(self, group: str, resource: str) -> frozenset[str]:
+        """The versions of an operator's type that the cluster serves, of those that we know."""
+        versions = [one.version for one in SERVED if one.group == group]
+        return frozenset(version for version in versions if self.knows(group, version, resource))
+
+    @cached_property
+    def kueue(self) -> str | None:
+        """The newest version of Kueue's API that the cluster serves; None without Kueue. Asked once."""
+        served = self.serves(KUEUE, "workloads")
+        return next((one.version for one in SERVED if one.group == KUEUE and one.version in served), None)
+
+    def fields(self, kind: JobKind) -> set[str] | None:
+        """The fields of a kind's spec in this cluster, as its type says; None where it says nothing about them."""
+        address = f"/openapi/v3/apis/{kind.api_version}"
+        how: KubernetesObject = {"auth_settings": ["BearerToken"], "_return_http_data_only": True}
+        found = self.ask(self.plain.call_api, address, "GET", **how) or {}
+        for schema in found.get("components", {}).get("schemas", {}).values():
+            if any(known["kind"] == kind.name for known in schema.get("x-kubernetes-group-version-kind", ())):
+                return set(schema["properties"]["spec"]["properties"])
+        return None
+
     def nodes(self) -> list[KubernetesObject]:
         """All nodes."""
         return list(self.ask(self.core.list_node)["items"])
@@ -230,7 +253,8 @@ def retry_while_away(question: Callable[[], Answer], watch: Callable[[], None]) 
 
 def _owner(question: Callable[..., Any]) -> str:
     api = type(question.__self__)  # type: ignore[attr-defined]
-    return {client.CoreV1Api: "core", client.CustomObjectsApi: "custom", client.BatchV1Api: "batch"}[api]
+    names = {client.CoreV1Api: "core", client.CustomObjectsApi: "custom", client.BatchV1Api: "batch"}
+    return (names | {client.ApiClient: "plain"})[api]
 
 
 def _in_words(error: ApiException) -> UnderstudyError:

@@ -29,6 +29,8 @@ class JobKind:
     of the same name must have ended before."""
     refusals: tuple[str, ...]
     """The reasons of events that explain why a job has no pods."""
+    fields: tuple[str, ...]
+    """What we set of its spec; doctor looks whether the cluster's type has it."""
     pod_maker: str = ""
     """What follows the job's name in that of the Job that makes its pods; empty where the operator makes them."""
 
@@ -67,6 +69,7 @@ PYTORCHJOB = JobKind(
     suspend=("runPolicy", "suspend"),
     replaces_pods=True,
     refusals=("FailedCreatePod",),
+    fields=("pytorchReplicaSpecs", "runPolicy", "elasticPolicy"),
 )
 TRAINJOB = JobKind(
     group="trainer.kubeflow.org",
@@ -80,6 +83,7 @@ TRAINJOB = JobKind(
     suspend=("suspend",),
     replaces_pods=False,
     refusals=("FailedCreate", "TrainJobResourcesCreationFailed"),
+    fields=("runtimeRef", "suspend", "trainer", "podTemplateOverrides"),
     pod_maker="-node-0",
 )
 KINDS = {"pytorchjob": PYTORCHJOB, "trainjob": TRAINJOB}

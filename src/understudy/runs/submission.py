@@ -14,6 +14,7 @@ from understudy.errors import InputError, UnderstudyError
 from understudy.kube.api import Kube
 from understudy.kube.identity import NO_SIDECAR
 from understudy.kube.objects import KubernetesObject, VolumeMount
+from understudy.kube.operators import KUEUE
 from understudy.kube.settings import (
     ANYWHERE,
     CONFIG,
@@ -109,7 +110,9 @@ def own_pool(cluster: Cluster, recipe: Recipe) -> Pool:
 
 def queue(kube: Kube, name: str) -> Any:
     """Kueue's LocalQueue of this name; None when there is none."""
-    where = ("kueue.x-k8s.io", "v1beta1", kube.namespace, "localqueues")
+    if kube.kueue is None:
+        return None
+    where = (KUEUE, kube.kueue, kube.namespace, "localqueues")
     return kube.ask(kube.custom.get_namespaced_custom_object, *where, name)
 
 

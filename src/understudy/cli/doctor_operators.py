@@ -1,0 +1,72 @@
+"""understudy doctor --cluster: what the versions of the operators in a cluster lack of what is asked of them."""
+
+from collections.abc import Iterator
+
+import yaml
+
+from understudy.cli.check import Check
+from understudy.kube.api import Kube, Refused
+from understudy.kube.kind import JobKind
+from understudy.kube.operators import KUEUE, PYTORCHJOBS_OFF, SECRETS, other_version, shown
+from understudy.kube.settings import CONFIG, Cluster
+
+KUEUE_NAMESPACE, KUEUE_CONFIG = "kueue-system", "kueue-manager-config"
+STORE = "secret-store"
+
+
+def fields(kube: Kube, kind: JobKind) -> Check:
+    """Whether the type of the cluster's jobs has the fields that we set."""
+    what = f"{kind.plural}.{kind.api_version}"
+    known = kube.fields(kind)
+    if known is None:
+        return Check(what, "there")
+    lacking = [field for field in kind.fields if field not in known]
+    fix = f"install {kind.operator}: the version here cannot run our jobs"
+    return Check(what, f"has no {', '.join(lacking)}" if lacking else "there", fix if lacking else "")
+
+
+def kueue(kube: Kube) -> Check:
+    """Which version of Kueue's API is used."""
+    fix = "" if kube.kueue else "install Kueue, or take queue out of the cluster's settings"
+    return Check(f"localqueues.{KUEUE}", kube.kueue or "not there", fix)
+
+
+def queueing(kube: Kube, cluster: Cluster) -> Check:
+    """Whether Kueue manages the cluster's jobs at all: it lets a job that it does not manage wait for ever."""
+    framework = f"{cluster.kind.group}/{cluster.kind.name.lower()}"
+    what = f"Kueue manages {cluster.kind.name}s"
+    try:
+        found = kube.ask(kube.core.read_namespaced_config_map, KUEUE_CONFIG, KUEUE_NAMESPACE)
+    except Refused:
+        found = None
+    if found is None:
+        note = f"Kueue {shown(PYTORCHJOBS_OFF)} and later does so for PyTorchJobs only when told"
+        return Check(what, f"not known: ConfigMap {KUEUE_CONFIG} of {KUEUE_NAMESPACE} cannot be seen; {note}")
+    told = yaml.safe_load(found["data"]["controller_manager_config.yaml"]) or {}
+    managed = (told.get("integrations") or {}).get("frameworks") or ()
+    if framework in managed:
+        return Check(what, "yes")
+    where = f"ConfigMap {KUEUE_CONFIG} in namespace {KUEUE_NAMESPACE}"
+    return Check(what, "no", f"list {framework} in integrations.frameworks of {where}, and restart Kueue")
+
+
+def external_secrets(kube: Kube) -> Iterator[Check]:
+    """Where credentials come from an external store: whether the operator serves our objects' version."""
+    found = kube.ask(kube.core.read_namespaced_config_map, CONFIG, kube.namespace)
+    if STORE not in found["data"]:
+        return
+    served = kube.serves(SECRETS, "externalsecrets")
+    shows = ", ".join(sorted(served)) or "not there"
+    yield Check(f"externalsecrets.{SECRETS}", shows, "" if _has_older(kube, served) else _wanted(served))
+
+
+def _wanted(served: frozenset[str]) -> str:
+    return other_version(SECRETS, "v1", served)
+
+
+def _has_older(kube: Kube, served: frozenset[str]) -> bool:
+    """Whether the namespace has objects of the older version, by the component for it."""
+    if served != {"v1beta1"} or not kube.allows("list", SECRETS, "externalsecrets"):
+        return False
+    where = (SECRETS, "v1beta1", kube.namespace, "externalsecrets")
+    return bool(kube.ask(kube.custom.list_namespaced_custom_object, *where)["items"])
