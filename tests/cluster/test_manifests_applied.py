@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.launched import overlay
+from understudy.kube.operators import SECRETS
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 UNKNOWN = {"Pipeline", "PipelineVersion"}  # KFP's types are not on every cluster
@@ -34,9 +35,14 @@ def namespaces() -> Iterator[None]:
     kubectl("delete", "clusterrolebinding", HERE)
 
 
-@pytest.mark.parametrize("folder", ["overlays/dev", "overlays/production", "clusters/dev", "clusters/production"])
+@pytest.mark.parametrize(
+    "folder", ["overlays/dev", "overlays/dev/promotions", "overlays/production", "clusters/dev", "clusters/production"]
+)
 def test_everything_is_accepted_without_a_warning(folder: str) -> None:
-    done = kubectl("apply", "--server-side", "--dry-run=server", "--force-conflicts", "-k", str(MANIFESTS / folder))
+    objects = kubectl("kustomize", str(MANIFESTS / folder)).stdout
+    if f"{SECRETS}/v1" not in kubectl("api-versions").stdout.split():
+        objects = objects.replace(f"{SECRETS}/v1\n", f"{SECRETS}/v1beta1\n")  # as its component for older ones does
+    done = kubectl("apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-", given=objects)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -285,8 +285,14 @@ def test_jobs_are_kept_from_what_is_the_servers_alone(overlay: list[dict[str, An
 def dev_with(component: str, tmp_path: Path) -> list[dict[str, Any]]:
     """The overlay dev with one component more."""
     shutil.copytree(MANIFESTS, tmp_path / "manifests")
-    kustomization = tmp_path / "manifests" / "overlays" / "dev" / "kustomization.yaml"
-    kustomization.write_text(kustomization.read_text() + f"components: [../../components/{component}]\n")
+    return with_component(component, tmp_path / "manifests")
+
+
+def with_component(component: str, manifests: Path) -> list[dict[str, Any]]:
+    kustomization = manifests / "overlays" / "dev" / "kustomization.yaml"
+    first = "  - ../../components/settings\n"
+    text = kustomization.read_text().replace(first, f"{first}  - ../../components/{component}\n")
+    kustomization.write_text(text)
     return built(str(kustomization.parent))
 
 
@@ -316,10 +322,13 @@ def test_on_openshift_the_namespace_gives_users_and_groups(tmp_path: Path) -> No
 
 
 def test_the_server_answers_to_the_name_that_people_ask_for(tmp_path: Path) -> None:
-    resources = dev_with("mlflow-ingress", tmp_path)
+    shutil.copytree(MANIFESTS, tmp_path / "manifests")
+    settings_file = tmp_path / "manifests" / "settings" / "dev" / "settings.yaml"
+    settings_file.write_text(settings_file.read_text().replace("# mlflow-host: mlflow", "mlflow-host: pages"))
+    resources = with_component("mlflow-ingress", tmp_path / "manifests")
     spec = named(resources, "Ingress")["mlflow"]["spec"]
     (host,) = [rule["host"] for rule in spec["rules"]]
-    assert spec["tls"][0]["hosts"] == [host]
+    assert spec["tls"][0]["hosts"] == [host] == ["pages.example.com"]
     (container,) = named(resources, "Deployment")["mlflow"]["spec"]["template"]["spec"]["containers"]
     (hosts,) = [one["value"] for one in container["env"] if one["name"] == "MLFLOW_SERVER_ALLOWED_HOSTS"]
     assert hosts.split(",")[-1] == host
@@ -328,16 +337,6 @@ def test_the_server_answers_to_the_name_that_people_ask_for(tmp_path: Path) -> N
 
 def test_what_a_gitops_engine_applies_does_not_go_by_itself(overlay: list[dict[str, Any]]) -> None:
     assert not [name for name, job in named(overlay, "Job").items() if "ttlSecondsAfterFinished" in job["spec"]]
-
-
-@pytest.mark.parametrize("environment", OVERLAYS)
-def test_argo_cd_deploys_the_overlay_after_its_operators(environment: str) -> None:
-    made = named(built(f"clusters/{environment}"), "Application")
-    waves = {name: int(app["metadata"]["annotations"]["argocd.argoproj.io/sync-wave"]) for name, app in made.items()}
-    assert made["understudy"]["spec"]["source"]["path"] == f"manifests/overlays/{environment}"
-    after = {name for name, wave in waves.items() if wave > waves["understudy"]}
-    assert after <= {"understudy-promotions"}, "what asks the server that the overlay brings"
-    assert [name for name, wave in waves.items() if wave == waves["understudy"]] == ["understudy"]
 
 
 @pytest.mark.parametrize("recipe", sorted((MANIFESTS.parent / "recipes").glob("*.yaml")), ids=lambda path: path.stem)
