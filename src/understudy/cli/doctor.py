@@ -13,7 +13,7 @@ import typer
 from understudy.cli.check import Check
 from understudy.cli.output import print_json, print_table, size
 from understudy.cli.settings import Settings
-from understudy.errors import FAILED, InputError, UnderstudyError, disk_errors
+from understudy.errors import BAD_INPUT, FAILED, InputError, UnderstudyError, disk_errors
 
 PYTHON = (3, 11)
 MEMORY, DISK = 4e9, 2e9  # bytes that the example recipes need
@@ -24,10 +24,17 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     cluster: Annotated[bool, typer.Option("--cluster", help="Check the cluster that KUBECONFIG names.")] = False,
     namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="In the cluster.")] = None,
+    manifests: Annotated[
+        Path | None, typer.Option(help="Check manifests, such as manifests/clusters/production, without a cluster.")
+    ] = None,
 ) -> None:
-    """Check this machine, the store and the tracking server, or a cluster; say how to get what is missing."""
+    """Check this machine with store and tracking server, a cluster, or manifests; say how to get what is missing."""
     settings: Settings = ctx.obj
-    if cluster:
+    if manifests:
+        from understudy.cli import doctor_manifests
+
+        checks = list(doctor_manifests.checks(manifests))
+    elif cluster:
         from understudy.cli import doctor_cluster
 
         checks = list(doctor_cluster.checks(namespace))
@@ -48,7 +55,7 @@ def doctor(
         rows = [[check.what, "ok" if check.ok else "problem", check.found, check.fix] for check in shown]
         print_table(("what", "", "found", "what to do"), rows)
     if problems:
-        raise typer.Exit(FAILED)
+        raise typer.Exit(BAD_INPUT if manifests else FAILED)
 
 
 def _machine(home: Path) -> Iterator[Check]:

@@ -1,0 +1,219 @@
+"""understudy doctor --manifests: what is left to set in an environment's manifests, and what does not fit together."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from understudy.cli.check import Check
+from understudy.errors import InputError
+from understudy.kube import manifests, operators
+from understudy.kube.kind import TRAINJOB
+from understudy.kube.manifests import Line
+from understudy.kube.objects import KubernetesObject
+from understudy.kube.operators import Version
+from understudy.kube.settings import CONFIG, Cluster, read
+from understudy.launch.kubernetes.rendering import trainjob
+
+PLACEHOLDER = re.compile(r"[\w.-]*\bexample\.(com|org|net)\b[^\s,\"']*")
+DEVELOPMENT = "only-for-development"
+DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
+IMAGES = ("trainer", "launcher", "mlflow")
+"""What a release names, in this order."""
+PROTECTED = {
+    "argocd.argoproj.io/sync-options": "Prune=false,Delete=false",
+    "kustomize.toolkit.fluxcd.io/prune": "disabled",
+}
+"""The notes by which neither engine removes what is gone from Git."""
+RELEASED = {"kubernetes-sigs/kueue": "Kueue", "kubeflow/trainer": "Trainer", "external-secrets": "External Secrets"}
+"""Operators by a part of the address that their releases come from."""
+Things = list[KubernetesObject]
+
+
+def checks(folder: Path) -> Iterator[Check]:
+    """What is wrong with a folder of manifests and with those that it deploys; no cluster is asked.
+
+    Raises:
+        InputError: it is no kustomization, or cannot be built.
+    """
+    command = manifests.tool()
+    if command is None:
+        fix = "install kubectl or kustomize: without one, only the files are read, and not what becomes of them"
+        yield Check("kustomize", "neither kubectl nor kustomize is installed", fix)
+    built = _built(command, folder) if command else {folder.resolve(): []}
+    paths = list(dict.fromkeys(path for one in built for path in manifests.files(one)))
+    source = list(manifests.lines(paths))
+    settings = manifests.settings(paths)
+    if not settings:
+        yield Check(
+            str(folder), "reads no settings", "name manifests/clusters/ENV, or an overlay with ../../settings/ENV"
+        )
+        return
+    yield Check(str(folder), f"{settings['environment']}: {len(built)} folders, {len(paths)} files")
+    yield from _placeholders(source)
+    yield from _release(source, settings)
+    if settings["environment"] == "production":
+        yield from _production(source, settings)
+    things = [thing for objects in built.values() for thing in objects]
+    yield from _images(things, settings["environment"])
+    yield from _unprotected(things)
+    yield from _unfit(things)
+    yield from _jobs(things, _place(source, "cluster.yaml:"))
+
+
+def _built(command: list[str], folder: Path) -> dict[Path, Things]:
+    """The objects of a folder and of those that it deploys."""
+    built: dict[Path, Things] = {}
+    waiting = [folder.resolve()]
+    while waiting:
+        one = waiting.pop(0)
+        if one in built:
+            continue
+        address = manifests.settings(manifests.files(one)).get("repository", "")
+        built[one] = manifests.rendered(command, one)
+        waiting += manifests.folders(one, built[one], address)
+    return built
+
+
+def _place(source: list[Line], text: str) -> str:
+    """Where a text is written; the text itself where it is not."""
+    return next((line.place for line in source if text in line.text), text)
+
+
+def _placeholders(source: list[Line]) -> Iterator[Check]:
+    for line in source:
+        if found := PLACEHOLDER.search(line.text):
+            key = line.text.partition(":")[0].strip(" -")
+            yield Check(line.place, f"{key}: {found[0]} is a placeholder", "put your own in")
+
+
+def _release(source: list[Line], settings: dict[str, str]) -> Iterator[Check]:
+    """Whether the release names its images; in production by digest."""
+    place = _place(source, "  release:")
+    named = settings["release"].split(" ")
+    if [one.partition(":")[0] for one in named] != list(IMAGES):
+        yield Check(
+            place, f"release: {settings['release']}", f"name {', '.join(IMAGES)} in this order, a blank between"
+        )
+        return
+    for one in named:
+        if settings["environment"] == "production" and not DIGEST.search(one):
+            fix = "write NAME:TAG@sha256:DIGEST: a tag can be moved to another image"
+            yield Check(place, f"release: {one} has no digest", fix)
+        elif not one.partition(":")[2]:
+            yield Check(place, f"release: {one} has no tag", "write NAME:TAG")
+
+
+def _production(source: list[Line], settings: dict[str, str]) -> Iterator[Check]:
+    for line in source:
+        if DEVELOPMENT in line.text:
+            yield Check(line.place, f"{DEVELOPMENT}: everybody knows it", "take the password from your secret store")
+    if not settings["reviewers"]:
+        yield Check(_place(source, "reviewers:"), "reviewers: nobody", "name who may move the alias champion")
+    for line in source:
+        if line.path.name == "policy.yaml" and line.text.strip() == "reviewers: {}":
+            yield Check(line.place, "reviewers: nobody", "name who may approve promotions, with their public keys")
+
+
+def _images(things: Things, environment: str) -> Iterator[Check]:
+    """Images that no setting reaches."""
+    for thing in things:
+        for image in _containers(thing.get("spec", {})):
+            where = f"{thing['kind']} {thing['metadata']['name']}"
+            if "/" not in image:
+                fix = "list it in components/settings/kustomization.yaml, twice: release and registry"
+                yield Check(where, f"image {image} has no registry", fix)
+            elif environment == "production" and "/understudy-" not in image and not DIGEST.search(image):
+                yield Check(where, f"image {image} has no digest", "write @sha256:DIGEST behind it")
+
+
+def _containers(spec: KubernetesObject) -> Iterator[str]:
+    """The images of an object's pods."""
+    pod = spec.get("jobTemplate", {}).get("spec", spec).get("template", {}).get("spec", {})
+    for container in (*pod.get("containers", ()), *pod.get("initContainers", ())):
+        yield str(container.get("image", ""))
+
+
+def _unprotected(things: Things) -> Iterator[Check]:
+    """Claims and namespaces that an engine would remove."""
+    for thing in things:
+        if thing["kind"] not in ("PersistentVolumeClaim", "Namespace"):
+            continue
+        notes = thing["metadata"].get("annotations") or {}
+        if lacking := [f"{key}: {value}" for key, value in PROTECTED.items() if notes.get(key) != value]:
+            where = f"{thing['kind']} {thing['metadata']['name']}"
+            yield Check(where, "would be removed when it is gone from Git", f"annotate it with {'; '.join(lacking)}")
+
+
+def _releases(things: Things) -> dict[str, Version]:
+    """The operators' releases that Applications, GitRepositories and HelmReleases name."""
+    named: list[tuple[str, str]] = []
+    for thing in things:
+        spec = thing.get("spec", {})
+        if thing["kind"] == "Application":
+            named.append((spec["source"]["repoURL"], spec["source"]["targetRevision"]))
+        elif thing["kind"] == "GitRepository":
+            named.append((spec["url"], spec["ref"].get("tag", "")))
+        elif thing["kind"] == "HelmRelease":
+            named.append((spec["chart"]["spec"]["chart"], spec["chart"]["spec"]["version"]))
+    found = {
+        name: operators.release(revision)
+        for address, revision in named
+        for part, name in RELEASED.items()
+        if part in address
+    }
+    return {name: version for name, version in found.items() if version}
+
+
+def _unfit(things: Things) -> Iterator[Check]:
+    """Objects of an API version that the operator's release does not serve."""
+    releases = _releases(things)
+    used = dict.fromkeys(tuple(thing["apiVersion"].split("/")) for thing in things if "/" in thing["apiVersion"])
+    for group, version in used:
+        known = [one for one in operators.SERVED if one.group == group and one.operator in releases]
+        if not known:
+            continue
+        release = releases[known[0].operator]
+        serves = frozenset(one.version for one in known if one.is_in(release))
+        what = f"{known[0].operator} {operators.shown(release)}"
+        yield Check(what, f"{group}/{version}", operators.other_version(group, version, serves))
+
+
+def _jobs(things: Things, place: str) -> Iterator[Check]:
+    """Whether the settings of jobs fit what else is deployed."""
+    for thing in things:
+        if manifests.is_named(thing, "ConfigMap", CONFIG) and "cluster.yaml" in thing["data"]:
+            try:
+                cluster = read(thing["data"]["cluster.yaml"], place)
+            except InputError as error:
+                yield Check(place, "cannot be used", str(error))
+                return
+            yield from _lacking(things, cluster, place)
+
+
+def _lacking(things: Things, cluster: Cluster, place: str) -> Iterator[Check]:
+    def has(kind: str, name: str) -> bool:
+        return any(manifests.is_named(thing, kind, name) for thing in things)
+
+    releases = _releases(things)
+    if cluster.queue and not has("LocalQueue", cluster.queue):
+        yield Check(place, f"queue: there is no LocalQueue {cluster.queue}", "add components/kueue, or leave queue out")
+    if cluster.queue and "Kueue" in releases:
+        fix = operators.queueing(releases["Kueue"], releases.get("Trainer"), cluster.launcher)
+        yield Check(f"Kueue {operators.shown(releases['Kueue'])}", f"queues {cluster.launcher}s", fix)
+    if cluster.kind is TRAINJOB and not has("TrainingRuntime", trainjob.RUNTIME):
+        fix = "add components/trainer to the overlay, or leave launcher out"
+        yield Check(place, f"launcher: there is no TrainingRuntime {trainjob.RUNTIME}", fix)
+    if cluster.kind is TRAINJOB and releases.get("Trainer", operators.TRAINER) < operators.TRAINER:
+        yield Check(place, "launcher: the Trainer is too old", f"take {operators.shown(operators.TRAINER)} or later")
+    yield from _claim(things, cluster, place)
+
+
+def _claim(things: Things, cluster: Cluster, place: str) -> Iterator[Check]:
+    found = [thing for thing in things if manifests.is_named(thing, "PersistentVolumeClaim", cluster.claim)]
+    if not found:
+        yield Check(place, f"claim: there is no claim {cluster.claim}", "give the claim of base/claim.yaml this name")
+    for claim in found:
+        modes = claim["spec"]["accessModes"]
+        if "ReadWriteMany" not in modes and not cluster.one_node:
+            fix = "set one_node: true; docs/cluster.md: Without ReadWriteMany"
+            yield Check(place, f"claim: {cluster.claim} is {', '.join(modes)}", fix)

@@ -1,0 +1,159 @@
+"""A tree of manifests as kustomize sees it: the files that a folder is made of, and the objects that they become."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from understudy.errors import InputError
+from understudy.kube.objects import KubernetesObject
+from understudy.kube.settings import CONFIG
+
+KUSTOMIZATION = "kustomization.yaml"
+COMMENT = re.compile(r"(^|\s)#.*")
+TOOLS = (("kubectl", "kustomize"), ("kustomize", "build"))
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a file, without its comment."""
+
+    path: Path
+    number: int
+    text: str
+
+    @property
+    def place(self) -> str:
+        """Where it is, as editors and compilers write it."""
+        here = Path.cwd()
+        path = self.path.relative_to(here) if self.path.is_relative_to(here) else self.path
+        return f"{path}:{self.number}"
+
+
+def files(folder: Path) -> list[Path]:
+    """The local YAML files that kustomize reads for a folder, each once, the folder's own kustomization first.
+
+    Raises:
+        InputError: there is no kustomization, or a file that it names is missing or no YAML.
+    """
+    found: dict[Path, None] = {}
+    _collect(folder.resolve(), found)
+    return list(found)
+
+
+def _collect(folder: Path, found: dict[Path, None]) -> None:
+    path = folder / KUSTOMIZATION
+    if path in found:
+        return
+    found[path] = None
+    content = _read(path)
+    for name in (*content.get("resources", ()), *content.get("components", ()), *_patches(content)):
+        if "://" in name or "?ref=" in name:
+            continue
+        there = (folder / name).resolve()
+        if there.is_dir():
+            _collect(there, found)
+        else:
+            found[there] = None
+
+
+def _patches(content: dict[str, Any]) -> Iterator[str]:
+    yield from (patch["path"] for patch in content.get("patches", ()) if "path" in patch)
+    for generator in content.get("configMapGenerator", ()):
+        yield from (str(name).rpartition("=")[2] for name in generator.get("files", ()))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}; name a folder with a {KUSTOMIZATION}") from error
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: is not YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: is no kustomization")
+    return content
+
+
+def lines(paths: list[Path]) -> Iterator[Line]:
+    """All lines of files, without comments.
+
+    Raises:
+        InputError: one of them cannot be read.
+    """
+    for path in paths:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror}; a kustomization names it") from error
+        for number, line in enumerate(text.splitlines(), 1):
+            yield Line(path, number, COMMENT.sub("", line))
+
+
+def settings(paths: list[Path]) -> dict[str, str]:
+    """The data of the environment's settings, the ConfigMap that says what the environment is; empty without one."""
+    for path in paths:
+        if path.name == KUSTOMIZATION:
+            continue
+        for thing in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+            if is_named(thing, "ConfigMap", CONFIG) and "environment" in thing["data"]:
+                return dict(thing["data"])
+    return {}
+
+
+def is_named(thing: Any, kind: str, name: str) -> bool:
+    """Whether something is an object of this kind and name."""
+    return isinstance(thing, dict) and thing.get("kind") == kind and thing["metadata"].get("name") == name
+
+
+def tool() -> list[str] | None:
+    """The command that renders a folder; None where neither kubectl nor kustomize is installed."""
+    return next(([found, verb] for name, verb in TOOLS if (found := shutil.which(name))), None)
+
+
+def rendered(command: list[str], folder: Path) -> list[KubernetesObject]:
+    """The objects that a folder becomes.
+
+    Raises:
+        InputError: kustomize cannot build it.
+    """
+    done = subprocess.run([*command, str(folder)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise InputError(f"{folder}: cannot be built: {done.stderr.strip()}")
+    return [thing for thing in yaml.safe_load_all(done.stdout) if thing]
+
+
+def folders(folder: Path, things: list[KubernetesObject], repository: str) -> list[Path]:
+    """The folders of this repository that Applications and Kustomizations among the objects deploy.
+
+    Args:
+        folder: what the objects were made of.
+        things: the objects.
+        repository: the address by which they name this repository.
+    """
+    ours = {
+        thing["metadata"]["name"]
+        for thing in things
+        if thing["kind"] == "GitRepository" and thing["spec"]["url"] == repository
+    }
+    paths = []
+    for thing in things:
+        spec = thing.get("spec", {})
+        if thing["kind"] == "Application" and spec["source"]["repoURL"] == repository:
+            paths.append(spec["source"]["path"])
+        elif thing["kind"] == "Kustomization" and spec["sourceRef"]["name"] in ours:
+            paths.append(spec["path"])
+    return [_below(folder, path) for path in paths]
+
+
+def _below(folder: Path, path: str) -> Path:
+    """A path of the repository, seen from one of its folders."""
+    for root in folder.resolve().parents:
+        if (root / path / KUSTOMIZATION).is_file():
+            return (root / path).resolve()
+    raise InputError(f"{folder}: deploys {path}, which no folder above it has; a kustomization there is missing")

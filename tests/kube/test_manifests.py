@@ -1,0 +1,81 @@
+from pathlib import Path
+
+import pytest
+
+from understudy.errors import InputError
+from understudy.kube import manifests
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """An overlay with a base, a component, a patch and settings."""
+    made = {
+        "over/kustomization.yaml": "resources: [../base, 'https://github.com/a/b.git?ref=v1']\n"
+        "components: [../part]\npatches: [{path: patch.yaml}]\n"
+        "configMapGenerator: [{name: a, files: [named=file.yaml]}]\n",
+        "over/patch.yaml": "kind: A\n",
+        "over/file.yaml": "a: 1\n",
+        "base/kustomization.yaml": "resources: [a.yaml]\n",
+        "base/a.yaml": "# a comment\nkind: A # another\nb: '#c'\n",
+        "part/kustomization.yaml": "resources: [../base]\n",
+    }
+    for name, text in made.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_the_files_of_a_folder_are_all_that_kustomize_reads_for_it(tree: Path) -> None:
+    found = [str(path.relative_to(tree.resolve())) for path in manifests.files(tree / "over")]
+    assert sorted(found) == sorted(str(path.relative_to(tree)) for path in tree.rglob("*.yaml"))
+    assert found[0] == "over/kustomization.yaml"
+
+
+def test_a_line_has_its_place_and_no_comment(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tree)
+    found = list(manifests.lines([tree.resolve() / "base" / "a.yaml"]))
+    assert [(line.place, line.text.rstrip()) for line in found] == [
+        ("base/a.yaml:1", ""),
+        ("base/a.yaml:2", "kind: A"),
+        ("base/a.yaml:3", "b: '#c'"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("over/kustomization.yaml", "resources: [gone.yaml]", "gone.yaml: cannot be read"),
+        ("over/kustomization.yaml", "a: [", "is not YAML"),
+        ("over/kustomization.yaml", "- a", "is no kustomization"),
+    ],
+)
+def test_a_tree_that_cannot_be_read_is_told_with_the_file(tree: Path, name: str, text: str, words: str) -> None:
+    (tree / name).write_text(text)
+    with pytest.raises(InputError, match=words):
+        list(manifests.lines(manifests.files(tree / "over")))
+
+
+def test_a_folder_without_a_kustomization_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"kustomization.yaml: cannot be read.*name a folder"):
+        manifests.files(tmp_path)
+
+
+def application(path: str, address: str = "ours") -> dict[str, object]:
+    source = {"repoURL": address, "path": path, "targetRevision": "main"}
+    return {"kind": "Application", "metadata": {"name": "a"}, "spec": {"source": source}}
+
+
+def test_the_folders_that_are_deployed_are_those_of_this_repository(tree: Path) -> None:
+    repository = {"kind": "GitRepository", "metadata": {"name": "us"}, "spec": {"url": "ours"}}
+    by_flux = {
+        "kind": "Kustomization",
+        "metadata": {"name": "b"},
+        "spec": {"sourceRef": {"name": "us"}, "path": "./part"},
+    }
+    things = [application("over"), application("elsewhere", "theirs"), repository, by_flux]
+    assert manifests.folders(tree / "base", things, "ours") == [tree.resolve() / "over", tree.resolve() / "part"]
+
+
+def test_a_folder_that_is_deployed_and_is_not_there_is_told(tree: Path) -> None:
+    with pytest.raises(InputError, match="deploys gone, which no folder above it has"):
+        manifests.folders(tree / "base", [application("gone")], "ours")
