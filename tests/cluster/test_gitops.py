@@ -231,7 +231,7 @@ def test_a_recipe_is_registered_through_the_launcher_that_the_settings_name(
     if launcher == "trainjob":
         repository.change("settings/dev/settings.yaml", "# launcher: trainjob", "launcher: trainjob")
         settled(repository.push("TrainJobs"))
-    wanted = [f"seed={seed}", "gate.margin=0.5", "student.train.control=false", "teacher.train.epochs=8"]
+    wanted = [f"seed={seed}", "gate.margin=0.5", "student.control=false", "teacher.train.epochs=8"]
     wanted += ["student.train.epochs=12", "resources.teacher.device=cpu", "resources.distill.device=cpu"]
     options = [part for one in wanted for part in ("--set", one)]
     recipe = str(ROOT / "recipes" / "digits.yaml")
@@ -267,11 +267,13 @@ def test_a_merge_promotes_and_its_revert_rolls_back(repository: Repository) -> N
 
 
 def test_a_change_by_hand_is_undone(repository: Repository) -> None:
-    kubectl("-n", NAMESPACE, "patch", "service", "mlflow", "--type=merge", "-p", '{"spec": {"selector": {"a": "b"}}}')
+    name = "app.kubernetes.io/name"
+    changed = json.dumps({"spec": {"selector": {name: "nothing"}}})
+    kubectl("-n", NAMESPACE, "patch", "service", "mlflow", "--type=merge", "-p", changed)
     kubectl("-n", NAMESPACE, "delete", "networkpolicy", "default-deny")
     kubectl("-n", NAMESPACE, "wait", "--for=create", "networkpolicy/default-deny", "--timeout=120s")
     selector = ["-n", NAMESPACE, "get", "service", "mlflow", "-o", "jsonpath={.spec.selector}"]
-    wait(lambda: json.loads(kubectl(*selector)).keys() == {"app.kubernetes.io/name"}, lambda: kubectl(*selector))
+    wait(lambda: json.loads(kubectl(*selector)) == {name: "mlflow"}, lambda: kubectl(*selector))
     settled(repository.git("rev-parse", "HEAD").strip())
 
 
@@ -285,11 +287,11 @@ def test_a_release_is_one_changed_line(repository: Repository) -> None:
     assert images == {f"registry.example.com/ml/understudy-{name}:0.1.1" for name in IMAGES}
 
 
-@pytest.mark.usefixtures("server")
 def test_an_overlay_that_is_gone_leaves_claims_and_what_was_promoted(repository: Repository) -> None:
     before = {name: kubectl("-n", NAMESPACE, "get", "pvc", name, "-o", "jsonpath={.metadata.uid}") for name in CLAIMS}
     empty = {"resources": ["../../settings/dev"], "namespace": NAMESPACE}
     repository.write("overlays/dev/kustomization.yaml", empty)
+    kubectl("-n", NAMESPACE, "delete", "trainjobs", "--all")  # while there is one, the Trainer keeps its runtime
     repository.push("Nothing of the overlay")
     kubectl("-n", NAMESPACE, "wait", "--for=delete", "deployment/mlflow", "--timeout=300s")
     kubectl("-n", NAMESPACE, "wait", "--for=delete", "serviceaccount/understudy-pipeline", "--timeout=300s")

@@ -1,6 +1,6 @@
 """Where a cluster's jobs run: its node pools, image, claim and queue, defined in one file that every step reads.
 
-The file is a ConfigMap in the cluster, mounted where UNDERSTUDY_CLUSTER points; manifests/base/cluster.yaml is one.
+The file is a ConfigMap in the cluster, mounted where UNDERSTUDY_CLUSTER points; manifests/settings has some.
 """
 
 import os
