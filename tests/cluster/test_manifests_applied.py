@@ -28,7 +28,7 @@ def kubectl(*arguments: str, given: str | None = None) -> subprocess.CompletedPr
 
 @pytest.fixture(scope="module", autouse=True)
 def namespaces() -> Iterator[None]:
-    for name in ("understudy", "argocd"):
+    for name in ("understudy", "understudy-promotions", "argocd"):
         kubectl("create", "namespace", name)
     yield
     kubectl("delete", "namespace", HERE, "--wait=false")
