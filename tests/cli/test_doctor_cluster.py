@@ -125,6 +125,9 @@ class Operators(Kube):
     def training_runtime(self, name: str) -> None:
         del name
 
+    def fields(self, kind: JobKind) -> set[str]:
+        return set(kind.fields)
+
 
 def test_the_operator_that_the_settings_name_has_to_be_there() -> None:
     settings = Cluster(image="i", claim="c", launcher="trainjob")
