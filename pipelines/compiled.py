@@ -1,6 +1,7 @@
 """A recipe's pipeline as files for a cluster: kfp's IR, and the Kubernetes objects of the same content."""
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from kfp.compiler import Compiler
 from kfp.compiler.compiler_utils import KubernetesManifestOptions
 
 from pipelines.distillation import build
-from pipelines.pods import settle
+from pipelines.pods import fetching, settle
 from understudy.errors import InputError, disk_errors
 from understudy.recipe import ArchitectureModel, FactoryModel, Model, PretrainedModel, Recipe
 from understudy.store.files import hash_file
@@ -40,7 +41,7 @@ def write(recipe: Recipe, images: str, folder: Path) -> list[Path]:
         InputError: images does not name a prefix and a tag that stays what it is, or the folder cannot be written.
     """
     prefix, tag = _parsed(images)
-    pipeline = build(recipe, settle)
+    pipeline = build(recipe, partial(settle, fetching=fetching(recipe)))
     _place(pipeline, prefix, tag, recipe)
     spec, objects = folder / f"{recipe.name}.yaml", folder / f"{recipe.name}.kubernetes.yaml"
     with disk_errors(folder):

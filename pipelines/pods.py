@@ -3,14 +3,27 @@
 The names are those of manifests/base. kfp.local would drop such settings, so only a compiled pipeline has them.
 """
 
+from collections.abc import Container
 from typing import Any
 
 from kfp import kubernetes
 
 from understudy import logs, metrics
-from understudy.kube.identity import NO_SIDECAR, PARTS
-from understudy.kube.settings import CONFIG, ENVIRONMENT, LAUNCHER, SECRETS, SETTINGS
+from understudy.kube.identity import DRIVER, FETCHES, NO_SIDECAR
+from understudy.kube.settings import (
+    CERTIFICATES,
+    CERTIFICATES_FOLDER,
+    CONFIG,
+    ENVIRONMENT,
+    FETCHING,
+    LAUNCHER,
+    PROXY,
+    SECRETS,
+    SETTINGS,
+)
 from understudy.launch.platform import CLUSTER
+from understudy.recipe import Recipe
+from understudy.recipe.hub import TOKENIZER, hub_ids
 from understudy.registry.server import PAGES
 from understudy.registry.signature import PUBLIC
 from understudy.runs.submission import SETTINGS_FOLDER
@@ -26,7 +39,7 @@ OPTIONAL = (
     PUBLIC,
     PAGES,
 )
-LABELS = {**PARTS, "app.kubernetes.io/component": "driver", **NO_SIDECAR}
+LABELS = {**DRIVER, **NO_SIDECAR}
 """The network policies go by them."""
 RETRIES = 3
 STAYS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
@@ -36,12 +49,29 @@ SIZE = {"cpu_request": "250m", "memory_request": "1Gi", "cpu_limit": "4", "memor
 """Of the pod of a task that launches nothing. What is set on one that does is its job's (components/passthrough.py)."""
 
 
-def settle(task: Any) -> None:
-    """Give a task's pod the store's claim, the cluster's settings, and addresses and credentials of what it uses."""
+ASKING = {"teacher.model": ("teacher",), "student.model": ("control", "distill"), TOKENIZER: ("prepare",)}
+"""The tasks that ask the hub about what a recipe names, and fetch it, by its place there."""
+
+
+def fetching(recipe: Recipe) -> set[str]:
+    """The tasks of a recipe's pipeline that have to get out of the cluster; start looks every step up, as they do."""
+    tasks = {task for place in hub_ids(recipe) for task in ASKING[place]}
+    return tasks | {"start"} if tasks else tasks
+
+
+def settle(task: Any, fetching: Container[str] = ()) -> None:
+    """Give a task's pod the store's claim, the cluster's settings, and addresses and credentials of what it uses.
+
+    Args:
+        task: kfp's task.
+        fetching: the names of those that fetch.
+    """
     for name, value in LABELS.items():
         kubernetes.add_pod_label(task, name, value)
     for name, value in STAYS.items():
         kubernetes.add_pod_annotation(task, name, value)
+    if task.name in fetching:
+        _let_out(task)
     task.set_retry(RETRIES)  # of what is tried again, KFP's version and its Argo decide: docs/cluster.md
     kubernetes.set_security_context(task, run_as_non_root=True)  # a profile's namespace takes no other pods
     if task.name not in LAUNCHING:
@@ -65,3 +95,15 @@ def settle(task: Any) -> None:
         (SETTINGS, f"{SETTINGS_FOLDER}/cluster.yaml"),
     ):
         task.set_env_variable(name, value)
+
+
+def _let_out(task: Any) -> None:
+    """Have a task's pod pass for one that fetches, and know the proxy and its certificates, where there are some."""
+    for label, value in FETCHES.items():
+        kubernetes.add_pod_label(task, label, value)
+    kubernetes.use_config_map_as_env(
+        task, config_map_name=FETCHING, config_map_key_to_env={name: name for name in PROXY}, optional=True
+    )
+    kubernetes.use_config_map_as_volume(
+        task, config_map_name=CERTIFICATES, mount_path=CERTIFICATES_FOLDER, optional=True
+    )

@@ -67,7 +67,6 @@ WITHOUT = {
     "steps/identity.py": "steps/test_keys.py",
     "steps/ingest.py": "steps/test_summary.py runs it; what decides it: steps/test_keys.py",
     "steps/step.py": "steps/test_keys.py and steps/test_execution.py",
-    "store/bucket.py": "store/test_remote_cache.py",
     "train/job.py": "train/test_parity.py and train/test_resume.py",
     "train/loop.py": "train/test_parity.py and train/test_resume.py",
 }

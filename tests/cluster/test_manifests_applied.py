@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from tests.cluster.launched import overlay
+from understudy.kube.identity import Identity
 from understudy.kube.operators import SECRETS
+from understudy.launch.kubernetes.rendering import network
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 UNKNOWN = {"Pipeline", "PipelineVersion"}  # KFP's types are not on every cluster
@@ -83,6 +85,9 @@ def test_applying_twice_changes_nothing(tmp_path: Path) -> None:
         (PIPELINE, HERE, "list", "events", True),
         (PIPELINE, HERE, "create", "events", True),
         (PIPELINE, HERE, "list", "workloads.kueue.x-k8s.io", True),
+        (PIPELINE, HERE, "create", "networkpolicies.networking.k8s.io", True),
+        (PIPELINE, HERE, "update", "networkpolicies.networking.k8s.io", False),
+        (PIPELINE, HERE, "delete", "networkpolicies.networking.k8s.io", False),
         (PIPELINE, HERE, "get", "secrets", False),
         (PIPELINE, HERE, "list", "secrets", False),
         (PIPELINE, HERE, "create", "pods", False),
@@ -172,3 +177,41 @@ def test_no_job_takes_what_is_the_servers_alone(
         time.sleep(1)
     assert (words or "created") in done.stdout + done.stderr
     assert bool(done.returncode) == (words is not None), done.stderr
+
+
+JOB = Identity("run-1", "teacher", "7" * 64)
+CHOSEN = network.render(JOB, None)["spec"]["podSelector"]
+ANYWHERE = {"egress": [{"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({}, None),
+        ({"podSelector": {}}, "for the ranks of one job"),
+        ({"podSelector": {"matchLabels": {"app.kubernetes.io/component": "training"}}}, "for the ranks of one job"),
+        ({"podSelector": {"matchLabels": {"app.kubernetes.io/name": "mlflow"}}}, "for the ranks of one job"),
+        (ANYWHERE, "and to nobody else"),
+        ({"egress": [{}]}, "and to nobody else"),
+        ({"ingress": [{"from": [{"podSelector": {}}]}]}, "and to nobody else"),
+        ({"ingress": [{"from": [{"podSelector": CHOSEN, "namespaceSelector": {}}]}]}, "and to nobody else"),
+        ({"egress": [{"to": [{"podSelector": CHOSEN}, {"namespaceSelector": {}}]}]}, "and to nobody else"),
+    ],
+)
+def test_a_launcher_opens_the_way_between_ranks_of_one_job_and_no_other(changed: Thing, words: str | None) -> None:
+    policy = network.render(JOB, None)
+    given = json.dumps({**policy, "spec": {**policy["spec"], **changed}})
+    for _ in range(30):  # a policy counts from a moment after it was made
+        done = kubectl("create", "-n", HERE, "--dry-run=server", f"--as={PIPELINE}", "-f", "-", given=given)
+        if words is None or words in done.stderr:
+            break
+        time.sleep(1)
+    assert (words or "created") in done.stdout + done.stderr
+    assert bool(done.returncode) == (words is not None), done.stderr
+
+
+@pytest.mark.parametrize("labels", [{"understudy.fetches": "true"}, {"app.kubernetes.io/component": "driver"}])
+def test_no_training_has_pods_with_the_ways_of_launchers(labels: dict[str, str]) -> None:
+    given = a_job("PyTorchJob", {"labels": labels}, [])
+    done = kubectl("create", "-n", HERE, "--dry-run=server", f"--as={PIPELINE}", "-f", "-", given=given)
+    assert "may not have the ways that launchers have" in done.stderr

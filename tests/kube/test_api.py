@@ -1,8 +1,10 @@
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kubernetes import config
 from kubernetes.client.exceptions import ApiException
 
 from understudy.errors import UnderstudyError
@@ -182,3 +184,21 @@ def test_the_fields_of_a_type_are_those_of_its_schema() -> None:
 
     assert Answers({"components": {"schemas": {"a": {}, "b": named | spec}}}).fields(TRAINJOB) == {"trainer", "suspend"}
     assert Answers(None).fields(TRAINJOB) is None
+
+
+def test_the_api_server_is_asked_directly_whatever_proxy_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = {"name": "here", "cluster": {"server": "https://192.0.2.1:6443"}}
+    user, context = {"name": "me", "user": {"token": "t"}}, {"name": "it", "context": {"cluster": "here", "user": "me"}}
+    known = {"apiVersion": "v1", "kind": "Config", "current-context": "it"}
+    (tmp_path / "config").write_text(
+        json.dumps({**known, "clusters": [cluster], "users": [user], "contexts": [context]})
+    )
+    monkeypatch.setattr(config.kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
+    for name in ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy"):
+        monkeypatch.setenv(name, "http://192.0.2.2:3128")
+    made = Kube("here").core.api_client
+    assert made.configuration.host == "https://192.0.2.1:6443"
+    assert made.configuration.proxy is None
+    assert type(made.rest_client.pool_manager).__name__ == "PoolManager", "a ProxyManager would ask the proxy"

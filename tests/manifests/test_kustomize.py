@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from understudy.kube.identity import PARTS
+from understudy.kube.identity import DRIVER as LAUNCHES
+from understudy.kube.identity import FETCHES, PARTS, Identity
 from understudy.kube.settings import CONFIG, SECRETS, parsed
-from understudy.launch.kubernetes.rendering import pod_security, trainjob
+from understudy.launch.kubernetes.rendering import network, pod_security, trainjob
 from understudy.registry import promotion_files
 from understudy.runs import submission
 
@@ -163,7 +164,7 @@ class Peer:
 
     labels: dict[str, str] | None = None
     namespace: dict[str, str] = field(default_factory=lambda: {"kubernetes.io/metadata.name": "understudy"})
-    address: str = "192.0.2.1"
+    address: str = "203.0.113.1"
 
     @property
     def is_ours(self) -> bool:
@@ -171,15 +172,25 @@ class Peer:
         return self.labels is not None and self == Peer(self.labels)
 
 
-DRIVER = Peer({"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "driver"})
+DRIVER = Peer(dict(LAUNCHES))
+FETCHER = Peer({**LAUNCHES, **FETCHES})
 CLEANUP = Peer({"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "cleanup"})
-RANK = Peer(dict(PARTS))
+TEACHER = Identity("run-1", "teacher", "7" * 64)
+DISTILL = Identity("run-1", "distill", "5" * 64)
+EVALUATE = Identity("run-1", "evaluate", "e" * 64)
+RANK, SAME_AGAIN = Peer(TEACHER.labels), Peer(Identity("run-2", "teacher", TEACHER.key).labels)
+OTHER_RANK, MEASURING = Peer(DISTILL.labels), Peer(EVALUATE.labels)
+UNKNOWN_RANK = Peer(dict(PARTS))
 MLFLOW = Peer({"app.kubernetes.io/name": "mlflow"})
 OTHER = Peer({"app.kubernetes.io/name": "somebody"})
 DNS = Peer({"k8s-app": "kube-dns"}, {"kubernetes.io/metadata.name": "kube-system"})
 ELSEWHERE = Peer({"app.kubernetes.io/name": "mlflow"}, {"kubernetes.io/metadata.name": "elsewhere"})
 USERS = Peer({}, {"kubernetes.io/metadata.name": "science", "understudy.dev/mlflow-users": "true"})
 OUTSIDE = Peer()
+API_SERVER = {"dev": Peer(address="10.96.0.1"), "production": Peer(address="192.0.2.1")}
+PROXY = Peer(address="192.0.2.2")
+HUB = Peer(address="198.51.100.7")
+METADATA = Peer(address="169.254.169.254")
 ON_THE_NODE = Peer(address="169.254.20.10")
 
 
@@ -192,7 +203,9 @@ def matches(selector: dict[str, Any], labels: dict[str, str]) -> bool:
 def is_meant(peer: Peer, written: dict[str, Any]) -> bool:
     """Whether a peer is one of those that a rule names."""
     if peer.labels is None or "ipBlock" in written:
-        return "ipBlock" in written and ip_address(peer.address) in ip_network(written["ipBlock"]["cidr"])
+        block, address = written.get("ipBlock"), ip_address(peer.address)
+        within = block is not None and address in ip_network(block["cidr"])
+        return within and not any(address in ip_network(hole) for hole in block.get("except", ()))
     there = matches(written["namespaceSelector"], peer.namespace) if "namespaceSelector" in written else peer.is_ours
     return there and matches(written.get("podSelector", {}), peer.labels)
 
@@ -213,26 +226,46 @@ def may(policies: list[dict[str, Any]], way: str, pod: Peer, peer: Peer, port: t
     return False
 
 
+def asked(port: int) -> tuple[str, int]:
+    """A negative number is a port of UDP."""
+    return ("UDP", -port) if port < 0 else ("TCP", port)
+
+
+def of_launchers() -> list[dict[str, Any]]:
+    """What launchers make beside the manifests, of jobs with several nodes; an evaluation has one."""
+    return [network.render(identity, None) for identity in (TEACHER, DISTILL)]
+
+
+def may_speak(things: list[dict[str, Any]], one: Peer, other: Peer, port: int) -> bool:
+    policies = [*named(things, "NetworkPolicy").values(), *of_launchers()]
+    assert any(policy["spec"]["podSelector"] == {} for policy in policies), "denied by default"
+    return may(policies, "egress", one, other, asked(port)) and may(policies, "ingress", other, one, asked(port))
+
+
+EVERYBODY = (DRIVER, FETCHER, CLEANUP, RANK, MEASURING, MLFLOW, OTHER)
+
+
 @pytest.mark.parametrize(
     ("one", "other", "port", "allowed"),
     [
         (RANK, RANK, 40123, True),
-        (DRIVER, MLFLOW, 5000, True),
-        (RANK, MLFLOW, 5000, False),
-        (OTHER, MLFLOW, 5000, False),
-        (CLEANUP, MLFLOW, 5000, False),
-        (OTHER, RANK, 40123, False),
-        (MLFLOW, RANK, 40123, False),
+        (RANK, SAME_AGAIN, 40123, True),
+        (RANK, OTHER_RANK, 40123, False),
+        (OTHER_RANK, RANK, 29500, False),
+        *((MEASURING, one, 40123, False) for one in (RANK, MEASURING, DRIVER, OUTSIDE, PROXY)),
+        (UNKNOWN_RANK, RANK, 40123, False),
+        *((one, MLFLOW, 5000, True) for one in (DRIVER, FETCHER)),
+        *((one, MLFLOW, 5000, False) for one in (RANK, OTHER, CLEANUP, MEASURING)),
+        *((one, RANK, 40123, False) for one in (OTHER, MLFLOW, DRIVER, FETCHER)),
         (RANK, DRIVER, 80, False),
-        *((one, DNS, port, True) for one in (DRIVER, CLEANUP, RANK, MLFLOW, OTHER) for port in (53, -53)),
+        *((one, DNS, port, True) for one in EVERYBODY for port in (53, -53)),
         (RANK, DNS, 443, False),
         *((one, ON_THE_NODE, port, True) for one in (DRIVER, RANK, MLFLOW) for port in (53, -53)),
-        (RANK, ON_THE_NODE, 80, False),
+        *((one, ON_THE_NODE, 80, False) for one in (RANK, DRIVER, FETCHER)),
         (RANK, OUTSIDE, 53, False),
         (RANK, ELSEWHERE, 53, False),
-        *((one, OUTSIDE, port, True) for one in (DRIVER, CLEANUP) for port in (443, 6443)),
-        (DRIVER, OUTSIDE, 80, False),
-        (DRIVER, OUTSIDE, 5432, False),
+        *((one, OUTSIDE, port, False) for one in (DRIVER, CLEANUP) for port in (443, 6443, 80, 5432)),
+        *((one, METADATA, 80, False) for one in EVERYBODY),
         *((RANK, OUTSIDE, port, False) for port in (443, 6443, 5000, 40123)),
         *((OTHER, OUTSIDE, port, False) for port in (443, 6443)),
         *((MLFLOW, OUTSIDE, port, True) for port in (443, 5432)),
@@ -249,11 +282,41 @@ def may(policies: list[dict[str, Any]], way: str, pod: Peer, peer: Peer, port: t
 def test_the_flows_of_the_table_and_no_others(
     overlay: list[dict[str, Any]], one: Peer, other: Peer, port: int, allowed: bool
 ) -> None:
-    policies = list(named(overlay, "NetworkPolicy").values())
-    assert any(policy["spec"]["podSelector"] == {} for policy in policies), "denied by default"
-    asked = ("UDP", -port) if port < 0 else ("TCP", port)
-    both = may(policies, "egress", one, other, asked) and may(policies, "ingress", other, one, asked)
-    assert both == allowed
+    assert may_speak(overlay, one, other, port) == allowed
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_launchers_alone_reach_the_api_server(name: str) -> None:
+    server = API_SERVER[name]
+    for port in (443, 6443):
+        reached = [one for one in EVERYBODY if may_speak(built(f"overlays/{name}"), one, server, port)]
+        assert reached in ([DRIVER, FETCHER, CLEANUP], [DRIVER, FETCHER, CLEANUP, MLFLOW])
+
+
+@pytest.mark.parametrize(
+    ("name", "there", "port"), [("dev", HUB, 443), ("production", PROXY, 3128)], ids=["dev", "production"]
+)
+def test_the_steps_that_fetch_alone_go_out_and_where_their_overlay_says(name: str, there: Peer, port: int) -> None:
+    things = built(f"overlays/{name}")
+    assert [one for one in EVERYBODY if may_speak(things, one, there, port)] in ([FETCHER], [FETCHER, MLFLOW])
+    assert not may_speak(things, DRIVER, there, port)
+    assert not any(may_speak(things, FETCHER, there, other) for other in (80, 22, 8080))
+    assert may_speak(things, FETCHER, HUB, 443) == (name == "dev")
+    assert not may_speak(things, FETCHER, Peer(address="10.2.3.4"), 8443)
+    assert not any(may_speak(built("base"), FETCHER, there, port) for there in (HUB, PROXY))
+
+
+@pytest.mark.parametrize(
+    ("component", "address", "port"),
+    [("identity-eks", "169.254.170.23", 80), ("identity-gke", "169.254.169.254", 80)],
+)
+def test_a_cloud_s_own_credentials_are_for_launchers_and_never_for_ranks(
+    component: str, address: str, port: int, tmp_path: Path
+) -> None:
+    things, server = dev_with(component, tmp_path), Peer(address=address)
+    assert [one for one in EVERYBODY if may_speak(things, one, server, port)] == [DRIVER, FETCHER]
+    node = Peer(address="169.254.169.254")
+    assert may_speak(things, DRIVER, node, 80) == (component == "identity-gke"), "on EKS it gives the node's own"
 
 
 def test_the_documented_flows_name_policies_that_exist() -> None:
@@ -265,7 +328,7 @@ def test_the_documented_flows_name_policies_that_exist() -> None:
         for cell in line.split("|")[3].split(",")
     }
     policies = named(built("base"), "NetworkPolicy").keys() - {"default-deny"}
-    assert policies == rules - {"rule", "---"}
+    assert policies == rules - {"rule", "---", "a job's own"}
 
 
 def test_jobs_are_kept_from_what_is_the_servers_alone(overlay: list[dict[str, Any]]) -> None:

@@ -124,6 +124,45 @@ def test_every_task_has_the_store_and_knows_how_to_launch(compiled: Path, spec: 
         assert environment["UNDERSTUDY_HOME"].startswith(mounted["mountPath"])
 
 
+def let_out(folder: Path, name: str = "digits") -> set[str]:
+    """The tasks whose pods have the label that opens a way out; each has the proxy's variables, and no other has."""
+    documents = list(yaml.safe_load_all((folder / f"{name}.yaml").read_text()))
+    pods = documents[1]["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    found = set()
+    for task, pod in pods.items():
+        out = pod["podMetadata"]["labels"].get("understudy.fetches") == "true"
+        maps = {source["configMapName"] for source in pod["configMapAsEnv"]}
+        folders = {source["configMapName"] for source in pod["configMapAsVolume"]}
+        assert ("understudy-fetching" in maps) == ("understudy-certificates" in folders) == out
+        found |= {task.removeprefix("exec-")} if out else set()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("change", "tasks"),
+    [
+        ("seed=1", set()),
+        ("teacher.model={pretrained: org/model, revision: main}", {"start", "teacher"}),
+        ("student.model={pretrained: org/model, revision: main}", {"start", "distill", "control"}),
+        ("teacher.model={pretrained: /models/vit}", set()),
+    ],
+)
+def test_the_tasks_that_fetch_have_a_way_out_and_a_proxy_and_no_other_has(
+    recipe: Recipe, tmp_path: Path, change: str, tasks: set[str]
+) -> None:
+    write(changed(recipe, change), IMAGES, tmp_path)
+    assert let_out(tmp_path) == tasks
+
+
+def test_a_tokenizer_of_a_hub_is_fetched_by_prepare(tmp_path: Path) -> None:
+    from understudy.recipe.file import load
+
+    write(
+        changed(load(RECIPE.with_name("pydoc.yaml")), "data.text.tokenizer={pretrained: org/words}"), IMAGES, tmp_path
+    )
+    assert let_out(tmp_path, "pydoc") == {"start", "prepare"}
+
+
 def test_compiling_leaves_the_components_own_images_alone(recipe: Recipe, tmp_path: Path) -> None:
     write(recipe, IMAGES, tmp_path)
     write(recipe, "other:2", tmp_path)

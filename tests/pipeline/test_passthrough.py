@@ -11,7 +11,7 @@ from kfp.compiler import Compiler
 from kfp.dsl.executor import Executor
 
 from pipelines.distillation import build
-from pipelines.pods import settle
+from pipelines.pods import _let_out, settle
 from tests.jobs.specs import job_spec, on_the_claim
 from understudy.jobs.specification import JobSpec
 from understudy.kube.identity import Identity
@@ -157,6 +157,14 @@ def test_what_every_task_has_changes_no_job(
 ) -> None:
     task = carried(*compile_with(plain), name, tmp_path, monkeypatch)
     assert {found["name"] for found in task.env} > {"UNDERSTUDY_HOME", "MLFLOW_TRACKING_PASSWORD"}
+    assert pod(task, JOB) == pod(task_config.NOTHING, JOB)
+
+
+def test_a_task_that_fetches_hands_no_way_out_to_its_job(
+    compile_with: Compiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = carried(*compile_with(_let_out), "teacher", tmp_path, monkeypatch)
+    assert {found["name"] for found in task.env} > {"HTTPS_PROXY", "HF_ENDPOINT"}
     assert pod(task, JOB) == pod(task_config.NOTHING, JOB)
 
 

@@ -6,9 +6,10 @@ import pytest
 
 from understudy.errors import InputError, UnderstudyError
 from understudy.kube.api import Away, Kube, Refused
+from understudy.kube.identity import FETCHES
 from understudy.kube.kind import JobKind
-from understudy.kube.settings import REQUIRED, Cluster, Pool
-from understudy.recipe import JobResources, Recipe, Resources
+from understudy.kube.settings import CERTIFICATES_FOLDER, ENVIRONMENT, FETCHING, REQUIRED, Cluster, Pool
+from understudy.recipe import JobResources, PretrainedModel, Recipe, Resources
 from understudy.recipe.file import load
 from understudy.runs.submission import check, own_pool, render, settings, submit
 
@@ -23,6 +24,9 @@ def test_a_pod_that_has_an_answer_is_not_tried_again_and_one_that_had_to_go_is()
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 POOL = Pool(node_selector={"gpu": "a100"}, tolerations=({"key": "nvidia.com/gpu", "operator": "Exists"},))
+
+
+CLUSTER = Cluster(image="i:1", claim="c")
 
 
 @pytest.fixture
@@ -65,6 +69,33 @@ def test_one_node_cannot_have_two_pools_but_a_teacher_that_is_only_fetched_needs
     assert own_pool(cluster.model_copy(update={"one_node": False}), recipe) == Pool()
 
 
+@pytest.mark.parametrize("fetches", [True, False])
+def test_a_run_that_fetches_has_a_way_out_and_knows_the_proxy_and_no_other_has(fetches: bool) -> None:
+    job = render("digits-1", CLUSTER, fetches=fetches)
+    template = job["spec"]["template"]
+    [driver] = template["spec"]["containers"]
+    assert (FETCHES.items() <= template["metadata"]["labels"].items()) == fetches
+    maps = [source["configMapRef"]["name"] for source in driver["envFrom"] if "configMapRef" in source]
+    assert maps == [ENVIRONMENT, *[FETCHING] * fetches]
+    assert (CERTIFICATES_FOLDER in {mount["mountPath"] for mount in driver["volumeMounts"]}) == fetches
+    assert {m["name"] for m in driver["volumeMounts"]} == {v["name"] for v in template["spec"]["volumes"]}
+
+
+def test_whether_a_run_fetches_follows_from_its_recipe(digits: Recipe) -> None:
+    made: list[Any] = []
+
+    class Keeps(Answers):
+        def ask(self, question: str, *arguments: Any, **options: object) -> Any:
+            made.extend(arguments[1:] if question == "create job" else ())
+            return super().ask(question)
+
+    hub = PretrainedModel(pretrained="org/vit")
+    for model in (digits.teacher.model, hub):
+        teacher = digits.teacher.model_copy(update={"model": model})
+        submit(cast(Kube, Keeps()), CLUSTER, digits.model_copy(update={"teacher": teacher}))
+    assert [FETCHES.items() <= job["metadata"]["labels"].items() for job in made] == [False, True]
+
+
 class Answers:
     """A namespace that answers the n-th question with an error, and remembers what was asked."""
 
@@ -81,9 +112,6 @@ class Answers:
         if question in self._errors:
             raise self._errors[question]
         return {"metadata": {"uid": "1"}, "data": {"cluster.yaml": "image: [i"}}
-
-
-CLUSTER = Cluster(image="i:1", claim="c")
 
 
 @pytest.mark.parametrize("error", [Refused("a quota is full"), Away("nobody answers"), KeyboardInterrupt()])

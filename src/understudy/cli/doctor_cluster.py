@@ -32,6 +32,7 @@ NEEDS = (
     *((verb, "", "pods") for verb in ("get", "list", "delete")),
     ("get", "", "pods/log"),
     *((verb, "", "events") for verb in ("list", "create")),
+    *((verb, "networking.k8s.io", "networkpolicies") for verb in ("get", "create")),
     ("list", KUEUE, "workloads"),
     *((verb, "batch", "jobs") for verb in ("get", "list")),
     ("get", "argoproj.io", "workflows"),

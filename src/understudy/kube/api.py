@@ -46,6 +46,7 @@ class Kube:
         api = client.ApiClient()
         self.core, self.custom, self.batch = client.CoreV1Api(api), client.CustomObjectsApi(api), client.BatchV1Api(api)
         self.plain = api
+        self.networking = client.NetworkingV1Api(api)
 
     def _default_namespace(self) -> str:
         if NAMESPACE.exists():
@@ -83,6 +84,14 @@ class Kube:
             return self.ask(self.core.read_namespace, self.namespace) is not None
         except Refused:
             return True
+
+    def has_policy(self, name: str) -> bool:
+        """Whether the namespace has a NetworkPolicy of this name."""
+        return self.ask(self.networking.read_namespaced_network_policy, name, self.namespace) is not None
+
+    def create_policy(self, policy: KubernetesObject) -> None:
+        """Make a NetworkPolicy; one of the same name that is there already is as good."""
+        self._create(self.networking.create_namespaced_network_policy, self.namespace, policy)
 
     # What jobs need
 
@@ -254,7 +263,7 @@ def retry_while_away(question: Callable[[], Answer], watch: Callable[[], None]) 
 def _owner(question: Callable[..., Any]) -> str:
     api = type(question.__self__)  # type: ignore[attr-defined]
     names = {client.CoreV1Api: "core", client.CustomObjectsApi: "custom", client.BatchV1Api: "batch"}
-    return (names | {client.ApiClient: "plain"})[api]
+    return (names | {client.ApiClient: "plain", client.NetworkingV1Api: "networking"})[api]
 
 
 def _in_words(error: ApiException) -> UnderstudyError:

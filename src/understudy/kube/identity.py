@@ -1,4 +1,4 @@
-"""A job's identity: its name in the cluster, and the labels by which it is found."""
+"""Who a pod is: a job's name and labels, by which it is found, and the labels that the network policies go by."""
 
 from dataclasses import dataclass
 
@@ -9,6 +9,10 @@ NO_SIDECAR = {"sidecar.istio.io/inject": "false"}
 """A label of pods that end by themselves, which a service mesh's proxy beside them never does. It also stands before
 the ports that ranks meet on. Without Istio it means nothing."""
 PARTS = {"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "training"}
+DRIVER = {"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "driver"}
+"""Pods that launch and watch."""
+FETCHES = {"understudy.fetches": "true"}
+"""Those of them that fetch what a recipe names: a way out, and to it the proxy's variables, have these alone."""
 RUN, STEP, KEY = "understudy.run", "understudy.step", "understudy.key"
 
 

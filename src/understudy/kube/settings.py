@@ -29,6 +29,10 @@ from understudy.recipe import Resources
 
 CONFIG = "understudy"  # the ConfigMap with cluster.yaml; ENVIRONMENT has the steps' environment
 ENVIRONMENT = f"{CONFIG}-environment"
+FETCHING = f"{CONFIG}-fetching"  # the ConfigMap with PROXY for the pods that fetch
+PROXY = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "HF_ENDPOINT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+CERTIFICATES, CERTIFICATES_FOLDER = f"{CONFIG}-certificates", "/etc/understudy-certificates"
+"""A ConfigMap with certificates of one's own, such as a proxy's, and where the pods that fetch have it."""
 SECRETS = {
     "understudy-mlflow": ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"),
     "understudy-hub": ("HF_TOKEN",),

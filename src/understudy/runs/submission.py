@@ -12,13 +12,16 @@ import yaml
 
 from understudy.errors import InputError, UnderstudyError
 from understudy.kube.api import Kube
-from understudy.kube.identity import NO_SIDECAR
-from understudy.kube.objects import KubernetesObject, VolumeMount
+from understudy.kube.identity import DRIVER, FETCHES, NO_SIDECAR, RUN
+from understudy.kube.objects import KubernetesObject, VolumeMount, VolumeSource
 from understudy.kube.operators import KUEUE
 from understudy.kube.settings import (
     ANYWHERE,
+    CERTIFICATES,
+    CERTIFICATES_FOLDER,
     CONFIG,
     ENVIRONMENT,
+    FETCHING,
     LAUNCHER,
     RUN_ID,
     SECRETS,
@@ -32,6 +35,7 @@ from understudy.launch.kubernetes import preflight
 from understudy.launch.kubernetes.rendering.pod_security import SECURITY, container, volumes
 from understudy.launch.platform import CLUSTER
 from understudy.recipe import Recipe
+from understudy.recipe.hub import hub_ids
 from understudy.store.remote_cache import ADDRESS
 
 ACCOUNT = "understudy-pipeline"
@@ -126,7 +130,7 @@ def submit(kube: Kube, cluster: Cluster, recipe: Recipe) -> str:
         UnderstudyError: the cluster does not take it, or not all of it; what may be left of it is named.
     """
     name = f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
-    job = render(name, cluster, own_pool(cluster, recipe))
+    job = render(name, cluster, own_pool(cluster, recipe), fetches=bool(hub_ids(recipe)))
     values = yaml.safe_dump(recipe.model_dump(mode="json", by_alias=True), sort_keys=False)
     try:
         made = kube.ask(kube.batch.create_namespaced_job, kube.namespace, job)
@@ -147,9 +151,16 @@ def _take_back(kube: Kube, name: str, why: str) -> None:
         raise UnderstudyError(f"{why}; the partial submission could not be removed ({error}): {fix}") from error
 
 
-def render(name: str, cluster: Cluster, pool: Pool = ANYWHERE) -> KubernetesObject:
-    """The Job of a run, on nodes of a pool."""
-    labels = {"app.kubernetes.io/name": "understudy", "app.kubernetes.io/component": "driver", "understudy.run": name}
+def render(name: str, cluster: Cluster, pool: Pool = ANYWHERE, *, fetches: bool = False) -> KubernetesObject:
+    """The Job of a run, on nodes of a pool.
+
+    Args:
+        name: the run's.
+        cluster: its settings.
+        pool: where its pod goes.
+        fetches: whether a step of it fetches something. All steps are this pod's, so all of them may go out then.
+    """
+    labels = {**DRIVER, RUN: name, **(FETCHES if fetches else {})}
     wanted = affinity(cluster, pool, near={})
     pod = {
         "serviceAccountName": ACCOUNT,
@@ -159,10 +170,8 @@ def render(name: str, cluster: Cluster, pool: Pool = ANYWHERE) -> KubernetesObje
         **({"affinity": wanted} if wanted else {}),
         "nodeSelector": pool.node_selector,
         "tolerations": list(pool.tolerations),
-        "containers": [_container(name, cluster)],
-        "volumes": volumes(
-            cluster, {"settings": {"configMap": {"name": CONFIG}}, "recipe": {"configMap": {"name": name}}}
-        ),
+        "containers": [_container(name, cluster, fetches)],
+        "volumes": volumes(cluster, _sources(name, fetches)),
     }
     answered = {"containerName": CONTAINER, "operator": "In", "values": FINAL}
     rules = [
@@ -182,7 +191,18 @@ def render(name: str, cluster: Cluster, pool: Pool = ANYWHERE) -> KubernetesObje
     }
 
 
-def _container(run: str, cluster: Cluster) -> KubernetesObject:
+def _sources(run: str, fetches: bool) -> dict[str, VolumeSource]:
+    """The volumes of a run's pod, beside the store and /tmp, by their names."""
+    sources: dict[str, VolumeSource] = {
+        "settings": {"configMap": {"name": CONFIG}},
+        "recipe": {"configMap": {"name": run}},
+    }
+    if fetches:
+        sources["certificates"] = {"configMap": {"name": CERTIFICATES, "optional": True}}
+    return sources
+
+
+def _container(run: str, cluster: Cluster, fetches: bool) -> KubernetesObject:
     environment = {
         "UNDERSTUDY_HOME": f"{cluster.mount}/home",
         LAUNCHER: CLUSTER,
@@ -195,12 +215,13 @@ def _container(run: str, cluster: Cluster) -> KubernetesObject:
     }
     command = ["python", "-m", "understudy", "run", f"{RECIPE_FOLDER}/recipe.yaml"]
     places = {"store": cluster.mount, "settings": SETTINGS_FOLDER, "recipe": RECIPE_FOLDER}
+    places |= {"certificates": CERTIFICATES_FOLDER} if fetches else {}
     mounts: list[VolumeMount] = [{"name": name, "mountPath": path} for name, path in places.items()]
     return {
         **container(CONTAINER, cluster, command, mounts),
         "env": [{"name": key, "value": value} for key, value in environment.items()],
         "envFrom": [
-            {"configMapRef": {"name": ENVIRONMENT, "optional": True}},
+            *({"configMapRef": {"name": name, "optional": True}} for name in (ENVIRONMENT, *[FETCHING] * fetches)),
             *({"secretRef": {"name": name, "optional": True}} for name in SECRETS),
         ],
         "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"memory": "8Gi"}},

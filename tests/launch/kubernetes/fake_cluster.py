@@ -30,6 +30,7 @@ class FakeCluster(Workings, Kube):
         """Who asks now."""
         self.told: dict[str, KubernetesObject] = {}
         """Events that launchers wrote, by name."""
+        self.policies: dict[str, KubernetesObject] = {"ranks": {}}
         self.slips: list[str] = []
         """What no launcher may do."""
         self.after_answer: Callable[[], None] | None = None
@@ -96,6 +97,18 @@ class FakeCluster(Workings, Kube):
                 self._conclude(self.made[name], "Failed", "a JobSet of this name is still there, and has failed")
         self._lose_answer()
         return copy.deepcopy(self.made[name]) if is_new else None
+
+    def has_policy(self, name: str) -> bool:
+        """Whether the namespace has a NetworkPolicy of this name."""
+        self._answer("networkpolicies")
+        return name in self.policies
+
+    def create_policy(self, policy: KubernetesObject) -> None:
+        """Make a NetworkPolicy; one of the same name that is there already is as good."""
+        self._answer("create")
+        self._change("networkpolicies")
+        self.policies.setdefault(policy["metadata"]["name"], copy.deepcopy(policy))
+        self._lose_answer()
 
     def change_job(self, kind: JobKind, name: str, patch: KubernetesObject) -> None:
         """Have a PyTorchJob ask for another number of nodes."""

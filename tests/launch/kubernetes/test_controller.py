@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.jobs.specs import with_resources
 from tests.launch.kubernetes.statuses import job_of
 from understudy.errors import FAILED, STOPPED, Fenced
 from understudy.jobs.outcome import Outcome
@@ -197,6 +198,54 @@ class Ended(Kube):
 
     def delete_job(self, kind: JobKind, name: str) -> None:
         self.deleted.append(name)
+
+
+class Guarded(Ended):
+    """A namespace with the NetworkPolicies of the manifests, or without; all that is made there, in its order."""
+
+    def __init__(self, *policies: str) -> None:
+        super().__init__()
+        self.policies, self.made = policies, list[str]()
+
+    def has_policy(self, name: str) -> bool:
+        return name in self.policies
+
+    def create_policy(self, policy: KubernetesObject) -> None:
+        self.made.append(policy["kind"])
+
+    def create_job(self, kind: JobKind, job: KubernetesObject) -> None:
+        self.made.append(kind.name)
+        super().create_job(kind, job)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "policies", "made"),
+    [
+        (2, ["ranks", "names"], ["NetworkPolicy", "PyTorchJob"]),
+        (1, ["ranks", "names"], ["PyTorchJob"]),
+        (2, ["names"], ["PyTorchJob"]),
+    ],
+)
+def test_nodes_of_a_job_may_speak_to_each_other_before_they_are_there(
+    job: JobSpec, nodes: int, policies: list[str], made: list[str]
+) -> None:
+    kube = Guarded(*policies)
+    run(with_resources(job, nodes=nodes), kube)
+    assert kube.made[: len(made)] == made
+    assert kube.made.count("NetworkPolicy") == made.count("NetworkPolicy") * len(kube.submitted)
+
+
+def test_a_launcher_that_may_make_no_policy_submits_nothing_and_says_which_right_it_lacks(job: JobSpec) -> None:
+    class Forbidden(Guarded):
+        """An account with the rights of an earlier version."""
+
+        def has_policy(self, name: str) -> bool:
+            raise Refused(f"a right is missing: networkpolicies {name} is forbidden")
+
+    kube = Forbidden()
+    outcome = run(with_resources(job, nodes=2), kube)
+    assert (outcome.exit_code, kube.made) == (FAILED, [])
+    assert "was not accepted: a right is missing: networkpolicies" in outcome.message
 
 
 def test_a_job_whose_ranks_left_since_nobody_watched_is_submitted_again(job: JobSpec) -> None:

@@ -24,6 +24,7 @@ from understudy.launch.kubernetes.decisions import (
 )
 from understudy.launch.kubernetes.events import Event, Events, events_of, restarted
 from understudy.launch.kubernetes.job import Job
+from understudy.launch.kubernetes.rendering import network
 from understudy.launch.kubernetes.status import JobStatus
 
 
@@ -83,6 +84,7 @@ class Actions:
         self._job.spec.stop_file.unlink(missing_ok=True)
         attempts.keep_failures(self._job.spec)
         try:
+            self._let_ranks_meet()
             made = self._kube.create_job(self._job.kind, self._manifest)
         except Refused as error:
             return Outcome(FAILED, f"the job {self._job.name} was not accepted: {error}")
@@ -105,6 +107,11 @@ class Actions:
                 self._events.of({**self._job.owner}, event)
         if isinstance(decision, Restart):
             self._restarted = restarted(decision, status)
+
+    def _let_ranks_meet(self) -> None:
+        """Open the way between the job's nodes, before they are there."""
+        if self._job.spec.nodes > 1 and self._kube.has_policy(network.RANKS):
+            self._kube.create_policy(network.render(self._job.identity, self._job.owner))
 
     def _delete_pods(self, decision: DeletePods) -> None:
         for name in decision.dead:

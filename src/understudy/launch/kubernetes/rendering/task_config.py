@@ -25,7 +25,7 @@ from understudy.kube.objects import (
     Volume,
     VolumeMount,
 )
-from understudy.kube.settings import CONFIG, ENVIRONMENT, SECRETS, Cluster
+from understudy.kube.settings import CERTIFICATES, CONFIG, ENVIRONMENT, FETCHING, SECRETS, Cluster
 
 VARIABLE = "UNDERSTUDY_TASK"
 PRIVATE = ("MLFLOW_", "UNDERSTUDY_")  # variables of the launcher itself
@@ -116,7 +116,7 @@ class TaskConfig(BaseModel):
         named = given["requests"].keys()
         requests = {name: amount for name, amount in ours["requests"].items() if name not in named}
         limits = {name: amount for name, amount in ours["limits"].items() if name not in named}
-        return {"requests": requests | given["requests"], "limits": limits | given["limits"]}
+        return {**ours, "requests": requests | given["requests"], "limits": limits | given["limits"]}
 
     def _mount(
         self, mounts_before: list[VolumeMount], volumes_before: list[Volume], spec: JobSpec, cluster: Cluster
@@ -224,16 +224,16 @@ def _is_private(variable: Variable) -> bool:
     source = variable.get("valueFrom") or ValueSource()
     secret = (source.get("secretKeyRef") or {}).get("name")
     values = (source.get("configMapKeyRef") or {}).get("name")
-    return variable["name"].startswith(PRIVATE) or secret in SECRETS or values == ENVIRONMENT
+    return variable["name"].startswith(PRIVATE) or secret in SECRETS or values in (ENVIRONMENT, FETCHING)
 
 
 def _is_launchers(volume: Volume) -> bool:
-    """Whether a volume holds what only launchers read: the cluster's settings, or credentials."""
+    """Whether a volume holds what only launchers read: the cluster's settings, a proxy's certificates, credentials."""
     sources = [volume, *(volume.get("projected") or {}).get("sources", ())]  # type: ignore[attr-defined]
     settings = {(source.get("configMap") or {}).get("name") for source in sources}
     named = [source.get("secret") or {} for source in sources]
     secrets = {secret.get("secretName") or secret.get("name") for secret in named}
-    return CONFIG in settings or not secrets.isdisjoint(SECRETS)
+    return not settings.isdisjoint((CONFIG, CERTIFICATES)) or not secrets.isdisjoint(SECRETS)
 
 
 def _refuse_the_store(mount: VolumeMount, home: str) -> None:
