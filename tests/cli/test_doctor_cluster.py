@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from understudy.cli.check import Check
-from understudy.cli.doctor_cluster import NEEDS, _account, _lacking, _operator, _seen, _shut_out
+from understudy.cli.doctor_cluster import NEEDS, _account, _lacking, _open_to_all, _operator, _seen, _shut_out
 from understudy.kube.api import Kube, Refused
 from understudy.kube.kind import PYTORCHJOB, TRAINJOB, JobKind
 from understudy.kube.settings import Cluster, Pool
@@ -157,3 +157,20 @@ def test_a_right_that_is_missing_to_look_takes_only_its_own_check_away() -> None
     assert first.ok
     assert (second.what, second.ok) == ("quotas", False)
     assert second.fix == "a right is missing: localqueues is forbidden"
+
+
+@pytest.mark.parametrize(
+    ("pool", "taints", "default", "told"),
+    [
+        (Pool(gpu=GPU), [], None, True),
+        (Pool(gpu=GPU), [{"key": GPU, "effect": "NoSchedule"}], None, False),
+        (Pool(gpu=GPU), [], "cpu", False),
+        (Pool(), [], None, False),
+    ],
+)
+def test_gpu_nodes_that_any_job_may_land_on_are_told(
+    pool: Pool, taints: list[dict[str, str]], default: str | None, told: bool
+) -> None:
+    cluster = Cluster(image="i", claim="c", pools={"gpu": pool, "cpu": Pool()}, pool=default)
+    nodes = [{"metadata": {"name": "gpu-0"}, "spec": {"taints": taints} if taints else {}}]
+    assert ("gpu-0 has no taint" in _open_to_all(cluster, pool, nodes)) == told

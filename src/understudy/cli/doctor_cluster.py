@@ -227,7 +227,18 @@ def _pools(kube: Kube, cluster: Cluster) -> Iterator[Check]:
         gpus = [node["status"]["allocatable"].get(pool.gpu or "", "0") for node in fitting]
         found = f"{len(fitting)} nodes" + (f", {' + '.join(gpus)} {pool.gpu}" if pool.gpu else "")
         fix = "" if fitting else "no node has its labels now; an autoscaler may add some, or correct node_selector"
-        yield Check(f"pool {name}", found, fix)
+        yield Check(f"pool {name}", found, fix or _open_to_all(cluster, pool, fitting))
+
+
+def _open_to_all(cluster: Cluster, pool: Pool, nodes: list[KubernetesObject]) -> str:
+    """What to do about GPU nodes that jobs without a pool may land on; empty where none may."""
+    bare = [node for node in nodes if not node["spec"].get("taints")]
+    if not pool.gpu or not bare or cluster.pool:
+        return ""
+    return (
+        f"{bare[0]['metadata']['name']} has no taint, so jobs that name no pool may land there: taint it, or name the "
+        "pool of such jobs (`pool` in the cluster's settings)"
+    )
 
 
 def _mlflow(kube: Kube) -> Check:

@@ -34,6 +34,7 @@ class Metadata(TypedDict):
 
     name: NotRequired[str]
     labels: dict[str, str]
+    annotations: NotRequired[dict[str, str]]
     ownerReferences: NotRequired[list[OwnerReference]]
 
 
@@ -169,11 +170,20 @@ class Variable(TypedDict, total=False):
     valueFrom: ValueSource | None
 
 
+@_CLOSED
+class ContainerClaim(TypedDict):
+    """A device of a pod's that a container has (dynamic resource allocation)."""
+
+    name: str
+    request: NotRequired[str]
+
+
 class ResourceRequirements(TypedDict):
     """Amounts by the resource's name."""
 
     requests: dict[str, str]
     limits: dict[str, str]
+    claims: NotRequired[list[ContainerClaim]]
 
 
 class Capabilities(TypedDict):
@@ -230,6 +240,11 @@ class PodSpec(TypedDict):
     terminationGracePeriodSeconds: int
     securityContext: PodSecurityContext
     priorityClassName: NotRequired[str]
+    runtimeClassName: NotRequired[str]
+    schedulerName: NotRequired[str]
+    imagePullSecrets: NotRequired[list[Reference]]
+    resourceClaims: NotRequired[list[KubernetesObject]]
+    topologySpreadConstraints: NotRequired[list[KubernetesObject]]
     affinity: NotRequired[Affinity]
     nodeSelector: dict[str, str]
     tolerations: list[Toleration]

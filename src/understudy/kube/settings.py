@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from understudy.errors import InputError
+from understudy.kube import pod_patch
 from understudy.kube.kind import KINDS, JobKind
 from understudy.kube.objects import (
     PREFERRED,
@@ -25,6 +26,7 @@ from understudy.kube.objects import (
     Toleration,
     VolumeSource,
 )
+from understudy.kube.pod_patch import PodPatch
 from understudy.recipe import Resources
 
 CONFIG = "understudy"  # the ConfigMap with cluster.yaml; ENVIRONMENT has the steps' environment
@@ -69,6 +71,20 @@ class Pool(Settings):
     """The resource that counts its GPUs, such as nvidia.com/gpu; a process gets one of them."""
     topology: str | None = None
     """The node label of a rack or block; pods of a job are packed into one where that is possible."""
+    pod_patch: PodPatch = {}
+    """What its jobs' pods need besides: annotations, resources of a fabric, volumes, a runtime class."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_patch(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and isinstance(values.get("pod_patch"), Mapping):
+            try:
+                pod_patch.check(values["pod_patch"], values.get("gpu"))
+            except (KeyError, TypeError, AttributeError) as error:
+                raise ValueError(f"pod_patch: is no part of a pod's template ({error!r})") from error
+            except ValueError as error:
+                raise ValueError(f"pod_patch.{error}") from error
+        return values
 
 
 ANYWHERE = Pool()
@@ -93,6 +109,8 @@ class Cluster(Settings):
     queue: str | None = None
     """Kueue's LocalQueue for jobs that name none."""
     pools: dict[str, Pool] = {}
+    pool: str | None = None
+    """The pool of jobs that name none, and of what launches and watches; nodes for CPUs, where GPU nodes are dear."""
     launcher_timeout: Annotated[float, Field(gt=0)] = 600.0
     """Seconds without a launcher after which a job's ranks take a checkpoint and leave."""
     environment: dict[str, str] = {}
@@ -128,6 +146,25 @@ class Cluster(Settings):
             raise ValueError("cache: the store's claim is no cache; ranks may not write to what others read")
         return self
 
+    @field_validator("pools")
+    @classmethod
+    def _check_patches(cls, value: dict[str, Pool], about: ValidationInfo) -> dict[str, Pool]:
+        for name, pool in value.items():
+            if not {"claim", "mount"} <= about.data.keys():
+                break  # these are wrong themselves
+            try:
+                pod_patch.check_places(pool.pod_patch, about.data["claim"], about.data["mount"])
+            except ValueError as error:
+                raise ValueError(f"{name}.pod_patch.{error}") from error
+        return value
+
+    @field_validator("pool")
+    @classmethod
+    def _check_pool(cls, value: str | None, about: ValidationInfo) -> str | None:
+        if value is not None and value not in about.data.get("pools", {value: None}):
+            raise ValueError(f"there is no pool {value} among pools ({_known(about.data['pools'])})")
+        return value
+
     @property
     def kind(self) -> JobKind:
         """What a job is in this cluster."""
@@ -138,25 +175,33 @@ class Cluster(Settings):
         """The label of all pods that mount the claim."""
         return {STORE: self.claim[:63]}
 
+    @property
+    def default_pool(self) -> Pool:
+        """The nodes of what names no pool."""
+        return self.pools[self.pool] if self.pool else ANYWHERE
+
     def queue_of(self, resources: Resources) -> str | None:
         """Kueue's LocalQueue of a job; None when jobs start at once."""
         return resources.queue or self.queue
 
-    def pool(self, resources: Resources, where: str) -> Pool:
+    def pool_of(self, resources: Resources, where: str) -> Pool:
         """The nodes that a job asks for.
 
         Raises:
             InputError: there is no such pool.
         """
         if resources.pool is None:
-            return ANYWHERE
+            return self.default_pool
         if resources.pool not in self.pools:
-            known = ", ".join(sorted(self.pools)) or "none at all"
             raise InputError(
-                f"{where}.pool: this cluster has no pool {resources.pool!r}, but {known}; pools are defined in "
-                f"cluster.yaml, of the ConfigMap {CONFIG}"
+                f"{where}.pool: this cluster has no pool {resources.pool!r}, but {_known(self.pools)}; pools are "
+                f"defined in cluster.yaml, of the ConfigMap {CONFIG}"
             )
         return self.pools[resources.pool]
+
+
+def _known(pools: Mapping[str, Pool]) -> str:
+    return ", ".join(sorted(pools)) or "none at all"
 
 
 def affinity(cluster: Cluster, pool: Pool, near: Mapping[str, str]) -> Affinity:

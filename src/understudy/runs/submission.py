@@ -67,7 +67,7 @@ def check(kube: Kube, cluster: Cluster, recipe: Recipe) -> None:
         InputError: the operator, a pool, a queue or the claim is not there or not what is needed.
     """
     for section, resources in recipe.resources.by_job.items():
-        cluster.pool(resources, f"resources.{section}")
+        cluster.pool_of(resources, f"resources.{section}")
         preflight.check(kube, cluster.kind, cluster, resources, f"resources.{section}")
         if cluster.one_node and resources.nodes > 1:
             raise InputError(
@@ -91,13 +91,13 @@ def check(kube: Kube, cluster: Cluster, recipe: Recipe) -> None:
 
 
 def own_pool(cluster: Cluster, recipe: Recipe) -> Pool:
-    """The pool of a run's own pod: any node, or where its jobs are when one node has the store.
+    """The pool of a run's own pod: the cluster's default, or where its jobs are when one node has the store.
 
     Raises:
         InputError: the jobs are in several pools then.
     """
     if not cluster.one_node:
-        return ANYWHERE
+        return cluster.default_pool
     jobs = dict(recipe.resources.by_job)
     if not recipe.teacher.train:
         del jobs["teacher"]
@@ -109,7 +109,7 @@ def own_pool(cluster: Cluster, recipe: Recipe) -> Pool:
             f"{places}: are not the same; this cluster's store is on one node (one_node in its settings), so all of "
             "a run's pods have to be there"
         )
-    return cluster.pool(jobs["distill"], "resources.distill")
+    return cluster.pool_of(jobs["distill"], "resources.distill")
 
 
 def queue(kube: Kube, name: str) -> Any:

@@ -46,7 +46,7 @@ class KubernetesPlatform:
         """GPUs where the job's pool or the task that launches it has some, unless the recipe says which."""
         if resources.device != "auto":
             return resources.device
-        has_gpus = cluster_settings().pool(resources, "resources").gpu or task_config.of_this_step().gpus
+        has_gpus = cluster_settings().pool_of(resources, "resources").gpu or task_config.of_this_step().gpus
         return "cuda" if has_gpus else "cpu"
 
     def cores(self, resources: Resources) -> int:

@@ -198,6 +198,22 @@ def test_a_namespace_without_the_runtime_is_told_where_to_get_it(runtime: dict[s
         trainjob.check(namespace(runtime), CLUSTER, Resources(), "resources.teacher")
 
 
+def test_what_of_a_pool_s_patch_only_the_runtime_could_have_is_refused_unless_it_has_it(
+    runtime: dict[str, Any],
+) -> None:
+    values = CLUSTER.model_dump(mode="json")
+    values["pools"]["a100"]["pod_patch"] = {
+        "metadata": {"annotations": {"a": "b"}},
+        "spec": {"imagePullSecrets": [{"name": "r"}], "runtimeClassName": "nvidia"},
+    }
+    cluster, asked = parsed(values, "cluster.yaml"), Resources(nodes=2, pool="a100")
+    words = r"pod_patch\.spec\.runtimeClassName: a TrainJob has no field for it.* has none\. Patch it there.*pytorchjob"
+    with pytest.raises(InputError, match=words):
+        trainjob.check(namespace(runtime), cluster, asked, "resources.teacher")
+    trainjob.check(namespace(changed(runtime, runtimeClassName="nvidia")), cluster, asked, "resources.teacher")
+    trainjob.check(namespace(runtime), cluster, Resources(nodes=2), "resources.teacher")
+
+
 def test_kinds_are_told_apart_by_what_their_operators_write() -> None:
     assert (PYTORCHJOB.container, PYTORCHJOB.succeeded) == ("pytorch", "Succeeded")
     assert (TRAINJOB.container, TRAINJOB.succeeded) == ("node", "Complete")

@@ -25,6 +25,7 @@ from understudy.kube.objects import (
 )
 from understudy.kube.quantities import amount
 from understudy.kube.settings import Cluster, Pool, affinity, requests
+from understudy.launch.kubernetes.rendering.pod_patch import patched
 from understudy.launch.kubernetes.rendering.pod_security import SECURITY, container, volumes
 from understudy.recipe import Resources
 
@@ -46,7 +47,7 @@ def pod_template(
     Raises:
         InputError: the recipe names a pool that this cluster does not have, or the store is not on the claim.
     """
-    pool = cluster.pool(resources, spec.section)
+    pool = cluster.pool_of(resources, spec.section)
     pod: PodSpec = {
         "serviceAccountName": cluster.service_account,
         "automountServiceAccountToken": False,
@@ -63,7 +64,8 @@ def pod_template(
     wanted = affinity(cluster, pool, near={KEY: identity.labels[KEY]})
     if wanted:
         pod["affinity"] = wanted
-    return {"metadata": {"labels": identity.labels | cluster.store_label | NO_SIDECAR}, "spec": pod}
+    labels = identity.labels | cluster.store_label | NO_SIDECAR
+    return patched({"metadata": {"labels": labels}, "spec": pod}, pool.pod_patch)
 
 
 def _sources(resources: Resources, cluster: Cluster) -> dict[str, VolumeSource]:

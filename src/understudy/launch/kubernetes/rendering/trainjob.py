@@ -6,7 +6,7 @@ needs it otherwise is refused. How a failed pod is dealt with is in the runtime 
 """
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
@@ -14,6 +14,7 @@ from understudy.kube.api import Kube
 from understudy.kube.identity import Identity
 from understudy.kube.kind import TRAINJOB
 from understudy.kube.objects import Container, KubernetesObject, OwnerReference, PodSpec, PodTemplate, VolumeMount
+from understudy.kube.pod_patch import PodPatch
 from understudy.kube.settings import Cluster
 from understudy.launch.kubernetes.rendering.pod import fs_group, pod_template
 from understudy.launch.kubernetes.rendering.task_config import NOTHING, TaskConfig
@@ -22,8 +23,8 @@ from understudy.recipe import Resources
 RUNTIME = "understudy"
 NODE = "node"
 """The runtime's one replicated job: its pods are the job's nodes."""
-Overridden = Literal["serviceAccountName", "nodeSelector", "tolerations", "affinity", "volumes"]
-OVERRIDDEN: Final[tuple[Overridden, ...]] = ("serviceAccountName", "nodeSelector", "tolerations", "affinity", "volumes")
+Overridden = Literal["serviceAccountName", "nodeSelector", "tolerations", "affinity", "imagePullSecrets", "volumes"]
+OVERRIDDEN: Final[tuple[Overridden, ...]] = get_args(Overridden)
 """The fields of a pod that a TrainJob can set, beside those of its container."""
 DEFAULT_GRACE = 30  # Kubernetes' own termination grace period, in seconds
 ELSE = "or set launcher: pytorchjob in the cluster's settings"
@@ -126,12 +127,23 @@ def check(kube: Kube, cluster: Cluster, resources: Resources, where: str) -> Non
             f"{where}.termination_grace_period: {period}; the TrainingRuntime {RUNTIME} gives a pod {given} s. Patch "
             f"terminationGracePeriodSeconds there, take {given} or less, {ELSE}"
         )
+    _check_patch(pod, cluster.pool_of(resources, where).pod_patch)
     group = fs_group(cluster)
     if group and pod.get("securityContext", {}).get("fsGroup") != group:
         raise InputError(
             f"cache: a volume other than emptyDir needs fsGroup {group} in the pods' securityContext, which the "
             f"TrainingRuntime {RUNTIME} does not set. Patch it there, take an emptyDir, {ELSE}"
         )
+
+
+def _check_patch(pod: KubernetesObject, patch: PodPatch) -> None:
+    """Whether the runtime's pod has what a pool's patch says and a TrainJob has no field for."""
+    for name, value in patch.get("spec", {}).items():
+        if name not in (*OVERRIDDEN, "containers") and pod.get(name) != value:
+            raise InputError(
+                f"pod_patch.spec.{name}: a TrainJob has no field for it, and the TrainingRuntime {RUNTIME} has "
+                f"{pod.get(name, 'none')}. Patch it there, leave it out of the pool, {ELSE}"
+            )
 
 
 def _refuse_elastic(resources: Resources, where: str) -> None:

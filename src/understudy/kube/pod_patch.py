@@ -1,0 +1,226 @@
+"""What a pool may add to its jobs' pods: what a fabric or a platform needs, and nothing that undoes what protects.
+
+It is written as a part of a pod's template, and merged as Kubernetes merges: containers and volumes by their names. It
+only adds. A field is refused unless it is known to be harmless: whoever writes it may not get a token, a Secret, files
+of another job, or a way past the network policies.
+"""
+
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Required
+
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
+
+from understudy.kube.kind import KINDS
+from understudy.kube.objects import ContainerClaim, KubernetesObject, Reference, Variable, Volume, VolumeMount
+
+_CLOSED = with_config(ConfigDict(extra="forbid"))
+
+CONTAINERS = {kind.container for kind in KINDS.values()}
+"""What the ranks' container is called, by one operator or the other; a patch may use either name."""
+OWN_VOLUMES = {"store", "tmp", "shm", "cache"}
+OWN_PATHS = ("/tmp", "/dev/shm", "/var/cache/understudy")
+OWN_LABELS = re.compile(
+    r"(app\.kubernetes\.io|training\.kubeflow\.org|trainer\.kubeflow\.org|jobset\.sigs\.k8s\.io|batch\.kubernetes\.io)/"
+    r"|understudy\.|(controller-uid|job-name|kueue\.x-k8s\.io/queue-name)$"
+)
+"""By these jobs, their pods and the network policies find each other."""
+OWN_VARIABLES = re.compile(
+    r"(UNDERSTUDY|MLFLOW|PET)_|(HOME|PATH|PYTHONPATH|PYTHONDONTWRITEBYTECODE|LD_PRELOAD|LD_LIBRARY_PATH|OMP_NUM_THREADS"
+    r"|TOKENIZERS_PARALLELISM|HF_HUB_OFFLINE)$"
+)
+UNSAFE_NOTES = re.compile(r"(container\.apparmor\.security\.beta|seccomp\.security\.alpha)\.kubernetes\.io/")
+SOURCES = {"configMap", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim"}
+"""Of volumes; any other could be a token, a Secret, or the node's own files."""
+ELSEWHERE = {
+    "nodeSelector": "write it as node_selector of the pool",
+    "tolerations": "write it as tolerations of the pool",
+    "affinity": "write it as affinity of the pool",
+    "priorityClassName": "it is resources.<job>.priority of a recipe",
+    "terminationGracePeriodSeconds": "it is resources.<job>.termination_grace_period of a recipe",
+    "image": "it is image of these settings",
+    "securityContext": "it is the same for all ranks, as Pod Security restricted asks; raise limits such as memlock "
+    "in the node's container runtime",
+    "hostNetwork": "network policies do not see the host's network; attach an interface by an annotation (Multus), "
+    "or a device by its resource",
+    "initContainers": "an annotation of your mesh or fabric may inject one",
+}
+
+
+@_CLOSED
+class MetadataPatch(TypedDict, total=False):
+    """What others read off a pod: a network plugin, a queue, a mesh."""
+
+    annotations: dict[str, str]
+    labels: dict[str, str]
+
+
+@_CLOSED
+class ResourcesPatch(TypedDict, total=False):
+    """Amounts by the resource's name, and devices."""
+
+    requests: dict[str, str]
+    limits: dict[str, str]
+    claims: list[ContainerClaim]
+
+
+@_CLOSED
+class ContainerPatch(TypedDict, total=False):
+    """Of the container that the ranks run in."""
+
+    name: Required[str]
+    env: list[Variable]
+    resources: ResourcesPatch
+    volumeMounts: list[VolumeMount]
+
+
+@_CLOSED
+class PodSpecPatch(TypedDict, total=False):
+    """Of the pod. Where it goes is in the pool's own keys."""
+
+    runtimeClassName: str
+    schedulerName: str
+    imagePullSecrets: list[Reference]
+    resourceClaims: list[KubernetesObject]
+    topologySpreadConstraints: list[KubernetesObject]
+    volumes: list[Volume]
+    containers: list[ContainerPatch]
+
+
+@_CLOSED
+class PodPatch(TypedDict, total=False):
+    """A part of a pod's template."""
+
+    metadata: MetadataPatch
+    spec: PodSpecPatch
+
+
+def check(patch: Mapping[str, Any], gpu: str | None) -> None:
+    """Refuse what a pool may not say, before the rest of it is read.
+
+    Args:
+        patch: as it was written.
+        gpu: the resource that counts the pool's GPUs.
+
+    Raises:
+        ValueError: the message names the field, the reason and the fix.
+    """
+    _only(patch, PodPatch, "")
+    _check_metadata(_mapping(patch, "metadata", ""))
+    spec = _mapping(patch, "spec", "")
+    _only(spec, PodSpecPatch, "spec.")
+    for volume in spec.get("volumes") or ():
+        _check_volume(volume)
+    for container in spec.get("containers") or ():
+        _check_container(container, {volume["name"] for volume in spec.get("volumes") or ()}, gpu)
+
+
+def check_places(patch: PodPatch, claim: str, mount: str) -> None:
+    """Refuse another way to the store, or a mount that hides it.
+
+    Args:
+        patch: what check() let through.
+        claim: the store's.
+        mount: where it lies.
+
+    Raises:
+        ValueError: the message names the field and the fix.
+    """
+    spec = patch.get("spec", {})
+    for volume in spec.get("volumes", ()):
+        if (volume.get("persistentVolumeClaim") or {}).get("claimName") == claim:
+            raise ValueError(f"spec.volumes.{volume['name']}: ranks have their own folders of the store's claim alone")
+    for mounted in (one for container in spec.get("containers", ()) for one in container.get("volumeMounts", ())):
+        path = posixpath.normpath(f"/{mounted['mountPath'].lstrip('/')}").rstrip("/")
+        if any(f"{own}/".startswith(f"{path}/") or path.startswith(f"{own}/") for own in (mount, *OWN_PATHS)):
+            raise ValueError(f"spec.containers.volumeMounts: {path} is, or hides, a path of every rank's; take another")
+
+
+def _only(found: Mapping[str, Any], part: Any, where: str) -> None:
+    allowed = part.__annotations__.keys()
+    for name in found.keys() - allowed:
+        why = ELSEWHERE.get(name, f"a pool may set {', '.join(sorted(allowed))}; all else is the same in every pool")
+        raise ValueError(f"{where}{name}: no pool's to set: {why}")
+
+
+def _mapping(found: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+    value = found.get(name, {})
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{where}{name}: expected a mapping")
+    return value
+
+
+def _check_metadata(metadata: Mapping[str, Any]) -> None:
+    _only(metadata, MetadataPatch, "metadata.")
+    for name in _mapping(metadata, "labels", "metadata."):
+        if OWN_LABELS.match(name):
+            raise ValueError(f"metadata.labels.{name}: jobs and network policies go by it; leave it out")
+    for name in _mapping(metadata, "annotations", "metadata."):
+        if UNSAFE_NOTES.match(name):
+            raise ValueError(f"metadata.annotations.{name}: ranks keep the node's default profile; leave it out")
+
+
+def _check_volume(volume: Volume) -> None:
+    where = f"spec.volumes.{volume['name']}"
+    if volume["name"] in OWN_VOLUMES:
+        raise ValueError(f"{where}: every rank's pod has a volume of this name; call it otherwise")
+    for source in volume.keys() - {"name"} - SOURCES:
+        raise ValueError(
+            f"{where}.{source}: could hold credentials, or the node's files; take one of {_listed(SOURCES)}"
+        )
+    if (volume.get("configMap") or {}).get("name", "").startswith("understudy"):
+        raise ValueError(f"{where}.configMap: launchers alone read it; take another")
+    ephemeral: Any = volume.get("ephemeral") or {}
+    if {"dataSource", "dataSourceRef"} & ephemeral.get("volumeClaimTemplate", {}).get("spec", {}).keys():
+        raise ValueError(f"{where}.ephemeral: may be no copy of another claim; leave out dataSource and dataSourceRef")
+    _check_fields(volume, "V1Volume", where)
+
+
+def _check_container(container: Mapping[str, Any], volumes: Iterable[str], gpu: str | None) -> None:
+    where = "spec.containers"
+    if container.get("name") not in CONTAINERS:
+        raise ValueError(f"{where}: a pod has the ranks' container alone; call it {' or '.join(sorted(CONTAINERS))}")
+    _only(container, ContainerPatch, f"{where}.")
+    for variable in container.get("env") or ():
+        _check_variable(variable, f"{where}.env.{variable['name']}")
+    for mount in container.get("volumeMounts") or ():
+        if mount["name"] not in volumes:
+            raise ValueError(
+                f"{where}.volumeMounts: {mount['name']} is no volume of this patch; add it to spec.volumes"
+            )
+        _check_fields(mount, "V1VolumeMount", f"{where}.volumeMounts")
+    resources = _mapping(container, "resources", f"{where}.")
+    for name in [name for part in ("requests", "limits") for name in resources.get(part) or ()]:
+        if name in ("cpu", "memory", gpu):
+            raise ValueError(f"{where}.resources: {name} is a recipe's to ask for (resources.<job>); leave it out")
+
+
+def _check_variable(variable: Variable, where: str) -> None:
+    if OWN_VARIABLES.match(variable["name"]):
+        raise ValueError(f"{where}: decides what ranks run or whom they join; leave it out")
+    source = variable.get("valueFrom") or {}
+    if source.keys() - {"fieldRef", "resourceFieldRef"}:
+        raise ValueError(f"{where}: ranks hold no Secret and no launcher's settings; write its value")
+
+
+def _check_fields(value: Any, kind: str, where: str) -> None:
+    """Refuse a field that Kubernetes' own type does not have: the API server would leave it out without a word."""
+    from kubernetes import client
+
+    if kind.startswith("list["):
+        for one in value or ():
+            _check_fields(one, kind.removeprefix("list[").removesuffix("]"), where)
+    if not kind.startswith("V1") or not isinstance(value, Mapping):
+        return
+    model = getattr(client, kind)
+    types = {model.attribute_map[name]: found for name, found in model.openapi_types.items()}
+    for name, inner in value.items():
+        if name not in types:
+            raise ValueError(f"{where}.{name}: Kubernetes has no such field here")
+        _check_fields(inner, types[name], f"{where}.{name}")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))

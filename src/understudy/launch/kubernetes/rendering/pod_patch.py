@@ -1,0 +1,53 @@
+"""A job's pod with what its pool adds: lists are merged by names, and nothing that was there is lost."""
+
+from understudy.kube.objects import Container, PodTemplate, ResourceRequirements
+from understudy.kube.pod_patch import ContainerPatch, PodPatch, ResourcesPatch
+
+
+def patched(template: PodTemplate, patch: PodPatch) -> PodTemplate:
+    """A pod's template with a pool's patch, which kube/pod_patch.py has checked.
+
+    Args:
+        template: the pod of a job; its one container is the ranks'. It stays as it is.
+        patch: the pool's.
+    """
+    added, spec = patch.get("spec", {}), template["spec"].copy()
+    metadata, named = template["metadata"].copy(), patch.get("metadata", {})
+    metadata["labels"] = named.get("labels", {}) | metadata["labels"]
+    if "annotations" in named:
+        metadata["annotations"] = named["annotations"]
+    if "runtimeClassName" in added:
+        spec["runtimeClassName"] = added["runtimeClassName"]
+    if "schedulerName" in added:
+        spec["schedulerName"] = added["schedulerName"]
+    if "imagePullSecrets" in added:
+        spec["imagePullSecrets"] = added["imagePullSecrets"]
+    if "resourceClaims" in added:
+        spec["resourceClaims"] = added["resourceClaims"]
+    if "topologySpreadConstraints" in added:
+        spec["topologySpreadConstraints"] = added["topologySpreadConstraints"]
+    spec["volumes"] = [*spec["volumes"], *added.get("volumes", ())]
+    for one in added.get("containers", ()):
+        spec["containers"] = [_container(spec["containers"][0], one)]
+    return {"metadata": metadata, "spec": spec}
+
+
+def _container(ours: Container, patch: ContainerPatch) -> Container:
+    made = ours.copy()
+    given = {variable["name"]: variable for variable in patch.get("env", ())}
+    made["env"] = [*(one for one in ours["env"] if one["name"] not in given), *given.values()]
+    made["volumeMounts"] = [*ours["volumeMounts"], *patch.get("volumeMounts", ())]
+    made["resources"] = _resources(ours["resources"], patch.get("resources", {}))
+    return made
+
+
+def _resources(ours: ResourceRequirements, patch: ResourcesPatch) -> ResourceRequirements:
+    """What is limited and not requested is requested too: extended resources and huge pages must be both alike."""
+    limits = patch.get("limits", {})
+    made: ResourceRequirements = {
+        "requests": ours["requests"] | limits | patch.get("requests", {}),
+        "limits": ours["limits"] | limits,
+    }
+    if "claims" in patch:
+        made["claims"] = patch["claims"]
+    return made
