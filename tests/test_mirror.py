@@ -10,6 +10,7 @@ WITHOUT = {
     "errors.py": "exit codes and messages, seen by the tests of what raises them",
     "cli/check.py": "the shape of a line of the doctor: cli/test_doctor.py",
     "cli/cluster.py": "`run --on cluster`: cli/test_run.py",
+    "cli/collectives.py": "`doctor --collectives`: cli/test_doctor.py; on a cluster: cluster/test_collectives.py",
     "cli/first_recipe.py": "what `init` writes: cli/test_init.py",
     "cli/output.py": "tables and JSON of the commands that print: cli/test_store_commands.py, cli/test_jobs.py",
     "cli/recipe.py": "arguments that commands share: cli/test_recipe_commands.py",

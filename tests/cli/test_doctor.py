@@ -130,3 +130,10 @@ def test_an_endpoint_that_is_no_address_is_told(understudy, monkeypatch: pytest.
     monkeypatch.setenv("AWS_ENDPOINT_URL", "minio:9000")
     outcome = understudy("doctor", "--json")
     assert "Invalid endpoint" in checks(outcome)["remote cache"]["fix"]
+
+
+@pytest.mark.parametrize("flags", [["--collectives", "gpu"], ["--cluster", "--collectives", "gpu", "--json"]])
+def test_a_measuring_is_of_a_cluster_and_prints_a_table(understudy, flags: list[str]) -> None:
+    outcome = understudy("doctor", *flags)
+    assert outcome.code == 2
+    assert "add --cluster, leave --json out" in outcome.err

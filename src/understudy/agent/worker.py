@@ -75,6 +75,7 @@ def _worked(spec: "JobSpec", rank: int, heartbeat: "HeartbeatWriter") -> "Outcom
 
 def _work(spec: "JobSpec", heartbeat: "HeartbeatWriter") -> None:
     from understudy.agent.surroundings import Surroundings
+    from understudy.jobs.collectives import Collectives
     from understudy.jobs.payload import Training
 
     surroundings = Surroundings(spec, heartbeat)
@@ -82,6 +83,10 @@ def _work(spec: "JobSpec", heartbeat: "HeartbeatWriter") -> None:
         from understudy.agent.training import train
 
         train(spec, spec.payload, surroundings)
+    elif isinstance(spec.payload, Collectives):
+        from understudy.agent.collectives import measure
+
+        measure(spec, spec.payload, surroundings)
     else:
         from understudy.agent.evaluation import evaluate
 

@@ -27,9 +27,20 @@ def doctor(
     manifests: Annotated[
         Path | None, typer.Option(help="Check manifests, such as manifests/clusters/production, without a cluster.")
     ] = None,
+    collectives: Annotated[
+        str | None, typer.Option(metavar="POOL", help="With --cluster: measure all-reduces over nodes of this pool.")
+    ] = None,
+    nodes: Annotated[int, typer.Option(min=1, help="With --collectives.")] = 2,
+    processes: Annotated[int, typer.Option(min=1, help="With --collectives: on each node, with a GPU each.")] = 1,
 ) -> None:
     """Check this machine with store and tracking server, a cluster, or manifests; say how to get what is missing."""
     settings: Settings = ctx.obj
+    if collectives:
+        from understudy.cli.collectives import measure
+
+        if not cluster or as_json:
+            raise InputError("--collectives: measures a cluster, and prints a table; add --cluster, leave --json out")
+        raise typer.Exit(measure(namespace, collectives, nodes, processes, settings.quiet))
     if manifests:
         from understudy.cli import doctor_manifests
 

@@ -1,9 +1,10 @@
-"""What a job's ranks do, and which folders of the store they read for it: train a model, or measure several."""
+"""What a job's ranks do, and which folders of the store they read for it: train or measure models, or the network."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from understudy.jobs.collectives import Collectives
 from understudy.recipe import Model, ObjectiveSection, Recipe, Train
 
 
@@ -65,4 +66,4 @@ class Evaluation:
         return replace(self, examples=places["examples"], records=places.get("records"), models=models)
 
 
-Payload = Training | Evaluation
+Payload = Training | Evaluation | Collectives

@@ -15,9 +15,9 @@ from understudy.jobs.payload import Payload
 from understudy.recipe import Resources
 from understudy.store.files import write_json
 
-Role = Literal["teacher", "distill", "control", "evaluate"]
-SECTIONS: dict[Role, str] = {"teacher": "teacher", "distill": "distill", "control": "distill", "evaluate": "evaluate"}
-"""The section of `resources` by role."""
+Role = Literal["teacher", "distill", "control", "evaluate", "collectives"]
+SECTIONS: dict[Role, str] = {"control": "distill"}
+"""The section of `resources` of a role that has none of its own name."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class JobSpec:
     @property
     def section(self) -> str:
         """The job's section in the recipe; the control has that of distill."""
-        return f"resources.{SECTIONS[self.role]}"
+        return f"resources.{SECTIONS.get(self.role, self.role)}"
 
     @property
     def path(self) -> Path:

@@ -1,0 +1,18 @@
+"""understudy doctor --cluster --collectives POOL: the bandwidth between a pool's nodes, as training sees it."""
+
+import typer
+
+from understudy.recipe import Resources
+
+
+def measure(namespace: str | None, pool: str, nodes: int, processes: int, quiet: bool) -> int:
+    """Measure, and print what the job says and the table; the exit code."""
+    from understudy.kube.api import Kube
+    from understudy.runs import collectives, submission
+
+    kube = Kube(namespace)
+    cluster = submission.settings(kube)
+    asked = Resources(pool=pool, nodes=nodes, processes=processes)
+    if not quiet:
+        typer.echo(f"all-reduce over {nodes} nodes of the pool {pool}, {processes} processes on each")
+    return collectives.measure(kube, cluster, asked, lambda line: None if quiet else typer.echo(line))

@@ -1,0 +1,81 @@
+"""A measuring of collectives: what it asks of a job's ranks, and the timings that they leave, in nccl-tests' terms."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from understudy.errors import UnderstudyError
+
+SIZES = tuple(8 * 1024 * 8**power for power in range(6))
+"""Bytes of the buffers: 8 KiB to 256 MiB."""
+FILE = "collectives.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collectives:
+    """All-reduces of several sizes between all ranks; what it leaves is timings."""
+
+    kind: Literal["collectives"] = "collectives"
+    sizes: tuple[int, ...] = SIZES
+    """Bytes of each buffer; of float32, so multiples of 4."""
+
+    @property
+    def reads(self) -> dict[str, str]:
+        """The folders that ranks read: none."""
+        return {}
+
+    def reading(self, places: Mapping[str, str]) -> "Collectives":
+        """The same work on copies of nothing."""
+        del places
+        return self
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long an all-reduce took: the median of several, each as long as its slowest rank took."""
+
+    size: int
+    """Bytes of the buffer on every rank."""
+    seconds: float
+
+    @property
+    def algorithm_bandwidth(self) -> float:
+        """Bytes a second of the buffer: algbw of nccl-tests."""
+        return self.size / self.seconds
+
+    def bus_bandwidth(self, ranks: int) -> float:
+        """Bytes a second that each rank's link carried at least: busbw, the one to compare with the fabric's."""
+        return self.algorithm_bandwidth * 2 * (ranks - 1) / ranks
+
+
+_TIMINGS = TypeAdapter(list[Timing])
+
+
+def write(folder: Path, timings: Iterable[Timing]) -> None:
+    """Leave the timings in a folder."""
+    (folder / FILE).write_bytes(_TIMINGS.dump_json(list(timings)))
+
+
+def read(folder: Path) -> list[Timing]:
+    """The timings in a folder.
+
+    Raises:
+        UnderstudyError: there are none.
+    """
+    try:
+        return _TIMINGS.validate_json((folder / FILE).read_bytes())
+    except (OSError, ValidationError) as error:
+        raise UnderstudyError(f"{folder / FILE}: the ranks left no timings here; their logs say why") from error
+
+
+def table(timings: Iterable[Timing], ranks: int) -> list[str]:
+    """The timings as lines of text."""
+    lines = [f"{'size':>9} {'time':>12} {'algbw':>13} {'busbw':>13}"]
+    for one in timings:
+        size = f"{one.size // 2**20} MiB" if one.size >= 2**20 else f"{one.size // 2**10} KiB"
+        algbw, busbw = one.algorithm_bandwidth / 1e9, one.bus_bandwidth(ranks) / 1e9
+        lines.append(f"{size:>9} {one.seconds * 1e3:>9.3f} ms {algbw:>8.3f} GB/s {busbw:>8.3f} GB/s")
+    return lines
