@@ -81,18 +81,24 @@ CHANGES: dict[type[object], Callable[[Any], list[Thing]]] = {
 def keep(version: Any) -> None:
     """Keep what a model's version needs, from now on."""
     words = f"version {version.version} of {version.name}, which was promoted"
+    keep_rows(auth.store.engine, dict.fromkeys(needs(version), words))
+
+
+def needs(version: Any) -> set[Thing]:
+    """What a model's version needs: its files, their logged model and run, and the experiments of these."""
     things = _at(handlers._get_model_registry_store().get_model_version_download_uri(version.name, version.version))
     runs = {version.run_id, *(name for kind, name in things if kind == "run")}
     runs |= {_run_of(name) for kind, name in things if kind == "logged-model"}
     for run in runs - {None, ""}:
         things |= {("run", run), *_of_run(run)}
-    keep_rows(auth.store.engine, dict.fromkeys(things, words))
+    return things
 
 
 def _run_of(logged_model: str) -> str | None:
-    """The run that made a logged model."""
+    """The run that made a logged model, be it deleted or not."""
     try:
-        return str(handlers._get_tracking_store().get_logged_model(logged_model).source_run_id or "")
+        found = handlers._get_tracking_store().get_logged_model(logged_model, allow_deleted=True)
+        return str(found.source_run_id or "")
     except MlflowException:
         return None
 

@@ -37,14 +37,14 @@ def promoting(app: Flask) -> None:
 def keep_promoted() -> None:
     """Keep what the versions need that were promoted before there was such a rule."""
     store = handlers._get_model_registry_store()
-    models = _all(lambda token: store.search_registered_models(page_token=token))
+    models = pages(lambda token: store.search_registered_models(page_token=token))
     champions = {(m.name, str(v)) for m in models for alias, v in m.aliases.items() if is_champion(alias)}
-    for version in _all(lambda token: store.search_model_versions(page_token=token)):
+    for version in pages(lambda token: store.search_model_versions(page_token=token)):
         if PROMOTED in version.tags or (version.name, str(version.version)) in champions:
             keep(version)
 
 
-def _all(page: Callable[[str | None], Any]) -> Iterator[Any]:
+def pages(page: Callable[[str | None], Any]) -> Iterator[Any]:
     """What a list has on all its pages."""
     token = None
     while True:

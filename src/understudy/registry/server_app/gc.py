@@ -1,0 +1,142 @@
+"""What was deleted in MLflow some time ago goes for good, but for what a version of a model needs.
+
+`mlflow gc` asks neither the registry nor this server's rules: it takes the run, the logged model and the files of a
+champion whose run somebody deleted before the promotion, or an admin after it. And it deletes files by asking the
+server, which serves no such request. So the database and the bucket are asked here, as MLflow's own command asks them,
+with the versions in between: `python -m understudy.registry.server_app.gc --days 30 --yes`.
+"""
+
+import argparse
+import os
+import posixpath
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from mlflow.entities import ViewType
+from mlflow.exceptions import MlflowException
+from mlflow.server import handlers
+from mlflow.server.constants import BACKEND_STORE_URI_ENV_VAR
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+from understudy.errors import InputError
+from understudy.registry.server_app import kept_table, schema
+from understudy.registry.server_app.kept import ROOT, Thing, needs
+from understudy.registry.server_app.promotion import pages
+
+DAY = 86_400_000  # milliseconds
+
+
+class Deleted(NamedTuple):
+    """Something that was deleted long enough ago, and where its files lie."""
+
+    thing: Thing
+    files: str
+
+
+class Trash:
+    """What is deleted in a server's database, its files, and what versions still need of it.
+
+    Args:
+        database: the address of the server's database.
+        files: where the server's files lie.
+
+    Raises:
+        InputError: the database has another schema than this MLflow's.
+    """
+
+    def __init__(self, database: str, files: str) -> None:
+        schema.check(database)
+        os.environ[BACKEND_STORE_URI_ENV_VAR] = database  # which MLflow's handlers read
+        self._store = handlers._get_tracking_store()
+        self._files = get_artifact_repository(files)
+        kept_table.make_table(self._store.engine)
+
+    def older_than(self, days: float) -> Iterator[Deleted]:
+        """What was deleted so many days ago: logged models and runs, then the experiments that are empty without."""
+        age = int(days * DAY)
+        for name in self._store._get_deleted_logged_models(older_than=age):
+            # MLflow shows a deleted logged model only to who says so.
+            found = self._store.get_logged_model(name, allow_deleted=True)
+            yield Deleted(("logged-model", name), str(found.artifact_location))
+        for name in self._store._get_deleted_runs(older_than=age):
+            yield Deleted(("run", name), str(self._store.get_run(name).info.artifact_uri))
+        before = f"last_update_time < {int(time.time() * 1000) - age}"
+        deleted = pages(lambda token: self._store.search_experiments(ViewType.DELETED_ONLY, 1000, before, None, token))
+        for found in list(deleted):  # all of it first: what is removed meanwhile would shift the next page
+            name = str(found.experiment_id)
+            if not self._store.search_runs([name], "", ViewType.ALL, max_results=1):
+                yield Deleted(("experiment", name), str(found.artifact_location))
+
+    def needed_by(self, deleted: Deleted) -> str:
+        """The version that needs it, in words; nothing when none does."""
+        kind, name = deleted.thing
+        return kept_table.needed(self._store.engine, kind, [name]) or self._needed.get(deleted.thing, "")
+
+    def look(self) -> None:
+        """Ask the registry what its versions need."""
+        versions = pages(lambda token: handlers._get_model_registry_store().search_model_versions(page_token=token))
+        self._needed = {
+            thing: f"version {version.version} of {version.name}" for version in versions for thing in needs(version)
+        }
+
+    def remove(self, deleted: Deleted) -> None:
+        """Remove its files, then what the database has of it: after a kill in between the next call ends it."""
+        kind, name = deleted.thing
+        place = posixpath.normpath(deleted.files.removeprefix(ROOT)).strip("/")
+        if deleted.files.startswith(ROOT) and name in place.split("/"):
+            self._files.delete_artifacts(place)
+        remove = {
+            "run": self._store._hard_delete_run,
+            "logged-model": self._store._hard_delete_logged_model,
+            "experiment": self._store._hard_delete_experiment,
+        }
+        remove[kind](name)
+
+
+def collect(trash: Trash, days: float, yes: bool) -> Iterator[str]:
+    """Remove what was deleted so many days ago and is not needed; a line about each.
+
+    Args:
+        trash: of which server.
+        days: since the deletion.
+        yes: remove; otherwise only say what would be.
+    """
+    trash.look()
+    for deleted in trash.older_than(days):
+        words = " ".join(deleted.thing).replace("-", " ", 1)
+        needed_by = trash.needed_by(deleted)
+        if needed_by:
+            yield f"kept: {words}; {needed_by}, needs it"
+            continue
+        if yes:
+            trash.remove(deleted)
+        yield f"{'removed' if yes else 'would go'}: {words}"
+
+
+def main() -> None:
+    """Collect what is deleted on the server that the environment names."""
+    parser = argparse.ArgumentParser(description="Remove for good what was deleted in MLflow, and no version needs.")
+    parser.add_argument("--days", type=float, required=True, help="since it was deleted; 7 or more")
+    parser.add_argument("--yes", action="store_true", help="remove it; without, it is only listed")
+    asked: Any = parser.parse_args()
+    try:
+        if asked.days < 7:
+            raise InputError("--days: give 7 or more, so that what was deleted by mistake can be restored")
+        trash = Trash(_setting("MLFLOW_BACKEND_STORE_URI"), _setting("MLFLOW_ARTIFACTS_DESTINATION"))
+        for line in collect(trash, asked.days, asked.yes):
+            print(line, flush=True)
+    except (InputError, MlflowException) as error:
+        sys.exit(f"nothing more was removed: {error}")
+
+
+def _setting(name: str) -> str:
+    value = os.environ.get(name)
+    if not value:
+        raise InputError(f"{name} is not set; docs/mlflow-server.md says which Secret has it")
+    return value
+
+
+if __name__ == "__main__":
+    main()
