@@ -16,19 +16,19 @@ from mlflow.server import auth
 
 from understudy import logs
 from understudy.errors import InputError
-from understudy.registry.server_app import audit_table, kept_table
+from understudy.registry.server_app import audit_table, kept_table, schema
 from understudy.registry.server_app.audit import audited, observed
 from understudy.registry.server_app.front import behind_front
 from understudy.registry.server_app.kept import guard_kept
 from understudy.registry.server_app.metrics import measured
 from understudy.registry.server_app.promotion import keep_promoted, promoting
 from understudy.registry.server_app.rules import REVIEWERS, guard
+from understudy.registry.server_app.schema import DATABASE
 from understudy.registry.server_app.strictness import strict
 from understudy.registry.signature import signing_key
 
 APP = "understudy"  # the name of create_app among pyproject.toml's entry points
 CONFIG = Path(__file__).with_name("accounts.ini")
-DATABASE = "MLFLOW_BACKEND_STORE_URI"
 log = logging.getLogger("understudy.registry.server_app.app")  # `python -m` calls this module __main__
 USERNAME, PASSWORD = "UNDERSTUDY_PIPELINE_USERNAME", "UNDERSTUDY_PIPELINE_PASSWORD"
 SHORTEST = 12  # characters of a password; MLflow's own rule
@@ -86,6 +86,7 @@ def make_accounts() -> None:
     if name in reviewers():
         raise InputError(f"{REVIEWERS}: {name} is the pipeline's account; what trains a model must not promote it")
     signing_key()
+    schema.check(_setting(DATABASE))
     auth.get_flask_server_secret_key()
     auth.bootstrap_admin_user()
     audit_table.make_table(auth.store.engine)
