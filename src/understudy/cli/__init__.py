@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from understudy import __version__
-from understudy.cli import audit, doctor, init, jobs, recipe, review, run, store, submit, ui
+from understudy.cli import audit, backup, doctor, init, jobs, recipe, review, run, store, submit, ui
 from understudy.cli import compile as compile_command
 from understudy.cli.output import print_error
 from understudy.cli.settings import Settings
@@ -26,6 +26,7 @@ app.command("compile")(compile_command.compile_)
 app.command()(submit.submit)
 app.add_typer(recipe.app, name="recipe")
 app.add_typer(store.app, name="store")
+app.add_typer(backup.app, name="backup")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(review.app, name="review")
 app.add_typer(audit.app, name="audit")

@@ -1,7 +1,7 @@
 """A bucket, or any other place that fsspec knows: files below an address, with readable errors."""
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -85,6 +85,25 @@ class Bucket:
         """Make or replace a file with one from here."""
         with self._in_words():
             self._files.put_file(str(source), self._ready(name))
+
+    def listed(self, folder: str) -> dict[str, tuple[int, str]]:
+        """Size and last change of all files below a folder, or below the address for "", by their paths there."""
+        root = self._path(folder).rstrip("/")
+        with self._in_words():
+            self._files.invalidate_cache()  # another process may have written
+            if not self._files.exists(root):
+                return {}
+            found = self._files.find(root, detail=True)
+        return {
+            name.removeprefix(f"{root}/"): (int(about["size"]), str(about.get("LastModified", about.get("mtime", ""))))
+            for name, about in found.items()
+        }
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove files."""
+        with self._in_words():
+            if names:
+                self._files.rm([self._path(name) for name in names])
 
     def get(self, name: str, target: Path) -> bool:
         """Copy a file to here; whether there is one.

@@ -6,13 +6,14 @@ an object that has one is complete there too. What is fetched is hashed before i
 
 import json
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from understudy.errors import Fenced, InputError, UnderstudyError, disk_errors
 from understudy.store.bucket import Bucket
 from understudy.store.files import hash_file, sha256
 from understudy.store.objects import MANIFEST, Manifest
 from understudy.store.store import Store
+from understudy.store.vault import lies_inside
 
 Tell = Callable[[str], None]
 
@@ -143,10 +144,7 @@ def _manifest(bucket: Bucket, digest: str) -> Manifest | None:
 
 
 def _lies_inside(name: str) -> bool:
-    """Whether a file's name in a manifest is a plain path below the object's folder."""
-    path = PurePosixPath(name)
-    strange = path.is_absolute() or ".." in path.parts or "\0" in name
-    return bool(path.parts) and not strange and str(path) == name != MANIFEST
+    return lies_inside(name) and name != MANIFEST
 
 
 def _damaged(bucket: Bucket, digest: str, name: str) -> UnderstudyError:

@@ -1,0 +1,148 @@
+"""understudy backup: copies of the store and of the registry in a bucket, and the way back."""
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from understudy.cli.output import print_json, print_table, size
+from understudy.cli.settings import Settings
+from understudy.errors import InputError
+
+if TYPE_CHECKING:
+    from understudy.store.bucket import Bucket
+    from understudy.store.vault import Snapshot, Vault
+
+app = typer.Typer(no_args_is_help=True, help="Back up the store and the registry, and restore them.")
+DAY = 86400.0
+To = Annotated[str, typer.Argument(metavar="VAULT", help="Where backups are: s3://BUCKET/PREFIX.")]
+Name = Annotated[str, typer.Argument(metavar="SNAPSHOT", help="Its name; backup ls lists them.")]
+ForgetAfter = Annotated[
+    float | None, typer.Option(min=1, metavar="DAYS", help="Then remove older snapshots, but never the newest.")
+]
+Dump = Annotated[
+    Path | None,
+    typer.Option(help="A server's database by pg_dump; without it, the registry of the home."),
+]
+Files = Annotated[
+    str | None, typer.Option(envvar="MLFLOW_ARTIFACTS_DESTINATION", help="Where the server's files lie; with --dump.")
+]
+
+
+@app.command()
+def store(ctx: typer.Context, vault: To, forget_after: ForgetAfter = None) -> None:
+    """Back up the store: its objects, finished steps and runs, without work in progress. Runs may go on."""
+    from understudy.store import backup
+
+    opened = ctx.obj.open_store()
+    _back_up(vault, lambda to: backup.back_up(opened, to, _tell), forget_after)
+
+
+@app.command()
+def registry(
+    ctx: typer.Context, vault: To, dump: Dump = None, files: Files = None, forget_after: ForgetAfter = None
+) -> None:
+    """Back up the registry: its database and its files. The server may go on."""
+    from understudy.registry import backup
+
+    place = _files(ctx.obj, dump, files)
+    kind = "postgresql" if dump else "sqlite"
+    with nullcontext(dump) if dump else backup.sqlite_dump(_database(ctx.obj)) as copy:
+        _back_up(vault, lambda to: backup.back_up(to, copy, kind, place, _tell), forget_after)
+
+
+def _back_up(url: str, back_up: "Callable[[Vault], Snapshot]", forget_after: float | None) -> None:
+    from understudy.store.vault import Vault
+
+    vault, began = Vault(url), time.monotonic()
+    made = back_up(vault)
+    seconds = time.monotonic() - began
+    print(f"{_in_words(made)}, of it {size(vault.sent)} sent, in {seconds:.1f} s")
+    if forget_after is not None:
+        forgotten = vault.forget(made.kind, made.made - forget_after * DAY)
+        print(f"{forgotten} older {'snapshot' if forgotten == 1 else 'snapshots'} removed")
+
+
+def _in_words(snapshot: "Snapshot") -> str:
+    return f"{snapshot.name}: {len(snapshot.entries)} files, {size(snapshot.size)}"
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+@app.command("ls")
+def list_(vault: To, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """List the snapshots of a vault, by kind, the newest last."""
+    from understudy.store.vault import Vault
+
+    opened = Vault(vault)
+    found = [opened.snapshot(name) for name in opened.names()]
+    if as_json:
+        print_json([{"name": it.name, "kind": it.kind, "made": it.made, "size": it.size} for it in found])
+        return
+    rows = [[it.name, it.kind, str(len(it.entries)), size(it.size)] for it in found]
+    print_table(("snapshot", "kind", "files", "size"), rows, right=("files", "size"))
+
+
+@app.command()
+def verify(vault: To, snapshot: Name) -> None:
+    """Read every byte of a snapshot in the vault."""
+    from understudy.store.vault import Vault
+
+    opened = Vault(vault)
+    found = opened.snapshot(snapshot)
+    opened.verify(found)
+    print(f"{_in_words(found)}, all bytes verified, no damage")
+
+
+@app.command()
+def restore(ctx: typer.Context, vault: To, snapshot: Name, dump: Dump = None, files: Files = None) -> None:
+    """Restore a snapshot into an empty place: a store into --home, a registry there too, or into --dump and --files."""
+    from understudy.registry import backup as registries
+    from understudy.store import backup as stores
+    from understudy.store.vault import Vault
+
+    opened, began = Vault(vault), time.monotonic()
+    found = opened.snapshot(snapshot)
+    if found.kind == stores.KIND:
+        where = ctx.obj.store_folder.absolute()
+        stores.restore(opened, found, where)
+    else:
+        if (found.version == "postgresql") != (dump is not None):
+            raise InputError(f"{found.name}: is of {found.version}; give --dump FILE for postgresql, and for no other")
+        where = dump or _database(ctx.obj)
+        registries.restore(opened, found, where, _files(ctx.obj, dump, files))
+    seconds = time.monotonic() - began
+    print(f"{_in_words(found)}, verified and restored in {seconds:.1f} s: {where}")
+    if dump:
+        print(f"now: pg_restore --no-owner --exit-on-error --single-transaction --dbname=EMPTY_DATABASE {dump}")
+
+
+def _database(settings: Settings) -> Path:
+    """The file of the local registry."""
+    from understudy.registry.server import database, public_uri
+
+    path = database(settings.tracking_uri)
+    if path is None:
+        raise InputError(
+            f"{public_uri(settings.tracking_uri)}: a server's registry is backed up from a dump of its database and "
+            "from its bucket; give --dump and --files"
+        )
+    return path
+
+
+def _files(settings: Settings, dump: Path | None, given: str | None) -> "Bucket":
+    """Where the files of the registry lie."""
+    from understudy.registry.relocation import location_beside
+    from understudy.store.bucket import Bucket
+
+    if dump is None:
+        return Bucket(location_beside(_database(settings)))
+    if not given:
+        raise InputError("--files: say where the server's files lie, as its MLFLOW_ARTIFACTS_DESTINATION does")
+    return Bucket(given if "://" in given else Path(given).absolute().as_uri())

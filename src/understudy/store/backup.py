@@ -1,0 +1,115 @@
+"""A store into a vault and back: what refers to objects is read first and restored last.
+
+Objects never change, and what refers to one was written after it. So whatever runs meanwhile, a backup has the object
+of each of its finished steps, unless gc removed it, and then the step is done again. Work in progress is left out: its
+checkpoints change, and without them a training begins anew.
+"""
+
+import json
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from pathlib import Path
+
+from understudy.errors import InputError, UnderstudyError, disk_errors
+from understudy.store import step_cache
+from understudy.store.files import flush, read_json, write_json
+from understudy.store.objects import MANIFEST, Manifest
+from understudy.store.store import Store
+from understudy.store.vault import Entry, Snapshot, Vault
+from understudy.store.version import VERSION
+
+KIND = "store"
+REFERRING = ("servers", "runs", step_cache.FOLDER)
+"""Folders with what refers to objects; the step cache is restored last of all."""
+MARK = "restoring.json"
+"""Says which snapshot is being restored, so that a restore that was killed goes on."""
+
+
+def back_up(store: Store, vault: Vault, tell: Callable[[str], None]) -> Snapshot:
+    """Copy a store into a vault. Runs may go on.
+
+    Args:
+        store: the store.
+        vault: where to.
+        tell: called with what is left out, and why.
+    """
+    entries = [
+        vault.add_bytes(content, f"{part}/{path}") for part in REFERRING for path, content in _read(store.folder / part)
+    ]
+    for digest in store.objects:
+        damage = store.objects.damage(digest)
+        if damage:
+            tell(f"left out: {damage[0]}")
+            continue
+        try:
+            entries += _of_object(store, vault, digest)
+        except FileNotFoundError:
+            tell(f"left out: {digest} was removed meanwhile")
+    return vault.commit(KIND, str(VERSION), entries)
+
+
+def _read(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Every file below a folder as it is now; what is half written, and what vanishes meanwhile, is left out."""
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        if path.is_symlink() or any(part.startswith(".") for part in name.parts):
+            continue
+        try:
+            yield name.as_posix(), path.read_bytes()
+        except (FileNotFoundError, IsADirectoryError):
+            continue
+
+
+def _of_object(store: Store, vault: Vault, digest: str) -> list[Entry]:
+    manifest, root = store.objects.manifest(digest), store.objects.path(digest)
+    if manifest is None:
+        raise FileNotFoundError(root)
+    place = f"objects/{digest[:2]}/{digest}"
+    files = [vault.add(root / name, f"{place}/{name}", value) for name, _, value in manifest.files]
+    return [*files, vault.add_bytes((root / MANIFEST).read_bytes(), f"{place}/{MANIFEST}")]
+
+
+def restore(vault: Vault, snapshot: Snapshot, folder: Path) -> None:
+    """Make a store of a snapshot, in an empty place. One that was interrupted goes on with the same snapshot.
+
+    Raises:
+        InputError: there is a store already, or the snapshot is of another kind or version.
+        UnderstudyError: a file of it is damaged; no step of the store is known then.
+    """
+    if (snapshot.kind, snapshot.version) != (KIND, str(VERSION)):
+        raise InputError(
+            f"{snapshot.name}: is a {snapshot.kind} of version {snapshot.version}, and this understudy restores a "
+            f"store of version {VERSION}; restore it with the understudy that made it, and migrate it afterwards"
+        )
+    marked = read_json(folder / MARK)
+    if marked != {"snapshot": snapshot.name} and folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder}: is not empty; move it away, or point --home at an empty folder")
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / MARK, {"snapshot": snapshot.name})
+    store = Store(folder)
+    of_objects = sorted((e for e in snapshot.entries if e.path.startswith("objects/")), key=lambda e: e.path)
+    for digest, entries in groupby(of_objects, lambda entry: entry.path.split("/")[2]):
+        if store.objects.damage(digest):
+            _restore_object(vault, store, digest, list(entries))
+    for part in REFERRING:
+        for entry in snapshot.entries:
+            if entry.path.startswith(f"{part}/"):
+                vault.take(entry, store.folder / entry.path)
+    (folder / MARK).unlink()
+    flush(folder)
+
+
+def _restore_object(vault: Vault, store: Store, digest: str, entries: list[Entry]) -> None:
+    staged = store.folder / "work" / f".restored.{secrets.token_hex(4)}"
+    try:
+        for entry in entries:
+            vault.take(entry, staged / "/".join(entry.path.split("/")[3:]))
+        manifest = Manifest.decode(json.loads((staged / MANIFEST).read_bytes()))
+        found = store.objects.publish(staged, manifest.kind, manifest.inputs, manifest.facts)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+    if found != digest:
+        raise UnderstudyError(f"{digest}: the snapshot has other files under this name; take an older one")

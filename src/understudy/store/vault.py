@@ -1,0 +1,183 @@
+"""Backups in a bucket: files by their SHA-256, and snapshots, which say what lay where when.
+
+A file is sent once, however many snapshots have it. A snapshot is written last: one that is there has all its files.
+Nothing is encrypted here, and whoever can write to the bucket can change a backup; what is read is hashed, so damage is
+found.
+"""
+
+import json
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+
+from understudy.errors import InputError, UnderstudyError, disk_errors
+from understudy.store.bucket import Bucket
+from understudy.store.files import canonical, hash_file, sha256
+
+SNAPSHOTS, FILES = "snapshots", "files"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of a snapshot: its path there, its bytes, and what its place said of its last change."""
+
+    path: str
+    size: int
+    sha256: str
+    changed: str = ""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What was backed up at a moment. `kind` is store or registry; `version` is the layout of what was backed up."""
+
+    name: str
+    kind: str
+    version: str
+    made: float
+    entries: tuple[Entry, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its files."""
+        return sum(entry.size for entry in self.entries)
+
+
+class Vault:
+    """A place for backups.
+
+    Args:
+        url: s3://BUCKET/PREFIX, or anything else that fsspec knows.
+
+    Raises:
+        InputError: that is no address.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._bucket = Bucket(url)
+        self.sent = 0
+        """Bytes that were sent so far."""
+
+    def add(self, source: Path, path: str, digest: str | None = None, changed: str = "") -> Entry:
+        """Send a file that nobody changes meanwhile, unless the vault has its content."""
+        entry = Entry(path, source.stat().st_size, digest or hash_file(source), changed)
+        if not self.holds(entry):
+            self._bucket.put(source, _place(entry.sha256))
+            self.sent += entry.size
+        return entry
+
+    def add_bytes(self, content: bytes, path: str) -> Entry:
+        """Send the content of a small file, as it was read."""
+        entry = Entry(path, len(content), sha256(content))
+        if not self.holds(entry):
+            self._bucket.write(_place(entry.sha256), content)
+            self.sent += entry.size
+        return entry
+
+    def holds(self, entry: Entry) -> bool:
+        """Whether the vault has a file's content; its bytes are not read."""
+        return self._bucket.size(_place(entry.sha256)) == entry.size
+
+    def take(self, entry: Entry, target: Path) -> None:
+        """Copy a file out of the vault.
+
+        Raises:
+            UnderstudyError: it is damaged there, or missing.
+        """
+        with disk_errors(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if self._bucket.get(_place(entry.sha256), target) and hash_file(target) == entry.sha256:
+                return
+            target.unlink(missing_ok=True)
+        raise UnderstudyError(
+            f"{self._bucket.url}: {_place(entry.sha256)}, which is {entry.path} of a snapshot, is damaged or missing. "
+            "Take an older snapshot, or the bucket's own versions of that file"
+        )
+
+    def commit(self, kind: str, version: str, entries: Iterable[Entry]) -> Snapshot:
+        """Write a snapshot of files that were added."""
+        made = time.time()
+        name = f"{kind}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(made))}"
+        snapshot = Snapshot(name, kind, version, made, tuple(entries))
+        self._bucket.write(f"{SNAPSHOTS}/{name}.json", canonical(asdict(snapshot)))
+        return snapshot
+
+    def names(self) -> list[str]:
+        """The names of all snapshots, by kind, the oldest first."""
+        listed = self._bucket.listed(SNAPSHOTS)
+        return sorted(name.removesuffix(".json") for name in listed if name.endswith(".json"))
+
+    def snapshot(self, name: str) -> Snapshot:
+        """A snapshot by its name.
+
+        Raises:
+            InputError: there is none.
+            UnderstudyError: it is none that understudy has written.
+        """
+        encoded = self._bucket.read(f"{SNAPSHOTS}/{name}.json")
+        if encoded is None:
+            known = ", ".join(self.names()[-5:]) or "none"
+            raise InputError(f"{self._bucket.url}: there is no snapshot {name}; there is {known}")
+        try:
+            value = json.loads(encoded)
+            snapshot = Snapshot(**{**value, "entries": tuple(Entry(**entry) for entry in value["entries"])})
+            wrong = [entry.path for entry in snapshot.entries if not lies_inside(entry.path)]
+        except (ValueError, TypeError, KeyError) as error:
+            raise UnderstudyError(f"{self._bucket.url}: the snapshot {name} is damaged; take another one") from error
+        if wrong:
+            raise UnderstudyError(f"{self._bucket.url}: {name} has a file that would lie outside, {wrong[0]!r}")
+        return snapshot
+
+    def newest(self, kind: str) -> Snapshot | None:
+        """The newest snapshot of a kind; None where there is none."""
+        names = [name for name in self.names() if name.startswith(f"{kind}-")]
+        return self.snapshot(names[-1]) if names else None
+
+    def verify(self, snapshot: Snapshot) -> None:
+        """Read every byte of a snapshot.
+
+        Raises:
+            UnderstudyError: a file of it is damaged or missing.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            for entry in snapshot.entries:
+                target = Path(folder) / "file"
+                self.take(entry, target)
+                target.unlink()
+
+    def forget(self, kind: str, before: float) -> int:
+        """Remove snapshots of a kind that were made before, but never the newest, and the files that no other has.
+
+        Called by whoever adds to this vault, one at a time: a file that is added for a snapshot to come is in none yet.
+
+        Returns:
+            How many snapshots were removed.
+        """
+        names = self.names()
+        own = [name for name in names if name.startswith(f"{kind}-")]
+        old = [name for name in own[:-1] if self.snapshot(name).made < before]
+        if not old:
+            return 0
+        left = [self.snapshot(name) for name in names if name not in old]
+        kept = {_place(entry.sha256) for snapshot in left for entry in snapshot.entries}
+        self._bucket.remove([f"{SNAPSHOTS}/{name}.json" for name in old])
+        self._bucket.remove([f"{FILES}/{name}" for name in self._bucket.listed(FILES) if f"{FILES}/{name}" not in kept])
+        return len(old)
+
+
+def by_path(snapshot: Snapshot | None) -> Mapping[str, Entry]:
+    """A snapshot's files by their paths; nothing of none."""
+    return {entry.path: entry for entry in (snapshot.entries if snapshot else ())}
+
+
+def lies_inside(name: str) -> bool:
+    """Whether a file's name is a plain path below its folder."""
+    path = PurePosixPath(name)
+    strange = path.is_absolute() or ".." in path.parts or "\0" in name
+    return bool(path.parts) and not strange and str(path) == name
+
+
+def _place(digest: str) -> str:
+    return f"{FILES}/{digest[:2]}/{digest}"

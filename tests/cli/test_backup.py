@@ -1,0 +1,55 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from understudy.store import Store
+from understudy.store.files import sha256
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> str:
+    return f"file://{tmp_path / 'vault'}"
+
+
+def test_a_store_comes_back_from_its_newest_snapshot(understudy, make, store: Store, vault: str) -> None:
+    digest = make("x")
+    made = understudy("backup", "store", vault)
+    assert made.code == 0
+    name, said = made.out.split(": ", 1)
+    assert "files" in said
+    (row,) = json.loads(understudy("backup", "ls", vault, "--json").out)
+    assert (row["name"], row["kind"]) == (name, "store")
+    assert "all bytes verified, no damage" in understudy("backup", "verify", vault, name).out
+    assert understudy("backup", "restore", vault, name).code == 2, "there is a store"
+    shutil.rmtree(store.folder)
+    restored = understudy("backup", "restore", vault, name)
+    assert (restored.code, f"{name}: " in restored.out) == (0, True)
+    found = Store(store.folder).cached_step(sha256(b"x"))
+    assert found is not None
+    assert found.digest == digest
+
+
+def test_a_servers_registry_needs_its_dump_and_its_files(understudy, vault: str, tmp_path: Path) -> None:
+    said = understudy("--tracking-uri", "http://user:secret@mlflow:5000", "backup", "registry", vault)
+    assert said.code == 2
+    assert "http://mlflow:5000: a server's registry is backed up from a dump" in said.err
+    assert "secret" not in said.err
+    (tmp_path / "dump").write_text("rows")
+    said = understudy("backup", "registry", vault, "--dump", "dump")
+    assert (said.code, "--files: say where the server's files lie" in said.err) == (2, True)
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "model").write_text("weights")
+    made = understudy("backup", "registry", vault, "--dump", "dump", "--files", "files", "--forget-after", "30")
+    assert (made.code, "0 older snapshots removed" in made.out) == (0, True)
+    name = made.out.split(":")[0]
+    assert "give --dump FILE for postgresql" in understudy("backup", "restore", vault, name).err
+    done = understudy("backup", "restore", vault, name, "--dump", "again", "--files", "there")
+    assert "now: pg_restore --no-owner --exit-on-error" in done.out
+    assert ((tmp_path / "again").read_text(), (tmp_path / "there" / "model").read_text()) == ("rows", "weights")
+
+
+def test_without_a_registry_in_the_home_there_is_nothing_to_back_up(understudy, vault: str) -> None:
+    said = understudy("backup", "registry", vault)
+    assert (said.code, "mlflow.db: there is no registry here to back up" in said.err) == (2, True)

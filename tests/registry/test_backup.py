@@ -1,0 +1,186 @@
+"""A registry and a store are backed up, all is lost, and what is restored is a champion that loads and was signed.
+
+With a real MLflow server, its accounts, and a real PostgreSQL; and the registry of a home, in SQLite.
+"""
+
+import io
+import os
+import shutil
+import sqlite3
+import subprocess
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from tests import postgres
+from tests.registry.saved_models import VIT, describe_images, save
+from tests.registry.server_app.accounts import (
+    ADMIN,
+    ALIAS,
+    COMMAND,
+    PUBLIC_KEY,
+    REVIEWER,
+    SETTINGS,
+    TRAINER,
+    ask,
+    done,
+    with_account,
+)
+from tests.registry.submitted import RECIPE, Pipeline, Server, connect, start_server
+from understudy.errors import InputError, UnderstudyError
+from understudy.registry import audit
+from understudy.registry.backup import back_up, restore, sqlite_dump
+from understudy.registry.champion import champion, fetch
+from understudy.registry.signature import PUBLIC
+from understudy.store import Store
+from understudy.store import backup as stores
+from understudy.store.bucket import Bucket
+from understudy.store.files import sha256
+from understudy.store.vault import Vault
+
+
+def silent(line: str) -> None:
+    raise AssertionError(line)
+
+
+def predicted(uri: str, name: str) -> Any:
+    """What the champion says of a picture, loaded as whoever serves it does."""
+    import mlflow
+    import pandas as pd
+
+    connect(uri)
+    picture = io.BytesIO()
+    Image.new("L", (8, 8), 100).save(picture, "PNG")
+    loaded = mlflow.pyfunc.load_model(f"models:/{name}@champion")
+    return loaded.predict(pd.DataFrame({"image": [picture.getvalue()]})).values.tolist()
+
+
+def a_step(store: Store) -> str:
+    """A finished step's object."""
+    lease = store.acquire(sha256(b"step"))
+    assert lease is not None
+    staged = lease.staging()
+    (staged / "records").write_text("x" * 100)
+    return store.conclude(lease, "ingest", {}, staged, "records", {}, {}, 2.0)
+
+
+def server_on(folder: Path, uri: str) -> Server:
+    folder.mkdir(exist_ok=True)
+    return start_server(folder, COMMAND, **{**SETTINGS, "MLFLOW_BACKEND_STORE_URI": uri})
+
+
+@pytest.mark.slow
+def test_after_all_was_lost_the_champion_loads_its_signature_holds_and_the_store_is_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PUBLIC, PUBLIC_KEY)
+    vaults = {kind: Vault(f"file://{tmp_path}/vault/{kind}") for kind in ("store", "registry")}
+    dump = tmp_path / "dump"
+    with postgres.running() as database:
+        server = server_on(tmp_path / "before", database)
+        done(ask(server, ADMIN, "POST", "users/create", username=REVIEWER, password=f"password-of-{REVIEWER}"))
+        pipeline = Pipeline(tmp_path / "home", with_account(server, TRAINER), {**RECIPE, "name": "kept"})
+        made = pipeline.register(student=pipeline.adopt(save(tmp_path / "vit", VIT, describe_images())))
+        done(ask(server, REVIEWER, "POST", ALIAS, name=made.name, alias="champion", version=made.version))
+        said, digest = predicted(with_account(server, TRAINER), made.name), a_step(pipeline.store)
+        last = audit.verify(audit.lines_of(with_account(server, ADMIN)), "").last
+
+        subprocess.run([postgres.program("pg_dump"), "-Fc", "--no-owner", "-f", dump, database], check=True)
+        files = Bucket((server.folder / "files").as_uri())
+        registry = back_up(vaults["registry"], dump, "postgresql", files, silent)
+        store = stores.back_up(pipeline.store, vaults["store"], silent)
+        server.stop()
+        for lost in (server.folder, pipeline.store.folder):
+            shutil.rmtree(lost)
+        dump.unlink()
+    print(f"registry {registry.size} bytes, store {store.size} bytes")
+
+    with postgres.running() as database:
+        stores.restore(vaults["store"], store, pipeline.store.folder)
+        restore(vaults["registry"], registry, dump, Bucket((tmp_path / "after" / "files").as_uri()))
+        options = ["--no-owner", "--exit-on-error", "--single-transaction", f"--dbname={database}"]
+        subprocess.run([postgres.program("pg_restore"), *options, dump], check=True)
+        server = server_on(tmp_path / "after", database)
+        try:
+            found = champion(with_account(server, TRAINER), made.name)
+            assert found is not None, "its signature was checked, too"
+            (tmp_path / "fetched").mkdir()
+            assert fetch(with_account(server, TRAINER), found, tmp_path / "fetched").files
+            assert predicted(with_account(server, TRAINER), made.name) == said
+            assert audit.verify(audit.lines_of(with_account(server, ADMIN)), last).last == last
+            assert ask(server, TRAINER, "POST", "runs/delete", run_id=made.parent_run_id)[0] == 403, "kept, as before"
+        finally:
+            server.stop()
+    step = Store(pipeline.store.folder).cached_step(sha256(b"step"))
+    assert step is not None
+    assert step.digest == digest
+
+
+def test_the_registry_of_a_home_is_restored_beside_its_store(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    pipeline = Pipeline(home, f"sqlite:///{home}/mlflow.db")
+    made = pipeline.register()
+    vault = Vault(f"file://{tmp_path}/vault")
+    with sqlite_dump(home / "mlflow.db") as copy:
+        snapshot = back_up(vault, copy, "sqlite", Bucket((home / "mlartifacts").as_uri()), silent)
+    before = vault.sent
+    with sqlite_dump(home / "mlflow.db") as copy:
+        again = back_up(vault, copy, "sqlite", Bucket((home / "mlartifacts").as_uri()), silent)
+    assert vault.sent == before, "nothing had changed"
+    assert again.entries == snapshot.entries
+
+    os.rename(home, tmp_path / "lost")
+    home.mkdir()
+    restore(vault, snapshot, home / "mlflow.db", Bucket((home / "mlartifacts").as_uri()))
+    with closing(sqlite3.connect(home / "mlflow.db")) as database:
+        assert database.execute("select name, version from model_versions").fetchall() == [(made.name, 1)]
+    there = {path.relative_to(home) for path in (home / "mlartifacts").rglob("*")}
+    assert there == {path.relative_to(tmp_path / "lost") for path in (tmp_path / "lost" / "mlartifacts").rglob("*")}
+
+
+def a_registry(folder: Path) -> tuple[Path, Bucket]:
+    """A dump and a bucket with a file."""
+    (folder / "files" / "1").mkdir(parents=True)
+    (folder / "files" / "1" / "model").write_text("weights")
+    (folder / "dump").write_text("rows")
+    return folder / "dump", Bucket((folder / "files").as_uri())
+
+
+def test_a_file_that_is_as_it_was_is_not_read_again_and_one_that_changed_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dump, files = a_registry(tmp_path)
+    vault = Vault(f"file://{tmp_path}/vault")
+    first = back_up(vault, dump, "postgresql", files, silent)
+    with monkeypatch.context() as patched:
+        patched.setattr(Bucket, "get", lambda *_: pytest.fail("it was read"))
+        back_up(vault, dump, "postgresql", files, silent)
+    (tmp_path / "files" / "1" / "model").write_text("WEIGHTS")
+    second = back_up(vault, dump, "postgresql", files, silent)
+    assert first.entries[1].sha256 != second.entries[1].sha256
+
+
+def test_nothing_is_restored_over_something_else(tmp_path: Path) -> None:
+    dump, files = a_registry(tmp_path)
+    vault = Vault(f"file://{tmp_path}/vault")
+    made = back_up(vault, dump, "postgresql", files, silent)
+    with pytest.raises(InputError, match="dump is there already"):
+        restore(vault, made, dump, files)
+    (tmp_path / "files" / "other").write_text("x")
+    with pytest.raises(InputError, match="files: other is there already"):
+        restore(vault, made, tmp_path / "new", files)
+
+
+def test_without_all_files_there_is_no_database(tmp_path: Path) -> None:
+    dump, files = a_registry(tmp_path)
+    vault = Vault(f"file://{tmp_path}/vault")
+    made = back_up(vault, dump, "postgresql", files, silent)
+    (damaged,) = [entry for entry in made.entries if entry.path == "files/1/model"]
+    (tmp_path / "vault" / "files" / damaged.sha256[:2] / damaged.sha256).write_text("?")
+    with pytest.raises(UnderstudyError, match="files/1/model of a snapshot, is damaged or missing"):
+        restore(vault, made, tmp_path / "new", Bucket((tmp_path / "there").as_uri()))
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,82 @@
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from understudy.errors import InputError, UnderstudyError
+from understudy.store.vault import Vault
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"file://{tmp_path / 'vault'}"
+
+
+def file(folder: Path, content: bytes) -> Path:
+    path = folder / "source"
+    path.write_bytes(content)
+    return path
+
+
+def test_a_file_comes_back_as_it_was_and_is_sent_once(tmp_path: Path, url: str) -> None:
+    vault = Vault(url)
+    first = vault.add(file(tmp_path, b"weights"), "a/model")
+    again = vault.add_bytes(b"weights", "b/model")
+    assert (first.sha256, vault.sent) == (again.sha256, 7)
+    made = vault.commit("store", "2", [first, again])
+    found = Vault(url).snapshot(made.name)
+    assert found == made
+    Vault(url).take(found.entries[1], tmp_path / "there" / "model")
+    assert (tmp_path / "there" / "model").read_bytes() == b"weights"
+
+
+@pytest.mark.parametrize("content", [b"weighty", b"weigh", None])
+def test_what_is_damaged_in_the_vault_is_named_and_not_left_there(
+    tmp_path: Path, url: str, content: bytes | None
+) -> None:
+    vault = Vault(url)
+    made = vault.commit("store", "2", [vault.add(file(tmp_path, b"weights"), "a/model")])
+    (kept,) = (tmp_path / "vault" / "files").rglob("*/*")
+    kept.unlink() if content is None else kept.write_bytes(content)
+    with pytest.raises(UnderstudyError, match="which is a/model of a snapshot, is damaged or missing"):
+        vault.verify(made)
+    with pytest.raises(UnderstudyError, match="damaged or missing"):
+        vault.take(made.entries[0], tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
+def test_old_snapshots_go_with_the_files_that_no_other_has(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = Vault(url)
+    both, old = vault.add_bytes(b"both", "both"), vault.add_bytes(b"old", "old")
+    now = time.time()
+    monkeypatch.setattr("time.time", lambda: now - 1000)
+    first = vault.commit("store", "2", [both, old])
+    other = vault.commit("registry", "sqlite", [both])
+    monkeypatch.setattr("time.time", lambda: now)
+    newest = vault.commit("store", "2", [both])
+    assert vault.forget("store", now - 2000) == 0
+    assert vault.forget("store", now - 500) == 1
+    assert vault.names() == sorted([other.name, newest.name])
+    assert [vault.holds(entry) for entry in first.entries] == [True, False]
+    assert vault.forget("registry", now + 1) == 0, "the newest of a kind stays"
+
+
+def test_a_snapshot_that_names_a_place_outside_is_refused(tmp_path: Path, url: str) -> None:
+    vault = Vault(url)
+    made = vault.commit("store", "2", [vault.add_bytes(b"x", "a")])
+    path = tmp_path / "vault" / "snapshots" / f"{made.name}.json"
+    value = json.loads(path.read_text())
+    value["entries"][0]["path"] = "../outside"
+    path.write_text(json.dumps(value))
+    with pytest.raises(UnderstudyError, match=r"would lie outside, '\.\./outside'"):
+        vault.snapshot(made.name)
+
+
+def test_a_snapshot_that_is_not_there_is_answered_with_those_that_are(url: str) -> None:
+    made = Vault(url).commit("store", "2", [])
+    with pytest.raises(InputError, match=f"there is no snapshot registry-1; there is {made.name}"):
+        Vault(url).snapshot("registry-1")
+    assert Vault(url).newest("registry") is None
