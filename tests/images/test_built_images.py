@@ -29,6 +29,14 @@ mkdir -p /tmp/image-root && mount --bind "$1" /tmp/image-root && mount -o remoun
 mount -t tmpfs -o mode=1777 tmp /tmp/image-root/tmp; shift
 exec chroot --userspec=1000:1000 /tmp/image-root /usr/bin/env -i PATH=/opt/understudy/bin:/usr/bin:/bin HOME=/tmp "$@"
 """
+TRAINS = """
+import torch, understudy.agent.worker, pipelines.distillation
+layer = torch.nn.Linear(2, 1)
+optimiser = torch.optim.AdamW(layer.parameters())
+layer(torch.ones(4, 2)).sum().backward()
+optimiser.step()
+print("trained")
+"""
 Inside = Callable[..., str]
 
 
@@ -36,7 +44,7 @@ def said(*command: str) -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
-@pytest.fixture(scope="module", params=["launcher", "mlflow"])
+@pytest.fixture(scope="module", params=["launcher", "mlflow", "trainer"])
 def image(request: pytest.FixtureRequest) -> str:
     said("make", "images", f"WHICH={request.param}", f"BASE={BASE}", "IMAGES=localhost/understudy-test:1.2")
     return f"localhost/understudy-test-{request.param}:1.2"
@@ -55,6 +63,7 @@ def test_it_runs_as_one_fixed_user_and_says_what_it_is(image: str) -> None:
     assert config["User"] == "1000:1000"
     assert config["Labels"]["org.opencontainers.image.version"] == "1.2"
     assert config["Labels"]["org.opencontainers.image.revision"] == said("git", "rev-parse", "HEAD")
+    assert config["Labels"]["org.opencontainers.image.base.name"] == BASE
 
 
 def test_it_works_where_nothing_but_tmp_can_be_written(image: str, inside: Inside) -> None:
@@ -63,6 +72,9 @@ def test_it_works_where_nothing_but_tmp_can_be_written(image: str, inside: Insid
         assert inside("understudy", "--version") == f"understudy {__version__}"
         program = "import understudy.launch.kubernetes.controller, understudy.registry.register, importlib.util as u"
         assert inside("python", "-c", f"{program}; print(u.find_spec('torch'))") == "None"
+        return
+    if "trainer" in image:
+        assert inside("python", "-c", TRAINS).splitlines()[-1] == "trained"
         return
     program = "import psycopg, boto3, mlflow, mlflow.server; print(mlflow.__version__)"
     assert inside("python", "-c", program) == "3.17.2"
