@@ -24,6 +24,13 @@ from unittest.mock import patch
 from fastapi import FastAPI
 
 PIPELINE, PASSWORD = "pipeline", "password-of-pipeline"
+ACCOUNTS = f"""
+from understudy.registry.server_app.app import auth, make_accounts
+from understudy.registry.server_app.ownership import own
+make_accounts()
+auth.store.create_user({PIPELINE!r}, {PASSWORD!r})
+own("team", "registered_model", "model")
+"""
 AT_ONCE = 100  # metrics in a request, as a training's points are logged
 
 
@@ -52,12 +59,10 @@ def server(factory: str, folder: Path, versions: int) -> Iterator["Client"]:
         "MLFLOW_AUTH_ADMIN_PASSWORD": "password-of-admin",
         "MLFLOW_FLASK_SERVER_SECRET_KEY": "any text",
         "MLFLOW_DISABLE_TELEMETRY": "true",
-        "UNDERSTUDY_PIPELINE_USERNAME": PIPELINE,
-        "UNDERSTUDY_PIPELINE_PASSWORD": PASSWORD,
+        "UNDERSTUDY_ACCOUNTS": json.dumps({"teams": {"team": {"writers": [PIPELINE]}}}),
     }
-    accounts = "from understudy.registry.server_app import app; app.make_accounts()"
-    subprocess.run([sys.executable, "-W", "ignore", "-c", accounts], env=environment, check=True, capture_output=True)
     make_versions(folder, versions)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", ACCOUNTS], env=environment, check=True, capture_output=True)
     command = [sys.executable, "-W", "ignore", "-m", "uvicorn", "--factory", factory, "--port", str(port)]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)

@@ -24,6 +24,7 @@ from understudy.kube.settings import (
 from understudy.launch.platform import CLUSTER
 from understudy.recipe import Recipe
 from understudy.recipe.hub import TOKENIZER, hub_ids
+from understudy.registry.pod_token import SETTING
 from understudy.registry.server import PAGES
 from understudy.registry.signature import PUBLIC
 from understudy.runs.submission import SETTINGS_FOLDER
@@ -38,6 +39,7 @@ OPTIONAL = (
     metrics.VARIABLE,
     PUBLIC,
     PAGES,
+    SETTING,
 )
 LABELS = {**DRIVER, **NO_SIDECAR}
 """The network policies go by them."""

@@ -19,7 +19,6 @@ OWN = {
     "registry.example.com/ml": "registry.test/ml",
     "shared.example.com": "shared",
     "trainer:0.1.0 launcher:0.1.0 mlflow:0.1.0": " ".join(f"{n}:1{DIGEST}" for n in ("trainer", "launcher", "mlflow")),
-    'reviewers: ""': "reviewers: ann",
 }
 SETTINGS = "settings/production/settings.yaml"
 OVERLAY = "overlays/production/kustomization.yaml"
@@ -57,7 +56,7 @@ def test_every_placeholder_of_the_shipped_tree_is_named_with_its_place(understud
     text = (MANIFESTS / SETTINGS).read_text().splitlines()
     named = [check for check in said if SETTINGS in check["what"]]
     keys = {text[int(check["what"].rpartition(":")[2]) - 1].partition(":")[0].strip() for check in named}
-    assert keys == {"repository", "registry", "release", "storage-class", "reviewers"}
+    assert keys == {"repository", "registry", "release", "storage-class"}
     assert any("promotions/policy.yaml:" in check["what"] for check in said)
     assert all(check["fix"] for check in said)
 
@@ -81,8 +80,8 @@ def test_every_placeholder_of_the_shipped_tree_is_named_with_its_place(understud
         ("base/prepare.yaml", "image: understudy-trainer", "image: docker.test/a/busybox:1", "busybox:1 has no digest"),
         (
             "base/mlflow.yaml",
-            'UNDERSTUDY_REVIEWERS, value: ""',
-            "UNDERSTUDY_REVIEWERS, value: only-for-development",
+            'UNDERSTUDY_ACCOUNTS, value: ""',
+            "UNDERSTUDY_ACCOUNTS, value: only-for-development",
             "everybody",
         ),
         ("argocd/kueue/application.yaml", "targetRevision: v0.12.3", "targetRevision: v0.20.0", "kueue-v1beta2"),

@@ -18,7 +18,6 @@ NEW = {
     "release": " ".join(f"{name}:2.0@sha256:{DIGEST}" for name in ("trainer", "launcher", "mlflow")),
     "storage-class": "fast",
     "storage": "7Ti",
-    "reviewers": "ann,bob",
     "secret-store": "vault",
     "repository": "ssh://git@git.test/a.git",
     "revision": "v2",
@@ -66,12 +65,15 @@ def test_the_trainer_of_jobs_and_of_manifests_is_one(environment: str) -> None:
     assert parsed(settings(things), "cluster.yaml").image == prepare
 
 
-def test_class_size_and_reviewers_are_those_of_the_settings(environment: str, changed: Path) -> None:
+def test_class_size_and_accounts_are_those_of_the_settings(environment: str, changed: Path) -> None:
     things = built(str(changed / "overlays" / environment))
     claim = named(things, "PersistentVolumeClaim")["understudy-store"]["spec"]
     assert (claim["storageClassName"], claim["resources"]["requests"]["storage"]) == ("fast", "7Ti")
     [server] = named(things, "Deployment")["mlflow"]["spec"]["template"]["spec"]["containers"]
-    assert {"name": "UNDERSTUDY_REVIEWERS", "value": "ann,bob"} in server["env"]
+    [said] = [value["value"] for value in server["env"] if value["name"] == "UNDERSTUDY_ACCOUNTS"]
+    assert said == named(things, "ConfigMap")["understudy"]["data"]["accounts.yaml"]
+    writers = yaml.safe_load(said)["teams"]["understudy"]["writers"]
+    assert writers == ["system:serviceaccount:understudy:understudy-pipeline"]
 
 
 def test_credentials_come_from_the_store_that_the_settings_name(environment: str, changed: Path) -> None:

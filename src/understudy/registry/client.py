@@ -9,6 +9,7 @@ import os
 from understudy.registry.local import LocalDatabase
 from understudy.registry.over_mlflow import OverMlflow
 from understudy.registry.over_rest import OverRest
+from understudy.registry.pod_token import POD
 from understudy.registry.server import database
 from understudy.registry.tracking import TrackingServer
 
@@ -19,7 +20,7 @@ CLOUDS = ("MLFLOW_TRACKING_AUTH", "MLFLOW_TRACKING_AWS_SIGV4")
 def server_at(uri: str) -> TrackingServer:
     """The server at an address; it is not asked anything yet."""
     is_web = uri.startswith(("http://", "https://"))
-    if is_web and not any(os.environ.get(name) for name in CLOUDS):
+    if is_web and not any(os.environ.get(name) not in (None, "", POD) for name in CLOUDS):
         return OverRest(uri)
     return _asked_by_mlflow(uri)
 

@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, unquote, urlencode, urlsplit, urlunsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from understudy.errors import InputError, UnderstudyError
+from understudy.registry import pod_token
 
 SECONDS = 5.0
 WRITING = 60.0  # seconds that a busy database may take
@@ -108,6 +109,7 @@ def _authorization(parts: SplitResult) -> dict[str, str]:
         raise InputError("MLFLOW_TRACKING_TOKEN: it holds characters that a token cannot have; set it again")
     if user:
         return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+    token = token or pod_token.token() or ""
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 

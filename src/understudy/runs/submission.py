@@ -36,6 +36,7 @@ from understudy.launch.kubernetes.rendering.pod_security import SECURITY, contai
 from understudy.launch.platform import CLUSTER
 from understudy.recipe import Recipe
 from understudy.recipe.hub import hub_ids
+from understudy.registry import pod_token
 from understudy.store.remote_cache import ADDRESS
 
 ACCOUNT = "understudy-pipeline"
@@ -196,6 +197,7 @@ def _sources(run: str, fetches: bool) -> dict[str, VolumeSource]:
     sources: dict[str, VolumeSource] = {
         "settings": {"configMap": {"name": CONFIG}},
         "recipe": {"configMap": {"name": run}},
+        "mlflow": pod_token.VOLUME,
     }
     if fetches:
         sources["certificates"] = {"configMap": {"name": CERTIFICATES, "optional": True}}
@@ -215,6 +217,7 @@ def _container(run: str, cluster: Cluster, fetches: bool) -> KubernetesObject:
     }
     command = ["python", "-m", "understudy", "run", f"{RECIPE_FOLDER}/recipe.yaml"]
     places = {"store": cluster.mount, "settings": SETTINGS_FOLDER, "recipe": RECIPE_FOLDER}
+    places["mlflow"] = pod_token.FOLDER
     places |= {"certificates": CERTIFICATES_FOLDER} if fetches else {}
     mounts: list[VolumeMount] = [{"name": name, "mountPath": path} for name, path in places.items()]
     return {

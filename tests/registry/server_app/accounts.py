@@ -12,7 +12,17 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from tests.registry.submitted import Server
 
 COMMAND = ("understudy.registry.server_app.app",)
-ADMIN, TRAINER, REVIEWER, READER = "admin", "pipeline", "rita", "eve"
+ADMIN, TRAINER, REVIEWER, READER, STRANGER = "admin", "pipeline", "rita", "eve", "mallory"
+TEAMS = {
+    "vision": {"writers": [TRAINER], "readers": [READER], "reviewers": ["somebody", REVIEWER]},
+    "speech": {"writers": [STRANGER, "system:serviceaccount:speech:understudy-pipeline"]},
+    "robots": {
+        "writers": ["system:serviceaccount:robots:understudy-pipeline"],
+        "readers": ["group:robot-people"],
+        "reviewers": ["group:robot-leads"],
+    },
+    "notebooks": {"writers": [READER]},
+}
 
 
 def key_pair() -> tuple[str, str]:
@@ -27,9 +37,7 @@ PROMOTION_KEY, PUBLIC_KEY = key_pair()
 SETTINGS = {
     "MLFLOW_AUTH_ADMIN_PASSWORD": f"password-of-{ADMIN}",
     "MLFLOW_FLASK_SERVER_SECRET_KEY": "any text",
-    "UNDERSTUDY_PIPELINE_USERNAME": TRAINER,
-    "UNDERSTUDY_PIPELINE_PASSWORD": f"password-of-{TRAINER}",
-    "UNDERSTUDY_REVIEWERS": f" somebody, {REVIEWER}",
+    "UNDERSTUDY_ACCOUNTS": json.dumps({"teams": TEAMS}),
     "UNDERSTUDY_PROMOTION_KEY": PROMOTION_KEY,
 }
 APIS = ("api/2.0", "ajax-api/2.0")  # for programs, and for the pages
@@ -39,10 +47,12 @@ ALIAS = "registered-models/alias"
 def ask(
     server: Server, account: str | None, method: str, endpoint: str, api: str = APIS[0], **body: Any
 ) -> tuple[int, Any]:
-    """The status and the answer to an account, whose password is what all of them have here."""
+    """The status and the answer to an account, whose password is what all of them have here, or to "Bearer TOKEN"."""
     request = Request(f"{server.uri}/{api}/mlflow/{endpoint}", method=method)
     request.add_header("Content-Type", "application/json")
-    if account:
+    if account and account.startswith("Bearer "):
+        request.add_header("Authorization", account)
+    elif account:
         token = base64.b64encode(f"{account}:password-of-{account}".encode()).decode()
         request.add_header("Authorization", f"Basic {token}")
     try:
@@ -57,6 +67,12 @@ def ask(
 def done(answer: tuple[int, Any]) -> Any:
     assert answer[0] == 200, answer
     return answer[1]
+
+
+def make_accounts(server: Server, *accounts: str) -> None:
+    """Give accounts their passwords, as an admin does."""
+    for account in accounts:
+        done(ask(server, ADMIN, "POST", "users/create", username=account, password=f"password-of-{account}"))
 
 
 def standing(server: Server, name: str) -> dict[str, str]:

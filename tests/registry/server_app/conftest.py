@@ -1,18 +1,45 @@
-"""One server with accounts for all tests of what runs inside it."""
+"""One server with accounts for all tests of what runs inside it, in a cluster and with an issuer of ID tokens."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
-from tests.registry.server_app.accounts import ADMIN, COMMAND, READER, REVIEWER, SETTINGS, ask, done
+from tests.kube.api_server import ApiServer, api_server
+from tests.registry.server_app.accounts import (
+    COMMAND,
+    READER,
+    REVIEWER,
+    SETTINGS,
+    STRANGER,
+    TEAMS,
+    TRAINER,
+    make_accounts,
+)
+from tests.registry.server_app.issuer import AUDIENCE, Issuer, issuer
 from tests.registry.submitted import Server, start_server
 
 
 @pytest.fixture(scope="session")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The server with an admin, the pipeline's account, a reviewer, and one who may only read."""
-    server = start_server(tmp_path_factory.mktemp("guarded"), COMMAND, **SETTINGS)
-    for account in (REVIEWER, READER):
-        done(ask(server, ADMIN, "POST", "users/create", username=account, password=f"password-of-{account}"))
+def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """The API server of the cluster that the server is in."""
+    with api_server(tmp_path_factory.mktemp("kubernetes")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def login() -> Iterator[Issuer]:
+    """Where people sign in."""
+    with issuer() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory, kubernetes: ApiServer, login: Issuer) -> Iterator[Server]:
+    """The server with an admin, a team's pipeline, reviewer and reader, and an account of another team."""
+    accounts = {"teams": TEAMS, "people": {"issuer": login.address, "audience": AUDIENCE}}
+    settings = {**SETTINGS, **kubernetes.environment, "UNDERSTUDY_ACCOUNTS": json.dumps(accounts)}
+    server = start_server(tmp_path_factory.mktemp("guarded"), COMMAND, **settings)
+    make_accounts(server, TRAINER, REVIEWER, READER, STRANGER)
     yield server
     server.stop()

@@ -1,5 +1,6 @@
 """The server that the manifests deploy: who has an account on it, and what it needs to start."""
 
+import json
 import os
 import secrets
 import subprocess
@@ -11,7 +12,6 @@ import pytest
 from mlflow.entities import Param
 
 from tests.registry.server_app.accounts import (
-    ADMIN,
     ALIAS,
     COMMAND,
     REVIEWER,
@@ -19,6 +19,7 @@ from tests.registry.server_app.accounts import (
     TRAINER,
     ask,
     done,
+    make_accounts,
     with_account,
 )
 from tests.registry.submitted import Server, connect, start_server
@@ -76,17 +77,19 @@ def test_only_an_admin_makes_accounts(guarded: Server) -> None:
         assert promoted[0] == 403
 
 
-def test_a_restart_takes_the_pipelines_new_password_and_keeps_the_accounts(tmp_path: Path) -> None:
-    start_server(tmp_path, COMMAND, **SETTINGS).stop()
-    changed = {**SETTINGS, "UNDERSTUDY_PIPELINE_PASSWORD": "another password", "UNDERSTUDY_REVIEWERS": ""}
+def test_a_restart_keeps_the_accounts_and_takes_the_teams_of_now(tmp_path: Path) -> None:
+    started = start_server(tmp_path, COMMAND, **SETTINGS)
+    make_accounts(started, TRAINER, REVIEWER)
+    done(ask(started, TRAINER, "POST", "registered-models/create", name="digits"))
+    done(ask(started, REVIEWER, "GET", "registered-models/get?name=digits"))
+    started.stop()
+    changed = {**SETTINGS, "UNDERSTUDY_ACCOUNTS": json.dumps({"teams": {"vision": {"writers": [TRAINER]}}})}
     server = start_server(tmp_path, (*COMMAND, "--workers", "2"), **changed)
     try:
-        assert ask(server, TRAINER, "GET", "experiments/search?max_results=1")[0] == 401
-        server_at(with_account(server, TRAINER, "another password")).check()
-        done(ask(server, ADMIN, "POST", "users/create", username=REVIEWER, password=f"password-of-{REVIEWER}"))
         for _ in range(8):  # whichever worker answers
-            status, said = ask(server, REVIEWER, "POST", ALIAS, name="digits", alias="champion", version="1")
-            assert (status, "reviewers are nobody" in said) == (403, True)
+            assert ask(server, REVIEWER, "GET", "registered-models/get?name=digits")[0] == 404
+            status, said = ask(server, TRAINER, "POST", ALIAS, name="digits", alias="champion", version="1")
+            assert (status, "reviewers of the team vision are nobody" in said) == (403, True)
     finally:
         server.stop()
 
@@ -94,15 +97,17 @@ def test_a_restart_takes_the_pipelines_new_password_and_keeps_the_accounts(tmp_p
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"UNDERSTUDY_PIPELINE_PASSWORD": ""}, "UNDERSTUDY_PIPELINE_PASSWORD is not set"),
-        ({"UNDERSTUDY_PIPELINE_PASSWORD": "short"}, "a password needs 12 characters or more"),
-        ({"UNDERSTUDY_REVIEWERS": "rita, pipeline"}, "pipeline is the pipeline's account"),
-        ({"UNDERSTUDY_PIPELINE_USERNAME": ADMIN}, "admin is an admin"),
+        (
+            {"UNDERSTUDY_ACCOUNTS": "teams: {vision: {writers: [pipeline], reviewers: [pipeline]}}"},
+            "a writer and a rev",
+        ),
+        ({"UNDERSTUDY_ACCOUNTS": "teams: [vision]"}, "UNDERSTUDY_ACCOUNTS: teams: "),
+        ({"UNDERSTUDY_REVIEWERS": "rita"}, "UNDERSTUDY_REVIEWERS: is not read any more"),
         ({"MLFLOW_AUTH_ADMIN_PASSWORD": ""}, "password to create the admin user"),
         ({"MLFLOW_FLASK_SERVER_SECRET_KEY": ""}, "MLFLOW_FLASK_SERVER_SECRET_KEY"),
         ({"UNDERSTUDY_PROMOTION_KEY": "no key at all"}, "UNDERSTUDY_PROMOTION_KEY: is no Ed25519 key in PEM"),
     ],
-    ids=["no-password", "short", "own-reviewer", "admin", "no-admin", "no-key", "no-promotion-key"],
+    ids=["own-reviewer", "no-teams", "old", "no-admin", "no-key", "no-promotion-key"],
 )
 def test_with_wrong_settings_it_says_so_once_and_does_not_start(
     tmp_path: Path, changed: dict[str, str], said: str

@@ -22,6 +22,7 @@ from tests.registry.server_app.accounts import (
     ask,
     done,
     key_pair,
+    make_accounts,
     with_account,
 )
 from tests.registry.submitted import RECIPE, Pipeline, Server, connect, start_server
@@ -137,7 +138,7 @@ def test_files_in_git_promote_with_a_reviewers_account_and_with_no_other(
 def test_what_was_promoted_on_an_older_server_is_kept_from_the_next_start_on(tmp_path: Path) -> None:
     unsigned = {**SETTINGS, "UNDERSTUDY_PROMOTION_KEY": ""}
     server = start_server(tmp_path, COMMAND, **unsigned)
-    done(ask(server, ADMIN, "POST", "users/create", username=REVIEWER, password=f"password-of-{REVIEWER}"))
+    make_accounts(server, TRAINER, REVIEWER)
     made = Pipeline(tmp_path / "pipeline", with_account(server, TRAINER)).register()
     done(ask(server, REVIEWER, "POST", ALIAS, name=made.name, alias="champion", version=made.version))
     assert SIGNATURE not in connect(with_account(server, ADMIN)).get_model_version(made.name, made.version).tags

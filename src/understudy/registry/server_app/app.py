@@ -21,17 +21,20 @@ from understudy.registry.server_app.audit import audited, observed
 from understudy.registry.server_app.front import behind_front
 from understudy.registry.server_app.kept import guard_kept
 from understudy.registry.server_app.metrics import measured
+from understudy.registry.server_app.ownership import make_roles
 from understudy.registry.server_app.promotion import keep_promoted, promoting
-from understudy.registry.server_app.rules import REVIEWERS, guard
+from understudy.registry.server_app.rules import guard
 from understudy.registry.server_app.schema import DATABASE
+from understudy.registry.server_app.sign_in import FUNCTION, accounts
 from understudy.registry.server_app.strictness import strict
+from understudy.registry.server_app.team_rules import guard_teams
+from understudy.registry.server_app.teams import SETTING
 from understudy.registry.signature import signing_key
 
 APP = "understudy"  # the name of create_app among pyproject.toml's entry points
 CONFIG = Path(__file__).with_name("accounts.ini")
 log = logging.getLogger("understudy.registry.server_app.app")  # `python -m` calls this module __main__
-USERNAME, PASSWORD = "UNDERSTUDY_PIPELINE_USERNAME", "UNDERSTUDY_PIPELINE_PASSWORD"
-SHORTEST = 12  # characters of a password; MLflow's own rule
+OLD = ("UNDERSTUDY_REVIEWERS", "UNDERSTUDY_PIPELINE_USERNAME", "UNDERSTUDY_PIPELINE_PASSWORD")  # of version 0.1
 
 
 def create_app() -> FastAPI:
@@ -42,8 +45,9 @@ def create_app() -> FastAPI:
     """
     logs.configure()
     _configure()
-    guard(reviewers())
+    guard()
     guard_kept()
+    guard_teams()
     strict(flask_app)
     audited(flask_app)
     app = auth.create_app(flask_app)
@@ -53,12 +57,6 @@ def create_app() -> FastAPI:
         raise InputError("this server runs under uvicorn only: without it, nothing stands before MLflow's own routes")
     keep_promoted()
     return measured(behind_front(app))
-
-
-def reviewers() -> list[str]:
-    """The accounts that may move the champion: none where the setting is missing."""
-    names = [name.strip() for name in os.environ.get(REVIEWERS, "").split(",")]
-    return [name for name in names if name]
 
 
 def main() -> None:
@@ -74,45 +72,29 @@ def main() -> None:
 
 
 def make_accounts() -> None:
-    """Make the admin's account and the pipeline's, or find them made. The pipeline's gets the password that is set now.
+    """Make the admin's account, the tables, and the teams' roles, or find them made.
 
     Raises:
         InputError, MlflowException: a setting is missing or wrong.
     """
     _configure()
-    name, password = _setting(USERNAME), _setting(PASSWORD)
-    if len(password) < SHORTEST:
-        raise InputError(f"{PASSWORD}: a password needs {SHORTEST} characters or more")
-    if name in reviewers():
-        raise InputError(f"{REVIEWERS}: {name} is the pipeline's account; what trains a model must not promote it")
+    for name in OLD:
+        if os.environ.get(name):
+            raise InputError(f"{name}: is not read any more; name reviewers and pipelines in {SETTING}, and remove it")
+    accounts()
     signing_key()
     schema.check(_setting(DATABASE))
     auth.get_flask_server_secret_key()
     auth.bootstrap_admin_user()
     audit_table.make_table(auth.store.engine)
     kept_table.make_table(auth.store.engine)
-    if not auth.store.has_user(name):
-        _create(name, password)
-    if auth.store.get_user(name).is_admin:
-        raise InputError(f"{USERNAME}: {name} is an admin; the pipeline needs an account that is none")
-    if not auth.store.authenticate_user(name, password):
-        auth.store.update_user(name, password=password)
-    for reviewer in reviewers():
-        if not auth.store.has_user(reviewer):
-            log.warning("%s: %s has no account yet", REVIEWERS, reviewer)
-
-
-def _create(name: str, password: str) -> None:
-    try:
-        auth.store.create_user(name, password)
-    except MlflowException:
-        if not auth.store.has_user(name):  # else a server that starts beside this one has made it
-            raise
+    make_roles(accounts())
 
 
 def _configure() -> None:
     """Accounts live in the database of the runs and models that they may use."""
-    auth.auth_config = auth.auth_config._replace(database_uri=_setting(DATABASE))
+    settings = {"database_uri": _setting(DATABASE), "authorization_function": FUNCTION}
+    auth.auth_config = auth.auth_config._replace(**settings)
 
 
 def _setting(name: str) -> str:

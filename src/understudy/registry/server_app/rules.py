@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from flask import g
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, PERMISSION_DENIED
 from mlflow.protos.model_registry_pb2 import (
@@ -36,9 +35,11 @@ from mlflow.server import auth, handlers
 from mlflow.server.auth import routes
 
 from understudy.registry.names import CHAMPION
+from understudy.registry.server_app.ownership import team_of
 from understudy.registry.server_app.promotion import SERVERS, found_in_registry, is_champion, is_promoted
+from understudy.registry.server_app.sign_in import accounts, sender
+from understudy.registry.server_app.teams import SETTING
 
-REVIEWERS = "UNDERSTUDY_REVIEWERS"
 LOOKALIKES = str.maketrans({"0": "o", "1": "i", "l": "i", "4": "a", "_": None, "-": None})
 OURS = re.compile(r"mlflow-artifacts:/(?!/)[^?#%\\\s]+")  # a path on this server, in one spelling
 
@@ -140,12 +141,14 @@ def _placed(message: Any) -> str:
 
 
 def _source(message: Any) -> str:
+    unknown = f"source: {message.source} names no run, logged model or version of this server that you may read"
     try:
         place = _place(message.source)
     except (MlflowException, ValueError):
-        return f"source: {message.source} names no run, logged model or version of this server"
+        return unknown
     if OURS.fullmatch(place) and ".." not in place.split("/"):
-        return ""
+        experiment = place.removeprefix("mlflow-artifacts:/").partition("/")[0]
+        return "" if auth._get_experiment_permission(experiment, sender().name).can_read else unknown
     return f"source: {message.source} lies outside of this server's artifacts; log the files to a run, and name that"
 
 
@@ -200,7 +203,7 @@ RIGHTS = (
 )
 
 
-def guard(names: list[str]) -> None:
+def guard() -> None:
     """Put the rules before MLflow's own check of every request that they are about."""
     for path in RIGHTS:  # who owns a model could take its reviewers' rights to it away
         auth.BEFORE_REQUEST_VALIDATORS[path, "POST"] = auth.sender_is_admin
@@ -212,11 +215,11 @@ def guard(names: list[str]) -> None:
             guarded.add(kind)
             for method in methods:
                 checked = auth.BEFORE_REQUEST_VALIDATORS[path, method]
-                auth.BEFORE_REQUEST_VALIDATORS[path, method] = partial(_allowed, names, kind, checked)
+                auth.BEFORE_REQUEST_VALIDATORS[path, method] = partial(_allowed, kind, checked)
     assert guarded == RULES.keys() | FORBIDDEN.keys(), "this MLflow has other requests; some would be unguarded"
 
 
-def _allowed(names: list[str], kind: Any, checked: Callable[[], bool]) -> bool:
+def _allowed(kind: Any, checked: Callable[[], bool]) -> bool:
     message = handlers._get_request_message(kind())  # read as the handler will read it
     wrong = FORBIDDEN[kind](message) if kind in FORBIDDEN else ""
     if wrong:
@@ -225,11 +228,16 @@ def _allowed(names: list[str], kind: Any, checked: Callable[[], bool]) -> bool:
     change = rule.change(message) if rule else ""
     if not change:
         return checked()
-    account = g.mlflow_authenticated_user
-    if account not in names:
-        raise MlflowException(
-            f"{account} may not {change}. Admins and reviewers may; reviewers are {', '.join(names) or 'nobody'} "
-            f"({REVIEWERS} of the server).",
-            PERMISSION_DENIED,
-        )
+    team = team_of("registered_model", message.name)
+    if team not in accounts().reviews(sender()):
+        raise MlflowException(f"{sender().name} may not {change}. {_who(team)}", PERMISSION_DENIED)
     return rule.reviewer() if rule and rule.reviewer else checked()
+
+
+def _who(team: str | None) -> str:
+    """Who may, in words; whoever reads this may read the model."""
+    found = accounts().teams.get(team or "")
+    if not found:
+        return f"Admins may; the model is of no team that the server's {SETTING} names."
+    names = ", ".join(sorted(found.reviewers)) or "nobody"
+    return f"Admins and reviewers may; reviewers of the team {team} are {names} ({SETTING} of the server)."

@@ -1,0 +1,141 @@
+"""What is another team's is not there: it is answered as what does not exist, and what is made is one team's.
+
+MLflow's rights decide who reads and changes a thing. But MLflow answers a model or an experiment that is another's with
+403, and one that does not exist with 404, so that names could be found out; and it gives what is made to the account.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from flask import Response, request
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import PERMISSION_DENIED, RESOURCE_DOES_NOT_EXIST
+from mlflow.protos.model_registry_pb2 import CreateRegisteredModel, ModelRegistryService
+from mlflow.protos.service_pb2 import CreateExperiment, GetExperimentByName, MlflowService
+from mlflow.server import auth, handlers
+from mlflow.server.auth import routes
+
+from understudy.registry.server_app import ownership
+from understudy.registry.server_app.promotion import found_in_registry
+from understudy.registry.server_app.sign_in import accounts, sender
+from understudy.registry.server_app.teams import SETTING
+
+ROSTERS = (routes.LIST_USERS, routes.AJAX_LIST_USERS)
+
+
+def guard_teams() -> None:
+    """Put these rules before MLflow's checks, and before all that was put there earlier."""
+    for path in ROSTERS:  # who else has an account
+        auth.BEFORE_REQUEST_VALIDATORS[path, "GET"] = auth.sender_is_admin
+    for service in (ModelRegistryService, MlflowService):
+        for path, kind, methods in handlers.get_service_endpoints(service, lambda kind: kind):
+            rule = _rule(service, kind)
+            for method in methods if rule else ():
+                auth.BEFORE_REQUEST_VALIDATORS[path, method] = partial(
+                    rule, kind, auth.BEFORE_REQUEST_VALIDATORS[path, method]
+                )
+    for key, handler in auth.AFTER_REQUEST_HANDLERS.items():
+        auth.AFTER_REQUEST_HANDLERS[key] = AFTERWARDS.get(handler.__name__, lambda handler: handler)(handler)
+
+
+def _rule(service: Any, kind: Any) -> Any:
+    """The rule for a kind of request, or None."""
+    if kind in (CreateExperiment, CreateRegisteredModel):
+        return _making
+    if kind is GetExperimentByName:
+        return _experiment_named
+    if service is ModelRegistryService and "name" in kind.DESCRIPTOR.fields_by_name:
+        return _model_named
+    return None
+
+
+def _model_named(kind: Any, checked: Callable[[], bool]) -> bool:
+    name = handlers._get_request_message(kind()).name
+    if not _reads_model(name):
+        raise MlflowException(f"Registered Model with name={name} not found", RESOURCE_DOES_NOT_EXIST)
+    return checked()
+
+
+def _experiment_named(kind: Any, checked: Callable[[], bool]) -> bool:
+    name = handlers._get_request_message(kind()).experiment_name
+    found = handlers._get_tracking_store().get_experiment_by_name(name)
+    if found is None or not _reads_experiment(found.experiment_id):
+        raise MlflowException(f"Could not find experiment with name {name}", RESOURCE_DOES_NOT_EXIST)
+    return checked()
+
+
+def _reads_model(name: str) -> bool:
+    return bool(auth._get_registered_model_permission(name).can_read)
+
+
+def _reads_experiment(number: str) -> bool:
+    return bool(auth._get_experiment_permission(number, sender().name).can_read)
+
+
+# What is made
+
+
+def _making(kind: Any, checked: Callable[[], bool]) -> bool:
+    """Who writes for one team makes things. That a name is another team's cannot be hidden: it is one for all."""
+    teams, name = accounts().writes(sender()), handlers._get_request_message(kind()).name
+    if not teams:
+        raise MlflowException(
+            f"{sender().name} makes no experiments and models: it is a writer of no team ({SETTING} of the server)",
+            PERMISSION_DENIED,
+        )
+    if len(teams) > 1:
+        raise MlflowException(
+            f"{sender().name} writes for the teams {', '.join(sorted(teams))}; what it makes would be nobody's",
+            PERMISSION_DENIED,
+        )
+    if _is_taken(kind, name):
+        raise MlflowException(f"the name {name} is taken on this server; choose another", PERMISSION_DENIED)
+    return checked()
+
+
+def _is_taken(kind: Any, name: str) -> bool:
+    """Whether a name is that of something which the account does not see."""
+    if kind is CreateRegisteredModel:
+        return found_in_registry("get_registered_model", name) is not None and not _reads_model(name)
+    found = handlers._get_tracking_store().get_experiment_by_name(name)
+    return found is not None and not _reads_experiment(found.experiment_id)
+
+
+def _give(kind: ownership.Kind, name: str) -> None:
+    """What an account made is its team's; an admin's that writes for none, nobody's."""
+    teams = accounts().writes(sender())
+    if len(teams) == 1:
+        (team,) = teams
+        ownership.own(team, kind, name)
+
+
+def _experiment_made(response: Response) -> None:
+    _give("experiment", str((response.get_json() or {})["experiment_id"]))
+
+
+def _model_made(response: Response) -> None:
+    _give("registered_model", str((response.get_json() or {})["registered_model"]["name"]))
+
+
+def _model_gone(handler: Callable[[Response], None], response: Response) -> None:
+    handler(response)
+    ownership.disown("registered_model", str(_asked()["name"]))
+
+
+def _model_renamed(handler: Callable[[Response], None], response: Response) -> None:
+    ownership.rename("registered_model", str(_asked()["name"]), str(_asked()["new_name"]))
+    handler(response)
+
+
+def _asked() -> Any:
+    return request.get_json(force=True, silent=True) or {}
+
+
+AFTERWARDS: dict[str, Callable[[Any], Callable[[Response], None]]] = {
+    "set_can_manage_experiment_permission": lambda _: _experiment_made,
+    "set_can_manage_registered_model_permission": lambda _: _model_made,
+    "delete_can_manage_registered_model_permission": lambda handler: partial(_model_gone, handler),
+    "rename_registered_model_permission": lambda handler: partial(_model_renamed, handler),
+}
+"""What MLflow does after a request, and what is done instead or besides."""
