@@ -16,12 +16,12 @@ from understudy.kube.identity import DRIVER as LAUNCHES
 from understudy.kube.identity import FETCHES, PARTS, Identity
 from understudy.kube.settings import CONFIG, SECRETS, parsed
 from understudy.launch.kubernetes.rendering import network, pod_security, trainjob
-from understudy.registry import promotion_files
+from understudy.registry import pod_token, promotion_files
+from understudy.registry.server_app import teams
 from understudy.runs import submission
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 OVERLAYS = sorted(path.parent.name for path in MANIFESTS.glob("overlays/*/kustomization.yaml"))
-ACCOUNT = "understudy-mlflow"
 KUBECTL = shutil.which("kubectl")
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
 
@@ -115,17 +115,24 @@ def server(things: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def test_every_secret_that_the_server_needs_is_brought_along(overlay: list[dict[str, Any]]) -> None:
-    needed = {source["secretRef"]["name"] for source in server(overlay)["envFrom"]} | {ACCOUNT}
+    needed = {source["secretRef"]["name"] for source in server(overlay)["envFrom"]}
     made = {thing["spec"]["target"]["name"] for thing in named(overlay, "ExternalSecret").values()}
     assert made | named(overlay, "Secret").keys() == needed
 
 
-def test_the_server_makes_the_account_that_the_pipelines_pods_sign_in_with(overlay: list[dict[str, Any]]) -> None:
-    given = [value["valueFrom"] for value in server(overlay)["env"] if "valueFrom" in value]
-    sources = [source["secretKeyRef"] for source in given if "secretKeyRef" in source]
-    assert [source["name"] for source in sources] == [ACCOUNT] * 2
-    assert tuple(source["key"] for source in sources) == SECRETS[ACCOUNT]
-    assert not any(source.get("optional") for source in sources), "without it the server must not start"
+def test_the_pipelines_pods_sign_in_with_a_token_and_no_secret(overlay: list[dict[str, Any]]) -> None:
+    environment = named(overlay, "ConfigMap")["understudy-environment"]["data"]
+    assert environment["MLFLOW_TRACKING_AUTH"] == pod_token.POD
+    assert not named(overlay, "Secret").keys() & SECRETS.keys()
+
+
+def test_the_servers_pod_has_a_token_to_ask_whose_others_are(overlay: list[dict[str, Any]]) -> None:
+    pod = named(overlay, "Deployment")["mlflow"]["spec"]["template"]["spec"]
+    assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("mlflow", True)
+    binding = named(overlay, "ClusterRoleBinding")["understudy-token-reviews"]
+    assert [subject["name"] for subject in binding["subjects"]] == ["mlflow"]
+    [rule] = named(overlay, "ClusterRole")[binding["roleRef"]["name"]]["rules"]
+    assert (rule["resources"], rule["verbs"]) == (["tokenreviews"], ["create"])
 
 
 def test_the_admins_password_is_known_to_the_server_alone(overlay: list[dict[str, Any]]) -> None:
@@ -137,9 +144,24 @@ def test_the_admins_password_is_known_to_the_server_alone(overlay: list[dict[str
     assert "mlflow-accounts" not in str(submission.render("digits-1", parsed(settings(overlay), "cluster.yaml")))
 
 
-def test_nobody_is_a_reviewer_unless_an_overlay_names_them(overlay: list[dict[str, Any]]) -> None:
-    assert {"name": "UNDERSTUDY_REVIEWERS", "value": ""} in server(built("base"))["env"]
-    assert "UNDERSTUDY_REVIEWERS" in {value["name"] for value in server(overlay)["env"]}
+def test_nobody_may_anything_on_the_server_unless_an_overlay_names_them(overlay: list[dict[str, Any]]) -> None:
+    assert {"name": teams.SETTING, "value": ""} in server(built("base"))["env"]
+    names = [value["name"] for value in server(overlay)["env"]]
+    assert names.index("NAMESPACE") < names.index(teams.SETTING), "its value names the namespace"
+
+
+def test_the_accounts_of_an_overlay_are_those_that_its_pods_have(
+    overlay: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (namespace,) = named(overlay, "Namespace")
+    [given] = [value["value"] for value in server(overlay)["env"] if value["name"] == teams.SETTING]
+    monkeypatch.setenv(teams.SETTING, given.replace("$(NAMESPACE)", namespace))
+    [team] = teams.read().teams.values()
+    assert team.writers == {f"system:serviceaccount:{namespace}:{submission.ACCOUNT}"}
+    [job] = [thing for thing in built("promotions") if thing["kind"] == "Job"]
+    where, pod = job["metadata"]["namespace"], job["spec"]["template"]["spec"]
+    assert team.reviewers == {f"system:serviceaccount:{where}:{pod['serviceAccountName']}"}
+    assert {"name": "mlflow", **pod_token.VOLUME} in pod["volumes"]
 
 
 def test_the_server_keeps_its_accounts_and_is_asked_for_its_health(overlay: list[dict[str, Any]]) -> None:
@@ -154,7 +176,7 @@ def test_the_pipeline_may_read_no_secret_and_the_ranks_nothing(overlay: list[dic
             assert not {"secrets", "*"} & {*rule["resources"], *rule["verbs"], *rule["apiGroups"]}
     bound = [named(overlay, kind) for kind in ("RoleBinding", "ClusterRoleBinding")]
     subjects = {subject["name"] for found in bound for binding in found.values() for subject in binding["subjects"]}
-    assert subjects == {submission.ACCOUNT}
+    assert subjects == {submission.ACCOUNT, "mlflow"}
 
 
 # Who may speak to whom
@@ -456,7 +478,7 @@ def test_the_account_that_promotes_has_a_namespace_of_its_own_and_no_right_there
     assert {thing["metadata"].get("namespace") for thing in made if thing["kind"] != "Namespace"} == {
         "understudy-promotions"
     }
-    assert not {"Role", "RoleBinding", "ClusterRoleBinding", "Secret", "ServiceAccount"} & {m["kind"] for m in made}
+    assert not {"Role", "RoleBinding", "ClusterRoleBinding", "Secret"} & {m["kind"] for m in made}
     [namespace] = named(made, "Namespace").values()
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
     allowed = named(built("overlays/production"), "NetworkPolicy")["mlflow"]["spec"]["ingress"][0]["from"]
@@ -464,7 +486,8 @@ def test_the_account_that_promotes_has_a_namespace_of_its_own_and_no_right_there
     assert any(label and label.items() <= namespace["metadata"]["labels"].items() for label in labels)
     [pod] = pods(made)
     assert pod["spec"]["automountServiceAccountToken"] is False
-    assert "understudy-promoter" not in str([built(f"overlays/{name}") for name in OVERLAYS])
+    accounts = [named(built(f"overlays/{name}"), "ServiceAccount").keys() for name in OVERLAYS]
+    assert not any("understudy-promoter" in found for found in accounts)
 
 
 def test_what_lies_in_the_folder_is_promotions_and_their_policy() -> None:

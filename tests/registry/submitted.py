@@ -66,7 +66,7 @@ def start_server(folder: Path, command: tuple[str, ...] = ("mlflow", "server"), 
     whole = [sys.executable, "-m", *command, *arguments]
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(whole, cwd=folder, stdout=log, stderr=log, start_new_session=True, env=environment)
-    server, deadline = Server(f"http://127.0.0.1:{port}", process, folder), time.time() + 300
+    server, deadline = Server(f"http://127.0.0.1:{port}", process, folder), time.time() + 3000
     while True:
         try:
             urlopen(f"{server.uri}/health", timeout=5).close()

@@ -30,6 +30,11 @@ def test_a_clouds_way_of_signing_in_is_left_to_mlflow(monkeypatch: pytest.Monkey
     assert type(server_at("https://mlflow.example")) is OverMlflow
 
 
+def test_a_pods_own_token_is_none_of_these_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_AUTH", "understudy")
+    assert type(server_at("https://mlflow.example")) is OverRest
+
+
 def test_files_go_through_mlflow_whatever_the_address(tmp_path: Path) -> None:
     assert type(mlflow_at(f"sqlite:///{tmp_path}/mlflow.db")) is LocalDatabase
 

@@ -11,6 +11,7 @@ from understudy.kube.kind import JobKind
 from understudy.kube.settings import CERTIFICATES_FOLDER, ENVIRONMENT, FETCHING, REQUIRED, Cluster, Pool
 from understudy.recipe import JobResources, PretrainedModel, Recipe, Resources
 from understudy.recipe.file import load
+from understudy.registry import pod_token
 from understudy.runs.submission import check, own_pool, render, settings, submit
 
 
@@ -20,6 +21,13 @@ def test_a_pod_that_has_an_answer_is_not_tried_again_and_one_that_had_to_go_is()
     assert (fail["action"], fail["onExitCodes"]["values"]) == ("FailJob", [1, 2, 3])
     assert (ignore["action"], ignore["onPodConditions"]) == ("Ignore", [{"type": "DisruptionTarget"}])
     assert made["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+
+
+def test_the_driver_has_a_short_token_for_mlflow_where_the_client_reads_it() -> None:
+    pod = render("digits-1", Cluster(image="i:1", claim="c"))["spec"]["template"]["spec"]
+    assert {"name": "mlflow", **pod_token.VOLUME} in pod["volumes"]
+    [container] = pod["containers"]
+    assert {"name": "mlflow", "mountPath": pod_token.FOLDER} in container["volumeMounts"]
 
 
 RECIPES = Path(__file__).parents[2] / "recipes"

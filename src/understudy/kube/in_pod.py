@@ -46,6 +46,7 @@ def post(path: str, content: Any) -> Any:
         with build_opener(HTTPSHandler(context=context)).open(request, timeout=SECONDS) as response:
             return json.load(response)
     except HTTPError as error:
+        error.close()
         fix = "; the pod's account has no right to that (RBAC)" if error.code == 403 else ""
         raise UnderstudyError(f"the API server answers {path} with {error.code}{fix}") from error
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""An issuer of ID tokens (OpenID Connect): its configuration and its keys over HTTP, as an identity provider has them."""
+"""An issuer of ID tokens (OpenID Connect) with its configuration and its keys over HTTP."""
 
 import json
 import threading

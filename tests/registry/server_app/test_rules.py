@@ -131,7 +131,7 @@ def test_an_admin_may_everything(guarded: Server, model: str) -> None:
 def test_what_is_not_there_is_answered_as_before(guarded: Server) -> None:
     for endpoint in ("registered-models/delete", "model-versions/delete"):
         status, said = ask(guarded, TRAINER, "DELETE", endpoint, name="unheard of", version="1")
-        assert (status, "champion" in said) == (403, False)
+        assert (status, "champion" in said) == (404, False)
 
 
 # What was promoted
