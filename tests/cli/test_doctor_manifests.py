@@ -69,6 +69,7 @@ def test_every_placeholder_of_the_shipped_tree_is_named_with_its_place(understud
         (SETTINGS, "release: trainer:1", "release: launcher:1", "name trainer, launcher, mlflow in this order"),
         (SETTINGS, "claim: understudy-store", "claim: other", "there is no claim other"),
         (SETTINGS, "queue: training", "queue: other", "there is no LocalQueue other"),
+        (SETTINGS, "secret-store: understudy", "secret-store: 192.0.2.7", "192.0.2.7 is a placeholder"),
         (SETTINGS, "# launcher: trainjob", "launcher: trainjob", "there is no TrainingRuntime understudy"),
         (SETTINGS, "# launcher: trainjob", "launcher: trainjob", "queues TrainJobs from 0.14 on"),
         (SETTINGS, "    pools:", "    pool:", "pool: Extra inputs"),

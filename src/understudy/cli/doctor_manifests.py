@@ -14,7 +14,7 @@ from understudy.kube.operators import Version
 from understudy.kube.settings import CONFIG, Cluster, read
 from understudy.launch.kubernetes.rendering import trainjob
 
-PLACEHOLDER = re.compile(r"[\w.-]*\bexample\.(com|org|net)\b[^\s,\"']*")
+PLACEHOLDER = re.compile(r"[\w.-]*\bexample\.(com|org|net)\b[^\s,\"']*|\b(192\.0\.2|198\.51\.100|203\.0\.113)\.\d+\b")
 DEVELOPMENT = "only-for-development"
 DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 IMAGES = ("trainer", "launcher", "mlflow")
