@@ -1,8 +1,8 @@
 """A software bill of materials of the libraries in an image: CycloneDX 1.6, from the lock that it was installed from.
 
 sbom.py LOCK IMAGE VERSION prints it. A lock allows several files of one version (a wheel for each platform, and the
-source), and pip took one of them: their hashes are all there. Debian's packages of the base image are in no lock, and not
-in here.
+source), and pip took one of them: their hashes are all there. Debian's packages of the base image are in no lock, and
+not in here.
 """
 
 import json

@@ -114,6 +114,14 @@ class Reference(TypedDict, total=False):
     """A Secret or a ConfigMap, by its name."""
 
     name: str
+    optional: bool
+
+
+@_OPEN
+class ProjectedSource(TypedDict, total=False):
+    """Several sources as one volume."""
+
+    sources: list[dict[str, Any]]
 
 
 @_OPEN
@@ -124,6 +132,7 @@ class VolumeSource(TypedDict, total=False):
     emptyDir: EmptyDir | None
     secret: SecretSource | None
     configMap: Reference | None
+    projected: ProjectedSource | None
 
 
 @_OPEN

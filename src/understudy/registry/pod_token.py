@@ -15,6 +15,7 @@ from typing import Any
 
 from understudy.errors import UnderstudyError
 from understudy.kube import in_pod
+from understudy.kube.objects import VolumeSource
 
 AUDIENCE = "mlflow"
 SETTING = "MLFLOW_TRACKING_AUTH"
@@ -25,7 +26,7 @@ PLACE = "UNDERSTUDY_MLFLOW_TOKEN"
 """The folder with the file `token`, unless it is FOLDER."""
 LIFE = 3600  # seconds; the kubelet replaces a token when a fifth of it is left
 _SOURCE = {"audience": AUDIENCE, "expirationSeconds": LIFE, "path": "token"}
-VOLUME = {"projected": {"sources": [{"serviceAccountToken": _SOURCE}]}}
+VOLUME: VolumeSource = {"projected": {"sources": [{"serviceAccountToken": _SOURCE}]}}
 """The volume to mount at FOLDER."""
 FRESH = 0.8  # of its life, after which another one is asked for
 

@@ -22,6 +22,7 @@ from understudy.kube.settings import RUN_ID, cluster_settings
 from understudy.launch.kubernetes.launcher import KubernetesLauncher
 from understudy.launch.kubernetes.platform import KubernetesPlatform
 from understudy.launch.kubernetes.rendering.task_config import NOTHING
+from understudy.launch.metrics import JobMetrics
 from understudy.recipe import Resources
 from understudy.revision import build
 from understudy.store import Lease, Store
@@ -37,6 +38,7 @@ class Watch:
     """Who waits for the job: the log says what it does."""
 
     lease: Lease
+    metrics: JobMetrics
 
     def __call__(self) -> None:
         """Nobody else may have the work."""
@@ -70,7 +72,7 @@ def _measure(run: str, resources: Resources) -> None:
         spec = _specification(lease, resources)
         cluster = cluster_settings()
         launcher = KubernetesLauncher(cluster.kind, Identity(run, spec.role, key), time.time(), cluster, NOTHING)
-        outcome = launcher.run(spec, Watch(lease))
+        outcome = launcher.run(spec, Watch(lease, JobMetrics(run, spec.role, "", "bytes")))
         if outcome.exit_code:
             raise UnderstudyError(f"no measure: {outcome.message}")
         attempt = attempts.latest(Path(spec.folder))

@@ -36,7 +36,8 @@ def guard_teams() -> None:
                     rule, kind, auth.BEFORE_REQUEST_VALIDATORS[path, method]
                 )
     for key, handler in auth.AFTER_REQUEST_HANDLERS.items():
-        auth.AFTER_REQUEST_HANDLERS[key] = AFTERWARDS.get(handler.__name__, lambda handler: handler)(handler)
+        if instead := AFTERWARDS.get(handler.__name__):
+            auth.AFTER_REQUEST_HANDLERS[key] = instead(handler)
 
 
 def _rule(service: Any, kind: Any) -> Any:

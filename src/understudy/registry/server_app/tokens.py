@@ -3,6 +3,7 @@
 import hashlib
 import time
 from threading import Lock
+from typing import Any
 
 import jwt
 
@@ -63,10 +64,10 @@ def account_of(token: str, people: People | None) -> Account:
     return account
 
 
-def _claims(token: str) -> dict[str, object]:
+def _claims(token: str) -> dict[str, Any]:
     """What a token says, unchecked: it tells whom to ask about it, and one that cannot be good is not asked about."""
     try:
-        claims: dict[str, object] = jwt.decode(token, options={"verify_signature": False})
+        claims: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
     except jwt.PyJWTError as error:
         raise TokenRefusedError("this is no token that says who issued it (JWT)") from error
     expiry = claims.get("exp")

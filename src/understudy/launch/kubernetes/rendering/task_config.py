@@ -18,6 +18,7 @@ from understudy.kube.objects import (
     Affinity,
     PodAffinity,
     PodTemplate,
+    ProjectedSource,
     ResourceRequirements,
     Toleration,
     ValueSource,
@@ -229,7 +230,7 @@ def _is_private(variable: Variable) -> bool:
 
 def _is_launchers(volume: Volume) -> bool:
     """Whether a volume holds what only launchers read: the cluster's settings, a proxy's certificates, credentials."""
-    sources = [volume, *(volume.get("projected") or {}).get("sources", ())]  # type: ignore[attr-defined]
+    sources: list[Mapping[str, Any]] = [volume, *(volume.get("projected") or ProjectedSource()).get("sources", ())]
     settings = {(source.get("configMap") or {}).get("name") for source in sources}
     named = [source.get("secret") or {} for source in sources]
     secrets = {secret.get("secretName") or secret.get("name") for secret in named}
