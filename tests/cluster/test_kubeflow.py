@@ -22,7 +22,7 @@ from understudy.kube.job_state import true_conditions
 from understudy.kube.settings import parsed
 from understudy.steps.signals import ASKED_TO_END
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.second_tier, pytest.mark.timeout(600)]
 PROFILE = f"understudy-profile-{secrets.token_hex(3)}"
 PLAIN = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 CRD = {
