@@ -55,10 +55,9 @@ def older(uri: str) -> Engine:
     from alembic import command
     from mlflow.server.auth.db import utils as accounts_schema
     from mlflow.store.db import utils as mlflow_schema
-    from mlflow.store.dbmodels.initial_models import Base
 
     engine = create_engine(uri)
-    Base.metadata.create_all(engine)
+    mlflow_schema.InitialBase.metadata.create_all(engine)
     config = mlflow_schema._get_alembic_config(uri)
     with engine.begin() as connection:
         config.attributes["connection"] = connection
