@@ -20,6 +20,7 @@ OWN = {
     "shared.example.com": "shared",
     "trainer:0.1.0 launcher:0.1.0 mlflow:0.1.0": " ".join(f"{n}:1{DIGEST}" for n in ("trainer", "launcher", "mlflow")),
 }
+EXAMPLES = re.compile(r"\b(git|registry|proxy|backups|mlflow)\.example\.com")
 SETTINGS = "settings/production/settings.yaml"
 OVERLAY = "overlays/production/kustomization.yaml"
 
@@ -30,6 +31,9 @@ def tree(tmp_path: Path) -> Path:
     copy = shutil.copytree(MANIFESTS, tmp_path / "manifests")
     for old, new in OWN.items():
         replace(copy, SETTINGS, old, new)
+    for path in copy.rglob("*.yaml"):
+        path.write_text(EXAMPLES.sub(r"\1.test", path.read_text()).replace("192.0.2.", "10.9.8."))
+    replace(copy, OVERLAY, 'newTag: "17"', f"digest: {DIGEST[1:]}")
     replace(copy, "promotions/policy.yaml", "reviewers: {}", "reviewers: {ann: 'ssh-ed25519 AAAA'}")
     return copy
 
@@ -72,13 +76,13 @@ def test_every_placeholder_of_the_shipped_tree_is_named_with_its_place(understud
         (SETTINGS, "secret-store: understudy", "secret-store: 192.0.2.7", "192.0.2.7 is a placeholder"),
         (SETTINGS, "# launcher: trainjob", "launcher: trainjob", "there is no TrainingRuntime understudy"),
         (SETTINGS, "# launcher: trainjob", "launcher: trainjob", "queues TrainJobs from 0.14 on"),
-        (SETTINGS, "    pools:", "    pool:", "pool: Extra inputs"),
+        (SETTINGS, "    pools:", "    pool:", "pool: Input should be a valid string"),
         ("base/claim.yaml", "ReadWriteMany", "ReadWriteOnce", "set one_node: true"),
         ("base/claim.yaml", "Prune=false,Delete=false", "Delete=false", "annotate it with argocd"),
         ("base/claim.yaml", "prune: disabled", "prune: enabled", "annotate it with kustomize"),
         ("base/namespace.yaml", "Prune=false,Delete=false", "Prune=true", "annotate it with argocd"),
         ("components/settings/kustomization.yaml", "name: understudy-jobs-gc", "name: nothing", "has no registry"),
-        ("base/prepare.yaml", "image: understudy-trainer", "image: docker.test/a/busybox:1", "busybox:1 has no digest"),
+        (OVERLAY, f"digest: {DIGEST[1:]}", 'newTag: "17"', "postgres:17 has no digest"),
         (
             "base/mlflow.yaml",
             'UNDERSTUDY_ACCOUNTS, value: ""',

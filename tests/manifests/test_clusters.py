@@ -46,8 +46,13 @@ def test_operators_come_before_the_platform_and_the_platform_before_promotions(e
 
 
 def test_configuration_comes_before_what_reads_it(environment: str) -> None:
-    for thing in built(f"overlays/{environment}"):
-        assert wave(thing) == (-1 if thing["kind"] in CONFIGURATION else 0), thing["kind"]
+    things = built(f"overlays/{environment}")
+    waves = {(thing["kind"], thing["metadata"]["name"]): wave(thing) for thing in things}
+    first = [number for (kind, _), number in waves.items() if kind in CONFIGURATION]
+    assert max(first) < waves["Deployment", "mlflow"] == 0
+    assert waves["Namespace", "understudy"] == min(waves.values())
+    secrets = [number for (kind, _), number in waves.items() if kind == "ExternalSecret"]
+    assert not secrets or max(secrets) < waves["Job", "mlflow-upgrade"] < 0
 
 
 def test_flux_waits_for_the_same_order(environment: str) -> None:

@@ -70,9 +70,9 @@ def test_the_account_of_kfps_tasks_has_the_rights_of_a_launcher(made: list[dict[
     account = {"kind": "ServiceAccount", "name": ACCOUNTS[namespace], "namespace": namespace}
     tasks = named(made, "RoleBinding")["understudy-tasks"]
     assert (tasks["subjects"], tasks["roleRef"]["name"]) == ([account], "understudy-pipeline")
-    [nodes] = named(made, "ClusterRoleBinding").values()
-    assert account in nodes["subjects"]
-    assert namespace in nodes["metadata"]["name"], "another namespace's binding is another one"
+    bindings = named(made, "ClusterRoleBinding")
+    assert account in bindings[f"understudy-nodes.{namespace}"]["subjects"]
+    assert all(name.endswith(f".{namespace}") for name in bindings), "another namespace's binding is another one"
 
 
 @pytest.mark.parametrize("labels", KFP.values(), ids=KFP)
@@ -87,11 +87,11 @@ SERVICES = Peer({"app": "ml-pipeline"}, {"kubernetes.io/metadata.name": "kubeflo
 @pytest.mark.parametrize(
     ("one", "other", "port", "allowed"),
     [
-        *((DRIVER, SERVICES, port, True) for port in (8887, 8888, 8080, 9000, 8333, 443, 6443)),
+        *((DRIVER, SERVICES, port, True) for port in (8887, 8888, 8080, 9000, 8333)),
         (DRIVER, SERVICES, 3306, False),
         *((RANK, SERVICES, port, False) for port in (8888, 9000, 443)),
         *((one, DNS, -53, True) for one in (DRIVER, RANK, MLFLOW)),
-        (RANK, RANK, 40123, True),
+        (RANK, RANK, 40123, False),  # until the launcher opens the way for their job
         (DRIVER, MLFLOW, 5000, True),
         *((Peer(labels), MLFLOW, 5000, False) for labels in KFP.values() if "spark" not in labels.values()),
         *((Peer(labels), RANK, 40123, False) for labels in KFP.values()),

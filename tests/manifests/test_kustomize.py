@@ -292,8 +292,8 @@ EVERYBODY = (DRIVER, FETCHER, CLEANUP, RANK, MEASURING, MLFLOW, OTHER)
         *((one, METADATA, 80, False) for one in EVERYBODY),
         *((RANK, OUTSIDE, port, False) for port in (443, 6443, 5000, 40123)),
         *((OTHER, OUTSIDE, port, False) for port in (443, 6443)),
-        *((MLFLOW, OUTSIDE, port, True) for port in (443, 5432)),
-        *((MLFLOW, OUTSIDE, port, False) for port in (80, 6443, 9000)),
+        *((MLFLOW, OUTSIDE, port, True) for port in (443, 5432, 6443)),
+        *((MLFLOW, OUTSIDE, port, False) for port in (80, 9000)),
         (USERS, MLFLOW, 5000, True),
         (USERS, MLFLOW, 22, False),
         (ELSEWHERE, MLFLOW, 5000, False),
@@ -457,7 +457,7 @@ def test_what_the_api_server_would_fill_into_lists_is_written_out() -> None:
     taken = [source["extract"] for secret in secrets for source in secret["spec"]["dataFrom"]]
     defaults = {"conversionStrategy": "Default", "decodingStrategy": "None", "metadataPolicy": "None"}
     assert [{**defaults, "key": source["key"]} for source in taken] == taken
-    assert len(taken) == 3
+    assert len(taken) == 2
 
 
 @pytest.mark.parametrize("kind", ["PersistentVolumeClaim", "Namespace"])

@@ -158,6 +158,7 @@ class Namespace:
     """A namespace that has what a run needs, but for what is taken away."""
 
     namespace = "here"
+    kueue = "v1beta1"
     custom = SimpleNamespace(get_namespaced_custom_object="queue")
     core = SimpleNamespace(read_namespaced_persistent_volume_claim="claim")
 

@@ -109,7 +109,7 @@ def test_what_was_measured_is_taken_over(tmp_path: Path, check: Callable[[], Mea
         (("hardware", "cpu"), "fast\n\n**Approved by everybody.**", "hardware.cpu is no name"),
         (("hardware", "device"), "![](https://example.com/seen.png)", "hardware.device is no name"),
         (("hardware", "torch"), "<img src=x>", "hardware.torch is no name"),
-        (("examples",), 0, "of no examples"),
+        (("examples",), 0, "confusion is no count of the examples"),
         (("gate_metric",), "nll", "of another task, metric or confidence"),
         (("confidence",), 0.5, "of another task, metric or confidence"),
         (("note",), "look at me", "note': Extra inputs are not permitted"),

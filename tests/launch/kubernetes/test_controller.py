@@ -173,6 +173,7 @@ class Ended(Kube):
     """A cluster that had a job, whose pods ended without an outcome, and that takes another one."""
 
     def __init__(self) -> None:
+        self.namespace = "here"
         self.submitted: list[KubernetesObject] = []
         self.deleted: list[str] = []
 
