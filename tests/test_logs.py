@@ -14,6 +14,8 @@ from understudy.errors import InputError
 
 SOURCE = Path("src/understudy")
 FOR_A_PERSON = SOURCE / "cli"
+COMMANDS = {"launch/kubernetes/collectives.py", "registry/server_app/gc.py", "registry/server_app/schema.py"}
+"""Commands of Jobs, in images that lack the others: what they print is their result."""
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +100,7 @@ def test_a_format_that_does_not_exist_is_refused_by_name(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_a_module_logs_under_its_own_name_and_only_the_command_prints(path: Path) -> None:
     calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-    if FOR_A_PERSON not in path.parents:
+    if FOR_A_PERSON not in path.parents and str(path.relative_to(SOURCE)) not in COMMANDS:
         assert not [call.lineno for call in calls if ast.unparse(call.func) == "print"]
     if path == SOURCE / "logs.py":
         return
