@@ -89,7 +89,7 @@ def test_no_request_of_others_moves_or_removes_the_champion(
     assert status == 403
     assert said.startswith(f"{account} may not ")
     assert "champion" in said
-    assert said.endswith("reviewers are somebody, rita (UNDERSTUDY_REVIEWERS of the server).")
+    assert said.endswith("reviewers of the team vision are rita, somebody (UNDERSTUDY_ACCOUNTS of the server).")
     assert standing(guarded, model) == {"champion": "1", "challenger": "2"}
 
 
