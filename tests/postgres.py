@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -42,6 +43,6 @@ def running() -> Iterator[str]:
             time.sleep(0.1)
         yield f"postgresql://mlflow@/postgres?host={folder}"
     finally:
-        process.terminate()
+        process.send_signal(signal.SIGINT)  # its fast shutdown; after SIGTERM it would wait for who is connected
         process.wait()
         shutil.rmtree(folder)

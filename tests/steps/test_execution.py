@@ -37,7 +37,12 @@ class Recorded:
         self.fails: BaseException | None = None
         self._content = content
         step = Step(
-            name=name, role="toy", kind="toys", work=self._work, modules=(), section=lambda recipe, store: {"seed": recipe.seed}
+            name=name,
+            role="toy",
+            kind="toys",
+            work=self._work,
+            modules=(),
+            section=lambda recipe, store: {"seed": recipe.seed},
         )
         self.step = replace(step, **changes)
 

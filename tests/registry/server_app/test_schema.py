@@ -16,18 +16,26 @@ from tests import postgres
 from tests.registry.server_app.accounts import SETTINGS
 from understudy.errors import InputError
 
+pytestmark = pytest.mark.filterwarnings("ignore:No path_separator found:DeprecationWarning")  # MLflow's alembic.ini
 RUNS, ACCOUNTS = "bf29a5ff90ea", "8606fa83a998"  # of MLflow 3.5, and the first of its accounts' tables
 FILES = "mlflow-artifacts:/7/r1/artifacts"
 ROWS: list[tuple[str, dict[str, object]]] = [
     ("experiments", {"experiment_id": 7, "name": "digits", "lifecycle_stage": "active"}),
-    ("runs", {"run_uuid": "r1", "experiment_id": 7, "status": "FINISHED", "lifecycle_stage": "active"}),
+    (
+        "runs",
+        {"run_uuid": "r1", "experiment_id": 7, "status": "FINISHED", "lifecycle_stage": "active"}
+        | {"user_id": "pipeline", "source_type": "LOCAL", "start_time": 1, "artifact_uri": FILES},
+    ),
     ("metrics", {"run_uuid": "r1", "key": "accuracy", "value": 0.975, "timestamp": 1, "step": 0, "is_nan": False}),
     (
         "latest_metrics",
         {"run_uuid": "r1", "key": "accuracy", "value": 0.975, "timestamp": 1, "step": 0, "is_nan": False},
     ),
     ("registered_models", {"name": "digits", "creation_time": 1}),
-    ("model_versions", {"name": "digits", "version": 1, "source": f"{FILES}/model", "run_id": "r1"}),
+    (
+        "model_versions",
+        {"name": "digits", "version": 1, "source": f"{FILES}/model", "run_id": "r1", "current_stage": "None"},
+    ),
     ("registered_model_aliases", {"name": "digits", "alias": "champion", "version": 1}),
     ("users", {"username": "rita", "password_hash": "hash", "is_admin": False}),
 ]
@@ -88,20 +96,25 @@ def test_an_older_database_is_refused_until_the_job_has_upgraded_it_and_has_all_
     from mlflow.store.model_registry.sqlalchemy_store import SqlAlchemyStore as Registry
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore as Tracking
 
-    run = Tracking(database, "mlflow-artifacts:/").get_run("r1")
+    tracking, registry = Tracking(database, "mlflow-artifacts:/"), Registry(database)
+    run = tracking.get_run("r1")
     assert (run.data.metrics, run.info.experiment_id) == ({"accuracy": 0.975}, "7")
-    assert Registry(database).get_model_version_by_alias("digits", "champion").source.endswith("r1/artifacts/model")
+    assert registry.get_model_version_by_alias("digits", "champion").source.endswith("r1/artifacts/model")
     with engine.connect() as connection:
         assert connection.execute(text("select username from users")).scalars().all() == ["rita"]
     assert {"understudy_audit", "understudy_kept"} <= set(inspect(engine).get_table_names())
+    for opened in (engine, tracking.engine, registry.engine):
+        opened.dispose()
 
 
 def test_a_database_that_a_newer_mlflow_has_upgraded_is_refused(schema: ModuleType, tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     schema.check(uri)  # an empty one is filled by who comes
     schema.upgrade(uri)
-    with create_engine(uri).begin() as connection:
+    engine = create_engine(uri)
+    with engine.begin() as connection:
         connection.execute(text("update alembic_version set version_num = 'ffffffffffff'"))
+    engine.dispose()
     for ask in (schema.check, schema.upgrade):
         with pytest.raises(InputError, match="runs and models is ffffffffffff, which this MLflow does not know"):
             ask(uri)
@@ -109,7 +122,7 @@ def test_a_database_that_a_newer_mlflow_has_upgraded_is_refused(schema: ModuleTy
 
 def test_the_server_does_not_start_on_an_older_database(schema: ModuleType, tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/mlflow.db"
-    older(uri)
+    older(uri).dispose()
     command = [sys.executable, "-W", "ignore", "-m", "understudy.registry.server_app.app", "--port", "0"]
     environment = {**os.environ, **SETTINGS, "MLFLOW_BACKEND_STORE_URI": uri}
     said = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=500)
