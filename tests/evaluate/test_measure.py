@@ -36,7 +36,7 @@ LABELS = ["cat", "dog", "hen"]
 COUNTS = {"counts": {"train": 40, "validation": 5, "test": 20}, "skipped": 1}
 SHAPE = {"image": {"size": 4, "channels": 1}, "mean": [0.5], "std": [0.2]}
 IMAGES = {"task": "image-classification", "labels": LABELS, **SHAPE, **COUNTS}
-TEXT = {**COUNTS, "task": "causal-lm", "labels": None, "vocab_size": 9, "eos_id": 0, "sequence_length": 6}
+TEXT = {**COUNTS, "task": "causal-lm", "vocab_size": 9, "eos_id": 0, "sequence_length": 6}
 
 
 LINEAR = {"factory": "made_here:linear"}

@@ -12,10 +12,9 @@ RDMA = {
     "metadata": {
         "annotations": {
             "k8s.v1.cni.cncf.io/networks": "rdma-0,rdma-1",
-            "sidecar.istio.io/inject": "false",
             "kueue.x-k8s.io/podset-required-topology": "cloud.provider.com/topology-block",
         },
-        "labels": {"sidecar.istio.io/inject": "false"},
+        "labels": {"networking.example.com/fabric": "rdma"},
     },
     "spec": {
         "runtimeClassName": "nvidia",

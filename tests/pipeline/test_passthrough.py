@@ -20,6 +20,7 @@ from understudy.launch.kubernetes.rendering import pytorchjob, task_config
 from understudy.launch.kubernetes.rendering.task_config import TaskConfig
 from understudy.recipe import Recipe, Resources
 from understudy.steps import Result, tasks
+from understudy.steps.measures import MEASURES
 
 LAUNCHING = ["teacher", "distill", "control", "evaluate"]
 CLUSTER = Cluster(image="trainer:1", claim="understudy-store")
@@ -91,12 +92,12 @@ def handed_over(ir: dict[str, Any], pods: dict[str, Any], name: str) -> dict[str
 
 
 SHOWN = {
-    "teacher": ("teacher_model", "system.Model"),
-    "distill": ("student_model", "system.Model"),
-    "control": ("control_model", "system.Model"),
-    "evaluate": ("metrics", "system.Metrics"),
+    "teacher": {"teacher_model": "system.Model"},
+    "distill": {"student_model": "system.Model"},
+    "control": {"control_model": "system.Model"},
+    "evaluate": {"metrics": "system.Metrics", "confusion": "system.ClassificationMetrics"},
 }
-"""Each task's artifact."""
+"""Each task's artifacts."""
 
 
 def carried(
@@ -114,14 +115,17 @@ def carried(
     source = ir["deploymentSpec"]["executors"][f"exec-{name}"]["container"]["command"][-1]
     namespace: dict[str, Any] = {}
     exec(source, namespace)
+    (folder / MEASURES).write_text('{"confusion": null}')  # what evaluate shows of itself
     inputs = {"run": "run", "task": handed_over(ir, pods, name)}
-    shown, schema = SHOWN[name]
-    artifact = {"name": shown, "type": {"schemaTitle": schema}, "uri": str(folder / "shown"), "metadata": {}}
+    shown = {
+        one: {"name": one, "type": {"schemaTitle": schema}, "uri": str(folder / one), "metadata": {}}
+        for one, schema in SHOWN[name].items()
+    }
     given = {
         "inputs": {"parameterValues": inputs},
         "outputs": {
             "parameters": {"Output": {"outputFile": str(folder / "Output")}},
-            "artifacts": {shown: {"artifacts": [artifact]}},
+            "artifacts": {one: {"artifacts": [artifact]} for one, artifact in shown.items()},
             "outputFile": str(folder / "output.json"),
         },
     }

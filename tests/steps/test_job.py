@@ -21,7 +21,8 @@ def work(tmp_path: Path) -> Work:
         Work,
         SimpleNamespace(
             step="teacher",
-            run=None,
+            run=SimpleNamespace(id="digits-1"),
+            recipe=SimpleNamespace(name="digits", task="classification"),
             lease=SimpleNamespace(folder=tmp_path / "key" / "lease"),
             progress=lambda *_, **__: None,
         ),

@@ -48,9 +48,12 @@ def test_a_trained_model_says_what_it_is_and_how_large(monkeypatch: pytest.Monke
     monkeypatch.setattr(LocalPlatform, "prepare", lambda *_: None)
     monkeypatch.setattr(training, "_record", lambda *_: nullcontext())
     monkeypatch.setattr(training, "run_job", lambda *_: output)
+    compared: list[tuple[object, ...]] = []
+    monkeypatch.setattr(training, "check_delivered", lambda *of: compared.append(of))
     work = SimpleNamespace(run=None, staged=staged, facts={})
     spec = job_spec(tmp_path)
     training.train(cast(Work, work), spec)
     assert isinstance(spec.payload, Training)
     assert isinstance(spec.payload.model, ArchitectureModel)
     assert work.facts == {"model": spec.payload.model.type, "bytes": 5}
+    assert compared == [(staged, spec.payload.model, Path(spec.payload.examples), "teacher.model")]

@@ -86,3 +86,19 @@ def test_an_evaluation_says_how_many_batches_are_done(watched: Watched) -> None:
     watched.write(json.dumps({"step": 3, "steps": 9, "unit": "batches"}) + "\n")
     watch()
     assert watched.told[-1] == (3, 9, "")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        '{"step": 3, "steps": 9, "loss": "\\u001b[2J", "rate": 1}',
+        '{"step": 3}',
+        "[]",
+        '{"step": 3, "steps": 9, "unit": "\\n"}',
+    ],
+)
+def test_whatever_else_a_rank_writes_ends_no_launcher(watched: Watched, wrong: str) -> None:
+    watch = watched.watch()
+    watched.write(wrong + "\n")
+    watch()
+    assert len(watched.told) == 1

@@ -43,6 +43,9 @@ class _Answers(BaseHTTPRequestHandler):
         assert TOKEN in asked
         self._say(ASSUMED.encode(), "text/xml")
 
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
     def do_GET(self) -> None:
         if self.path == "/v1/credentials":
             assert self.headers["Authorization"] == TOKEN
@@ -56,7 +59,8 @@ class _Answers(BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        if self.command != "HEAD":
+            self.wfile.write(content)
 
     def log_message(self, *_: Any) -> None:
         """Nothing."""

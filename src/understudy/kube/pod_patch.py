@@ -24,7 +24,7 @@ OWN_VOLUMES = {"store", "tmp", "shm", "cache"}
 OWN_PATHS = ("/tmp", "/dev/shm", "/var/cache/understudy")
 OWN_LABELS = re.compile(
     r"(app\.kubernetes\.io|training\.kubeflow\.org|trainer\.kubeflow\.org|jobset\.sigs\.k8s\.io|batch\.kubernetes\.io)/"
-    r"|understudy\.|(controller-uid|job-name|kueue\.x-k8s\.io/queue-name)$"
+    r"|understudy\.|(controller-uid|job-name|kueue\.x-k8s\.io/queue-name|sidecar\.istio\.io/inject)$"
 )
 """By these jobs, their pods and the network policies find each other."""
 OWN_VARIABLES = re.compile(

@@ -9,10 +9,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal, NotRequired, TypedDict, get_args
+from typing import Literal, NotRequired, get_args
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
+from typing_extensions import TypedDict
 
 from understudy.jobs.heartbeat import Heartbeat
 from understudy.jobs.outcome import Kind
@@ -35,7 +36,7 @@ class Reported(TypedDict):
     grad_norm: NotRequired[float]
     rate: NotRequired[float]
     memory: NotRequired[int]
-    unit: NotRequired[str]
+    unit: NotRequired[Literal["steps", "batches"]]
     """Of an evaluation's steps."""
 
 

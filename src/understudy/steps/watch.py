@@ -1,8 +1,9 @@
 """Watching a job while it runs: passing on a stop request, recording its progress, and checking the lease."""
 
-import json
 from contextlib import suppress
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from understudy.jobs import attempts
 from understudy.jobs.files import opened, touch
@@ -11,6 +12,7 @@ from understudy.launch.metrics import JobMetrics, Reported
 from understudy.steps.step import Work
 
 TAIL = 4096  # bytes that contain the last line of the metrics
+LINE = TypeAdapter(Reported)
 
 
 class Watch:
@@ -33,8 +35,8 @@ class Watch:
         size = self._spec.metrics.stat().st_size if self._spec.metrics.exists() else 0
         if size not in (0, self._read):
             self._read = size
-            with suppress(ValueError):  # a line that is being written; the next check has it complete
-                self._tell_step(json.loads(self._last_line(size)))
+            with suppress(ValueError):  # a line that is being written, or whatever else a rank wrote there
+                self._tell_step(LINE.validate_json(self._last_line(size)))
 
     def tell(self, text: str) -> None:
         """Record the state of a job in a cluster before and between its steps."""

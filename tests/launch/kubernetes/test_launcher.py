@@ -19,6 +19,7 @@ from understudy.kube.settings import Cluster
 from understudy.launch.kubernetes import launcher, preflight
 from understudy.launch.kubernetes.launcher import KubernetesLauncher
 from understudy.launch.kubernetes.rendering.task_config import TaskConfig
+from understudy.launch.metrics import JobMetrics
 from understudy.recipe import Resources
 
 
@@ -71,6 +72,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.called, self.told = 0, list[str]()
+        self.metrics = JobMetrics("digits-1", "teacher", "digits", "images")
 
     def __call__(self) -> None:
         self.called += 1
