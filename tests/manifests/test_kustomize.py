@@ -375,10 +375,10 @@ def dev_with(component: str, tmp_path: Path) -> list[dict[str, Any]]:
     return with_component(component, tmp_path / "manifests")
 
 
-def with_component(component: str, manifests: Path) -> list[dict[str, Any]]:
-    kustomization = manifests / "overlays" / "dev" / "kustomization.yaml"
-    first = "  - ../../components/settings\n"
-    text = kustomization.read_text().replace(first, f"{first}  - ../../components/{component}\n")
+def with_component(component: str, manifests: Path, overlay: str = "dev") -> list[dict[str, Any]]:
+    kustomization = manifests / "overlays" / overlay / "kustomization.yaml"
+    last = "  - ../../components/settings"
+    text = kustomization.read_text().replace(last, f"  - ../../components/{component}\n{last}")
     kustomization.write_text(text)
     return built(str(kustomization.parent))
 
@@ -396,13 +396,15 @@ def test_the_pods_of_train_jobs_are_fit_for_restricted(tmp_path: Path) -> None:
     assert ranks["securityContext"] == ours["securityContext"]
 
 
-def test_on_openshift_the_namespace_gives_users_and_groups(tmp_path: Path) -> None:
-    resources = dev_with("openshift", tmp_path)
+@pytest.mark.parametrize(("overlay", "count"), [("dev", 3), ("production", 9)])
+def test_on_openshift_the_namespace_gives_users_and_groups(tmp_path: Path, overlay: str, count: int) -> None:
+    shutil.copytree(MANIFESTS, tmp_path / "manifests")
+    resources = with_component("openshift", tmp_path / "manifests", overlay)
     resolver = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "openshift-dns"}}}
     (rule,) = [one for one in named(resources, "NetworkPolicy")["names"]["spec"]["egress"] if resolver in one["to"]]
     assert {(one["protocol"], one["port"]) for one in rule["ports"]} == {("UDP", 5353), ("TCP", 5353)}
     made = pods(resources)
-    assert len(made) == 3
+    assert len(made) == count
     for pod in made:
         given = [pod["spec"]["securityContext"], *(one["securityContext"] for one in pod["spec"]["containers"])]
         assert not {"runAsUser", "runAsGroup", "fsGroup", "supplementalGroups"} & {key for one in given for key in one}

@@ -6,6 +6,7 @@ import pytest
 
 from tests.manifests.test_kustomize import KUBECTL, built, named, pods
 from understudy.cli import app
+from understudy.registry import pod_token
 
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
 JOBS = {"mlflow-upgrade", "understudy-migrate-store"}
@@ -29,10 +30,18 @@ def test_they_have_an_account_without_rights_or_token(
 ) -> None:
     bound = [*named(production, "RoleBinding").values(), *named(production, "ClusterRoleBinding").values()]
     subjects = {subject["name"] for binding in bound for subject in binding["subjects"]}
-    for pod in operations.values():
-        assert pod["spec"]["serviceAccountName"] == "understudy-operations"
-        assert pod["spec"]["automountServiceAccountToken"] is False
+    accounts = {name: pod["spec"]["serviceAccountName"] for name, pod in operations.items()}
+    assert accounts.pop("understudy-store-gc") == "understudy-pipeline", "who registered sees what is registered"
+    assert set(accounts.values()) == {"understudy-operations"}
     assert "understudy-operations" not in subjects
+    assert not any(pod["spec"]["automountServiceAccountToken"] for pod in operations.values())
+
+
+def test_the_collection_of_the_store_signs_in_to_mlflow_and_nowhere_else(operations: dict[str, dict[str, Any]]) -> None:
+    spec = operations["understudy-store-gc"]["spec"]
+    [token] = [volume["projected"]["sources"] for volume in spec["volumes"] if "projected" in volume]
+    assert [source["serviceAccountToken"]["audience"] for source in token] == [pod_token.AUDIENCE]
+    assert pod_token.FOLDER in {mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
 
 
 def test_their_first_containers_are_as_restricted_as_the_others(production: list[dict[str, Any]]) -> None:
@@ -60,7 +69,7 @@ def test_each_takes_the_secrets_that_it_needs(operations: dict[str, dict[str, An
     assert {name: secrets(pod) for name, pod in operations.items()} == {
         "mlflow-upgrade": {"mlflow-backend"},
         "understudy-migrate-store": set(),
-        "understudy-store-gc": {"understudy-mlflow"},
+        "understudy-store-gc": set(),
         "mlflow-gc": {"mlflow-backend"},
         "understudy-store-backup": {"understudy-backup"},
         "mlflow-backup": {"mlflow-backend", "understudy-backup"},

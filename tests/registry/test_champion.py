@@ -76,8 +76,15 @@ def test_gc_asks_every_registry_that_models_went_to(pipeline: Pipeline, tmp_path
     assert student in needed_digests(elsewhere, tmp_path, {pipeline.uri: tmp_path / "server.json"})
     gone = {f"sqlite:///{tmp_path}/gone.db": tmp_path / "gone.json"}
     for uri in (pipeline.uri, *gone):
-        with pytest.raises(UnderstudyError, match=r"the file is gone\n.* for good, remove .*gone\.json"):
+        with pytest.raises(UnderstudyError, match=r"the file is gone\n.* for good, .*remove .*gone\.json"):
             needed_digests(uri, tmp_path, gone)
+
+
+def test_gc_does_not_believe_a_server_that_shows_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("understudy.registry.champion.registered_digests", lambda _: set())
+    server, file = "https://mlflow.example.com", tmp_path / "server.json"
+    with pytest.raises(UnderstudyError, match=r"none is shown; .*\n.* needs nothing .*, remove .*json"):
+        needed_digests(server, tmp_path, {server: file})
 
 
 def test_without_a_database_nothing_is_registered(tmp_path: object) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from understudy.errors import UnderstudyError, disk_errors
 from understudy.registry.client import mlflow_at, server_at
 from understudy.registry.names import CHAMPION, DIGEST, TEACHER
-from understudy.registry.server import address, database, identity, public_uri
+from understudy.registry.server import address, database, public_uri
 from understudy.registry.signature import PUBLIC, SIGNATURE, checking_key, holds
 from understudy.registry.version_files import MANIFEST, whole
 from understudy.store import Manifest
@@ -94,18 +94,29 @@ def needed_digests(uri: str, home: Path, servers: Mapping[str, Path]) -> set[str
         servers: the identities of those that models of the store went to, each with the file that says so.
 
     Raises:
-        UnderstudyError: one of them cannot be asked.
+        UnderstudyError: one of them cannot be asked, or shows nothing of what it got from this store.
     """
     digests = registered_digests(uri)
     for server, file in servers.items():
         try:
-            path = database(address(server, home))
-            if path and not path.exists():
-                raise UnderstudyError(f"{path}: models were registered here, and the file is gone")
-            if server != identity(uri, home):
-                digests |= registered_digests(address(server, home))
+            digests |= _digests_at(address(server, home))
         except UnderstudyError as error:
-            raise UnderstudyError(f"{error}\nIf this registry is gone for good, remove {file}") from error
+            hint = f"If this registry is gone for good, or needs nothing of this store, remove {file}"
+            raise UnderstudyError(f"{error}\n{hint}") from error
+    return digests
+
+
+def _digests_at(uri: str) -> set[str]:
+    """Those of a registry that has models of the store; an account that may not see them is answered with none."""
+    path = database(uri)
+    if path and not path.exists():
+        raise UnderstudyError(f"{path}: models were registered here, and the file is gone")
+    digests = registered_digests(uri)
+    if not digests and not path:
+        raise UnderstudyError(
+            f"{public_uri(uri)}: models of this store were registered here, and none is shown; sign in as an account "
+            "that may read them"
+        )
     return digests
 
 

@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.promtool import needs_promtool
-from tests.registry.server_app.accounts import ADMIN, ALIAS, COMMAND, SETTINGS, TRAINER, ask, done
+from tests.registry.server_app.accounts import ADMIN, ALIAS, COMMAND, SETTINGS, TRAINER, ask, done, make_accounts
 from tests.registry.submitted import Server, start_server
 from understudy.metrics import VARIABLE
 from understudy.registry.server_app.front import served
@@ -38,6 +38,7 @@ def server(where: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
     found = start_server(
         tmp_path_factory.mktemp("measured"), (*COMMAND, "--workers", "1"), **SETTINGS, **{VARIABLE: where}
     )
+    make_accounts(found, TRAINER)
     yield found
     found.stop()
 
