@@ -8,7 +8,8 @@ import os
 import shutil
 import sqlite3
 import subprocess
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tests.registry.server_app.accounts import (
     TRAINER,
     ask,
     done,
+    make_accounts,
     with_account,
 )
 from tests.registry.submitted import RECIPE, Pipeline, Server, connect, start_server
@@ -67,9 +69,14 @@ def a_step(store: Store) -> str:
     return store.conclude(lease, "ingest", {}, staged, "records", {}, {}, 2.0)
 
 
-def server_on(folder: Path, uri: str) -> Server:
+@contextmanager
+def server_on(folder: Path, uri: str) -> Iterator[Server]:
     folder.mkdir(exist_ok=True)
-    return start_server(folder, COMMAND, **{**SETTINGS, "MLFLOW_BACKEND_STORE_URI": uri})
+    server = start_server(folder, COMMAND, **{**SETTINGS, "MLFLOW_BACKEND_STORE_URI": uri})
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 @pytest.mark.slow
@@ -79,9 +86,8 @@ def test_after_all_was_lost_the_champion_loads_its_signature_holds_and_the_store
     monkeypatch.setenv(PUBLIC, PUBLIC_KEY)
     vaults = {kind: Vault(f"file://{tmp_path}/vault/{kind}") for kind in ("store", "registry")}
     dump = tmp_path / "dump"
-    with postgres.running() as database:
-        server = server_on(tmp_path / "before", database)
-        done(ask(server, ADMIN, "POST", "users/create", username=REVIEWER, password=f"password-of-{REVIEWER}"))
+    with postgres.running() as database, server_on(tmp_path / "before", database) as server:
+        make_accounts(server, TRAINER, REVIEWER)
         pipeline = Pipeline(tmp_path / "home", with_account(server, TRAINER), {**RECIPE, "name": "kept"})
         made = pipeline.register(student=pipeline.adopt(save(tmp_path / "vit", VIT, describe_images())))
         done(ask(server, REVIEWER, "POST", ALIAS, name=made.name, alias="champion", version=made.version))
@@ -92,10 +98,9 @@ def test_after_all_was_lost_the_champion_loads_its_signature_holds_and_the_store
         files = Bucket((server.folder / "files").as_uri())
         registry = back_up(vaults["registry"], dump, "postgresql", files, silent)
         store = stores.back_up(pipeline.store, vaults["store"], silent)
-        server.stop()
-        for lost in (server.folder, pipeline.store.folder):
-            shutil.rmtree(lost)
-        dump.unlink()
+    for lost in (server.folder, pipeline.store.folder):
+        shutil.rmtree(lost)
+    dump.unlink()
     print(f"registry {registry.size} bytes, store {store.size} bytes")
 
     with postgres.running() as database:
@@ -103,8 +108,7 @@ def test_after_all_was_lost_the_champion_loads_its_signature_holds_and_the_store
         restore(vaults["registry"], registry, dump, Bucket((tmp_path / "after" / "files").as_uri()))
         options = ["--no-owner", "--exit-on-error", "--single-transaction", f"--dbname={database}"]
         subprocess.run([postgres.program("pg_restore"), *options, dump], check=True)
-        server = server_on(tmp_path / "after", database)
-        try:
+        with server_on(tmp_path / "after", database) as server:
             found = champion(with_account(server, TRAINER), made.name)
             assert found is not None, "its signature was checked, too"
             (tmp_path / "fetched").mkdir()
@@ -112,8 +116,6 @@ def test_after_all_was_lost_the_champion_loads_its_signature_holds_and_the_store
             assert predicted(with_account(server, TRAINER), made.name) == said
             assert audit.verify(audit.lines_of(with_account(server, ADMIN)), last).last == last
             assert ask(server, TRAINER, "POST", "runs/delete", run_id=made.parent_run_id)[0] == 403, "kept, as before"
-        finally:
-            server.stop()
     step = Store(pipeline.store.folder).cached_step(sha256(b"step"))
     assert step is not None
     assert step.digest == digest

@@ -13,6 +13,8 @@ from understudy.registry.server_app.front import ARTIFACTS, PAGES, PROGRAMS, ROL
 
 ASKING = (None, STRANGER, READER, TRAINER, REVIEWER, ADMIN)
 SECRET = "only-vision-knows"
+HARMS = re.compile(r"DELETE|\bdelete|restore|rename|(experiments|runs)/update|PATCH logged-models/[^/]+$")
+"""After such a request the next one is asked about other things."""
 # Nobody, another team's pipeline, a reader of the team, its pipeline, its reviewer, an admin. What they are answered:
 # . 401, x 403, 0 404 as if it were not there, y 200, e 200 without the team's things, p let through, whatever then.
 TABLE = """
@@ -220,7 +222,7 @@ def test_every_account_is_answered_as_the_table_says(guarded: Server) -> None:
                 status, said = send(guarded, account, method, target, body)
                 if not is_as_expected(expected, status, said):
                     wrong.append((account, expected, method, target, status, said[:150]))
-                if status < 300 and method != "GET" and account != STRANGER:
+                if status < 300 and HARMS.search(f"{method} {line.target}"):
                     things = make(guarded)
     assert wrong == []
 
