@@ -22,6 +22,9 @@ pytestmark = pytest.mark.cluster
 HERE = f"understudy-applied-{secrets.token_hex(3)}"
 PIPELINE = f"system:serviceaccount:{HERE}:understudy-pipeline"
 WORKER = f"system:serviceaccount:{HERE}:understudy-worker"
+PERSON = "somebody"
+CREATES = {"PyTorchJob": PIPELINE, "Job": PERSON}
+"""Who makes jobs of a kind."""
 
 
 def kubectl(*arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -66,6 +69,7 @@ def test_applying_twice_changes_nothing(tmp_path: Path) -> None:
     once = kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=objects)
     assert (once.returncode, once.stderr) == (0, "")
     before = versions()
+    kubectl("create", "rolebinding", PERSON, "-n", HERE, "--role=understudy-user", f"--user={PERSON}")
     again = kubectl("apply", "--server-side", "-f", "-", given=objects)
     assert (again.returncode, again.stderr) == (0, "")
     assert versions() == before
@@ -143,7 +147,7 @@ KEY = {"name": TAKEN, "key": "MLFLOW_AUTH_ADMIN_PASSWORD"}
 OWN = {"name": "understudy-mlflow", "key": "MLFLOW_TRACKING_PASSWORD"}
 
 
-@pytest.mark.parametrize("kind", ["PyTorchJob", "Job"])
+@pytest.mark.parametrize("kind", CREATES)
 @pytest.mark.parametrize(
     ("container", "volumes", "words"),
     [
@@ -166,9 +170,8 @@ OWN = {"name": "understudy-mlflow", "key": "MLFLOW_TRACKING_PASSWORD"}
 def test_no_job_takes_what_is_the_servers_alone(
     kind: str, container: Thing, volumes: list[Thing], words: str | None
 ) -> None:
-    account = [f"--as={PIPELINE}"] if kind == "PyTorchJob" else []
     given = a_job(kind, container, volumes)
-    create = ["create", "-n", HERE, "--dry-run=server", *account, "-f", "-"]
+    create = ["create", "-n", HERE, "--dry-run=server", f"--as={CREATES[kind]}", "-f", "-"]
     for _ in range(30):  # a policy counts from a moment after it was made
         done = kubectl(*create, given=given)
         is_ready = "failed calling webhook" not in done.stderr  # the operator's, in its first seconds
