@@ -10,8 +10,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -50,6 +52,24 @@ class Server:
         self.process.wait()
 
 
+EMPTY = """
+import sys
+from mlflow.server.auth.sqlalchemy_store import SqlAlchemyStore as Accounts
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+SqlAlchemyStore(sys.argv[1], "mlflow-artifacts:/")
+Accounts().init_db(sys.argv[1])
+"""
+
+
+@cache
+def empty_database() -> bytes:
+    """A server's database with all its tables, whose migrations take longer than all else of its start."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-W", "ignore", "-c", EMPTY, f"sqlite:///{folder}/server.db"]
+        subprocess.run(command, check=True, capture_output=True)
+        return (Path(folder) / "server.db").read_bytes()
+
+
 def start_server(folder: Path, command: tuple[str, ...] = ("mlflow", "server"), **settings: str) -> Server:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -63,6 +83,8 @@ def start_server(folder: Path, command: tuple[str, ...] = ("mlflow", "server"), 
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         **settings,
     }
+    if "MLFLOW_BACKEND_STORE_URI" not in settings and not (folder / "server.db").exists():
+        (folder / "server.db").write_bytes(empty_database())
     whole = [sys.executable, "-m", *command, *arguments]
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(whole, cwd=folder, stdout=log, stderr=log, start_new_session=True, env=environment)

@@ -20,6 +20,7 @@ from tests.registry.server_app.accounts import (
     TRAINER,
     ask,
     done,
+    make_accounts,
     with_account,
 )
 from tests.registry.submitted import RECIPE, Pipeline, Server, connect, start_server
@@ -32,7 +33,7 @@ MONTH = 30 * 86_400_000  # milliseconds
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = start_server(tmp_path_factory.mktemp("collected"), COMMAND, **SETTINGS)
-    done(ask(server, ADMIN, "POST", "users/create", username=REVIEWER, password=f"password-of-{REVIEWER}"))
+    make_accounts(server, TRAINER, REVIEWER)
     yield server
     server.stop()
 

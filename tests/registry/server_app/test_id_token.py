@@ -40,7 +40,7 @@ def test_a_token_names_a_person_and_their_groups(provider: Issuer) -> None:
         ({"iss": "https://login.example.com"}, "Invalid issuer"),
         ({"exp": time.time() - 60}, "expired"),
         ({"exp": None}, "exp"),
-        ({"nbf": time.time() + 600}, "not yet valid"),
+        ({"nbf": time.time() + 86400}, "not yet valid"),
         ({"sub": None}, "no claim sub"),
         ({"sub": ""}, "no claim sub"),
         ({"sub": "a\nb"}, "cannot be an account's name"),

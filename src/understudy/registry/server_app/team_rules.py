@@ -21,12 +21,18 @@ from understudy.registry.server_app.promotion import found_in_registry
 from understudy.registry.server_app.sign_in import accounts, sender
 from understudy.registry.server_app.teams import SETTING
 
-ROSTERS = (routes.LIST_USERS, routes.AJAX_LIST_USERS)
+ROSTERS = (
+    *(routes.LIST_USERS, routes.AJAX_LIST_USERS),
+    *(routes.LIST_ROLES, routes.AJAX_LIST_ROLES),
+    *(routes.GET_ROLE, routes.AJAX_GET_ROLE),
+    *(routes.LIST_ROLE_PERMISSIONS, routes.AJAX_LIST_ROLE_PERMISSIONS),
+)
+"""Who else has an account, which teams there are, and what is theirs."""
 
 
 def guard_teams() -> None:
     """Put these rules before MLflow's checks, and before all that was put there earlier."""
-    for path in ROSTERS:  # who else has an account
+    for path in ROSTERS:
         auth.BEFORE_REQUEST_VALIDATORS[path, "GET"] = auth.sender_is_admin
     for service in (ModelRegistryService, MlflowService):
         for path, kind, methods in handlers.get_service_endpoints(service, lambda kind: kind):
