@@ -65,9 +65,10 @@ def test_what_a_version_needs_stays_whoever_deleted_it_and_when_and_all_else_tha
     own: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PUBLIC, PUBLIC_KEY)
-    uri, admin = with_account(own, TRAINER), connect(with_account(own, ADMIN))
+    uri = with_account(own, TRAINER)
     names = ("deleted-before", "deleted-after", "challenger", "stray")
     made = {name: Pipeline(tmp_path / name, uri, {**RECIPE, "name": name}).register() for name in names}
+    admin = connect(with_account(own, ADMIN))
     versions = {name: admin.get_model_version(name, it.version) for name, it in made.items()}
 
     def delete(name: str) -> None:
