@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.cluster.launched import (
+    FOR_THE_CLUSTER,
     GRACE,
     IMAGE,
     NAMESPACE,
@@ -41,7 +42,7 @@ def kube() -> Iterator[Kube]:
         elif "mlflow" in thing["metadata"]["name"] or thing["kind"] in ("NetworkPolicy", "CronJob"):
             continue
         elif thing["kind"] == "ClusterRoleBinding":
-            thing["metadata"]["name"] = NAMESPACE
+            thing["metadata"]["name"] = f"{NAMESPACE}-{thing['metadata']['name']}"
         elif thing["kind"] != "ClusterRole":
             thing["metadata"]["namespace"] = NAMESPACE
         for subject in thing.get("subjects", ()):
@@ -53,7 +54,7 @@ def kube() -> Iterator[Kube]:
         kubectl("apply", "--server-side", "-f", "-", text=runtime())
     kubectl("wait", "--for=condition=complete", "job/understudy-prepare-store", "--timeout=120s")
     yield Kube(NAMESPACE)
-    kubectl("delete", "clusterrolebinding", NAMESPACE)
+    kubectl("delete", "clusterrolebinding", *(f"{NAMESPACE}-{name}" for name in FOR_THE_CLUSTER), "--ignore-not-found")
     kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 

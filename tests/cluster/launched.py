@@ -110,6 +110,10 @@ def wait(condition: Callable[[], Any], seconds: float = LONG, seen: Callable[[],
     raise AssertionError(f"not within {seconds} s: {condition}\n{seen()}")
 
 
+FOR_THE_CLUSTER = ("understudy-nodes", "understudy-token-reviews")
+"""Of the manifests, what every copy needs under a name of its own."""
+
+
 def overlay(namespace: str, folder: Path) -> str:
     """The overlay dev for a namespace of its own, as docs/cluster.md has it, with the tests' image.
 
@@ -117,12 +121,18 @@ def overlay(namespace: str, folder: Path) -> str:
         namespace: a name that nobody else uses: a cluster may have an understudy of somebody's.
         folder: an empty one, for the kustomization.
     """
-    binding = {"target": {"kind": "ClusterRoleBinding", "name": "understudy-nodes"}}
-    rename = yaml.safe_dump([{"op": "replace", "path": "/metadata/name", "value": namespace}])
+    patches = [
+        {
+            "target": {"kind": "ClusterRoleBinding", "name": name},
+            "options": {"allowNameChange": True},
+            "patch": yaml.safe_dump([{"op": "replace", "path": "/metadata/name", "value": f"{namespace}-{name}"}]),
+        }
+        for name in FOR_THE_CLUSTER
+    ]
     kustomization = {
         "namespace": namespace,
         "resources": [os.path.relpath(ROOT / "manifests" / "overlays" / "dev", folder.resolve())],
-        "patches": [{**binding, "options": {"allowNameChange": True}, "patch": rename}],
+        "patches": patches,
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     return re.sub(r"registry\.example\.com/ml/understudy-\w+:[\w.]+", IMAGE, kubectl("kustomize", str(folder)))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.launched import ROOT, overlay
+from tests.cluster.launched import FOR_THE_CLUSTER, ROOT, overlay
 
 pytestmark = [pytest.mark.cluster, pytest.mark.second_tier, pytest.mark.timeout(1500)]
 NAMESPACE = f"understudy-empty-{secrets.token_hex(3)}"
@@ -52,7 +52,7 @@ def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     kubectl("rollout", "status", "deployment/mlflow", "--timeout=300s")
     yield
     kubectl("delete", "namespace", NAMESPACE, "--wait=false")
-    kubectl("delete", "clusterrolebinding", NAMESPACE)
+    kubectl("delete", "clusterrolebinding", *(f"{NAMESPACE}-{name}" for name in FOR_THE_CLUSTER))
 
 
 @pytest.mark.usefixtures("applied")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.launched import overlay
+from tests.cluster.launched import FOR_THE_CLUSTER, overlay
 from understudy.kube.identity import Identity
 from understudy.kube.operators import SECRETS
 from understudy.launch.kubernetes.rendering import network
@@ -37,7 +37,7 @@ def namespaces() -> Iterator[None]:
         kubectl("create", "namespace", name)
     yield
     kubectl("delete", "namespace", HERE, "--wait=false")
-    kubectl("delete", "clusterrolebinding", HERE)
+    kubectl("delete", "clusterrolebinding", *(f"{HERE}-{name}" for name in FOR_THE_CLUSTER))
 
 
 @pytest.mark.parametrize(
@@ -69,10 +69,10 @@ def test_applying_twice_changes_nothing(tmp_path: Path) -> None:
     once = kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=objects)
     assert (once.returncode, once.stderr) == (0, "")
     before = versions()
-    kubectl("create", "rolebinding", PERSON, "-n", HERE, "--role=understudy-user", f"--user={PERSON}")
     again = kubectl("apply", "--server-side", "-f", "-", given=objects)
     assert (again.returncode, again.stderr) == (0, "")
     assert versions() == before
+    kubectl("create", "rolebinding", PERSON, "-n", HERE, "--role=understudy-user", f"--user={PERSON}")
 
 
 @pytest.mark.parametrize(

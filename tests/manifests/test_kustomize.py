@@ -557,3 +557,16 @@ def test_what_is_scraped_is_what_listens() -> None:
     assert f"$1:{ports['metrics']}" in [rule.get("replacement") for rule in launchers["relabelings"]]
     assert named(made, "ConfigMap")["understudy-dashboard"]["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert len(named(made, "Service")["mlflow"]["spec"]["ports"]) == 1
+
+
+def empty_lists(value: Any, path: str = "") -> list[str]:
+    if isinstance(value, dict):
+        return [found for key, one in value.items() for found in empty_lists(one, f"{path}.{key}")]
+    if isinstance(value, list):
+        return [found for one in value for found in empty_lists(one, f"{path}[]")] if value else [path]
+    return []
+
+
+def test_nothing_is_written_that_the_api_server_drops(overlay: list[dict[str, Any]]) -> None:
+    """It would differ from what is in the cluster for ever, and be applied again and again."""
+    assert [(thing["metadata"]["name"], path) for thing in overlay for path in empty_lists(thing)] == []
