@@ -77,7 +77,8 @@ class Client:
     """One connection to a server, kept open, with the pipeline's account."""
 
     def __init__(self, port: int) -> None:
-        self._connection = HTTPConnection("127.0.0.1", port, timeout=60)
+        self.port = port
+        self._connection = HTTPConnection("127.0.0.1", port, timeout=300)
         token = b64encode(f"{PIPELINE}:{PASSWORD}".encode()).decode()
         self._headers = {"Authorization": f"Basic {token}", "Content-Type": "application/json"}
 
