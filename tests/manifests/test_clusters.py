@@ -35,6 +35,13 @@ def test_the_root_keeps_itself_as_git_says(environment: str) -> None:
         assert by_hand.items() <= named(built(f"clusters/{environment}"), kind).items()
 
 
+def test_the_root_does_not_wait_for_its_own_health(environment: str) -> None:
+    """It is one of the things that it deploys; tests/cluster/test_gitops.py shows the rule at work."""
+    root = {thing["kind"]: thing for thing in built(f"clusters/{environment}/root")}
+    [rule] = root["ConfigMap"]["data"].values()
+    assert f'if obj.metadata.name == "{root["Application"]["metadata"]["name"]}" then' in rule
+
+
 def test_operators_come_before_the_platform_and_the_platform_before_promotions(environment: str) -> None:
     made = named(built(f"clusters/{environment}"), "Application")
     waves = {name: wave(app) for name, app in made.items() if name != "understudy-root"}
