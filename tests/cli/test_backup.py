@@ -31,6 +31,17 @@ def test_a_store_comes_back_from_its_newest_snapshot(understudy, make, store: St
     assert found.digest == digest
 
 
+def test_older_snapshots_stay_while_an_object_is_damaged(understudy, make, store: Store, vault: str) -> None:
+    digest = make("x")
+    assert understudy("backup", "store", vault).code == 0
+    [damaged] = [path for path in store.objects.path(digest).iterdir() if path.name != "manifest.json"]
+    damaged.chmod(0o644)
+    damaged.write_text("")
+    said = understudy("backup", "store", vault, "--forget-after", "30")
+    assert (said.code, "1 damaged objects are not in this snapshot" in said.err) == (1, True)
+    assert "removed" not in said.out
+
+
 def test_a_servers_registry_needs_its_dump_and_its_files(understudy, vault: str, tmp_path: Path) -> None:
     said = understudy("--tracking-uri", "http://user:secret@mlflow:5000", "backup", "registry", vault)
     assert said.code == 2

@@ -121,6 +121,8 @@ def a_job(kind: str, container: Thing, volumes: list[Thing]) -> str:
         "initContainers": [{"name": "first", **plain, **given} for given in container.pop("initContainers", ())],
         "volumes": volumes,
     }
+    if account := container.pop("account", ""):
+        pod["serviceAccountName"] = account
     template = {"metadata": {"labels": container.pop("labels", {})}, "spec": pod}
     pod["containers"] = [{"name": "pytorch", **plain, **container}]
     worker = {"replicas": 1, "restartPolicy": "Never", "template": template}
@@ -163,6 +165,9 @@ OWN = {"name": "understudy-mlflow", "key": "MLFLOW_TRACKING_PASSWORD"}
         (*volume(ephemeral=copy_of("other")), None),
         ({"initContainers": [{"envFrom": [{"secretRef": {"name": TAKEN}}]}]}, [], "into its environment"),
         ({"labels": {"app.kubernetes.io/name": "mlflow"}}, [], "may not pass for the MLflow server"),
+        ({"labels": {"app.kubernetes.io/component": "operations"}}, [], "may not have the ways of"),
+        ({"account": "mlflow"}, [], "may not run as the MLflow server"),
+        ({"account": "understudy-worker"}, [], None),
         ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": OWN}}, {"name": "B", "value": "b"}]}, [], None),
         (*volume(persistentVolumeClaim={"claimName": "understudy-store"}), None),
     ],

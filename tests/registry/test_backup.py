@@ -166,6 +166,14 @@ def test_a_file_that_is_as_it_was_is_not_read_again_and_one_that_changed_is(
     assert first.entries[1].sha256 != second.entries[1].sha256
 
 
+def test_a_registry_whose_files_are_gone_is_not_taken_for_one_without_files(tmp_path: Path) -> None:
+    dump, files = a_registry(tmp_path)
+    vault = Vault(f"file://{tmp_path}/vault")
+    back_up(vault, dump, "postgresql", files, silent)
+    with pytest.raises(UnderstudyError, match="no file is there, and the newest snapshot has some"):
+        back_up(vault, dump, "postgresql", Bucket((tmp_path / "elsewhere").as_uri()), silent)
+
+
 def test_nothing_is_restored_over_something_else(tmp_path: Path) -> None:
     dump, files = a_registry(tmp_path)
     vault = Vault(f"file://{tmp_path}/vault")

@@ -11,7 +11,7 @@ import typer
 
 from understudy.cli.output import print_json, print_table, size
 from understudy.cli.settings import Settings
-from understudy.errors import InputError
+from understudy.errors import InputError, UnderstudyError
 
 if TYPE_CHECKING:
     from understudy.store.bucket import Bucket
@@ -39,7 +39,7 @@ def store(ctx: typer.Context, vault: To, forget_after: ForgetAfter = None) -> No
     from understudy.store import backup
 
     opened = ctx.obj.open_store()
-    _back_up(vault, lambda to: backup.back_up(opened, to, _tell), forget_after)
+    _back_up(vault, lambda to, tell: backup.back_up(opened, to, tell), forget_after)
 
 
 @app.command()
@@ -52,16 +52,30 @@ def registry(
     place = _files(ctx.obj, dump, files)
     kind = "postgresql" if dump else "sqlite"
     with nullcontext(dump) if dump else backup.sqlite_dump(_database(ctx.obj)) as copy:
-        _back_up(vault, lambda to: backup.back_up(to, copy, kind, place, _tell), forget_after)
+        _back_up(vault, lambda to, tell: backup.back_up(to, copy, kind, place, tell), forget_after)
 
 
-def _back_up(url: str, back_up: "Callable[[Vault], Snapshot]", forget_after: float | None) -> None:
+Tell = Callable[[str], None]
+
+
+def _back_up(url: str, back_up: "Callable[[Vault, Tell], Snapshot]", forget_after: float | None) -> None:
+    from understudy.store.backup import DAMAGED
     from understudy.store.vault import Vault
 
-    vault, began = Vault(url), time.monotonic()
-    made = back_up(vault)
+    vault, began, left = Vault(url), time.monotonic(), list[str]()
+
+    def tell(line: str) -> None:
+        left.append(line)
+        print(line, file=sys.stderr)
+
+    made = back_up(vault, tell)
     seconds = time.monotonic() - began
     print(f"{_in_words(made)}, of it {size(vault.sent)} sent, in {seconds:.1f} s")
+    if damaged := sum(line.startswith(DAMAGED) for line in left):
+        raise UnderstudyError(
+            f"{damaged} damaged objects are not in this snapshot, and perhaps in an older one: none was removed; "
+            "understudy store verify names them, and a run makes them again"
+        )
     if forget_after is not None:
         forgotten = vault.forget(made.kind, made.made - forget_after * DAY)
         print(f"{forgotten} older {'snapshot' if forgotten == 1 else 'snapshots'} removed")
@@ -69,10 +83,6 @@ def _back_up(url: str, back_up: "Callable[[Vault], Snapshot]", forget_after: flo
 
 def _in_words(snapshot: "Snapshot") -> str:
     return f"{snapshot.name}: {len(snapshot.entries)} files, {size(snapshot.size)}"
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr)
 
 
 @app.command("ls")

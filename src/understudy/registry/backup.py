@@ -32,10 +32,14 @@ def back_up(vault: Vault, dump: Path, version: str, files: Bucket, tell: Callabl
         files: where the server's files lie.
         tell: called with what is left out, and why.
     """
+    known, listed = by_path(vault.newest(KIND)), files.listed("")
+    if not listed and any(path.startswith(FILES) for path in known):
+        raise UnderstudyError(
+            f"{files.url}: no file is there, and the newest snapshot has some; is it the right place?"
+        )
     entries = [vault.add(dump, DATABASE)]
-    known = by_path(vault.newest(KIND))
     with tempfile.TemporaryDirectory() as folder:
-        for name, (size, changed) in sorted(files.listed("").items()):
+        for name, (size, changed) in sorted(listed.items()):
             before = known.get(FILES + name)
             if before and (before.size, before.changed) == (size, changed) and vault.holds(before):
                 entries.append(before)

@@ -27,6 +27,10 @@ MARK = "restoring.json"
 """Says which snapshot is being restored, so that a restore that was killed goes on."""
 
 
+DAMAGED = "damaged, left out: "
+"""How a line begins that says what a snapshot should have and has not."""
+
+
 def back_up(store: Store, vault: Vault, tell: Callable[[str], None]) -> Snapshot:
     """Copy a store into a vault. Runs may go on.
 
@@ -41,7 +45,7 @@ def back_up(store: Store, vault: Vault, tell: Callable[[str], None]) -> Snapshot
     for digest in store.objects:
         damage = store.objects.damage(digest)
         if damage:
-            tell(f"left out: {damage[0]}")
+            tell(f"{DAMAGED}{damage[0]}")
             continue
         try:
             entries += _of_object(store, vault, digest)

@@ -110,7 +110,11 @@ def _is_taken(kind: Any, name: str) -> bool:
 
 
 def _give(kind: ownership.Kind, name: str) -> None:
-    """What an account made is its team's; an admin's that writes for none, nobody's."""
+    """What an account made is its team's; an admin's that writes for none, nobody's.
+
+    SQLite gives the number of an experiment that was removed for good to the next one, and its rights may be left.
+    """
+    ownership.disown(kind, name)
     teams = accounts().writes(sender())
     if len(teams) == 1:
         (team,) = teams
