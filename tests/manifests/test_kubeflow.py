@@ -23,10 +23,10 @@ from tests.manifests.test_kustomize import (
     pods,
 )
 from understudy.kube.identity import NO_SIDECAR
-from understudy.kube.settings import CONFIG
 
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
 DOCS = MANIFESTS.parent / "docs/kfp.md"
+PIPELINE = "understudy-pipeline"
 ACCOUNTS = {"kubeflow": "pipeline-runner", "team-a": "default-editor"}
 """Whom KFP's tasks run as, by namespace: a stock one's, and a profile's."""
 KFP = {
@@ -118,9 +118,9 @@ def test_tasks_reach_kfp_and_ranks_nobody(
 
 
 def test_what_is_the_servers_alone_is_kept_from_jobs_here_too(made: list[dict[str, Any]]) -> None:
-    binding = named(made, "ValidatingAdmissionPolicyBinding")["understudy-jobs"]["spec"]
-    assert binding["paramRef"]["name"] == CONFIG
-    assert CONFIG in named(made, "ConfigMap")
+    assert "understudy-jobs" in named(made, "ValidatingAdmissionPolicyBinding")
+    bound = named(made, "RoleBinding")["understudy-pipeline"]
+    assert (bound["subjects"][0]["name"], bound["roleRef"]["name"]) == (PIPELINE, PIPELINE), "by it the policy goes"
 
 
 def test_in_a_profile_no_pod_has_a_proxy_beside_it(tmp_path: Path) -> None:

@@ -363,10 +363,10 @@ def test_jobs_are_kept_from_what_is_the_servers_alone(overlay: list[dict[str, An
     assert read <= set(kept["secrets"])
     assert claims <= set(kept["claims"])
     binding = named(overlay, "ValidatingAdmissionPolicyBinding")["understudy-jobs"]["spec"]
-    assert "matchResources" not in binding, "for every namespace that has the parameter"
-    assert binding["paramRef"] == {"name": CONFIG, "parameterNotFoundAction": "Allow"}
-    assert policy["paramKind"]["kind"] == "ConfigMap"
-    assert CONFIG in named(overlay, "ConfigMap")
+    assert "matchResources" not in binding, "for every namespace where the pipeline's account has its rights"
+    assert "paramKind" not in policy, "an API server no longer reads it for a policy that was removed and made again"
+    assert "'understudy-pipeline'" in policy["matchConditions"][0]["expression"]
+    assert "understudy-pipeline" in named(overlay, "RoleBinding")
 
 
 def dev_with(component: str, tmp_path: Path) -> list[dict[str, Any]]:
