@@ -4,14 +4,13 @@ python -m benchmarks.crowd [--clients 50] [--metrics 200] [--rounds 3]
 """
 
 import argparse
-import secrets
 import statistics
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.front import AT_ONCE, Client, server
+from benchmarks.front import AT_ONCE, Client, log_metrics, server
 
 APP = "understudy.registry.server_app.app:create_app"
 
@@ -19,11 +18,7 @@ APP = "understudy.registry.server_app.app:create_app"
 def write_and_read(client: Client, count: int, own: float) -> str:
     """A run of a client's own with so many metrics, read back; what was refused or wrong, or nothing."""
     try:
-        experiment = client.ask("POST", "experiments/create", name=secrets.token_hex(8))["experiment_id"]
-        run = client.ask("POST", "runs/create", experiment_id=experiment)["run"]["info"]["run_id"]
-        for first in range(0, count, AT_ONCE):
-            points = [{"key": "loss", "value": own, "timestamp": 0, "step": first + step} for step in range(AT_ONCE)]
-            client.ask("POST", "runs/log-batch", run_id=run, metrics=points)
+        run = log_metrics(client, count, own)
         found = client.ask("GET", f"metrics/get-history?run_id={run}&metric_key=loss&max_results={count}")["metrics"]
     except (AssertionError, OSError) as error:
         return f"refused: {error}"

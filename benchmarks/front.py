@@ -78,7 +78,7 @@ class Client:
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self._connection = HTTPConnection("127.0.0.1", port, timeout=300)
+        self._connection = HTTPConnection("127.0.0.1", port, timeout=60)
         token = b64encode(f"{PIPELINE}:{PASSWORD}".encode()).decode()
         self._headers = {"Authorization": f"Basic {token}", "Content-Type": "application/json"}
 
@@ -101,13 +101,14 @@ class Client:
         return found
 
 
-def log_metrics(client: Client, count: int) -> None:
-    """A new run with so many metrics, AT_ONCE in a request."""
+def log_metrics(client: Client, count: int, value: float = 1.0) -> str:
+    """The id of a new run with so many metrics of one value, AT_ONCE in a request."""
     experiment = client.ask("POST", "experiments/create", name=secrets.token_hex(4))["experiment_id"]
     run = client.ask("POST", "runs/create", experiment_id=experiment)["run"]["info"]["run_id"]
     for first in range(0, count, AT_ONCE):
-        points = [{"key": "loss", "value": 1.0, "timestamp": 0, "step": first + step} for step in range(AT_ONCE)]
+        points = [{"key": "loss", "value": value, "timestamp": 0, "step": first + step} for step in range(AT_ONCE)]
         client.ask("POST", "runs/log-batch", run_id=run, metrics=points)
+    return str(run)
 
 
 def make_versions(folder: Path, count: int) -> None:
@@ -133,7 +134,7 @@ def list_versions(client: Client, count: int) -> None:
     assert seen == count
 
 
-def seconds(work: Callable[[Client, int], None], client: Client, count: int) -> float:
+def seconds(work: Callable[[Client, int], object], client: Client, count: int) -> float:
     """How long it takes."""
     began = time.perf_counter()
     work(client, count)
@@ -147,6 +148,7 @@ def main() -> None:
     parser.add_argument("--metrics", type=int, default=10_000)
     parser.add_argument("--versions", type=int, default=1_000)
     given = parser.parse_args()
+    works: dict[str, tuple[Callable[[Client, int], object], int]]
     works = {f"log {given.metrics:,} metrics": (log_metrics, given.metrics)}
     works[f"list {given.versions:,} versions"] = (list_versions, given.versions)
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:

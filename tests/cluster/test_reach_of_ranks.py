@@ -9,13 +9,14 @@ from tests.cluster.launched import BOTH, Launcher, Volume, kubectl, recipe, wait
 
 pytestmark = pytest.mark.cluster
 STORE = "/var/lib/understudy/home/store"
+WORK = f"{STORE}/work"
 
 
 @BOTH
 def test_a_rank_writes_into_its_own_work_alone_and_sees_no_other(
     launch: Callable[..., Launcher], volume: Volume, undisturbed: str
 ) -> None:
-    volume.sh(f"mkdir -p {STORE}/work/another/job && echo secret > {STORE}/work/another/job/job.json")
+    volume.sh(f"mkdir -p {WORK}/another/job && echo secret > {WORK}/another/job/job.json")
     launcher = launch()
     launcher.reaches(10)
     pod = launcher.worker(1)
@@ -26,9 +27,9 @@ def test_a_rank_writes_into_its_own_work_alone_and_sees_no_other(
 
     [work] = rank(f"ls {STORE}/work").split()
     assert work.startswith(key)
-    job = json.loads(rank(f"cat {STORE}/work/{work}/job/job.json"))
+    job = json.loads(rank(f"cat {WORK}/{work}/job/job.json"))
     examples = job["payload"]["examples"]
-    for place in (examples, f"{STORE}/objects", f"{STORE}/work/{work}", f"{STORE}/runs", f"{STORE}/step-cache"):
+    for place in (examples, f"{STORE}/objects", f"{WORK}/{work}", f"{STORE}/runs", f"{STORE}/step-cache"):
         assert "cannot touch" in rank(f"mkdir -p {place}; touch {place}/planted"), place
     assert "Read-only file system" in rank(f"cd {examples}; for file in *; do echo > $file; done")
     assert rank(f"ls -d {STORE}/objects/*/*").split() == [examples]
@@ -58,10 +59,10 @@ def test_who_measures_the_models_that_ranks_left_holds_no_credentials(
         return kubectl("exec", pod["metadata"]["name"], "--", "sh", "-c", f"({command}) 2>&1", check=False)
 
     [work] = rank(f"ls {STORE}/work").split()
-    job = json.loads(rank(f"cat {STORE}/work/{work}/job/job.json"))
+    job = json.loads(rank(f"cat {WORK}/{work}/job/job.json"))
     read = [job["payload"]["examples"], *job["payload"]["models"].values()]
     assert sorted(rank(f"ls -d {STORE}/objects/*/*").split()) == sorted(read)
-    for place in (*read, f"{STORE}/work/{work}", f"{STORE}/runs", f"{STORE}/step-cache"):
+    for place in (*read, f"{WORK}/{work}", f"{STORE}/runs", f"{STORE}/step-cache"):
         assert "cannot touch" in rank(f"mkdir -p {place}; touch {place}/planted"), place
     assert not rank("env | grep -i -E 'mlflow|_token|secret|password|aws'")
     assert "No such file" in rank("ls /var/run/secrets/kubernetes.io")

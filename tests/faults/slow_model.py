@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 import torch
@@ -49,7 +50,7 @@ def _place(sign: str) -> Path:
     return Path(sys.argv[-1]).parent / sign
 
 
-class _Faulty(nn.Module):
+class _Faulty(nn.Module, ABC):
     """Does something at a training step on one rank, once: `sign` is a file that is there when it was done."""
 
     def __init__(self, net: Net, at: int, rank: int, sign: str) -> None:
@@ -63,8 +64,9 @@ class _Faulty(nn.Module):
             return self.fault(logits)
         return logits
 
+    @abstractmethod
     def fault(self, logits: Tensor) -> Tensor:
-        raise NotImplementedError
+        """What happens at that pass."""
 
 
 class _Nan(_Faulty):

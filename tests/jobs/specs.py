@@ -1,7 +1,7 @@
 """Job specifications for tests."""
 
 from dataclasses import fields, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml
@@ -68,7 +68,7 @@ def with_payload(job: JobSpec, **changes: Any) -> JobSpec:
 
 
 HOME = "/var/lib/understudy/home"
-WORK = f"{HOME}/store/work/0123"
+WORK = str(PurePosixPath(HOME, "store", "work", "0123"))
 
 
 def on_the_claim(job: JobSpec) -> JobSpec:

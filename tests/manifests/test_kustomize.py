@@ -318,7 +318,7 @@ def test_launchers_alone_reach_the_api_server(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "there", "port"), [("dev", HUB, 443), ("production", PROXY, 3128)], ids=["dev", "production"]
+    ("name", "there", "port"), [("dev", HUB, 443), ("production", PROXY, 8888)], ids=["dev", "production"]
 )
 def test_the_steps_that_fetch_alone_go_out_and_where_their_overlay_says(name: str, there: Peer, port: int) -> None:
     things = built(f"overlays/{name}")

@@ -50,23 +50,30 @@ def doctor(
 
         checks = list(doctor_cluster.checks(namespace))
     else:
-        checks = [
-            *_machine(settings.home),
-            *_libraries(),
-            _gpu(),
-            *_store(settings),
-            *_remote_cache(),
-            _server(settings),
-        ]
+        checks = list(_here(settings))
+    if not _show(checks, as_json, settings.quiet):
+        raise typer.Exit(BAD_INPUT if manifests else FAILED)
+
+
+def _here(settings: Settings) -> Iterator[Check]:
+    yield from _machine(settings.home)
+    yield from _libraries()
+    yield _gpu()
+    yield from _store(settings)
+    yield from _remote_cache()
+    yield _server(settings)
+
+
+def _show(checks: list[Check], as_json: bool, quiet: bool) -> bool:
+    """Print what was found; whether all of it is well."""
     problems = [check for check in checks if not check.ok]
     if as_json:
         print_json({"ok": not problems, "checks": [{**asdict(check), "ok": check.ok} for check in checks]})
-    elif not settings.quiet or problems:
-        shown = problems if settings.quiet else checks
+    elif not quiet or problems:
+        shown = problems if quiet else checks
         rows = [[check.what, "ok" if check.ok else "problem", check.found, check.fix] for check in shown]
         print_table(("what", "", "found", "what to do"), rows)
-    if problems:
-        raise typer.Exit(BAD_INPUT if manifests else FAILED)
+    return not problems
 
 
 def _machine(home: Path) -> Iterator[Check]:

@@ -2,7 +2,9 @@
 
 import re
 import secrets
+import sqlite3
 from base64 import b64encode
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
@@ -289,6 +291,16 @@ def test_a_reviewer_of_one_team_promotes_nothing_of_another(guarded: Server) -> 
     own = f"speech-{secrets.token_hex(4)}"
     done(ask(guarded, STRANGER, "POST", "registered-models/create", name=own))
     assert ask(guarded, REVIEWER, "POST", ALIAS, name=own, alias="champion", version="1")[0] == 404
+
+
+def test_an_experiment_with_a_number_that_was_used_before_is_its_own_teams_alone(guarded: Server) -> None:
+    made = done(ask(guarded, TRAINER, "POST", "experiments/create", name=secrets.token_hex(6)))["experiment_id"]
+    with closing(sqlite3.connect(guarded.folder / "server.db", timeout=30)) as database, database:
+        database.execute("delete from experiments where experiment_id = ?", (made,))
+    again = done(ask(guarded, STRANGER, "POST", "experiments/create", name=secrets.token_hex(6)))["experiment_id"]
+    assert again == made
+    done(ask(guarded, STRANGER, "GET", f"experiments/get?experiment_id={again}"))
+    assert ask(guarded, TRAINER, "GET", f"experiments/get?experiment_id={again}")[0] == 403
 
 
 def test_what_an_admin_makes_is_no_teams(guarded: Server) -> None:
