@@ -20,7 +20,7 @@ OWN = {
     "shared.example.com": "shared",
     "trainer:0.1.0 launcher:0.1.0 mlflow:0.1.0": " ".join(f"{n}:1{DIGEST}" for n in ("trainer", "launcher", "mlflow")),
 }
-EXAMPLES = re.compile(r"\b(git|registry|proxy|backups|mlflow)\.example\.com")
+EXAMPLES = re.compile(r"\b(git|registry|egress|backups|mlflow)\.example\.com")
 SETTINGS = "settings/production/settings.yaml"
 OVERLAY = "overlays/production/kustomization.yaml"
 
