@@ -44,6 +44,7 @@ def ranks_of(agent: "subprocess.Popen[bytes]") -> list[int]:
     return [int(line) for line in found.stdout.split()]
 
 
+@pytest.mark.second_tier
 def test_a_killed_rank_ends_both_nodes_to_be_started_again_and_they_meet_at_the_same_place(two_nodes: JobSpec) -> None:
     with socket.socket() as probe:
         probe.bind(("localhost", 0))

@@ -12,6 +12,7 @@ from tests.faults import stage as stages
 from tests.faults.stage import PAUSE, Stage, wait
 
 
+@pytest.mark.second_tier
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_run_that_was_stopped_or_killed_goes_on_from_its_checkpoint(

@@ -79,6 +79,7 @@ def server_on(folder: Path, uri: str) -> Iterator[Server]:
         server.stop()
 
 
+@pytest.mark.second_tier
 @pytest.mark.slow
 def test_after_all_was_lost_the_champion_loads_its_signature_holds_and_the_store_is_used_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -202,6 +202,7 @@ def without_network() -> list[str]:
     return ["unshare", "-n"] if allowed else []
 
 
+@pytest.mark.second_tier
 @pytest.mark.slow
 @pytest.mark.usefixtures("imported_code")
 def test_versions_answer_alone_as_the_store_measured_them(tmp_path: Path, local: str, modules: Path) -> None:

@@ -27,6 +27,22 @@ from tests.registry.submitted import RECIPE, Pipeline, Server, connect, start_se
 from understudy.registry.champion import champion, fetch
 from understudy.registry.signature import PUBLIC
 
+RESTORED = """
+import sys
+from understudy.registry.server_app.gc import Trash, collect
+trash = Trash(*sys.argv[1:])
+store = trash._store
+experiment = store.create_experiment("restored while gc was at work", "mlflow-artifacts:/restored")
+runs = {store.create_run(experiment, "", 0, [], None).info.run_id for _ in range(2)}
+for run in runs:
+    store.delete_run(run)
+lines = (line for line in collect(trash, 0, True) if any(run in line for run in runs))
+first = next(lines)
+[left] = [run for run in runs if run not in first]
+store.restore_run(left)
+assert next(lines) == f"kept: run {left}; it was restored meanwhile"
+print(store.get_run(left).info.lifecycle_stage)
+"""
 MONTH = 30 * 86_400_000  # milliseconds
 
 
@@ -104,6 +120,13 @@ def test_what_a_version_needs_stays_whoever_deleted_it_and_when_and_all_else_tha
         assert found is not None
         (tmp_path / f"fetched-{name}").mkdir()
         assert fetch(uri, found, tmp_path / f"fetched-{name}").files
+
+
+def test_what_was_restored_after_the_list_was_made_stays(own: Server) -> None:
+    where = (f"sqlite:///{own.folder}/server.db", str(own.folder / "files"))
+    command = [sys.executable, "-W", "ignore", "-c", RESTORED, *where]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (said.stdout, said.returncode) == ("active\n", 0), said.stderr
 
 
 def test_a_grace_period_below_a_week_is_refused(own: Server) -> None:

@@ -14,6 +14,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.faults.stage import wait
 from tests.promtool import needs_promtool
 from tests.registry.server_app.accounts import ADMIN, ALIAS, COMMAND, SETTINGS, TRAINER, ask, done, make_accounts
 from tests.registry.submitted import Server, start_server
@@ -53,14 +54,20 @@ def value(where: str, name: str, **labels: str) -> float:
     return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())
 
 
+def comes(where: str, name: str, expected: float, **labels: str) -> bool:
+    """Whether a value is reached; the server counts a request after its answer."""
+    return wait(lambda: value(where, name, **labels) >= expected, seconds=60, every=0.1)
+
+
 def test_requests_are_counted_by_what_they_are_about(server: Server, where: str) -> None:
     labels = {"route": "experiments", "method": "GET", "status": "200"}
     before = value(where, "understudy_mlflow_requests_total", **labels)
     for _ in range(3):
         done(ask(server, TRAINER, "GET", "experiments/search?max_results=1"))
+    assert comes(where, "understudy_mlflow_requests_total", before + 3, **labels)
     assert value(where, "understudy_mlflow_requests_total", **labels) == before + 3
-    assert value(where, "understudy_mlflow_request_duration_seconds_count", route="experiments") >= 3
-    assert value(where, "understudy_mlflow_requests_in_progress") == 0
+    assert comes(where, "understudy_mlflow_request_duration_seconds_count", 3, route="experiments")
+    assert wait(lambda: value(where, "understudy_mlflow_requests_in_progress") == 0, seconds=60, every=0.1)
 
 
 def test_a_sign_in_that_fails_is_counted_and_a_request_without_an_account_is_none(server: Server, where: str) -> None:
@@ -73,9 +80,9 @@ def test_a_sign_in_that_fails_is_counted_and_a_request_without_an_account_is_non
 
 def test_what_is_refused_is_counted_wherever_it_is_refused(server: Server, where: str) -> None:
     assert ask(server, TRAINER, "POST", "users/create", username="somebody", password="of twelve letters")[0] == 403
-    assert value(where, "understudy_mlflow_requests_total", route="users", status="403") >= 1
+    assert comes(where, "understudy_mlflow_requests_total", 1, route="users", status="403")
     assert ask(server, ADMIN, "GET", "assistant/config", api="ajax-api/3.0")[0] == 404
-    assert value(where, "understudy_mlflow_requests_total", route="other", status="404") >= 1
+    assert comes(where, "understudy_mlflow_requests_total", 1, route="other", status="404")
 
 
 def test_a_change_that_is_audited_is_counted(server: Server, where: str) -> None:

@@ -268,6 +268,17 @@ def test_no_version_of_one_team_points_to_files_of_another(guarded: Server) -> N
         assert (status, "that you may read" in said) == (400, True), said
 
 
+def test_who_may_only_read_files_makes_no_version_of_them(guarded: Server) -> None:
+    """Its promotion would keep the other team's run as it is."""
+    things, own = make(guarded), f"reading-{secrets.token_hex(4)}"
+    done(ask(guarded, STRANGER, "POST", "registered-models/create", name=own))
+    right = {"username": STRANGER, "resource_type": "experiment", "resource_id": things.experiment}
+    done(ask(guarded, ADMIN, "POST", "users/permissions/grant", "api/3.0", **right, permission="READ"))
+    for source in (things.files, f"runs:/{things.run}/", f"models:/{things.logged}"):
+        status, said = ask(guarded, STRANGER, "POST", "model-versions/create", name=own, source=source)
+        assert (status, "that this account cannot write to" in said) == (400, True), said
+
+
 def test_a_name_that_another_team_has_is_said_to_be_taken_and_no_more(guarded: Server) -> None:
     things = make(guarded)
     for endpoint in ("registered-models/create", "experiments/create"):

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from mlflow.entities import ViewType
+from mlflow.entities import LifecycleStage, ViewType
 from mlflow.exceptions import MlflowException
 from mlflow.server import handlers
 from mlflow.server.constants import BACKEND_STORE_URI_ENV_VAR
@@ -74,6 +74,19 @@ class Trash:
         kind, name = deleted.thing
         return kept_table.needed(self._store.engine, kind, [name]) or self._needed.get(deleted.thing, "")
 
+    def holds(self, deleted: Deleted) -> bool:
+        """Whether it is deleted still: the list may be hours old when its turn comes."""
+        kind, name = deleted.thing
+        if kind == "run":
+            return bool(self._store.get_run(name).info.lifecycle_stage == LifecycleStage.DELETED)
+        if kind == "experiment":
+            return bool(self._store.get_experiment(name).lifecycle_stage == LifecycleStage.DELETED)
+        try:
+            self._store.get_logged_model(name)
+        except MlflowException:  # MLflow shows a deleted one only to who says so
+            return True
+        return False
+
     def look(self) -> None:
         """Ask the registry what its versions need."""
         versions = pages(lambda token: handlers._get_model_registry_store().search_model_versions(page_token=token))
@@ -109,6 +122,9 @@ def collect(trash: Trash, days: float, yes: bool) -> Iterator[str]:
         needed_by = trash.needed_by(deleted)
         if needed_by:
             yield f"kept: {words}; {needed_by}, needs it"
+            continue
+        if not trash.holds(deleted):
+            yield f"kept: {words}; it was restored meanwhile"
             continue
         if yes:
             trash.remove(deleted)

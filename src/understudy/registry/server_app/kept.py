@@ -86,10 +86,16 @@ def keep(version: Any) -> None:
 
 def needs(version: Any) -> set[Thing]:
     """What a model's version needs: its files, their logged model and run, and the experiments of these."""
-    things = _at(handlers._get_model_registry_store().get_model_version_download_uri(version.name, version.version))
-    runs = {version.run_id, *(name for kind, name in things if kind == "run")}
-    runs |= {_run_of(name) for kind, name in things if kind == "logged-model"}
-    for run in runs - {None, ""}:
+    files = handlers._get_model_registry_store().get_model_version_download_uri(version.name, version.version)
+    return lineage(files, version.run_id)
+
+
+def lineage(files: str, run_id: str | None) -> set[Thing]:
+    """Files at an address, their logged model and run, the run that is named beside them, and the experiments."""
+    things = _at(files)
+    runs = {run_id or "", *(name for kind, name in things if kind == "run")}
+    runs |= {_run_of(name) or "" for kind, name in things if kind == "logged-model"}
+    for run in runs - {""}:
         things |= {("run", run), *_of_run(run)}
     return things
 

@@ -35,6 +35,7 @@ from mlflow.server import auth, handlers
 from mlflow.server.auth import routes
 
 from understudy.registry.names import CHAMPION
+from understudy.registry.server_app.kept import lineage
 from understudy.registry.server_app.ownership import team_of
 from understudy.registry.server_app.promotion import SERVERS, found_in_registry, is_champion, is_promoted
 from understudy.registry.server_app.sign_in import accounts, sender
@@ -146,10 +147,28 @@ def _source(message: Any) -> str:
         place = _place(message.source)
     except (MlflowException, ValueError):
         return unknown
-    if OURS.fullmatch(place) and ".." not in place.split("/"):
-        experiment = place.removeprefix("mlflow-artifacts:/").partition("/")[0]
-        return "" if auth._get_experiment_permission(experiment, sender().name).can_read else unknown
-    return f"source: {message.source} lies outside of this server's artifacts; log the files to a run, and name that"
+    if not OURS.fullmatch(place) or ".." in place.split("/"):
+        return (
+            f"source: {message.source} lies outside of this server's artifacts; log the files to a run, and name that"
+        )
+    if not _permission(place.removeprefix("mlflow-artifacts:/").partition("/")[0]).can_read:
+        return unknown
+    return ""
+
+
+def _foreign(message: Any) -> str:
+    """A promotion keeps all that a version comes from as it is: so it comes from where its account may write."""
+    things = lineage(_place(message.source), message.run_id)
+    if all(_permission(name).can_update for kind, name in things if kind == "experiment"):
+        return ""
+    return (
+        f"source: {message.source} comes from a run or logged model that this account cannot write to; "
+        "log the files to a run of its own, and name that"
+    )
+
+
+def _permission(experiment: str) -> Any:
+    return auth._get_experiment_permission(experiment, sender().name)
 
 
 def _evidence(message: Any) -> str:
@@ -190,7 +209,7 @@ def _marked(message: Any) -> str:
 FORBIDDEN: dict[type[object], Callable[[Any], str]] = {
     SetRegisteredModelAlias: _lookalike,
     CreateRegisteredModel: _marked,
-    CreateModelVersion: lambda message: _marked(message) or _source(message) or _evidence(message),
+    CreateModelVersion: lambda message: _marked(message) or _source(message) or _evidence(message) or _foreign(message),
     CreateExperiment: _placed,
 }
 
