@@ -149,6 +149,24 @@ def test_gc_keeps_what_the_registry_needs(understudy, store, make, registered: s
     assert understudy("store", "gc", "--yes").out.startswith("nothing to remove")
 
 
+def test_gc_keeps_what_a_server_got_and_does_not_show_until_somebody_says_that_it_is_deleted(
+    understudy, store, make, registered: set[str]
+) -> None:
+    first, second = make("x"), make("y")
+    store.remember_server("http://server", [first, second])
+    registered.add(second)
+    for digest in (first, second):
+        orphan(store, digest)
+    outcome = understudy("store", "gc", "--yes")
+    assert sorted(store.objects) == sorted([first, second])
+    [file] = store.registered[first]
+    assert outcome.out.startswith("kept: what was registered at a server that shows no version of it now (1). ")
+    assert f"\n  {file}\n" in outcome.out
+    file.unlink()
+    assert understudy("store", "gc", "--yes").out.endswith(" freed\n")
+    assert list(store.objects) == [second]
+
+
 def test_gc_refuses_while_the_registry_cannot_be_asked(understudy, store, make, monkeypatch) -> None:
     orphan(store, make())
 

@@ -34,7 +34,7 @@ def test_a_restored_store_has_every_step_run_and_object(store: Store, vault: Vau
     second = step(store, "y", records=first)
     run = store.create_run("digits", {"name": "digits"}, "sqlite:///x")
     run.end(0)
-    store.remember_server("http://mlflow:5000")
+    store.remember_server("http://mlflow:5000", [first])
     made = back_up(store, vault, silent)
     shutil.rmtree(store.folder)
     restore(vault, made, store.folder)
@@ -43,6 +43,7 @@ def test_a_restored_store_has_every_step_run_and_object(store: Store, vault: Vau
     assert {found.cached_step(sha256(content)).digest for content in (b"x", b"y")} == {first, second}  # type: ignore[union-attr]
     assert [(it.id, it.exit_code, it.recipe) for it in found.runs()] == [(run.id, 0, {"name": "digits"})]
     assert list(found.servers) == ["http://mlflow:5000"]
+    assert list(found.registered) == [first]
     assert not list(store.folder.glob("restoring*"))
 
 

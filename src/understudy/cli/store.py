@@ -3,7 +3,7 @@
 import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -230,6 +230,9 @@ def gc(
         registered = needed_digests(settings.tracking_uri, settings.home, store.servers)
     except UnderstudyError as error:
         raise UnderstudyError(f"nothing was removed: what the registry still needs is not known. {error}") from error
+    hidden = {digest: files for digest, files in store.registered.items() if digest not in registered}
+    registered |= hidden.keys()
+    _print_hidden(hidden)
     removals = plan(store, registered, None if forget_after is None else forget_after * DAY)
     if not removals:
         print("nothing to remove: all of it is in the step cache, registered, in use, or younger than an hour")
@@ -239,6 +242,18 @@ def gc(
         print(f"{size(collect(store, removals, registered))} freed")
     else:
         print("nothing was removed; use --yes to remove it")
+
+
+def _print_hidden(hidden: Mapping[str, list[Path]]) -> None:
+    """Versions that were deleted cannot be told from those that this account may not see."""
+    if hidden:
+        print(
+            f"kept: what was registered at a server that shows no version of it now ({len(hidden)}). "
+            "Once such a version is deleted, remove the file that says so:"
+        )
+    for files in hidden.values():
+        for file in files:
+            print(f"  {file}")
 
 
 def _print_plan(folder: Path, removals: "list[Removal]") -> None:

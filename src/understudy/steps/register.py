@@ -34,7 +34,6 @@ def _register(work: Work) -> None:
     from understudy.registry.champion import champion
     from understudy.registry.recorder import close_dead
     from understudy.registry.register import Submission, is_registered, register
-    from understudy.registry.server import identity
 
     submission = Submission(
         work.recipe,
@@ -48,13 +47,22 @@ def _register(work: Work) -> None:
     )
     registration = register(work.run, work.tracking_uri, submission)
     if registration.version:
-        work.store.remember_server(identity(work.tracking_uri, work.store.folder.parent))
+        _remember(work)
     close_dead(work.store, work.tracking_uri)
     # Asked now, while MLflow is imported, the answers are remembered, and the next run need not import it.
     is_registered(work.tracking_uri, registration, work.inputs["student"])
     champion(work.tracking_uri, work.recipe.model_name)
     write_json(work.staged / FILE, asdict(registration))
     work.facts.update({key: value for key, value in asdict(registration).items() if value is not None})
+
+
+def _remember(work: Work) -> None:
+    """Let gc know; a server with accounts may show another account less than it has, a database shows all."""
+    from understudy.registry.server import database, identity
+
+    roles = () if database(work.tracking_uri) else ("student", "teacher")
+    digests = [work.inputs[role] for role in roles if role in work.inputs]
+    work.store.remember_server(identity(work.tracking_uri, work.store.folder.parent), digests)
 
 
 def _provenance(recipe: Recipe) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """One store: a folder with a version, its objects, its step cache, its leases and runs."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -97,11 +97,27 @@ class Store:
         lease.finish()
         return digest
 
-    def remember_server(self, address: str) -> None:
-        """Write down that models of this store are registered there; gc asks every such server."""
+    def remember_server(self, address: str, digests: Iterable[str] = ()) -> None:
+        """Write down that models of this store are registered there; gc asks every such server.
+
+        Args:
+            address: the server's.
+            digests: what is registered there, where the server may show an account a part only.
+        """
+        known = self.folder / "servers" / sha256(address.encode())[:16]
         with disk_errors(self.folder):
-            (self.folder / "servers").mkdir(exist_ok=True)
-        write_json(self.folder / "servers" / f"{sha256(address.encode())[:16]}.json", {"address": address})
+            known.mkdir(parents=True, exist_ok=True)
+            for digest in digests:
+                (known / digest).touch()
+        write_json(known.with_suffix(".json"), {"address": address})
+
+    @property
+    def registered(self) -> dict[str, list[Path]]:
+        """The digests of remember_server(), each with its file at every server."""
+        found: dict[str, list[Path]] = {}
+        for file in sorted((self.folder / "servers").glob("*/[0-9a-f]*")):
+            found.setdefault(file.name, []).append(file)
+        return found
 
     @property
     def servers(self) -> dict[str, Path]:
