@@ -1,8 +1,11 @@
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from understudy.steps.register import REGISTER
+from understudy.steps.register import REGISTER, _remember
+from understudy.steps.step import Work
 from understudy.store import Run, Store
 
 URI = "MLFLOW_TRACKING_URI"
@@ -24,3 +27,11 @@ def test_the_local_server_counts_as_the_same_when_its_home_is_moved(
     assert REGISTER.outside(run, store, {}).facts == {"server": "sqlite:///mlflow.db"}
     monkeypatch.setenv(URI, f"sqlite:///{tmp_path}/elsewhere/mlflow.db")
     assert REGISTER.outside(run, store, {}).facts == {"server": f"sqlite:///{tmp_path}/elsewhere/mlflow.db"}
+
+
+@pytest.mark.parametrize(("uri", "told"), [("http://server", {"a1", "b2"}), ("sqlite:///x.db", set())])
+def test_gc_is_told_what_went_to_a_server_that_may_show_a_part_only(store: Store, uri: str, told: set[str]) -> None:
+    inputs = {"student": "a1", "teacher": "b2", "gate": "c3"}
+    _remember(cast(Work, SimpleNamespace(tracking_uri=uri, store=store, inputs=inputs)))
+    assert set(store.registered) == told
+    assert len(store.servers) == 1

@@ -231,7 +231,7 @@ def gc(
     except UnderstudyError as error:
         raise UnderstudyError(f"nothing was removed: what the registry still needs is not known. {error}") from error
     hidden = {digest: files for digest, files in store.registered.items() if digest not in registered}
-    registered |= hidden.keys()
+    registered = registered | hidden.keys()
     _print_hidden(hidden)
     removals = plan(store, registered, None if forget_after is None else forget_after * DAY)
     if not removals:

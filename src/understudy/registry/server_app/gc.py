@@ -74,18 +74,13 @@ class Trash:
         kind, name = deleted.thing
         return kept_table.needed(self._store.engine, kind, [name]) or self._needed.get(deleted.thing, "")
 
-    def holds(self, deleted: Deleted) -> bool:
-        """Whether it is deleted still: the list may be hours old when its turn comes."""
+    def holds(self, deleted: Deleted, days: float) -> bool:
+        """Whether it was deleted so many days ago still: the list may be hours old when its turn comes."""
         kind, name = deleted.thing
-        if kind == "run":
-            return bool(self._store.get_run(name).info.lifecycle_stage == LifecycleStage.DELETED)
         if kind == "experiment":
             return bool(self._store.get_experiment(name).lifecycle_stage == LifecycleStage.DELETED)
-        try:
-            self._store.get_logged_model(name)
-        except MlflowException:  # MLflow shows a deleted one only to who says so
-            return True
-        return False
+        listed = self._store._get_deleted_runs if kind == "run" else self._store._get_deleted_logged_models
+        return name in listed(older_than=int(days * DAY))
 
     def look(self) -> None:
         """Ask the registry what its versions need."""
@@ -123,7 +118,7 @@ def collect(trash: Trash, days: float, yes: bool) -> Iterator[str]:
         if needed_by:
             yield f"kept: {words}; {needed_by}, needs it"
             continue
-        if not trash.holds(deleted):
+        if not trash.holds(deleted, days):
             yield f"kept: {words}; it was restored meanwhile"
             continue
         if yes:

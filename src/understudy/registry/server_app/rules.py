@@ -153,12 +153,12 @@ def _source(message: Any) -> str:
         )
     if not _permission(place.removeprefix("mlflow-artifacts:/").partition("/")[0]).can_read:
         return unknown
-    return ""
+    return _evidence(message) or _foreign(message, place)
 
 
-def _foreign(message: Any) -> str:
+def _foreign(message: Any, place: str) -> str:
     """A promotion keeps all that a version comes from as it is: so it comes from where its account may write."""
-    things = lineage(_place(message.source), message.run_id)
+    things = lineage(place, message.run_id)
     if all(_permission(name).can_update for kind, name in things if kind == "experiment"):
         return ""
     return (
@@ -209,7 +209,7 @@ def _marked(message: Any) -> str:
 FORBIDDEN: dict[type[object], Callable[[Any], str]] = {
     SetRegisteredModelAlias: _lookalike,
     CreateRegisteredModel: _marked,
-    CreateModelVersion: lambda message: _marked(message) or _source(message) or _evidence(message) or _foreign(message),
+    CreateModelVersion: lambda message: _marked(message) or _source(message),
     CreateExperiment: _placed,
 }
 
