@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from understudy.cli.check import Check
-from understudy.cli.doctor_cluster import NEEDS, _account, _lacking, _open_to_all, _operator, _seen, _shut_out
+from understudy.cli.doctor_cluster import NEEDS, _account, _lacking, _network, _open_to_all, _operator, _seen, _shut_out
 from understudy.kube.api import Kube, Refused
 from understudy.kube.kind import PYTORCHJOB, TRAINJOB, JobKind
 from understudy.kube.settings import Cluster, Pool
@@ -111,6 +111,26 @@ def test_rights_to_jobs_of_an_operator_that_is_not_installed_are_not_asked_for()
     denied = Rights("create trainjobs", "get trainingruntimes")
     assert not _account(denied).ok
     assert _account(denied, {TRAINJOB.group}).ok
+
+
+class Policies(Kube):
+    """A namespace with NetworkPolicies."""
+
+    def __init__(self, *names: str) -> None:
+        self.namespace, self._names = "here", names
+
+    def has_policy(self, name: str) -> bool:
+        return name in self._names
+
+
+def test_ranks_that_nothing_keeps_from_other_pods_are_told_of_and_runs_can_start() -> None:
+    bare = _network(Policies("default-deny"))
+    assert "no NetworkPolicy ranks: every pod that reaches a rank may speak to it" in bare.found
+    assert "manifests/overlays" in bare.found
+    assert bare.ok
+    kept = _network(Policies("ranks"))
+    assert kept.found.startswith("NetworkPolicy ranks")
+    assert kept.ok
 
 
 class Operators(Kube):

@@ -11,7 +11,7 @@ from understudy.kube.objects import KubernetesObject
 from understudy.kube.operators import KUEUE
 from understudy.kube.scheduling import has_labels
 from understudy.kube.settings import CONFIG, Cluster, Pool
-from understudy.launch.kubernetes.rendering import trainjob
+from understudy.launch.kubernetes.rendering import network, trainjob
 from understudy.recipe import Resources
 from understudy.runs import submission
 
@@ -75,6 +75,7 @@ def checks(namespace: str | None) -> Iterator[Check]:
     yield from _seen("queue", lambda: _queue(kube, cluster))
     yield from _seen("pools", lambda: _pools(kube, cluster))
     yield from _seen("mlflow", lambda: [_mlflow(kube)])
+    yield from _seen("network", lambda: [_network(kube)])
 
 
 def _seen(what: str, checks: Callable[[], Iterable[Check]]) -> Iterator[Check]:
@@ -249,3 +250,11 @@ def _mlflow(kube: Kube) -> Check:
     ready = any(subset.get("addresses") for subset in found.get("subsets", ()))
     asked = f"kubectl -n {kube.namespace} logs deployment/mlflow, or describe pod -l app.kubernetes.io/name=mlflow"
     return Check("mlflow", "ready" if ready else "not ready", "" if ready else asked)
+
+
+def _network(kube: Kube) -> Check:
+    """Whether ranks are kept from other pods: runs start without it, so nothing else would say that they are not."""
+    if kube.has_policy(network.RANKS):
+        return Check("network", f"NetworkPolicy {network.RANKS}, where the cluster's network enforces policies")
+    found = f"no NetworkPolicy {network.RANKS}: every pod that reaches a rank may speak to it, and ranks to everybody"
+    return Check("network", f"{found}; one of manifests/overlays brings it")

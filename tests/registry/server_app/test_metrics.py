@@ -75,6 +75,7 @@ def test_a_sign_in_that_fails_is_counted_and_a_request_without_an_account_is_non
     assert ask(server, None, "GET", "experiments/search?max_results=1")[0] == 401
     assert value(where, "understudy_mlflow_sign_in_failures_total") == before
     assert ask(server, "nobody", "GET", "experiments/search?max_results=1")[0] == 401
+    assert comes(where, "understudy_mlflow_sign_in_failures_total", before + 1, scheme="basic")
     assert value(where, "understudy_mlflow_sign_in_failures_total", scheme="basic") == before + 1
 
 
