@@ -43,6 +43,24 @@ store.restore_run(left)
 assert next(lines) == f"kept: run {left}; it was restored meanwhile"
 print(store.get_run(left).info.lifecycle_stage)
 """
+MADE = """
+import sys
+from mlflow.server import handlers
+from understudy.registry.server_app.gc import Trash, collect
+trash = Trash(*sys.argv[1:])
+store, registry = trash._store, handlers._get_model_registry_store()
+experiment = store.create_experiment("a version made while gc was at work", "mlflow-artifacts:/made")
+runs = {store.create_run(experiment, "", 0, [], None).info.run_id for _ in range(2)}
+for run in runs:
+    store.delete_run(run)
+lines = (line for line in collect(trash, 0, True) if any(run in line for run in runs))
+first = next(lines)
+[left] = [run for run in runs if run not in first]
+registry.create_registered_model("late")
+registry.create_model_version("late", f"mlflow-artifacts:/made/{left}/artifacts", left)
+assert next(lines) == f"kept: run {left}; version 1 of late, needs it"
+print(store.get_run(left).info.lifecycle_stage)
+"""
 MONTH = 30 * 86_400_000  # milliseconds
 
 
@@ -122,11 +140,14 @@ def test_what_a_version_needs_stays_whoever_deleted_it_and_when_and_all_else_tha
         assert fetch(uri, found, tmp_path / f"fetched-{name}").files
 
 
-def test_what_was_restored_after_the_list_was_made_stays(own: Server) -> None:
+@pytest.mark.parametrize(("meanwhile", "left"), [(RESTORED, "active"), (MADE, "deleted")])
+def test_what_is_restored_or_made_a_version_of_after_the_list_was_made_stays(
+    own: Server, meanwhile: str, left: str
+) -> None:
     where = (f"sqlite:///{own.folder}/server.db", str(own.folder / "files"))
-    command = [sys.executable, "-W", "ignore", "-c", RESTORED, *where]
+    command = [sys.executable, "-W", "ignore", "-c", meanwhile, *where]
     said = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (said.stdout, said.returncode) == ("active\n", 0), said.stderr
+    assert (said.stdout, said.returncode) == (f"{left}\n", 0), said.stderr
 
 
 def test_a_grace_period_below_a_week_is_refused(own: Server) -> None:

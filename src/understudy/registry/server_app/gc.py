@@ -26,6 +26,8 @@ from understudy.registry.server_app.kept import ROOT, Thing, needs
 from understudy.registry.server_app.promotion import pages
 
 DAY = 86_400_000  # milliseconds
+CLOCKS = 60_000
+"""How far the clocks of two servers that make versions may be apart, in milliseconds."""
 
 
 class Deleted(NamedTuple):
@@ -52,6 +54,8 @@ class Trash:
         self._store = handlers._get_tracking_store()
         self._files = get_artifact_repository(files)
         kept_table.make_table(self._store.engine)
+        self._needed: dict[Thing, str] = {}
+        self._seen = 0  # the newest version that was asked about, in milliseconds
 
     def older_than(self, days: float) -> Iterator[Deleted]:
         """What was deleted so many days ago: logged models and runs, then the experiments that are empty without."""
@@ -71,6 +75,7 @@ class Trash:
 
     def needed_by(self, deleted: Deleted) -> str:
         """The version that needs it, in words; nothing when none does."""
+        self._look()
         kind, name = deleted.thing
         return kept_table.needed(self._store.engine, kind, [name]) or self._needed.get(deleted.thing, "")
 
@@ -82,12 +87,15 @@ class Trash:
         listed = self._store._get_deleted_runs if kind == "run" else self._store._get_deleted_logged_models
         return name in listed(older_than=int(days * DAY))
 
-    def look(self) -> None:
-        """Ask the registry what its versions need."""
-        versions = pages(lambda token: handlers._get_model_registry_store().search_model_versions(page_token=token))
-        self._needed = {
-            thing: f"version {version.version} of {version.name}" for version in versions for thing in needs(version)
-        }
+    def _look(self) -> None:
+        """Ask the registry what its versions need: a version's source never changes, so of the newer ones alone."""
+        registry, newest_first = handlers._get_model_registry_store(), ["creation_timestamp DESC"]
+        since = self._seen - CLOCKS
+        for version in pages(lambda token: registry.search_model_versions(order_by=newest_first, page_token=token)):
+            if version.creation_timestamp < since:
+                break
+            self._seen = max(self._seen, version.creation_timestamp)
+            self._needed |= dict.fromkeys(needs(version), f"version {version.version} of {version.name}")
 
     def remove(self, deleted: Deleted) -> None:
         """Remove its files, then what the database has of it: after a kill in between the next call ends it."""
@@ -111,7 +119,6 @@ def collect(trash: Trash, days: float, yes: bool) -> Iterator[str]:
         days: since the deletion.
         yes: remove; otherwise only say what would be.
     """
-    trash.look()
     for deleted in trash.older_than(days):
         words = " ".join(deleted.thing).replace("-", " ", 1)
         needed_by = trash.needed_by(deleted)
