@@ -36,6 +36,17 @@ FLUX = {
     "github.com/fluxcd/kustomize-controller@v1.7.3": ["*_kustomizations.yaml"],
     "github.com/fluxcd/source-controller@v1.8.5": ["*_gitrepositories.yaml", "*_helmrepositories.yaml"],
 }
+AN_OLDER_SCHEMA = """
+import os
+from alembic import command
+from mlflow.store.db import utils
+from sqlalchemy import create_engine
+uri = os.environ["MLFLOW_BACKEND_STORE_URI"]
+config = utils._get_alembic_config(uri)
+with create_engine(uri).begin() as connection:
+    config.attributes["connection"] = connection
+    command.downgrade(config, "-1")
+"""
 STAND_IN = {
     "apiVersion": "apps/v1",
     "kind": "Deployment",
@@ -265,7 +276,10 @@ def test_a_change_by_hand_is_undone(repository: Repository) -> None:
     settled(repository.git("rev-parse", "HEAD").strip())
 
 
-def test_a_release_is_one_changed_line(repository: Repository) -> None:
+def test_a_release_is_one_changed_line_and_upgrades_the_database_before_its_server_starts(
+    repository: Repository,
+) -> None:
+    kubectl("-n", NAMESPACE, "exec", "deployment/mlflow", "-c", "mlflow", "--", "python", "-c", AN_OLDER_SCHEMA)
     old, new = (" ".join(f"{name}:{tag}" for name in IMAGES) for tag in ("0.1.0", "0.1.1"))
     repository.change("settings/dev/settings.yaml", f"release: {old}", f"release: {new}")
     settled(repository.push("0.1.1"))
@@ -273,6 +287,8 @@ def test_a_release_is_one_changed_line(repository: Repository) -> None:
     found = kubectl("-n", NAMESPACE, "get", kinds, "-l", "app.kubernetes.io/part-of=understudy", "-o", "yaml")
     images = set(re.findall(r"registry\.example\.com/ml/understudy-\w+:[\d.]+\d", found))
     assert images == {f"registry.example.com/ml/understudy-{name}:0.1.1" for name in IMAGES}
+    said = kubectl("-n", NAMESPACE, "logs", "deployment/mlflow", "-c", "upgrade")
+    assert re.search(r"^runs and models: \w+ -> \w+$", said, re.MULTILINE), said
 
 
 def test_an_overlay_that_is_gone_leaves_claims_and_what_was_promoted(repository: Repository) -> None:
