@@ -27,39 +27,28 @@ from tests.registry.submitted import RECIPE, Pipeline, Server, connect, start_se
 from understudy.registry.champion import champion, fetch
 from understudy.registry.signature import PUBLIC
 
-RESTORED = """
-import sys
-from understudy.registry.server_app.gc import Trash, collect
-trash = Trash(*sys.argv[1:])
-store = trash._store
-experiment = store.create_experiment("restored while gc was at work", "mlflow-artifacts:/restored")
-runs = {store.create_run(experiment, "", 0, [], None).info.run_id for _ in range(2)}
-for run in runs:
-    store.delete_run(run)
-lines = (line for line in collect(trash, 0, True) if any(run in line for run in runs))
-first = next(lines)
-[left] = [run for run in runs if run not in first]
-store.restore_run(left)
-assert next(lines) == f"kept: run {left}; it was restored meanwhile"
-print(store.get_run(left).info.lifecycle_stage)
-"""
-MADE = """
+TWO_RUNS = """
 import sys
 from mlflow.server import handlers
 from understudy.registry.server_app.gc import Trash, collect
-trash = Trash(*sys.argv[1:])
+trash = Trash(*sys.argv[1:3])
 store, registry = trash._store, handlers._get_model_registry_store()
-experiment = store.create_experiment("a version made while gc was at work", "mlflow-artifacts:/made")
+experiment = store.create_experiment(f"{sys.argv[3]} meanwhile", "mlflow-artifacts:/meanwhile")
 runs = {store.create_run(experiment, "", 0, [], None).info.run_id for _ in range(2)}
 for run in runs:
     store.delete_run(run)
 lines = (line for line in collect(trash, 0, True) if any(run in line for run in runs))
 first = next(lines)
 [left] = [run for run in runs if run not in first]
+"""
+RESTORED = """
+store.restore_run(left)
+assert next(lines) == f"kept: run {left}; it was restored meanwhile"
+"""
+MADE = """
 registry.create_registered_model("late")
-registry.create_model_version("late", f"mlflow-artifacts:/made/{left}/artifacts", left)
+registry.create_model_version("late", f"mlflow-artifacts:/meanwhile/{left}/artifacts", left)
 assert next(lines) == f"kept: run {left}; version 1 of late, needs it"
-print(store.get_run(left).info.lifecycle_stage)
 """
 MONTH = 30 * 86_400_000  # milliseconds
 
@@ -145,8 +134,10 @@ def test_what_is_restored_or_made_a_version_of_after_the_list_was_made_stays(
     own: Server, meanwhile: str, left: str
 ) -> None:
     where = (f"sqlite:///{own.folder}/server.db", str(own.folder / "files"))
-    command = [sys.executable, "-W", "ignore", "-c", meanwhile, *where]
-    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    code = f"{TWO_RUNS}{meanwhile}print(store.get_run(left).info.lifecycle_stage)"
+    said = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, *where, left], capture_output=True, text=True, check=False
+    )
     assert (said.stdout, said.returncode) == (f"{left}\n", 0), said.stderr
 
 
