@@ -1,9 +1,13 @@
 """The pages of `understudy ui`: who else is on the machine sees nothing, changes nothing, and has no commands run."""
 
 import base64
+import importlib.util
+import re
 from collections.abc import Iterator
 from http.client import HTTPConnection
+from pathlib import Path
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 
@@ -41,12 +45,21 @@ def basic(password: str) -> str:
 
 def test_the_address_with_the_token_opens_the_pages_and_leaves_a_cookie(pages: Server) -> None:
     status, headers = ask(pages, f"/?token={TOKEN}")
-    assert (status, headers["location"]) == (303, "/")
+    assert (status, headers["referrer-policy"], headers["cache-control"]) == (200, "no-referrer", "no-store")
     cookie = headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
     for path in ("/", SEARCH):
         assert ask(pages, path, Cookie=cookie.partition(";")[0])[0] == 200
+
+
+def test_the_installed_mlflow_knows_the_setting_that_keeps_its_assistant_closed(pages: Server) -> None:
+    with urlopen(f"{pages.uri}/?token={TOKEN}", timeout=30) as answer:
+        [name] = re.findall(r'setItem\("(.+)_v1"', answer.read().decode())
+    spec = importlib.util.find_spec("mlflow")
+    assert spec is not None
+    scripts = Path(str(spec.origin)).parent / "server" / "js" / "build" / "static" / "js"
+    assert any(f'key:"{name}",version:1' in file.read_text() for file in scripts.glob("main*.js"))
 
 
 def test_programs_send_the_token_as_a_password(pages: Server) -> None:

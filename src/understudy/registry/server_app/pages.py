@@ -14,13 +14,20 @@ from urllib.parse import parse_qs
 from fastapi import FastAPI
 from mlflow.server.fastapi_app import create_fastapi_app
 from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse, RedirectResponse
+from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from understudy.registry.server import UI_TOKEN
 from understudy.registry.server_app.front import behind_front
 
 COOKIE = "understudy-ui"
+# At a loopback address MLflow's assistant, which is not served here, would open by itself the first time.
+OPENED = """<!DOCTYPE html><title>MLflow</title><script>
+localStorage.setItem("mlflow.assistant.fab.autoOpenedOnFirstLoad_v1", "true");
+location.replace("/" + location.hash);
+</script>
+"""
+UNSEEN = {"Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}  # for a page whose address has the token
 
 
 def create_app() -> FastAPI:
@@ -44,7 +51,7 @@ class Locked:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         elif scope["path"] == "/" and self._is_token(parse_qs(scope["query_string"].decode()).get("token", [""])[0]):
-            opened = RedirectResponse("/", 303)  # browsers keep what follows the #
+            opened = HTMLResponse(OPENED, headers=UNSEEN)
             opened.set_cookie(COOKIE, self.token, httponly=True, samesite="strict")
             await opened(scope, receive, send)
         else:
