@@ -119,3 +119,16 @@ def test_with_wrong_settings_it_says_so_once_and_does_not_start(
     assert outcome.returncode == 1
     assert said in outcome.stderr.partition("the MLflow server does not start: ")[2]
     assert "Traceback" not in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("database", "wanted", "given"),
+    [("sqlite:////data/mlflow.db", None, "75"), ("sqlite:////data/mlflow.db", "9", "9"), ("postgresql://db", None, "")],
+)
+def test_all_threads_get_a_connection_to_a_sqlite_file(database: str, wanted: str | None, given: str) -> None:
+    code = "from understudy.registry.server_app import app; app._configure(); print(app.os.getenv(app.OVERFLOW, ''))"
+    environment = {**os.environ, "MLFLOW_BACKEND_STORE_URI": database}
+    environment |= {"MLFLOW_SQLALCHEMYSTORE_MAX_OVERFLOW": wanted} if wanted else {}
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout == f"{given}\n"

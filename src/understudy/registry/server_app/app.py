@@ -34,6 +34,10 @@ from understudy.registry.signature import signing_key
 APP = "understudy"  # the name of create_app among pyproject.toml's entry points
 CONFIG = Path(__file__).with_name("accounts.ini")
 log = logging.getLogger("understudy.registry.server_app.app")  # `python -m` calls this module __main__
+OVERFLOW = "MLFLOW_SQLALCHEMYSTORE_MAX_OVERFLOW"
+CONNECTIONS = 75
+"""To a SQLite file, beyond SQLAlchemy's 5: one writes at a time, and who waits has a connection. With fewer than two
+for each of a worker's 40 threads the last ones find none for 30 s, and are refused."""
 OLD = ("UNDERSTUDY_REVIEWERS", "UNDERSTUDY_PIPELINE_USERNAME", "UNDERSTUDY_PIPELINE_PASSWORD")  # of version 0.1
 
 
@@ -93,8 +97,10 @@ def make_accounts() -> None:
 
 def _configure() -> None:
     """Accounts live in the database of the runs and models that they may use."""
-    settings = {"database_uri": _setting(DATABASE), "authorization_function": FUNCTION}
-    auth.auth_config = auth.auth_config._replace(**settings)
+    database = _setting(DATABASE)
+    if database.startswith("sqlite"):
+        os.environ.setdefault(OVERFLOW, str(CONNECTIONS))
+    auth.auth_config = auth.auth_config._replace(database_uri=database, authorization_function=FUNCTION)
 
 
 def _setting(name: str) -> str:
