@@ -1,5 +1,7 @@
+import errno
 import json
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from understudy.errors import UnderstudyError
 from understudy.store import Run, Store, gc, lease
 from understudy.store.files import write_json
 from understudy.store.gc import collect, plan
@@ -228,6 +231,80 @@ def test_work_of_a_holder_that_cannot_be_looked_for_is_abandoned_too(store: Stor
     for path in (left.folder.parent, *left.folder.parent.rglob("*")):
         os.utime(path, (0, 0))
     assert what(store, plan(store, (), forget_after=DAY)) == {f"work/{'bb' * 32}"}
+
+
+def _left(store: Store, key: str) -> Path:
+    """Work that its holder left long ago, and the folder in it that ranks write to."""
+    held = store.acquire(key)
+    assert held is not None
+    (held.folder / "attempt").mkdir()
+    (held.folder / "attempt" / "checkpoint").write_text("x" * 1000)
+    held.release()
+    return held.folder.parent / f"1.{lease.FREE}" / "attempt"
+
+
+def _age(work: Path) -> None:
+    for path in (work, *work.rglob("*")):
+        os.utime(path, (0, 0), follow_symlinks=False)
+
+
+@pytest.mark.parametrize("target", ["link", "nowhere", "/proc/self"], ids=["to itself", "to nothing", "to what is new"])
+def test_a_link_in_abandoned_work_is_not_followed(store: Store, target: str) -> None:
+    folder = _left(store, "bb" * 32)
+    (folder / "link").symlink_to(target)
+    _age(folder.parent.parent)
+    planned = plan(store, (), forget_after=DAY)
+    assert what(store, planned) == {f"work/{'bb' * 32}"}
+    assert collect(store, planned, ()) >= 1000
+    assert not list((store.folder / "work").iterdir())
+
+
+def test_a_time_to_come_that_a_rank_gave_its_files_counts_as_when_it_did(store: Store) -> None:
+    folder = _left(store, "bb" * 32)
+    os.utime(folder / "checkpoint", (2**33, 2**33))
+    assert what(store, plan(store, (), forget_after=DAY)) == set()
+    assert what(store, plan(store, (), forget_after=-1)) == {f"work/{'bb' * 32}"}
+
+
+def test_what_cannot_be_removed_is_named_and_all_else_goes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    locked, plain = _left(store, "aa" * 32), _left(store, "bb" * 32)
+    (locked / "locked").mkdir()
+    rmdir = os.rmdir
+
+    def refuse(name: str, **given: int) -> None:  # as a user is who may not look into that folder
+        if name == "locked":
+            raise PermissionError(errno.EACCES, "Permission denied", name)
+        rmdir(name, **given)
+
+    monkeypatch.setattr("os.rmdir", refuse)
+    with pytest.raises(UnderstudyError, match=r"work/\.a{64}\.[0-9a-f]{8}/1\.free/attempt/locked: Permission denied$"):
+        collect(store, plan(store, (), forget_after=-1), ())
+    assert not plain.exists()
+    (left,) = (store.folder / "work").iterdir()
+    assert [path.name for path in left.rglob("*")] == [locked.parent.name, "attempt", "locked"]
+    os.utime(left, (0, 0))
+    with pytest.raises(UnderstudyError, match="Permission denied"):
+        collect(store, plan(store, ()), ())
+    (again,) = (store.folder / "work").iterdir()
+    assert len(again.name) == len(left.name), "the name does not grow with each try"
+
+
+def test_folders_in_folders_without_end_are_named_and_all_else_goes(store: Store) -> None:
+    deep, plain = _left(store, "aa" * 32), _left(store, "bb" * 32)
+    before = os.getcwd()
+    try:
+        os.chdir(deep)
+        for _ in range(1500):
+            os.mkdir("f")
+            os.chdir("f")
+    finally:
+        os.chdir(before)
+    planned = plan(store, (), forget_after=-1)
+    with pytest.raises(UnderstudyError, match="holds too many folders"):
+        collect(store, planned, ())
+    assert not plain.exists()
+    (left,) = (store.folder / "work").iterdir()
+    subprocess.run(["rm", "-rf", left], check=True)
 
 
 def test_abandoned_work_does_not_make_its_finished_step_forgotten(store: Store) -> None:

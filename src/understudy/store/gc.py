@@ -1,14 +1,18 @@
 """Garbage collection: objects that no cached step, registered model or live run reaches, and unfinished leftovers."""
 
+import errno
 import math
 import os
 import secrets
 import shutil
+import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from understudy.errors import UnderstudyError
 from understudy.store import step_cache
 from understudy.store.lease import is_held
 from understudy.store.store import Store
@@ -69,7 +73,7 @@ def plan(store: Store, registered: Iterable[str], forget_after: float | None = N
 
 def _unused(store: Store, before: float) -> list[Removal]:
     steps = store.step_cache.files()
-    work = (path for path in (store.folder / "work").glob("[0-9a-f]*") if not _is_worked_on(store, path))
+    work = (path for path in (store.folder / "work").glob("[0-9a-f]*") if _may_be_abandoned(store, path))
     runs = (run.folder for run in store.runs() if not run.is_live)
     return [
         *(_removal(path, "finished step, not used lately") for path in steps if _touched(path) < before),
@@ -82,26 +86,48 @@ def _is_worked_on(store: Store, work: Path) -> bool:
     return is_held(work.parent, work.name, store.lease_seconds)
 
 
+def _may_be_abandoned(store: Store, work: Path) -> bool:
+    """Whether nobody works on it, or that cannot be known; then collect() says so, and leaves it."""
+    try:
+        return not _is_worked_on(store, work)
+    except OSError:
+        return True
+
+
 def _is_old(path: Path, now: float) -> bool:
     return now - _touched(path) > YOUNG
 
 
 def _touched(path: Path) -> float:
-    """When it was last changed; 0 when another process has removed it."""
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:
-        return math.inf
+    """When it was last changed; infinity when another process has removed it."""
+    return next(map(_changed, _all_of(path)), math.inf)
 
 
 def _last_written(work: Path) -> float:
     """When something in there was; the folder itself changes with every check of its lease."""
-    return max((_touched(path) for path in work.rglob("*")), default=_touched(work))
+    itself, *below = [_changed(found) for found in _all_of(work)] or [math.inf]
+    return max(below, default=itself)
+
+
+def _changed(found: os.stat_result) -> float:
+    """When something was changed. A rank can give its files a time to come, but not as ctime: that is the system's."""
+    return min(found.st_mtime, found.st_ctime)
+
+
+def _all_of(path: Path) -> Iterator[os.stat_result]:
+    """A file, or a folder and all below it. Links are not followed; what this user may not look into is left out."""
+    todo = [str(path)]
+    while todo:  # without recursion: ranks may have made folders in folders in folders
+        place = todo.pop()
+        with suppress(OSError):
+            found = os.lstat(place)
+            yield found
+            if stat.S_ISDIR(found.st_mode):
+                todo += (os.path.join(place, name) for name in os.listdir(place))
 
 
 def _removal(path: Path, why: str) -> Removal:
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-    return Removal(path, why, sum(file.stat().st_size for file in files))
+    return Removal(path, why, sum(found.st_size for found in _all_of(path) if stat.S_ISREG(found.st_mode)))
 
 
 def collect(store: Store, removals: Iterable[Removal], registered: Iterable[str]) -> int:
@@ -111,26 +137,45 @@ def collect(store: Store, removals: Iterable[Removal], registered: Iterable[str]
 
     Returns:
         Bytes that were freed.
+
+    Raises:
+        UnderstudyError: something could not be removed; all the rest was.
     """
-    freed, now, aside = 0, time.time(), list[tuple[Removal, Path]]()
+    freed, now, aside, failed = 0, time.time(), list[tuple[Removal, Path]](), list[str]()
     for removal in removals:
         path = removal.path
-        if path.parent.parent.name == "objects":
-            trash = store.objects.set_aside(path.name) if _is_old(path, now) else None
-            aside += [(removal, trash)] if trash else []
-        elif path.parent.name != "work" or not _is_worked_on(store, path):
-            _remove(path)
-            freed += removal.size
+        with _told(path, failed):
+            if path.parent.parent.name == "objects":
+                trash = store.objects.set_aside(path.name) if _is_old(path, now) else None
+                aside += [(removal, trash)] if trash else []
+            elif path.parent.name != "work" or not _is_worked_on(store, path):
+                _remove(path)
+                freed += removal.size
     # Checked once more, now that they are in the trash. A run that recorded its use before the move is found here, and
     # its object is restored; one that records it later does not find the object and makes it again.
     kept = reachable(store, registered, (step.digest for step in store.step_cache))
     for removal, trash in aside:
-        if removal.path.name in kept and not removal.path.exists():
-            os.rename(trash, removal.path)
-            continue
-        _remove(trash)
-        freed += removal.size
+        with _told(trash, failed):
+            if removal.path.name in kept and not removal.path.exists():
+                os.rename(trash, removal.path)
+                continue
+            _remove(trash)
+            freed += removal.size
+    if failed:
+        raise UnderstudyError(
+            "all else was removed, but not these; remove them as the user who made them, or as root\n"
+            + "\n".join(failed)
+        )
     return freed
+
+
+@contextmanager
+def _told(path: Path, failed: list[str]) -> Iterator[None]:
+    """Say what could not be removed, and go on: what one rank left there must not keep all else."""
+    try:
+        yield
+    except OSError as error:
+        failed.append(f"  {error.filename or path}: {error.strerror or error}")
 
 
 def _remove(path: Path) -> None:
@@ -138,9 +183,25 @@ def _remove(path: Path) -> None:
     if not path.is_dir():
         path.unlink(missing_ok=True)
         return
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    # Under its own name, not under that of an earlier try, which would get longer with each.
+    aside = path.with_name(f".{path.name.lstrip('.').partition('.')[0]}.{secrets.token_hex(4)}")
     try:
         os.rename(path, aside)
     except FileNotFoundError:
         return
-    shutil.rmtree(aside)
+    _remove_tree(aside)
+
+
+def _remove_tree(folder: Path) -> None:
+    """Delete all of a folder that can be deleted.
+
+    Raises:
+        OSError: something could not; it names what stood in the way first.
+    """
+    errors = list[OSError]()
+    try:
+        shutil.rmtree(folder, onerror=lambda _, path, error: errors.append(OSError(*error[1].args[:2], path)))
+    except RecursionError as error:
+        raise OSError(errno.ENAMETOOLONG, "holds too many folders, one in the other", str(folder)) from error
+    if errors:
+        raise errors[0]
