@@ -171,6 +171,36 @@ def test_an_object_made_again_during_the_collection_stays(monkeypatch: pytest.Mo
         assert store.objects.damage(digest, thorough=True) == []
 
 
+def test_what_a_slow_gc_has_in_its_hands_is_given_back_though_another_gc_runs_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with patient() as store:
+        digest = publish(store, "x")
+        planned = plan(store, ())
+        live_run(store, digest)
+        reachable = gc.reachable
+
+        def meanwhile(*roots: object) -> set[str]:
+            monkeypatch.setattr(gc, "reachable", reachable)
+            monkeypatch.setattr(gc, "SETTLED", -1.0)
+            collect(store, plan(store, ()), ())
+            return reachable(*roots)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(gc, "reachable", meanwhile)
+        collect(store, planned, ())
+        assert store.objects.damage(digest, thorough=True) == []
+
+
+def test_what_a_run_made_again_goes_from_the_trash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gc, "SETTLED", -1.0)
+    with patient() as store:
+        trash = store.objects.set_aside(publish(store, "x"))
+        assert trash is not None
+        live_run(store, publish(store, "x"))
+        collect(store, plan(store, ()), ())
+        assert not trash.exists()
+
+
 # Forgetting
 
 

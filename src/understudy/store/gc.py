@@ -60,7 +60,7 @@ def plan(store: Store, registered: Iterable[str], forget_after: float | None = N
     kept = reachable(store, registered, cached)
     unreached = (store.objects.path(digest) for digest in store.objects if digest not in kept)
     # ctime, since a rename leaves mtime as it was: an object made a year ago is young in the trash.
-    trash = (path for path in (store.folder / "trash").glob("*") if now - path.stat().st_ctime > SETTLED)
+    trash = (path for path in (store.folder / "trash").glob("*") if now - _renamed(path) > SETTLED)
     parts = [store.folder / name for name in ("work", step_cache.FOLDER, "runs", "fingerprints")]
     aside = (path for part in parts for path in part.glob(".*"))
     return [
@@ -103,6 +103,10 @@ def _touched(path: Path) -> float:
     return next(map(_changed, _all_of(path)), math.inf)
 
 
+def _renamed(path: Path) -> float:
+    return next((found.st_ctime for found in _all_of(path)), math.inf)
+
+
 def _last_written(work: Path) -> float:
     """When something in there was; the folder itself changes with every check of its lease."""
     itself, *below = [_changed(found) for found in _all_of(work)] or [math.inf]
@@ -133,7 +137,8 @@ def _removal(path: Path, why: str) -> Removal:
 def collect(store: Store, removals: Iterable[Removal], registered: Iterable[str]) -> int:
     """Remove what was planned, but for what has come into use since.
 
-    An object is moved to the trash first and looked up again: a run that began to use it in between gets it back.
+    An object is moved to the trash first and looked up again: a run that began to use it in between gets it back. So is
+    what was in the trash: another gc, however slow, may be about to give it back.
 
     Returns:
         Bytes that were freed.
@@ -148,25 +153,33 @@ def collect(store: Store, removals: Iterable[Removal], registered: Iterable[str]
             if path.parent.parent.name == "objects":
                 trash = store.objects.set_aside(path.name) if _is_old(path, now) else None
                 aside += [(removal, trash)] if trash else []
+            elif path.parent.name == "trash":
+                aside.append((removal, path))
             elif path.parent.name != "work" or not _is_worked_on(store, path):
                 _remove(path)
                 freed += removal.size
     # Checked once more, now that they are in the trash. A run that recorded its use before the move is found here, and
     # its object is restored; one that records it later does not find the object and makes it again.
     kept = reachable(store, registered, (step.digest for step in store.step_cache))
-    for removal, trash in aside:
-        with _told(trash, failed):
-            if removal.path.name in kept and not removal.path.exists():
-                os.rename(trash, removal.path)
-                continue
-            _remove(trash)
-            freed += removal.size
+    freed += sum(_clear(store, removal, trash, kept, failed) for removal, trash in aside)
     if failed:
         raise UnderstudyError(
             "all else was removed, but not these; remove them as the user who made them, or as root\n"
             + "\n".join(failed)
         )
     return freed
+
+
+def _clear(store: Store, removal: Removal, trash: Path, kept: set[str], failed: list[str]) -> int:
+    """Remove an object from the trash, or give it back when it is needed; returns the bytes that were freed."""
+    digest = trash.name.partition(".")[0]
+    with _told(trash, failed):
+        if digest not in kept or store.objects.path(digest).exists():
+            _remove(trash)
+            return removal.size
+        if trash != removal.path:  # what others have set aside may be damaged, and is left to them
+            os.rename(trash, removal.path)
+    return 0
 
 
 @contextmanager
