@@ -95,3 +95,42 @@ def test_files_are_read_touched_and_appended_to(tmp_path: Path) -> None:
         assert stream.read() == b"onetwo"
     with pytest.raises(FileNotFoundError):
         opened(tmp_path / "none")
+
+
+WRONG = {
+    "another object": '{"x": 1}',
+    "a list": "[1]",
+    "a text": '"s"',
+    "other types": '{"exit_code": "a", "message": 5, "rank": [], "step": "s"}',
+    "another kind": '{"exit_code": 1, "kind": "zz"}',
+    "no step": '{"rank": 0, "attempt": "", "phase": "training", "step": 0.5, "node": "n", "at": 1}',
+    "half a letter": '{"exit_code": 1, "message": "\\ud800"}',
+    "no UTF-8": b'{"exit_code": 1, "message": "\xff"}',
+    "endlessly deep": "[" * 200_000,
+    "a number of endless length": '{"exit_code": ' + "1" * 5000 + "0.5}",
+}
+
+
+@pytest.mark.parametrize("content", WRONG.values(), ids=WRONG)
+def test_what_says_nothing_of_a_rank_is_as_if_it_were_not_there(content: str | bytes, spec: JobSpec) -> None:
+    written = content if isinstance(content, bytes) else content.encode()
+    for path in (spec.outcome(0), spec.heartbeat(0), Path(spec.folder) / attempts.FAILURES):
+        path.write_bytes(written)
+    assert Outcome.read(spec.outcome(0)) is None
+    assert heartbeats(Path(spec.folder), [0]) == {}
+    assert attempts.outcomes(spec) == []
+    assert attempts.failures(Path(spec.folder)) == []
+    attempts.keep_failures(spec)
+
+
+@pytest.mark.parametrize("name", ["attempt.x", "attempt.", "attempt.\u00b2.a", f"attempt.{'9' * 200}.a"])
+def test_what_only_begins_as_an_attempt_is_none(name: str, spec: JobSpec) -> None:
+    (Path(spec.folder) / name).mkdir()
+    assert attempts.latest(Path(spec.folder)) == Path(spec.folder) / "attempt.1.a"
+    assert attempts.number(Path(spec.folder)) == 1
+
+
+def test_a_file_in_an_attempts_place_has_no_ranks_and_no_result(spec: JobSpec) -> None:
+    (Path(spec.folder) / "attempt.2.a").touch()
+    assert attempts.ranks(spec) == range(spec.world_size)
+    assert not attempts.is_complete(spec)

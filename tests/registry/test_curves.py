@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 from understudy.registry.curves import Tail, points_of
 
 
@@ -17,3 +19,13 @@ def test_half_a_line_waits_and_a_torn_one_is_left_out(tmp_path: Path) -> None:
 
 def test_what_was_not_measured_is_no_value() -> None:
     assert list(points_of([{"step": 1, "loss": 0.5, "memory": None}, {"loss": 1.0}, 7])) == [{"step": 1, "loss": 0.5}]
+
+
+@pytest.mark.parametrize(
+    "line", ["[" * 100_000, '{"step": "x"}', '{"step": NaN}', '{"step": 1e400}', '{"step": 1, "time": Infinity}', "[1]"]
+)
+def test_what_is_no_point_is_left_out(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f'{line}\n{{"step": 1, "loss": NaN, "memory": {10**400}}}\n')
+    [point] = Tail(path).read()
+    assert sorted(point) == ["loss", "step"]

@@ -56,7 +56,7 @@ def test_the_last_whole_line_is_how_far_the_job_is_and_is_told_once(watched: Wat
 
 
 def test_a_job_that_has_a_checkpoint_goes_on_from_it(watched: Watched) -> None:
-    for step in (10, 9):
+    for step in (10, 9, "x", "", "\u00b2"):
         (watched.spec.work / "checkpoints" / f"step-{step}").mkdir(parents=True)
     watched.watch()
     assert watched.told == [(0, 0, "resuming from step 10")]

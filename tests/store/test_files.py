@@ -156,3 +156,9 @@ def test_what_is_written_is_the_groups_where_the_folder_is(tmp_path: Path, mode:
         assert (tmp_path / "home" / "value.json").stat().st_mode & 0o777 == expected
     finally:
         os.umask(before)
+
+
+@pytest.mark.parametrize("content", ["{", "[" * 200_000], ids=["half", "endlessly deep"])
+def test_a_damaged_json_file_is_read_as_none(content: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text(content)
+    assert read_json(tmp_path / "file") is None

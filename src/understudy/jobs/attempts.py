@@ -7,18 +7,22 @@ does: see store/lease.py.
 import errno
 import json
 import os
+import re
 import secrets
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from understudy.errors import FAILED, Fenced, disk_errors
 from understudy.jobs.files import append, opened
 from understudy.jobs.heartbeat import refresh
-from understudy.jobs.outcome import Outcome
+from understudy.jobs.outcome import OUTCOME, Outcome
 from understudy.jobs.specification import JobSpec
 
 PREFIX = "attempt."
+NAME = re.compile(r"attempt\.[0-9]{1,9}\.[0-9a-z]+")  # whatever else a rank gives such a name is no attempt
 FAILURES = "failures.jsonl"
 WORLD = "world"
 DIGITS = 8  # of a number of ranks, at most
@@ -26,7 +30,8 @@ DIGITS = 8  # of a number of ranks, at most
 
 def latest(folder: Path) -> Path | None:
     """The folder of a job's newest attempt; None before the first."""
-    return max(folder.glob(f"{PREFIX}*"), key=lambda path: _number(path.name), default=None)
+    attempts = (path for path in folder.glob(f"{PREFIX}*") if NAME.fullmatch(path.name))
+    return max(attempts, key=lambda path: _number(path.name), default=None)
 
 
 def number(folder: Path) -> int:
@@ -43,7 +48,7 @@ def ranks(spec: JobSpec) -> range:
             return range(spec.world_size)
         with opened(attempt / WORLD) as stream:
             return range(min(int(stream.read(DIGITS)), spec.world_size))
-    except (FileNotFoundError, ValueError):  # it is just beginning
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # it is just beginning, or a rank made something else
         return range(spec.world_size)
 
 
@@ -106,13 +111,13 @@ def failures(folder: Path) -> list[Outcome]:
     """How the ranks of earlier attempts failed, the oldest first."""
     try:
         with opened(folder / FAILURES) as stream:
-            lines = stream.read().decode(errors="replace").splitlines()
+            lines = stream.read().splitlines()
     except FileNotFoundError:
         return []
     found = []
     for line in lines:
-        with suppress(ValueError, TypeError):  # half a line, where the disk was full or two nodes wrote at once
-            found.append(Outcome(**json.loads(line)))
+        with suppress(ValidationError):  # half a line, where the disk was full or two nodes wrote at once
+            found.append(OUTCOME.validate_json(line, strict=True))
     return found
 
 

@@ -5,14 +5,16 @@ was a link to /proc/self/environ had it print its passwords, and a probe that wa
 What is no file, such as a pipe, would have it wait for ever.
 """
 
-import json
 import os
 import stat
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from understudy.errors import UnderstudyError
 
+Read = TypeVar("Read")
 LARGEST = 2**20  # bytes of a JSON file; those of ranks have some hundred
 
 
@@ -26,16 +28,16 @@ def opened(path: Path) -> BinaryIO:
     return os.fdopen(_descriptor(path, os.O_RDONLY), "rb")
 
 
-def read_json(path: Path) -> Any:
-    """A JSON file of the ranks'; None when there is none, or when it is damaged.
+def read(path: Path, kind: TypeAdapter[Read]) -> Read | None:
+    """What a JSON file of the ranks' says; None when there is none, or when it says nothing of that kind.
 
     Raises:
         UnderstudyError: it is a link, or no file.
     """
     try:
         with opened(path) as stream:
-            return json.loads(stream.read(LARGEST))
-    except (FileNotFoundError, ValueError):
+            return kind.validate_json(stream.read(LARGEST), strict=True)
+    except (FileNotFoundError, ValidationError):
         return None
 
 

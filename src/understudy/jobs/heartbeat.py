@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from understudy.jobs.files import read_json, touch
+from pydantic import TypeAdapter
+
+from understudy.jobs.files import read, touch
 
 BEFORE_TRAINING = ("importing", "joining the process group")
 """Phases of a rank, as agent/worker.py and train/job.py report them, in which no rank has joined the others yet."""
@@ -24,10 +26,13 @@ class Heartbeat:
     at: float
 
 
+_HEARTBEAT = TypeAdapter(Heartbeat)
+
+
 def heartbeats(folder: Path, ranks: Iterable[int]) -> dict[int, Heartbeat]:
     """The last heartbeat of each rank that has one."""
-    found = ((rank, read_json(folder / f"heartbeat-{rank}.json")) for rank in ranks)
-    return {rank: Heartbeat(**value) for rank, value in found if value}
+    found = ((rank, read(folder / f"heartbeat-{rank}.json", _HEARTBEAT)) for rank in ranks)
+    return {rank: heartbeat for rank, heartbeat in found if heartbeat}
 
 
 def seconds_since_heartbeat(folder: Path, ranks: Iterable[int], since: float) -> float | None:

@@ -5,7 +5,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-from understudy.jobs.files import read_json
+from pydantic import TypeAdapter
+
+from understudy.jobs.files import read
 from understudy.store.files import write_json
 
 Kind = Literal["reported", "killed", "raised", "unreported", "lost"]
@@ -29,12 +31,14 @@ class Outcome:
 
     @staticmethod
     def read(path: Path) -> "Outcome | None":
-        """The outcome in a file; None when there is none."""
-        value = read_json(path)
-        return Outcome(**value) if value else None
+        """The outcome in a file; None when there is none, or what a rank left there is no outcome."""
+        return read(path, OUTCOME)
 
     @staticmethod
     def cause(failures: "list[Outcome]") -> "Outcome":
         """The one that made the others fail: a killed rank's peers raise what their lost connection makes of it."""
         kinds = get_args(Kind)
         return min(failures, key=lambda outcome: (kinds.index(outcome.kind), outcome.at))
+
+
+OUTCOME = TypeAdapter(Outcome)

@@ -11,6 +11,7 @@ from understudy.registry.tracking import TrackingServer, Value
 Point = Mapping[str, float]
 """A step of a training, and what was measured at it."""
 
+LARGEST = 2**53  # of steps, and of whole numbers that are measured
 BATCH = 1000  # metrics; what MLflow takes at once
 PACE = {"image-classification": "images_per_second", "causal-lm": "tokens_per_second"}
 
@@ -41,7 +42,7 @@ def _parsed(lines: Iterable[bytes]) -> Iterator[Point]:
     for line in lines:
         try:
             point = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue  # a killed writer's half line, with its successor's behind it; the model's history has the point
         yield from points_of([point])
 
@@ -49,8 +50,15 @@ def _parsed(lines: Iterable[bytes]) -> Iterator[Point]:
 def points_of(values: Iterable[object]) -> Iterator[Point]:
     """The points among parsed JSON values; what was not measured at one (null) is left out of it."""
     for value in values:
-        if isinstance(value, dict) and "step" in value:
-            yield {name: number for name, number in value.items() if isinstance(number, int | float)}
+        measured = value.items() if isinstance(value, dict) else ()
+        point = {name: number for name, number in measured if isinstance(number, float) or _fits(number)}
+        if _fits(point.get("step")) and _fits(point.get("time", 0)):  # ranks run code that may write anything
+            yield point
+
+
+def _fits(number: object) -> bool:
+    """Whether it is a number that MLflow takes as a step or a time."""
+    return isinstance(number, int | float) and abs(number) < LARGEST
 
 
 def send(server: TrackingServer, run_id: str, task: str, points: Iterable[Point]) -> None:

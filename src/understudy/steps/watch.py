@@ -1,5 +1,6 @@
 """Watching a job while it runs: passing on a stop request, recording its progress, and checking the lease."""
 
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from understudy.jobs.specification import JobSpec
 from understudy.launch.metrics import JobMetrics, Reported
 from understudy.steps.step import Work
 
+STEP = re.compile("[0-9]{1,18}")
 TAIL = 4096  # bytes that contain the last line of the metrics
 LINE = TypeAdapter(Reported)
 
@@ -24,7 +26,8 @@ class Watch:
         self.metrics = JobMetrics(work.run.id, work.step, work.recipe.name, self._targets)
         self._read = -1
         folder = attempts.latest(Path(spec.folder)) or spec.work
-        steps = [int(path.name.removeprefix("step-")) for path in (folder / "checkpoints").glob("step-*")]
+        names = (path.name.removeprefix("step-") for path in (folder / "checkpoints").glob("step-*"))
+        steps = [int(name) for name in names if STEP.fullmatch(name)]
         work.progress(0, 0, detail=f"resuming from step {max(steps)}" if steps else "starting")
 
     def __call__(self) -> None:

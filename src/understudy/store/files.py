@@ -62,7 +62,7 @@ def read_json(path: Path) -> Any:
     """Read a JSON file; None when there is none, or when it is damaged."""
     try:
         return json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
 
 
