@@ -52,6 +52,28 @@ def test_a_changed_line_is_found(entries: list[dict[str, Any]], data: st.DataObj
         verify(lines)
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"who": "mallory"', '"who": "rita", "who": "mallory"'),
+        ('"who": "mallory"', r'"who": "mallory", "\u0077ho": "mallory"'),
+        ("mallory", r"m\u0061llory"),
+        ('"who": ', '"who":'),
+        ("{", " {"),
+        ("}}", "}} "),
+    ],
+    ids=["a key twice", "a key twice, spelt otherwise", "escapes", "a blank less", "a blank before it", "a blank more"],
+)
+def test_a_line_with_the_same_content_in_other_letters_is_found(before: str, after: str) -> None:
+    lines = chain([{"a": 1}, {"who": "mallory", "in": {}}, {"b": 2}])
+    last = digest_of(lines[-1])
+    changed = lines[1].replace(before, after, 1)
+    assert changed != lines[1]
+    assert digest_of(changed) == digest_of(lines[1])
+    with pytest.raises(UnderstudyError, match=r"audit, line 2: it was changed"):
+        verify([lines[0], changed, lines[2]], last)
+
+
 @given(ENTRIES)
 def test_lines_that_change_places_are_found(entries: list[dict[str, Any]]) -> None:
     lines = chain(entries)
@@ -71,7 +93,7 @@ def test_a_line_behind_another_one_than_it_followed_is_found() -> None:
         verify([sealed({"a": 1}, 1, "1" * 64)])
 
 
-@pytest.mark.parametrize("line", ["", "no JSON", "[]", "{}", '{"digest": "a"}', "null"])
+@pytest.mark.parametrize("line", ["", "no JSON", "[]", "{}", '{"digest": "a"}', "null", "[" * 100_000])
 def test_what_is_no_entry_is_named(line: str) -> None:
     with pytest.raises(UnderstudyError, match=r"audit, line 2: this is no entry of an audit"):
         verify([*chain([{}]), line])

@@ -81,10 +81,14 @@ def _checked(line: str, number: int, previous: str) -> str:
     """The digest of a line that is what it should be."""
     try:
         content = json.loads(line)
+        written = json.dumps(content)
         digest = content.pop("digest")
         said = content["number"], content["previous"]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UnderstudyError(f"audit, line {number}: this is no entry of an audit") from error
+    # The digest is of what JSON makes of a line: another reader of a line with a key twice takes the other value.
+    if line != written:
+        raise UnderstudyError(f"audit, line {number}: it was changed; the server writes the same content otherwise")
     if digest != _digest(content):
         raise UnderstudyError(f"audit, line {number}: it was changed; its digest is that of another content")
     if said[0] != number:
