@@ -15,7 +15,8 @@ from understudy.registry.server import public_uri
 
 ENDPOINT = "understudy/audit"
 PATH = f"/api/2.0/mlflow/{ENDPOINT}"
-PAGE = 500  # lines in an answer
+PAGE = 500  # lines in an answer, at most
+PAGE_LENGTH = 4 * 2**20  # characters after which an answer has no further line
 FIRST = "0" * 64  # what the first line has as the digest of the one before
 
 

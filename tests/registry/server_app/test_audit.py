@@ -12,6 +12,7 @@ from tests.registry.server_app.accounts import ADMIN, ALIAS, APIS, READER, REVIE
 from tests.registry.submitted import Server
 from understudy.errors import UnderstudyError
 from understudy.registry import audit
+from understudy.store.files import sha256
 
 
 @pytest.fixture
@@ -83,6 +84,29 @@ def test_making_and_deleting_are_lines(guarded: Server, changes: Changes, model:
     )
     assert (deleted["before"]["version"]["number"], deleted["after"]) == ("1", None)
     assert renamed["after"] is not None
+
+
+def test_long_values_are_told_apart_in_a_state_and_not_repeated_by_each_change(
+    guarded: Server, model: str, changes: Changes
+) -> None:
+    before, long = len(changes()), "x" * 5000
+
+    def tag(key: str, value: str) -> None:
+        done(ask(guarded, TRAINER, "POST", "registered-models/set-tag", name=model, key=key, value=value))
+
+    tag("long", long)
+    for number in range(2):
+        tag("small", str(number))
+    made, *small = changes()[before:]
+    assert made["asked"]["value"] == long, "who wrote it is asked once"
+    digest = {"sha256": sha256(long.encode()), "length": 5000}
+    assert [line["after"]["tags"] for line in small] == [{"long": digest, "small": number} for number in "01"]
+    for number in range(80):
+        tag(f"key{number}", "x" * 256)
+    *_, last = changes()
+    assert last["before"]["tags"] != last["after"]["tags"]
+    assert set(last["after"]["tags"]) == {"sha256", "length"}
+    assert len(json.dumps(last)) < 2000
 
 
 def test_what_was_refused_or_only_read_is_no_line(guarded: Server, model: str, changes: Changes) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, create_engine
 
-from understudy.registry.audit import PAGE, verify
+from understudy.registry.audit import PAGE, PAGE_LENGTH, verify
 from understudy.registry.server_app.audit_table import append, lines_after, make_table
 
 
@@ -37,3 +37,11 @@ def test_lines_come_in_pages(engine: Engine) -> None:
     for number in range(PAGE + 1):
         append(engine, {"what": number})
     assert [len(lines_after(engine, after)) for after in (0, PAGE, PAGE + 1)] == [PAGE, 1, 0]
+
+
+def test_a_page_of_long_lines_has_few(engine: Engine) -> None:
+    long = "x" * (PAGE_LENGTH * 2 // 3)
+    for _ in range(3):
+        append(engine, {"what": long})
+    append(engine, {"what": long * 2})
+    assert [len(lines_after(engine, after)) for after in (0, 2, 3, 4)] == [2, 2, 1, 0]

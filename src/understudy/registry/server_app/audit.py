@@ -7,6 +7,7 @@ came from. Runs and their metrics are not changes of this kind. Admins read the 
 import json
 import logging
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from mlflow.utils.proto_json_utils import message_to_json
 from understudy.registry.audit import PATH
 from understudy.registry.server_app.audit_table import append, lines_after
 from understudy.registry.server_app.metrics import AUDIT_LINES
+from understudy.store.files import sha256
 
 log = logging.getLogger(__name__)
 CHANGES = re.compile(
@@ -40,6 +42,8 @@ MESSAGES = {
     for method in methods
 }
 REGISTRY = ("registered-models", "model-versions")
+LONG = 256  # characters of a value in a state; a longer one is told apart by its digest
+MANY = 16_384  # characters of all tags or aliases in a state
 SECRET = re.compile("password|secret|token", re.IGNORECASE)
 
 
@@ -108,12 +112,30 @@ def _state(what: str, asked: dict[str, Any]) -> dict[str, Any] | None:
 def _model(name: str, version: str | None) -> dict[str, Any]:
     store = handlers._get_model_registry_store()
     model = store.get_registered_model(name)
-    state = {"aliases": dict(model.aliases), "tags": dict(model.tags), "description": model.description}
+    state: dict[str, Any] = {
+        "aliases": _shortened(model.aliases),
+        "tags": _shortened(model.tags),
+        "description": _short(model.description),
+    }
     if version:
         found = store.get_model_version(name, version)
-        seen = {"tags": dict(found.tags), "description": found.description, "stage": found.current_stage}
-        state["version"] = {"number": str(found.version), **seen}
+        seen = {"description": _short(found.description), "stage": found.current_stage}
+        state["version"] = {"number": str(found.version), "tags": _shortened(found.tags), **seen}
     return state
+
+
+def _shortened(values: Mapping[str, Any]) -> Any:
+    """Values for a state, which each further change writes twice: however long they are, its line is not."""
+    said = {name: _short(value) for name, value in values.items()}
+    return said if len(json.dumps(said)) <= MANY else _digest(json.dumps(dict(values), sort_keys=True))
+
+
+def _short(value: Any) -> Any:
+    return _digest(value) if isinstance(value, str) and len(value) > LONG else value
+
+
+def _digest(text: str) -> dict[str, Any]:
+    return {"sha256": sha256(text.encode(errors="surrogatepass")), "length": len(text)}
 
 
 def _write(response: Response) -> Response:

@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, Text, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from understudy.registry.audit import FIRST, PAGE, digest_of, sealed
+from understudy.registry.audit import FIRST, PAGE, PAGE_LENGTH, digest_of, sealed
 
 LINES = Table(
     "understudy_audit",
@@ -40,7 +40,13 @@ def append(engine: Engine, entry: dict[str, Any]) -> str:
 
 
 def lines_after(engine: Engine, number: int) -> list[str]:
-    """The lines after a number, as many as fit a page."""
+    """The lines after a number, as many as fit a page: one at least, where there is one."""
     wanted = select(LINES.c.line).where(LINES.c.number > number).order_by(LINES.c.number).limit(PAGE)
+    lines, length = list[str](), 0
     with engine.connect() as connection:
-        return list(connection.execute(wanted).scalars())
+        for line in connection.execution_options(yield_per=10).execute(wanted).scalars():
+            lines.append(line)
+            length += len(line)
+            if length >= PAGE_LENGTH:
+                break
+    return lines
