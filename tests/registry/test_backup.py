@@ -195,3 +195,11 @@ def test_without_all_files_there_is_no_database(tmp_path: Path) -> None:
     with pytest.raises(UnderstudyError, match="files/1/model of a snapshot, is damaged or missing"):
         restore(vault, made, tmp_path / "new", Bucket((tmp_path / "there").as_uri()))
     assert not (tmp_path / "new").exists()
+
+
+def test_a_snapshot_without_a_database_is_refused_before_any_file_is_written(tmp_path: Path) -> None:
+    vault = Vault((tmp_path / "vault").as_uri())
+    made = vault.commit("registry", "sqlite", [vault.add_bytes(b"x", "files/a")])
+    with pytest.raises(UnderstudyError, match=rf"snapshots/{made.name}\.json was changed .* no file 'database'"):
+        restore(vault, made, tmp_path / "mlflow.db", Bucket((tmp_path / "files").as_uri()))
+    assert not (tmp_path / "files").exists()

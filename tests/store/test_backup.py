@@ -1,4 +1,5 @@
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,26 @@ def test_a_snapshot_of_another_kind_or_version_is_refused(vault: Vault, tmp_path
     for kind, version in (("registry", "sqlite"), ("store", "1")):
         with pytest.raises(InputError, match=f"is a {kind} of version {version}"):
             restore(vault, vault.commit(kind, version, []), tmp_path / "there")
+
+
+def test_a_snapshot_of_what_is_no_store_is_refused_before_anything_is_made(
+    store: Store, vault: Vault, tmp_path: Path
+) -> None:
+    step(store, "x")
+    made = back_up(store, vault, silent)
+    [manifest] = [entry for entry in made.entries if entry.path.endswith("/manifest.json")]
+    others = [entry for entry in made.entries if entry != manifest]
+    edited = {
+        "short": [*made.entries, replace(manifest, path="objects/ab")],
+        "elsewhere": [*made.entries, replace(manifest, path="store.json")],
+        "no digest": [*made.entries, replace(manifest, path="objects/zz/x/y")],
+        "below a file": [*made.entries, replace(manifest, path=f"{manifest.path}/x")],
+        "a long name": [*made.entries, replace(manifest, path=f"runs/{'x' * 300}")],
+        "a long path": [*made.entries, replace(manifest, path=f"runs{'/x' * 3000}")],
+        "no manifest": others,
+        "another manifest": [*others, replace(manifest, sha256=others[0].sha256, size=others[0].size)],
+    }
+    for entries in edited.values():
+        with pytest.raises(UnderstudyError, match=rf"snapshots/{made.name}\.json was changed or is damaged"):
+            restore(vault, replace(made, entries=tuple(entries)), tmp_path / "there")
+    assert not (tmp_path / "there").exists()

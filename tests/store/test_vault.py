@@ -75,6 +75,43 @@ def test_a_snapshot_that_names_a_place_outside_is_refused(tmp_path: Path, url: s
         vault.snapshot(made.name)
 
 
+@pytest.mark.parametrize(
+    "edited",
+    [
+        {"made": "x"},
+        {"name": "\x1b[2J"},
+        {"entries": None},
+        {"path": 5},
+        {"size": -1},
+        {"size": "1"},
+        {"sha256": 5},
+        {"sha256": "../../etc/hostname"},
+        {"path": "b"},
+    ],
+    ids=str,
+)
+def test_a_snapshot_that_was_edited_is_refused_by_the_name_of_its_file(
+    tmp_path: Path, url: str, edited: dict[str, object]
+) -> None:
+    vault = Vault(url)
+    made = vault.commit("store", "2", [vault.add_bytes(b"x", "a"), vault.add_bytes(b"y", "b")])
+    path = tmp_path / "vault" / "snapshots" / f"{made.name}.json"
+    value = json.loads(path.read_text())
+    for name, content in edited.items():
+        (value if name in value else value["entries"][0])[name] = content
+    path.write_text(json.dumps(value))
+    with pytest.raises(UnderstudyError, match=rf"snapshots/{made.name}\.json was changed or is damaged: "):
+        vault.snapshot(made.name)
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"[" * 100_000, b"\xff"], ids=["half", "a list", "deep", "bytes"])
+def test_what_is_no_snapshot_is_refused_by_its_name(tmp_path: Path, url: str, content: bytes) -> None:
+    (tmp_path / "vault" / "snapshots").mkdir(parents=True)
+    (tmp_path / "vault" / "snapshots" / "store-1.json").write_bytes(content)
+    with pytest.raises(UnderstudyError, match=r"snapshots/store-1\.json was changed or is damaged: it is no snapshot"):
+        Vault(url).snapshot("store-1")
+
+
 def test_a_snapshot_that_is_not_there_is_answered_with_those_that_are(url: str) -> None:
     made = Vault(url).commit("store", "2", [])
     with pytest.raises(InputError, match=f"there is no snapshot registry-1; there is {made.name}"):

@@ -85,8 +85,11 @@ def restore(vault: Vault, snapshot: Snapshot, dump: Path, files: Bucket) -> None
 
     Raises:
         InputError: one of the places is not empty.
-        UnderstudyError: a file of the snapshot is damaged; there is no dump then.
+        UnderstudyError: the snapshot was changed, or a file of it is damaged; there is no dump then.
     """
+    database = by_path(snapshot).get(DATABASE)
+    if database is None:
+        raise vault.changed(snapshot.name, f"it has no file {DATABASE!r}")
     wanted = {entry.path.removeprefix(FILES): entry for entry in snapshot.entries if entry.path.startswith(FILES)}
     there = files.listed("")
     strangers = sorted(there.keys() - wanted.keys())
@@ -98,7 +101,7 @@ def restore(vault: Vault, snapshot: Snapshot, dump: Path, files: Bucket) -> None
         for name, entry in wanted.items():
             vault.take(entry, copied)
             files.put(copied, name)
-    _write(vault, by_path(snapshot)[DATABASE], dump)
+    _write(vault, database, dump)
 
 
 def _write(vault: Vault, entry: Entry, dump: Path) -> None:

@@ -6,23 +6,25 @@ checkpoints change, and without them a training begins anew.
 """
 
 import json
+import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
-from itertools import groupby
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
 
 from understudy.errors import InputError, UnderstudyError, disk_errors
 from understudy.store import step_cache
 from understudy.store.files import flush, read_json, write_json
 from understudy.store.objects import MANIFEST, Manifest
 from understudy.store.store import Store
-from understudy.store.vault import Entry, Snapshot, Vault
+from understudy.store.vault import Entry, Snapshot, Vault, by_path
 from understudy.store.version import VERSION
 
 KIND = "store"
 REFERRING = ("servers", "runs", step_cache.FOLDER)
 """Folders with what refers to objects; the step cache is restored last of all."""
+OBJECT = re.compile(r"objects/(..)/(\1[0-9a-f]{62})/.+", re.DOTALL)
+"""The place of an object's file; its second group is the digest."""
 MARK = "restoring.json"
 """Says which snapshot is being restored, so that a restore that was killed goes on."""
 
@@ -80,13 +82,14 @@ def restore(vault: Vault, snapshot: Snapshot, folder: Path) -> None:
 
     Raises:
         InputError: there is a store already, or the snapshot is of another kind or version.
-        UnderstudyError: a file of it is damaged; no step of the store is known then.
+        UnderstudyError: it was changed, or a file of it is damaged; no step of the store is known then.
     """
     if (snapshot.kind, snapshot.version) != (KIND, str(VERSION)):
         raise InputError(
             f"{snapshot.name}: is a {snapshot.kind} of version {snapshot.version}, and this understudy restores a "
             f"store of version {VERSION}; restore it with the understudy that made it, and migrate it afterwards"
         )
+    objects = _objects(vault, snapshot)
     marked = read_json(folder / MARK)
     if marked != {"snapshot": snapshot.name} and folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder}: is not empty; move it away, or point --home at an empty folder")
@@ -94,16 +97,41 @@ def restore(vault: Vault, snapshot: Snapshot, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / MARK, {"snapshot": snapshot.name})
     store = Store(folder)
-    of_objects = sorted((e for e in snapshot.entries if e.path.startswith("objects/")), key=lambda e: e.path)
-    for digest, entries in groupby(of_objects, lambda entry: entry.path.split("/")[2]):
+    for digest, entries in objects.items():
         if store.objects.damage(digest):
-            _restore_object(vault, store, digest, list(entries))
+            _restore_object(vault, store, digest, entries)
     for part in REFERRING:
         for entry in snapshot.entries:
             if entry.path.startswith(f"{part}/"):
                 vault.take(entry, store.folder / entry.path)
     (folder / MARK).unlink()
     flush(folder)
+
+
+def _objects(vault: Vault, snapshot: Snapshot) -> Mapping[str, list[Entry]]:
+    """The files of each object, with the manifest that its digest is of.
+
+    Raises:
+        UnderstudyError: the snapshot is of no store.
+    """
+    found: dict[str, list[Entry]] = {}
+    paths = by_path(snapshot)
+    for entry in snapshot.entries:
+        if any(str(above) in paths for above in PurePosixPath(entry.path).parents) or not _fits(entry.path):
+            raise vault.changed(snapshot.name, f"no folder has room for a file {entry.path!r}")
+        if place := OBJECT.fullmatch(entry.path):
+            found.setdefault(place[2], []).append(entry)
+        elif not entry.path.startswith(tuple(f"{part}/" for part in REFERRING)):
+            raise vault.changed(snapshot.name, f"no store has a file {entry.path!r}")
+    for digest, entries in found.items():
+        if (f"objects/{digest[:2]}/{digest}/{MANIFEST}", digest) not in {(it.path, it.sha256) for it in entries}:
+            raise vault.changed(snapshot.name, f"the object {digest} has another manifest, or none")
+    return found
+
+
+def _fits(path: str) -> bool:
+    """Whether file systems take a name that is so long."""
+    return len(path) < 2000 and all(len(part.encode()) < 256 for part in path.split("/"))
 
 
 def _restore_object(vault: Vault, store: Store, digest: str, entries: list[Entry]) -> None:

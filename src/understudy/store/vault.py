@@ -5,12 +5,14 @@ Nothing is encrypted here, and whoever can write to the bucket can change a back
 found.
 """
 
-import json
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from understudy.errors import InputError, UnderstudyError, disk_errors
 from understudy.store.bucket import Bucket
@@ -24,8 +26,8 @@ class Entry:
     """A file of a snapshot: its path there, its bytes, and what its place said of its last change."""
 
     path: str
-    size: int
-    sha256: str
+    size: Annotated[int, Field(ge=0)]
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     changed: str = ""
 
 
@@ -43,6 +45,9 @@ class Snapshot:
     def size(self) -> int:
         """Bytes of all its files."""
         return sum(entry.size for entry in self.entries)
+
+
+_SNAPSHOT = TypeAdapter(Snapshot)
 
 
 class Vault:
@@ -121,14 +126,23 @@ class Vault:
             known = ", ".join(self.names()[-5:]) or "none"
             raise InputError(f"{self._bucket.url}: there is no snapshot {name}; there is {known}")
         try:
-            value = json.loads(encoded)
-            snapshot = Snapshot(**{**value, "entries": tuple(Entry(**entry) for entry in value["entries"])})
-            wrong = [entry.path for entry in snapshot.entries if not lies_inside(entry.path)]
-        except (ValueError, TypeError, KeyError) as error:
-            raise UnderstudyError(f"{self._bucket.url}: the snapshot {name} is damaged; take another one") from error
-        if wrong:
-            raise UnderstudyError(f"{self._bucket.url}: {name} has a file that would lie outside, {wrong[0]!r}")
+            snapshot = _SNAPSHOT.validate_json(encoded, strict=True)
+        except ValidationError as error:
+            raise self.changed(name, "it is no snapshot") from error
+        paths = by_path(snapshot)
+        if snapshot.name != name or len(paths) < len(snapshot.entries):
+            raise self.changed(name, "it has another name, or a file twice")
+        for path in paths:
+            if not lies_inside(path):
+                raise self.changed(name, f"a file would lie outside, {path!r}")
         return snapshot
+
+    def changed(self, name: str, what: str) -> UnderstudyError:
+        """What to raise of a snapshot that is not as understudy has written it."""
+        return UnderstudyError(
+            f"{self._bucket.url}: {SNAPSHOTS}/{name}.json was changed or is damaged: {what}. Take another snapshot, or "
+            "the bucket's own versions of that file"
+        )
 
     def newest(self, kind: str) -> Snapshot | None:
         """The newest snapshot of a kind; None where there is none."""
