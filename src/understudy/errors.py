@@ -63,3 +63,8 @@ def disk_errors(path: Path) -> Iterator[None]:
                 "at a folder that user {} may write to.".format(os.getuid())
             ) from error
         raise
+
+
+def printable(text: str) -> str:
+    """A text of others on one line: what would steer a terminal, or begin a line of its own, is spelt out."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

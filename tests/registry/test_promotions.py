@@ -1,5 +1,6 @@
 """What may be promoted, and what becomes of it: on a real registry, with reviewers' real keys."""
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -135,7 +136,9 @@ def test_a_verdict_expires_unless_the_version_was_the_champion(
     assert apply(tmp_path / "promotions", server, later, change=True)
 
 
-@pytest.mark.parametrize(("verdict", "words"), [("rejected", "was rejected"), ("", "was not judged")])
+@pytest.mark.parametrize(
+    ("verdict", "words"), [("rejected", "was rejected"), ("", "was not judged"), ("\x1b[2J\n", r"was \x1b[2J\n")]
+)
 def test_what_the_gate_did_not_approve_is_refused(
     wished: Callable[..., Promotion],
     pipeline: Pipeline,
@@ -146,7 +149,7 @@ def test_what_the_gate_did_not_approve_is_refused(
 ) -> None:
     promotion = wished(*BOTH)
     connect(pipeline.uri).set_model_version_tag(promotion.model, promotion.version, VERDICT, verdict)
-    with pytest.raises(InputError, match=f"{words} by the gate"):
+    with pytest.raises(InputError, match=f"{re.escape(words)} by the gate"):
         apply(tmp_path / "promotions", server, time.time(), change=True)
 
 
@@ -231,11 +234,16 @@ class Moves:
 
 
 def test_a_champion_without_a_file_is_told_and_left_alone(
-    wished: Callable[..., Promotion], server: TrackingServer, tmp_path: Path
+    wished: Callable[..., Promotion], pipeline: Pipeline, server: TrackingServer, tmp_path: Path
 ) -> None:
-    promotion = wished(*BOTH)
+    promotion, client = wished(*BOTH), connect(pipeline.uri)
     apply(tmp_path / "promotions", server, time.time(), change=True)
     (tmp_path / "promotions" / "digits.yaml").unlink()
+    client.create_registered_model("a\n\x1b[2Jforged")
+    client.create_model_version("a\n\x1b[2Jforged", client.get_model_version(promotion.model, "1").source)
+    client.set_registered_model_alias("a\n\x1b[2Jforged", CHAMPION, "1")
     said = apply(tmp_path / "promotions", server, time.time(), change=True)
     assert f"{promotion.model}: version 1 is the champion, and no file says so" in said
+    assert r"a\n\x1b[2Jforged: version 1 is the champion, and no file says so" in said
+    client.delete_registered_model("a\n\x1b[2Jforged")
     assert server.aliases(promotion.model)[CHAMPION] == "1"

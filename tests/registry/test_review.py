@@ -1,3 +1,6 @@
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from tests.registry.submitted import RECIPE, Pipeline, connect
@@ -83,4 +86,9 @@ def test_evidence_that_is_none_is_refused_in_words(reviewed: Pipeline, text: str
 def test_no_text_of_a_run_speaks_to_the_terminal(reviewed: Pipeline) -> None:
     name, client = reviewed.recipe.model_name, connect(reviewed.uri)
     client.log_text(client.get_model_version(name, "2").run_id, "name: \x1b[2J\n", "recipe.yaml")
-    assert "\x1b" not in review(reviewed.uri, name).text()
+    found = review(reviewed.uri, name)
+    assert r"\x1b[2J" in found.text()
+    verdict: Any = {**found.verdict, "cautions": ["a\nforged line"]}
+    named = replace(found, version=replace(found.version, name="a\nforged line"), verdict=verdict)
+    assert "# a\\nforged line, version 2" in named.text()
+    assert "**a\\nforged line**" in named.text()

@@ -4,6 +4,8 @@ import json
 import sys
 from collections.abc import Sequence
 
+from understudy.errors import printable
+
 STYLES = {"ok": "green", "problem": "bold red", "live": "cyan", "done": "green", "failed": "bold red"}
 
 
@@ -12,6 +14,7 @@ def print_error(message: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    message = "\n".join(map(printable, message.split("\n")))  # it may repeat what somebody else has named so
     if sys.stderr.isatty():
         Console(stderr=True).print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
     else:
@@ -28,9 +31,10 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Se
 
     Args:
         columns: the headings.
-        rows: as many texts each.
+        rows: as many texts each; no text begins a further line, or steers the terminal.
         right: the headings of the columns that are aligned to the right.
     """
+    rows = [[printable(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
         for row in (columns, *rows):

@@ -78,18 +78,19 @@ def description(measures: Measures, verdict: Verdict, run: str) -> str:
 
 
 def findings(measures: Measures, verdict: Verdict) -> Iterator[str]:
-    """The verdict, the models side by side, and the rules."""
+    """The verdict, the models side by side, and the rules, by lines."""
     verb = "passed" if verdict["approved"] else "did not pass"
     where = ", ".join(str(measures["hardware"][key]) for key in ("device", "cpu") if measures["hardware"].get(key))
     yield f"The student {verb} the gate on {measures['examples']} examples of the test split."
     for caution in verdict["cautions"]:
-        yield f"\n**{caution}**"
+        yield from ("", f"**{caution}**")
     yield ""
     yield from _table(measures)
-    yield f"\nGate on {verdict['metric']}, margin {verdict['margin']:g}, confidence {verdict['confidence']:.0%}:\n"
+    gate = f"Gate on {verdict['metric']}, margin {verdict['margin']:g}, confidence {verdict['confidence']:.0%}:"
+    yield from ("", gate, "")
     for rule in verdict["rules"]:
         yield f"- {'✓' if rule['passed'] else '✗'} **{rule['rule']}**: {rule['detail']}"
-    yield f"\nMeasured on {where}."
+    yield from ("", f"Measured on {where}.")
 
 
 def _table(measures: Measures) -> Iterator[str]:

@@ -6,7 +6,7 @@ It may be done at any time, again and again. A roll-back is the file as it was b
 from collections.abc import Callable
 from pathlib import Path
 
-from understudy.errors import InputError, UnderstudyError
+from understudy.errors import InputError, UnderstudyError, printable
 from understudy.registry.names import CHAMPION, DIGEST, PROMOTED, VERDICT
 from understudy.registry.promotion_files import POLICY, Policy, Promotion, policy, promotions
 from understudy.registry.tracking import TrackingServer, Version
@@ -52,7 +52,7 @@ def apply(
     wished, rules = promotions(folder), policy(folder)
     refused = {path: problems(promotion, rules, server, now) for path, promotion in wished.items()}
     if any(refused.values()):
-        raise InputError("\n".join(f"{path}: {text}" for path, texts in refused.items() for text in texts))
+        raise InputError("\n".join(printable(f"{path}: {text}") for path, texts in refused.items() for text in texts))
     said: list[str] = []
     for promotion in wished.values():
         before = server.aliases(promotion.model).get(CHAMPION)
@@ -138,4 +138,5 @@ def _without_a_file(server: TrackingServer, known: set[str]) -> list[str]:
     """Champions of which no file says anything: left alone, and told."""
     models = sorted({version.name for version in server.versions()} - known)
     stray = [(name, server.aliases(name).get(CHAMPION)) for name in models]
-    return [f"{name}: version {version} is the champion, and no file says so" for name, version in stray if version]
+    found = [f"{name}: version {version} is the champion, and no file says so" for name, version in stray if version]
+    return [printable(line) for line in found]

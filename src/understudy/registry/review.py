@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from understudy.errors import InputError, UnderstudyError
+from understudy.errors import InputError, UnderstudyError, printable
 from understudy.evaluate.contents import Measures, Verdict
 from understudy.registry import evidence
 from understudy.registry.client import mlflow_at, server_at
@@ -48,8 +48,7 @@ class Review:
         lines += evidence.findings(self.measures, self.verdict)
         lines += ["", "## What is otherwise than in the champion", ""] if other else []
         lines += self._changes()
-        whole = "\n".join([*lines, "", f"Evidence: {self.page}"])
-        return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in whole)
+        return "\n".join(map(printable, [*lines, "", f"Evidence: {self.page}"]))
 
     def _changes(self) -> Iterator[str]:
         if self.champion is None:

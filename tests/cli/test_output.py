@@ -1,0 +1,34 @@
+"""What the command shows of texts that others wrote: a registry's names, a bucket's, a rank's."""
+
+import sys
+
+import pytest
+
+from understudy.cli.output import print_error, print_table
+
+FORGED = "aaa\nimportant  7\x1b[2J\x9b1A\u202e"
+SPELT = r"aaa\nimportant  7\x1b[2J\x9b1A\u202e"
+
+
+@pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "elsewhere"])
+def test_a_name_makes_no_row_and_does_not_steer_the_terminal(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    print_table(("model", "version"), [[FORGED, "1"], ["größer, 大", "2"]], right=("version",))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip("─ ")]
+    assert lines == [["model", "version"], [*SPELT.split(), "1"], ["größer,", "大", "2"]]
+
+
+@pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "elsewhere"])
+def test_an_error_has_its_lines_and_does_not_steer_the_terminal(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    print_error("two lines:\n\x1b[2J")
+    assert capsys.readouterr().err == "error: two lines:\n\\x1b[2J\n"
