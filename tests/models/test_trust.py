@@ -295,11 +295,24 @@ def test_a_champions_factory_has_to_be_one_of_this_recipes(model: Path) -> None:
         strange(model, [], VIT, {"factory": "ours:other"})
 
 
+@pytest.mark.parametrize("beside", [{"code": {}}, {}])
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_champion_without_code_names_none_that_lies_elsewhere(
+    model: Path, beside: dict[str, Any], inner: bool
+) -> None:
+    named = {"auto_map": {"AutoConfig": "/an/object/of/the/store--evil.Config"}}
+    config = json.loads((model / DESCRIPTION).read_text())["config"]
+    say(model, config={**config, **({"text_config": named} if inner else named)}, **beside)
+    with pytest.raises(UnderstudyError, match="the champion runs code of its own"):
+        strange(model, [], VIT)
+
+
 def test_a_champions_own_code_has_to_be_that_of_a_model_of_this_run(model: Path) -> None:
     say(model, code=CODE)
-    assert "code" in strange(model, [{"kind": "transformers", "code": CODE}], VIT)
-    with pytest.raises(UnderstudyError, match="the champion runs code of its own"):
-        strange(model, [{"kind": "transformers", "code": {"modeling_planted.py": ""}}], VIT)
+    assert "code" in strange(model, [{"kind": "transformers", "config": {}, "code": CODE}], VIT)
+    for other in ({"code": {"modeling_planted.py": ""}}, {"code": CODE, "config": {"auto_map": {}}}):
+        with pytest.raises(UnderstudyError, match="the champion runs code of its own"):
+            strange(model, [{"kind": "transformers", "config": {}, **other}], VIT)
 
 
 def test_each_role_is_compared_with_its_own_section(model: Path, examples: Path) -> None:

@@ -71,7 +71,7 @@ def build_model(description: Description, where: str = "model") -> nn.Module:
     if description["kind"] == "factory":
         net = factory_function(description["factory"], where)(**description["kwargs"])
         _check_module(net, description["factory"], where)
-    elif "code" in description:
+    elif description.get("code"):
         net = remote_code.build(description["config"], description["code"], auto_class(description["task"]))
     else:
         from transformers import AutoConfig

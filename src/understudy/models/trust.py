@@ -7,7 +7,7 @@ recipe does not trust.
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -139,9 +139,25 @@ def trusted_stranger(folder: Path, models: Mapping[str, Model], ours: Iterable[D
     factories = {model.factory for model in models.values() if isinstance(model, FactoryModel)}
     if found["kind"] == "factory" and found["factory"] not in factories:
         raise _code_refusal(f"{found['factory']}, which this recipe does not name")
-    if found["kind"] == "transformers" and found.get("code", {}) not in [{}, *(one.get("code", {}) for one in ours)]:
+    if found["kind"] == "transformers" and _own_code(found) not in [(None, []), *map(_own_code, ours)]:
         raise _code_refusal("code of its own, which no model of this recipe brings")
     return found
+
+
+def _own_code(description: Mapping[str, Any]) -> tuple[object, list[object]]:
+    """A model's own code, and where its configuration says that code is: beside it, at any path, or in a hub."""
+    return description.get("code"), list(_auto_maps(description.get("config")))
+
+
+def _auto_maps(config: object) -> Iterator[object]:
+    if isinstance(config, dict):
+        for key, value in config.items():
+            if key == "auto_map":
+                yield value
+            yield from _auto_maps(value)
+    elif isinstance(config, list):
+        for value in config:
+            yield from _auto_maps(value)
 
 
 def _read(folder: Path) -> Description:
