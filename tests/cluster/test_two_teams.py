@@ -48,6 +48,7 @@ from understudy.kube.kind import KINDS
 other, namespace = json.loads(sys.argv[1]), sys.argv[2]
 client, kube = MlflowClient(), Kube(namespace)
 model, run, experiment = other["models"][0], other["runs"][0], other["ids"][0]
+place = f"mlflow-artifacts:/{experiment}/{run}/artifacts"
 tries = {
     "the model": lambda: client.get_registered_model(model),
     "its version": lambda: client.get_model_version(model, "1"),
@@ -55,7 +56,7 @@ tries = {
     "an alias of one's own": lambda: client.set_registered_model_alias(model, "challenger", "1"),
     "a tag": lambda: client.set_model_version_tag(model, "1", "mine", "yes"),
     "to delete it": lambda: client.delete_registered_model(model),
-    "a version of its run": lambda: client.create_model_version("stolen", f"runs:/{run}/model", run),
+    "a version of its run": lambda: client.create_model_version("stolen", place, run),
     "the run": lambda: client.get_run(run),
     "its files": lambda: client.list_artifacts(run),
     "a file": lambda: client.download_artifacts(run, other["files"][0], tempfile.mkdtemp()),

@@ -53,7 +53,7 @@ def test_mlflows_own_client_works_through_all_of_it(guarded: Server, tmp_path: P
     assert [point.value for point in client.get_metric_history(run, "loss")] == [1.0]
     assert Path(client.download_artifacts(run, "model/weights.txt", str(tmp_path))).read_text() == "weights"
     client.create_registered_model(name, description="a model")
-    version = client.create_model_version(name, f"runs:/{run}/model", run).version
+    version = client.create_model_version(name, f"{client.get_run(run).info.artifact_uri}/model", run).version
     client.set_registered_model_alias(name, "challenger", version)
     client.set_model_version_tag(name, version, "e", "f")
     client.delete_model_version_tag(name, version, "e")

@@ -15,6 +15,7 @@ from tests.registry.server_app.accounts import (
     APIS,
     READER,
     REVIEWER,
+    STRANGER,
     TRAINER,
     ask,
     done,
@@ -291,10 +292,43 @@ def test_files_from_elsewhere_are_refused(guarded: Server, model: str, address: 
 def test_an_older_experiment_that_lies_elsewhere_gives_no_version(guarded: Server, model: str) -> None:
     place = {"name": secrets.token_hex(4), "artifact_location": "s3://somebody-else/runs"}
     made = done(ask(guarded, ADMIN, "POST", "experiments/create", **place))["experiment_id"]
-    run = done(ask(guarded, ADMIN, "POST", "runs/create", experiment_id=made))["run"]["info"]["run_id"]
-    source = {"source": f"runs:/{run}/model", "run_id": run}
+    run = done(ask(guarded, ADMIN, "POST", "runs/create", experiment_id=made))["run"]["info"]
+    source = {"source": f"{run['artifact_uri']}/model", "run_id": run["run_id"]}
     status, said = ask(guarded, TRAINER, "POST", "model-versions/create", name=model, **source)
     assert (status, "lies outside of this server's artifacts" in said) == (400, True)
+
+
+@pytest.mark.parametrize("tag", ["mlflow.prompt.is_prompt", "mlflow.prompt.text"])
+def test_what_hides_a_model_or_version_from_every_list_is_refused(guarded: Server, tag: str) -> None:
+    model, marked = secrets.token_hex(4), {"key": tag, "value": "true"}
+    done(ask(guarded, TRAINER, "POST", "registered-models/create", name=model))
+    run = done(ask(guarded, TRAINER, "POST", "runs/create", experiment_id=experiment(guarded)))["run"]["info"]
+    source = {"name": model, "source": run["artifact_uri"], "run_id": run["run_id"]}
+    done(ask(guarded, TRAINER, "POST", "model-versions/create", **source))
+    for endpoint, named in (
+        ("registered-models/create", {"name": secrets.token_hex(4), "tags": [marked]}),
+        ("model-versions/create", {**source, "tags": [marked]}),
+        ("registered-models/set-tag", {"name": model, **marked}),
+        ("model-versions/set-tag", {"name": model, "version": "1", **marked}),
+    ):
+        status, said = ask(guarded, TRAINER, "POST", endpoint, **named)
+        assert (status, said) == (400, f"tags: {tag} is for prompts, which this server has none of")
+
+
+def test_files_that_are_looked_up_anew_become_no_version_and_no_champion(guarded: Server) -> None:
+    """MLflow reads runs:/RUN/NAME as the run's logged model NAME, too, which whoever writes to the run makes later."""
+    name = f"loose-{secrets.token_hex(4)}"
+    made = done(ask(guarded, TRAINER, "POST", "experiments/create", name=name))["experiment_id"]
+    run = done(ask(guarded, TRAINER, "POST", "runs/create", experiment_id=made))["run"]["info"]["run_id"]
+    done(ask(guarded, TRAINER, "POST", "registered-models/create", name=name))
+    loose = {"name": name, "source": f"runs:/{run}/code", "run_id": run}
+    status, said = ask(guarded, TRAINER, "POST", "model-versions/create", **loose)
+    assert (status, "is looked up anew whenever it is read" in said) == (400, True)
+    done(ask(guarded, ADMIN, "POST", "model-versions/create", **loose))  # as there may be one from before
+    status, said = ask(guarded, REVIEWER, "POST", ALIAS, name=name, alias="champion", version="1")
+    assert (status, "make a version that names the files themselves" in said) == (400, True)
+    other = ask(guarded, STRANGER, "POST", ALIAS, name=name, alias="champion", version="1")
+    assert "looked up" not in other[1], "who may not promote learns nothing of it"
 
 
 def test_a_copy_of_a_version_is_a_source(guarded: Server, model: str) -> None:

@@ -263,7 +263,7 @@ def test_names_of_another_team_cannot_be_told_from_names_of_nothing(guarded: Ser
 def test_no_version_of_one_team_points_to_files_of_another(guarded: Server) -> None:
     things, own = make(guarded), f"speech-{secrets.token_hex(4)}"
     done(ask(guarded, STRANGER, "POST", "registered-models/create", name=own))
-    for source in (things.files, f"runs:/{things.run}/", f"models:/{things.logged}", f"models:/{things.name}/1"):
+    for source in (things.files, f"models:/{things.logged}", f"models:/{things.name}/1"):
         status, said = ask(guarded, STRANGER, "POST", "model-versions/create", name=own, source=source)
         assert (status, "that you may read" in said) == (400, True), said
 
@@ -274,7 +274,7 @@ def test_who_may_only_read_files_makes_no_version_of_them(guarded: Server) -> No
     done(ask(guarded, STRANGER, "POST", "registered-models/create", name=own))
     right = {"username": STRANGER, "resource_type": "experiment", "resource_id": things.experiment}
     done(ask(guarded, ADMIN, "POST", "users/permissions/grant", "api/3.0", **right, permission="READ"))
-    for source in (things.files, f"runs:/{things.run}/", f"models:/{things.logged}"):
+    for source in (things.files, f"models:/{things.logged}"):
         status, said = ask(guarded, STRANGER, "POST", "model-versions/create", name=own, source=source)
         assert (status, "that this account cannot write to" in said) == (400, True), said
 

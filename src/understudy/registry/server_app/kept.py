@@ -14,6 +14,7 @@ from flask import request
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
 from mlflow.protos.service_pb2 import (
+    CreateLoggedModel,
     DeleteExperiment,
     DeleteLoggedModel,
     DeleteLoggedModelTag,
@@ -73,6 +74,7 @@ CHANGES: dict[type[object], Callable[[Any], list[Thing]]] = {
         (DeleteLoggedModel, FinalizeLoggedModel, SetLoggedModelTags, DeleteLoggedModelTag, LogLoggedModelParamsRequest),
         _logged_model,
     ),
+    CreateLoggedModel: lambda message: [("run", str(message.source_run_id))],
     DeleteExperiment: _experiment,
 }
 """The requests that change one of these, and which ones."""
@@ -150,8 +152,8 @@ def guard_kept() -> None:
 
 
 def _validators(path: str, method: str) -> tuple[dict[Any, Any], Any]:
-    """MLflow's table with the check of a request, and its key there."""
-    if "<" in path:
+    """MLflow's table with the check of a request, and its key there, as MLflow looks it up."""
+    if "/mlflow/logged-models" in path:
         return auth.LOGGED_MODEL_BEFORE_REQUEST_VALIDATORS, (auth._re_compile_path(path), method)
     return auth.BEFORE_REQUEST_VALIDATORS, (path, method)
 

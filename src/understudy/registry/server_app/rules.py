@@ -42,6 +42,11 @@ from understudy.registry.server_app.sign_in import accounts, sender
 from understudy.registry.server_app.teams import SETTING
 
 LOOKALIKES = str.maketrans({"0": "o", "1": "i", "l": "i", "4": "a", "_": None, "-": None})
+LOOSE = (
+    "{} is looked up anew whenever it is read, so its files can be changed; make a version that names the files "
+    "themselves (mlflow-artifacts:/EXPERIMENT/RUN/artifacts/PATH), as mlflow.register_model does"
+)
+PROMPT = "mlflow.prompt."
 OURS = re.compile(r"mlflow-artifacts:/(?!/)[^?#%\\\s]+")  # a path on this server, in one spelling
 
 
@@ -93,9 +98,23 @@ def _mark_of_model(message: Any) -> str:
     return _model("change", message)
 
 
+def _may_promote() -> bool:
+    """Whether a reviewer may read what becomes the champion, whose files have to lie where they can be kept."""
+    if not auth.validate_can_read_model_or_prompt_version():
+        return False
+    message = handlers._get_request_message(SetRegisteredModelAlias())
+    if found_in_registry("get_model_version", message.name, message.version):
+        registry = handlers._get_model_registry_store()
+        place = str(registry.get_model_version_download_uri(message.name, message.version))
+        if not OURS.fullmatch(place):  # a version of before there was a rule for its source
+            said = f"version {message.version} of {message.name}: {LOOSE.format(place)}"
+            raise MlflowException(said, INVALID_PARAMETER_VALUE)
+    return True
+
+
 # A reviewer need not be able to edit a model to move its champion, only to read it.
 RULES: dict[type[object], Rule] = {
-    SetRegisteredModelAlias: Rule(_set, auth.validate_can_read_model_or_prompt_version),
+    SetRegisteredModelAlias: Rule(_set, _may_promote),
     DeleteRegisteredModelAlias: Rule(_unset, auth.validate_can_read_model_or_prompt_version),
     DeleteModelVersion: Rule(partial(_version, "delete")),
     UpdateModelVersion: Rule(partial(_version, "change")),
@@ -142,6 +161,8 @@ def _placed(message: Any) -> str:
 
 
 def _source(message: Any) -> str:
+    if message.source.lower().startswith("runs:"):
+        return f"source: {LOOSE.format(message.source)}"
     unknown = f"source: {message.source} names no run, logged model or version of this server that you may read"
     try:
         place = _place(message.source)
@@ -178,13 +199,67 @@ def _evidence(message: Any) -> str:
     return f"run_id: {message.run_id} is a run that this account cannot write to; name one of its own"
 
 
+def _placed(message: Any) -> str:
+    if not message.artifact_location:
+        return ""
+    return "artifact_location: this server has a place for the files of every experiment; leave it out"
+
+
+def _source(message: Any) -> str:
+    if message.source.lower().startswith("runs:"):
+        return f"source: {LOOSE.format(message.source)}"
+    unknown = f"source: {message.source} names no run, logged model or version of this server that you may read"
+    try:
+        place = _place(message.source)
+    except (MlflowException, ValueError):
+        return unknown
+    if not OURS.fullmatch(place) or ".." in place.split("/"):
+        return (
+            f"source: {message.source} lies outside of this server's artifacts; log the files to a run, and name that"
+        )
+    if not _permission(place.removeprefix("mlflow-artifacts:/").partition("/")[0]).can_read:
+        return unknown
+    return _evidence(message) or _foreign(message, place)
+
+
+def _foreign(message: Any, place: str) -> str:
+    """A promotion keeps all that a version comes from as it is: so it comes from where its account may write."""
+    things = lineage(place, message.run_id)
+    if all(_permission(name).can_update for kind, name in things if kind == "experiment"):
+        return ""
+    return (
+        f"source: {message.source} comes from a run or logged model that this account cannot write to; "
+        "log the files to a run of its own, and name that"
+    )
+
+
+def _permission(experiment: str) -> Any:
+    return auth._get_experiment_permission(experiment, sender().name)
+
+
+def _evidence(message: Any) -> str:
+    """A run that is named as a version's is its evidence, and stays as it is once the version is promoted."""
+    if not message.run_id or auth.validate_can_update_run():
+        return ""
+    return f"run_id: {message.run_id} is a run that this account cannot write to; name one of its own"
+
+
+def _unfixed(message: Any) -> str:
+    """Versions of before may lie where nobody keeps the files as they are."""
+    if not is_champion(message.alias) or not found_in_registry("get_model_version", message.name, message.version):
+        return ""
+    registry = handlers._get_model_registry_store()
+    place = str(registry.get_model_version_download_uri(message.name, message.version))
+    if OURS.fullmatch(place):
+        return ""
+    return f"version {message.version} of {message.name}: its source {LOOSE.format(place)}: register it again"
+
+
 def _place(source: str) -> str:
-    """Where the files of a source lie: of a run or logged model, what the server knows of it."""
+    """Where the files of a source lie: of a logged model or version, what the server knows of it."""
     scheme, _, rest = source.partition(":")
     first = rest.strip("/").partition("/")[0]
     tracking = handlers._get_tracking_store()
-    if scheme == "runs":
-        return str(tracking.get_run(first).info.artifact_uri)
     if scheme == "models" and "/" not in rest.strip("/") and "@" not in rest:
         return str(tracking.get_logged_model(first).artifact_location)
     if scheme == "models":
@@ -203,7 +278,13 @@ def _version_of(named: str) -> tuple[str, str]:
 
 
 def _marked(message: Any) -> str:
-    return next((f"only the server sets the tag {tag.key}" for tag in message.tags if tag.key in SERVERS), "")
+    said = next((f"only the server sets the tag {tag.key}" for tag in message.tags if tag.key in SERVERS), "")
+    return said or next(filter(None, map(_hidden, message.tags)), "")
+
+
+def _hidden(tag: Any) -> str:
+    """MLflow lists no model or version that says to be a prompt: neither gc, nor who reviews, would see it."""
+    return f"tags: {tag.key} is for prompts, which this server has none of" if tag.key.startswith(PROMPT) else ""
 
 
 FORBIDDEN: dict[type[object], Callable[[Any], str]] = {
@@ -211,6 +292,8 @@ FORBIDDEN: dict[type[object], Callable[[Any], str]] = {
     CreateRegisteredModel: _marked,
     CreateModelVersion: lambda message: _marked(message) or _source(message),
     CreateExperiment: _placed,
+    SetRegisteredModelTag: lambda message: "" if _mark_of_model(message) else _hidden(message),
+    SetModelVersionTag: lambda message: "" if _mark_of_version(message) else _hidden(message),
 }
 
 
