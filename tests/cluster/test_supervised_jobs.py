@@ -113,12 +113,24 @@ def test_a_cancelled_run_takes_its_job_along(launch: Launch) -> None:
     wait(lambda: not launcher.workers() and launcher.job is None, 90)
 
 
+def in_a_shared_process_namespace(pod: dict[str, Any]) -> None:
+    """Has a launcher not be its pod's first process, which nobody in the pod can kill."""
+    pod["shareProcessNamespace"] = True
+
+
+def vanishes(launcher: Launcher) -> None:
+    """Kill a launcher for good: asked to end, it would see that its run is gone, and end the job itself."""
+    [pod] = launcher.pods()
+    kubectl("exec", pod["metadata"]["name"], "--", "sh", "-c", "kill -9 -1", check=False)
+    kubectl("delete", "job", launcher.name, "--cascade=orphan")
+    delete(pod["metadata"]["name"])
+
+
 @BOTH
 def test_a_job_that_nobody_watches_takes_a_checkpoint_and_ends(launch: Launch, volume: Volume) -> None:
-    launcher = launch(recipe(train={"steps": 2000}), {"launcher_timeout": 12})
+    launcher = launch(recipe(train={"steps": 2000}), {"launcher_timeout": 12}, in_a_shared_process_namespace)
     launcher.reaches(15)
-    kubectl("delete", "job", launcher.name, "--cascade=orphan")
-    kubectl("delete", "pods", "-l", f"batch.kubernetes.io/job-name={launcher.name}", "--grace-period=0", "--force")
+    vanishes(launcher)
     wait(lambda: not launcher.workers(), 90)
     wait(lambda: launcher.holds("Failed"), 30)
     last = max(point["step"] for point in launcher.points())
@@ -127,11 +139,11 @@ def test_a_job_that_nobody_watches_takes_a_checkpoint_and_ends(launch: Launch, v
 
 @pytest.mark.second_tier
 def test_ranks_that_wait_for_a_node_end_too_when_nobody_watches(launch: Launch) -> None:
-    launcher = launch(recipe(nodes=3, cpu="1500m", train={"batch_size": 18}), {"launcher_timeout": 12})
+    values = recipe(nodes=3, cpu="1500m", train={"batch_size": 18})
+    launcher = launch(values, {"launcher_timeout": 12}, in_a_shared_process_namespace)
     launcher.says("pending: no node fits .*: .*Insufficient cpu")
     wait(lambda: [pod["status"]["phase"] for pod in launcher.workers()].count("Running") == 2)
-    kubectl("delete", "job", launcher.name, "--cascade=orphan")
-    kubectl("delete", "pods", "-l", f"batch.kubernetes.io/job-name={launcher.name}", "--grace-period=0", "--force")
+    vanishes(launcher)
     wait(lambda: not launcher.workers(), 90)
     wait(lambda: launcher.holds("Failed"), 30)
 
