@@ -13,6 +13,8 @@ from typing import NamedTuple
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from understudy.registry.server_app.body_limit import BodyLimit
+
 # A line: methods, then paths. {name} is one part of a path, {name...} all that follows.
 PROGRAMS = """
 POST         experiments/create experiments/delete experiments/restore experiments/update
@@ -156,5 +158,6 @@ def _not_found(path: str) -> tuple[Message, Message]:
 
 def behind_front(app: FastAPI) -> FastAPI:
     """The app with the front before everything else that it has."""
+    app.add_middleware(BodyLimit)
     app.add_middleware(Front)  # the last one that is added is asked first
     return app

@@ -39,7 +39,10 @@ def _ambiguity() -> str:
         return ""  # the one form, which MLflow guards with a token
     if not request.get_data(cache=True):
         return ""
-    content = request.get_json(silent=True)  # None for any other type of content
+    try:
+        content = request.get_json(silent=True)  # None for any other type of content
+    except RecursionError:
+        return "a body is nested as deep as MLflow's messages are"
     if not isinstance(content, dict):
         return "a body is a JSON object, and says so"
     return _names(set(content)) or _contradiction(content)
