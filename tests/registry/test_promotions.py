@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +17,7 @@ from understudy.registry.names import CHAMPION, DIGEST, VERDICT
 from understudy.registry.promotion_files import Promotion
 from understudy.registry.promotions import DAY
 from understudy.registry.promotions import apply as carry_out
-from understudy.registry.tracking import TrackingServer
+from understudy.registry.tracking import TrackingServer, Version
 from understudy.registry.version_files import files_digest
 
 BOTH = ("rita", "sam")
@@ -134,6 +135,48 @@ def test_a_verdict_expires_unless_the_version_was_the_champion(
     client = connect(pipeline.uri)
     client.set_model_version_tag(promotion.model, promotion.version, "understudy.promoted", "by rita")
     assert apply(tmp_path / "promotions", server, later, change=True)
+
+
+class Older:
+    """A registry whose first version was made a month before."""
+
+    def __init__(self, server: TrackingServer) -> None:
+        self._server = server
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+    def versions(self) -> list[Version]:
+        found = self._server.versions()
+        return [replace(one, created=one.created - 31 * DAY) if one.number == "1" else one for one in found]
+
+
+def test_a_model_that_is_registered_once_more_is_no_younger(
+    wished: Callable[..., Promotion], pipeline: Pipeline, server: TrackingServer, tmp_path: Path
+) -> None:
+    older, promotion, client = cast(TrackingServer, Older(server)), wished(), connect(pipeline.uri)
+    first = client.get_model_version(promotion.model, "1")
+    client.create_model_version(promotion.model, first.source, first.run_id, tags=first.tags)
+    again = Promotion(**{**promotion.model_dump(), "version": "2", "approvals": {}})
+    for name in BOTH:
+        again = again.approved_by(name, KEYS[name])
+    (tmp_path / "promotions" / "digits.yaml").write_text(again.text())
+    with pytest.raises(InputError, match=r"version 2 of .* was registered 31 days ago, and the policy allows 30"):
+        carry_out(tmp_path / "promotions", older, time.time(), change=True, files=lambda one: one.files)
+    wished(*BOTH, weights=b"better")
+    assert carry_out(tmp_path / "promotions", older, time.time(), change=True, files=lambda one: one.files)
+
+
+def test_a_champion_whose_files_were_changed_behind_the_server_is_told(
+    wished: Callable[..., Promotion], pipeline: Pipeline, server: TrackingServer, tmp_path: Path
+) -> None:
+    promotion, folder = wished(*BOTH), tmp_path / "promotions"
+    apply(folder, server, time.time(), change=True)
+    assert not [line for line in apply(folder, server, time.time(), change=False) if promotion.model in line]
+    script = _script(pipeline.uri, promotion.model, promotion.version)
+    script.write_text(f"{script.read_text()}\nprint('planted')\n")
+    said = f"{promotion.model}: the files of version 1 are not those that were approved"
+    assert said in apply(folder, server, time.time(), change=False)
 
 
 @pytest.mark.parametrize(

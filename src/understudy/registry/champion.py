@@ -1,5 +1,6 @@
 """The champion, and every object that the registry still needs."""
 
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from understudy.registry.server import address, database, public_uri
 from understudy.registry.signature import PUBLIC, SIGNATURE, checking_key, holds
 from understudy.registry.version_files import MANIFEST, whole
 from understudy.store import Manifest
+
+HEXADECIMAL = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,11 @@ def champion(uri: str, name: str) -> Champion | None:
         return None
     tags = server.version_tags(name, version) or {}
     digest = tags.get(DIGEST)
-    if digest is None:
+    if digest is None or not HEXADECIMAL.fullmatch(digest):  # it becomes a path here
         raise UnderstudyError(
-            f"{public_uri(uri)}: the champion of {name}, version {version}, has no tag {DIGEST}: understudy did not "
-            "make it and cannot measure it on this test split. Give the alias champion to a version that understudy "
-            "registered, remove the alias, or set register.model to another name."
+            f"{public_uri(uri)}: the champion of {name}, version {version}, has no digest as its tag {DIGEST}: "
+            "understudy did not make it and cannot measure it on this test split. Give the alias champion to a version "
+            "that understudy registered, remove the alias, or set register.model to another name."
         )
     key = checking_key()
     if key and not holds(key, tags.get(SIGNATURE, ""), name, version, digest):

@@ -28,7 +28,9 @@ def problems(promotion: Promotion, rules: Policy, server: TrackingServer, now: f
     if found is None:
         listed = ", ".join(sorted(versions, key=int)) or "none at all"
         return [f"the registry has no version {promotion.version} of {promotion.model}, but {listed}"]
-    return [*_misfits(promotion, found, rules, now), *_lacking_approvals(promotion, rules)]
+    same = [version.created for version in versions.values() if version.tags.get(DIGEST) == promotion.digest]
+    first = min([found.created, *same])  # registered once more, a model is no younger
+    return [*_misfits(promotion, found, rules, now - first), *_lacking_approvals(promotion, rules)]
 
 
 def apply(
@@ -41,7 +43,8 @@ def apply(
         server: the registry.
         now: Unix seconds.
         change: whether to move aliases. Nothing is moved while one file is refused.
-        files: the digest of all files that a version has now (version_files.py); asked of what is to be moved.
+        files: the digest of all files that a version has now (version_files.py); asked of what is to be moved, and
+            when nothing is moved, of what stands.
 
     Returns:
         What was moved, or differs; nothing when registry and files agree.
@@ -57,6 +60,7 @@ def apply(
     for promotion in wished.values():
         before = server.aliases(promotion.model).get(CHAMPION)
         if before == promotion.version:
+            said += [] if change else _changed(promotion, files)
             continue
         was = f"it was version {before}" if before else "it had none"
         if change:
@@ -64,6 +68,13 @@ def apply(
         verb = "is the champion now" if change else "is to be the champion"
         said.append(f"{promotion.model}: version {promotion.version} {verb}; {was}")
     return said + _without_a_file(server, {promotion.model for promotion in wished.values()})
+
+
+def _changed(promotion: Promotion, files: Callable[[Promotion], str]) -> list[str]:
+    """What became of a champion's files: the server keeps them, and whoever writes to its bucket does not ask it."""
+    if files(promotion) == promotion.files:
+        return []
+    return [f"{promotion.model}: the files of version {promotion.version} are not those that were approved"]
 
 
 def _promote(
@@ -102,15 +113,15 @@ def _check_approved(promotion: Promotion, server: TrackingServer, files: Callabl
         )
 
 
-def _misfits(promotion: Promotion, found: Version, rules: Policy, now: float) -> list[str]:
-    """What of the registry's version is not as the file or the policy has it."""
+def _misfits(promotion: Promotion, found: Version, rules: Policy, seconds: float) -> list[str]:
+    """What of the registry's version, so many seconds old, is not as the file or the policy has it."""
     named, said = f"version {promotion.version} of {promotion.model}", []
     digest, verdict = found.tags.get(DIGEST), found.tags.get(VERDICT)
     if digest != promotion.digest:
         said.append(f"{named} has the digest {digest or '(none)'}, the file says {promotion.digest}")
     if verdict != "approved":
         said.append(f"{named} was {verdict or 'not judged'} by the gate")
-    age = (now - found.created) / DAY
+    age = seconds / DAY
     if age > rules.verdict_days and PROMOTED not in found.tags:  # one that was the champion will do for a roll-back
         said.append(
             f"{named} was registered {age:.0f} days ago, and the policy allows {rules.verdict_days:g}; train and judge "

@@ -19,14 +19,16 @@ MARK = "registered_model_meta"  # a file that MLflow's client adds to what it fe
 
 
 def whole(folder: Path, digest: str) -> Manifest | None:
-    """The manifest of a model of the store's in a folder; None when its files are not those of the digest."""
+    """The manifest of a model of the store's in a folder; None when its files are not all, and only, the digest's."""
     try:
         encoded = (folder / MANIFEST).read_bytes()
         manifest = Manifest.decode(json.loads(encoded))
-        fits = sha256(encoded) == digest and all(hash_file(folder / n) == d for n, _, d in manifest.files)
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError, TypeError, KeyError, RecursionError):
         return None
-    return manifest if fits else None
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    if sha256(encoded) != digest or there != {MANIFEST, *(name for name, _, _ in manifest.files)}:
+        return None
+    return manifest if all(hash_file(folder / name) == own for name, _, own in manifest.files) else None
 
 
 def files_digest(uri: str, name: str, version: str, digest: str) -> str:
@@ -48,5 +50,5 @@ def files_digest(uri: str, name: str, version: str, digest: str) -> str:
                 f"{public_uri(uri)}: the files of {name}, version {version}, are not those of its digest {digest}; "
                 "they were changed, and it cannot be promoted"
             )
-        paths = sorted(path for path in fetched.rglob("*") if path.is_file() and path.name != MARK)
+        paths = sorted(path for path in fetched.rglob("*") if path.is_file() and path != fetched / MARK)
         return sha256(canonical([[path.relative_to(fetched).as_posix(), hash_file(path)] for path in paths]))
