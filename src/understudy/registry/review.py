@@ -53,6 +53,7 @@ class Review:
     def _changes(self) -> Iterator[str]:
         if self.champion is None:
             return
+        yield from ("By the tags of the versions, which the account that made them wrote:", "")
         for name, tag in LINEAGE.items():
             was, now = (side.tags.get(f"understudy.{tag}", "unknown") for side in (self.champion, self.version))
             yield f"- {name}: " + ("the same" if was == now else f"{was[:SHORT]} -> {now[:SHORT]}")
