@@ -89,5 +89,5 @@ def _number(value: float | None) -> str:
 
 def _cell(value: object) -> str:
     """A cell of a table; a label or a path may hold anything."""
-    text = " ".join(short(value).replace("|", "\\|").replace("<", "&lt;").split())
+    text = " ".join(short(value).replace("|", "\\|").replace("<", "&lt;").replace("[", "\\[").split())
     return f"[{text}]({text})" if text.startswith(("http://", "https://")) else text
