@@ -16,7 +16,7 @@ VERDICT = {
     "cautions": ["the teacher may be overfitted"],
     "rules": [
         {"rule": "size", "passed": True, "detail": "", "observed": 0.25, "interval": None, "threshold": 0.5},
-        {"rule": "quality-against-teacher", "passed": False, "detail": "a|b <script>", **RULE},
+        {"rule": "quality-against-teacher", "passed": False, "detail": "a|b <script> [x](y:z)", **RULE},
     ],
 }
 
@@ -37,7 +37,7 @@ def test_a_verdicts_card_has_its_decision_rules_and_intervals(tmp_path: Path) ->
         "| rule | | measured | interval | limit | |",
         "|---|---|---|---|---|---|",
         "| size | passed | 0.25 |  | 0.5 |  |",
-        "| quality-against-teacher | **failed** | 0.01235 | -0.01 to 0.03 | 0.02 | a\\|b &lt;script> |",
+        "| quality-against-teacher | **failed** | 0.01235 | -0.01 to 0.03 | 0.02 | a\\|b &lt;script> \\[x](y:z) |",
         "",
         "- What the teacher was worth: better by 1 point",
         "- the teacher may be overfitted",

@@ -199,62 +199,6 @@ def _evidence(message: Any) -> str:
     return f"run_id: {message.run_id} is a run that this account cannot write to; name one of its own"
 
 
-def _placed(message: Any) -> str:
-    if not message.artifact_location:
-        return ""
-    return "artifact_location: this server has a place for the files of every experiment; leave it out"
-
-
-def _source(message: Any) -> str:
-    if message.source.lower().startswith("runs:"):
-        return f"source: {LOOSE.format(message.source)}"
-    unknown = f"source: {message.source} names no run, logged model or version of this server that you may read"
-    try:
-        place = _place(message.source)
-    except (MlflowException, ValueError):
-        return unknown
-    if not OURS.fullmatch(place) or ".." in place.split("/"):
-        return (
-            f"source: {message.source} lies outside of this server's artifacts; log the files to a run, and name that"
-        )
-    if not _permission(place.removeprefix("mlflow-artifacts:/").partition("/")[0]).can_read:
-        return unknown
-    return _evidence(message) or _foreign(message, place)
-
-
-def _foreign(message: Any, place: str) -> str:
-    """A promotion keeps all that a version comes from as it is: so it comes from where its account may write."""
-    things = lineage(place, message.run_id)
-    if all(_permission(name).can_update for kind, name in things if kind == "experiment"):
-        return ""
-    return (
-        f"source: {message.source} comes from a run or logged model that this account cannot write to; "
-        "log the files to a run of its own, and name that"
-    )
-
-
-def _permission(experiment: str) -> Any:
-    return auth._get_experiment_permission(experiment, sender().name)
-
-
-def _evidence(message: Any) -> str:
-    """A run that is named as a version's is its evidence, and stays as it is once the version is promoted."""
-    if not message.run_id or auth.validate_can_update_run():
-        return ""
-    return f"run_id: {message.run_id} is a run that this account cannot write to; name one of its own"
-
-
-def _unfixed(message: Any) -> str:
-    """Versions of before may lie where nobody keeps the files as they are."""
-    if not is_champion(message.alias) or not found_in_registry("get_model_version", message.name, message.version):
-        return ""
-    registry = handlers._get_model_registry_store()
-    place = str(registry.get_model_version_download_uri(message.name, message.version))
-    if OURS.fullmatch(place):
-        return ""
-    return f"version {message.version} of {message.name}: its source {LOOSE.format(place)}: register it again"
-
-
 def _place(source: str) -> str:
     """Where the files of a source lie: of a logged model or version, what the server knows of it."""
     scheme, _, rest = source.partition(":")
