@@ -143,17 +143,23 @@ def ended(place: Place, pod: str) -> int | None:
     return None if code is None else int(code)
 
 
-def checkpoint(place: Place, pod: str) -> int:
-    """The step of the last checkpoint, as a task's container sees the store."""
-    look = "ls /var/lib/understudy/home/store/work/*/job/attempt.*/checkpoints 2>/dev/null"
-    found = place("exec", pod, "-c", "main", "--", "sh", "-c", look, check=False)
+def seen(place: Place, run: str, pod: str, command: str) -> str:
+    """What a command says in the folder of a run's job, as a task's container sees the store; nothing without a job."""
+    if not (jobs := place.jobs(run)):
+        return ""
+    folder = f"/var/lib/understudy/home/store/work/{jobs[-1]['metadata']['labels']['understudy.key']}*/job"
+    return place("exec", pod, "-c", "main", "--", "sh", "-c", f"cd {folder} && {command} 2>/dev/null", check=False)
+
+
+def checkpoint(place: Place, run: str, pod: str) -> int:
+    """The step of a run's last checkpoint."""
+    found = seen(place, run, pod, "ls attempt.*/checkpoints")
     return max((int(step) for step in re.findall(r"^step-(\d+)$", found, re.MULTILINE)), default=0)
 
 
-def steps(place: Place, pod: str) -> list[int]:
-    """The steps that the ranks have reported, in their order."""
-    look = "cat /var/lib/understudy/home/store/work/*/job/metrics.jsonl 2>/dev/null"
-    found = place("exec", pod, "-c", "main", "--", "sh", "-c", look, check=False)
+def steps(place: Place, run: str, pod: str) -> list[int]:
+    """The steps that a run's ranks have reported, in their order."""
+    found = seen(place, run, pod, "cat metrics.jsonl")
     return [int(json.loads(line)["step"]) for line in found.splitlines() if line.endswith("}")]
 
 
@@ -175,8 +181,8 @@ def test_a_run_that_is_terminated_ends_at_a_checkpoint_and_a_retry_goes_on_from_
     run = workflow(place, f"long-{secrets.token_hex(3)}")
     name = run["metadata"]["name"]
     pod = task(place, run, 1, LONG)
-    wait(lambda: checkpoint(place, pod), 240, lambda: log(place, pod))
-    reached = steps(place, pod)[-1]
+    wait(lambda: checkpoint(place, name, pod), 240, lambda: log(place, pod))
+    reached = steps(place, name, pod)[-1]
     place("patch", "workflows.argoproj.io", name, "--type=merge", "-p", '{"spec": {"activeDeadlineSeconds": 0}}')
     place("exec", pod, "-c", "main", "--", "sh", "-c", "kill -TERM 1")
     wait(lambda: ended(place, pod) is not None, 60, lambda: log(place, pod))
@@ -186,7 +192,9 @@ def test_a_run_that_is_terminated_ends_at_a_checkpoint_and_a_retry_goes_on_from_
     wait(lambda: not place.jobs(name), 60)
     place("patch", "workflows.argoproj.io", name, "--type=merge", "-p", '{"spec": {"activeDeadlineSeconds": null}}')
     again = task(place, run, 2, LONG)
-    found = wait(lambda: (all_ := steps(place, again)) and all_[-1] > reached and all_, 120, lambda: log(place, again))
+    found = wait(
+        lambda: (all_ := steps(place, name, again)) and all_[-1] > reached and all_, 120, lambda: log(place, again)
+    )
     assert found.count(found[0]) == 1, "it did not begin anew"
     place("delete", "workflows.argoproj.io", name, "--wait=false")
 
@@ -195,7 +203,7 @@ def test_ranks_of_a_task_that_was_killed_end_by_themselves(place: Place) -> None
     run = workflow(place, f"lost-{secrets.token_hex(3)}")
     name = run["metadata"]["name"]
     pod = task(place, run, 1, {**LONG, "seed": 1})
-    wait(lambda: checkpoint(place, pod), 240, lambda: log(place, pod))
+    wait(lambda: checkpoint(place, name, pod), 240, lambda: log(place, pod))
     place("delete", "pod", pod, "--grace-period=0", "--force")
     assert place.jobs(name), "it goes on for the next launcher"
     wait(lambda: any("Failed" in true_conditions(job) for job in place.jobs(name)), 120)
