@@ -12,7 +12,6 @@ WITHOUT = {
     "cli/cluster.py": "`run --on cluster`: cli/test_run.py",
     "cli/collectives.py": "`doctor --collectives`: cli/test_doctor.py; on a cluster: cluster/test_collectives.py",
     "cli/first_recipe.py": "what `init` writes: cli/test_init.py",
-    "cli/output.py": "tables and JSON of the commands that print: cli/test_store_commands.py, cli/test_jobs.py",
     "cli/recipe.py": "arguments that commands share: cli/test_recipe_commands.py",
     "cli/settings.py": "the options of every command: cli/test_main.py",
     "cli/store.py": "cli/test_store_commands.py",
