@@ -28,12 +28,13 @@ from understudy.registry.champion import champion, fetch
 from understudy.registry.signature import PUBLIC
 
 TWO_RUNS = """
-import sys
+import secrets, sys
+from mlflow.entities.model_registry import ModelVersionTag
 from mlflow.server import handlers
 from understudy.registry.server_app.gc import Trash, collect
-trash = Trash(*sys.argv[1:3])
+trash = Trash(*sys.argv[1:])
 store, registry = trash._store, handlers._get_model_registry_store()
-experiment = store.create_experiment(f"{sys.argv[3]} meanwhile", "mlflow-artifacts:/meanwhile")
+experiment = store.create_experiment(secrets.token_hex(4), "mlflow-artifacts:/meanwhile")
 runs = {store.create_run(experiment, "", 0, [], None).info.run_id for _ in range(2)}
 for run in runs:
     store.delete_run(run)
@@ -50,6 +51,9 @@ registry.create_registered_model("late")
 registry.create_model_version("late", f"mlflow-artifacts:/meanwhile/{left}/artifacts", left)
 assert next(lines) == f"kept: run {left}; version 1 of late, needs it"
 """
+HIDDEN = MADE.replace(
+    "assert", "registry.set_model_version_tag('late', '1', ModelVersionTag('mlflow.prompt.is_prompt', 'true'))\nassert"
+).replace("late", "hidden")
 MONTH = 30 * 86_400_000  # milliseconds
 
 
@@ -129,14 +133,14 @@ def test_what_a_version_needs_stays_whoever_deleted_it_and_when_and_all_else_tha
         assert fetch(uri, found, tmp_path / f"fetched-{name}").files
 
 
-@pytest.mark.parametrize(("meanwhile", "left"), [(RESTORED, "active"), (MADE, "deleted")])
+@pytest.mark.parametrize(("meanwhile", "left"), [(RESTORED, "active"), (MADE, "deleted"), (HIDDEN, "deleted")])
 def test_what_is_restored_or_made_a_version_of_after_the_list_was_made_stays(
     own: Server, meanwhile: str, left: str
 ) -> None:
     where = (f"sqlite:///{own.folder}/server.db", str(own.folder / "files"))
     code = f"{TWO_RUNS}{meanwhile}print(store.get_run(left).info.lifecycle_stage)"
     said = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code, *where, left], capture_output=True, text=True, check=False
+        [sys.executable, "-W", "ignore", "-c", code, *where], capture_output=True, text=True, check=False
     )
     assert (said.stdout, said.returncode) == (f"{left}\n", 0), said.stderr
 

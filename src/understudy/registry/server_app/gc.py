@@ -12,6 +12,7 @@ import posixpath
 import sys
 import time
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from mlflow.entities import LifecycleStage, ViewType
@@ -23,7 +24,7 @@ from mlflow.store.artifact.artifact_repository_registry import get_artifact_repo
 from understudy.errors import InputError
 from understudy.registry.server_app import kept_table, schema
 from understudy.registry.server_app.kept import ROOT, Thing, needs
-from understudy.registry.server_app.promotion import pages
+from understudy.registry.server_app.promotion import listings, pages
 
 DAY = 86_400_000  # milliseconds
 CLOCKS = 60_000
@@ -89,13 +90,11 @@ class Trash:
 
     def _look(self) -> None:
         """Ask the registry what its versions need: a version's source never changes, so of the newer ones alone."""
-        registry, newest_first = handlers._get_model_registry_store(), ["creation_timestamp DESC"]
         since = self._seen - CLOCKS
-        for version in pages(lambda token: registry.search_model_versions(order_by=newest_first, page_token=token)):
-            if version.creation_timestamp < since:
-                break
-            self._seen = max(self._seen, version.creation_timestamp)
-            self._needed |= dict.fromkeys(needs(version), f"version {version.version} of {version.name}")
+        for listing in listings():
+            for version in takewhile(lambda version: version.creation_timestamp >= since, listing):
+                self._seen = max(self._seen, version.creation_timestamp)
+                self._needed |= dict.fromkeys(needs(version), f"version {version.version} of {version.name}")
 
     def remove(self, deleted: Deleted) -> None:
         """Remove its files, then what the database has of it: after a kill in between the next call ends it."""

@@ -6,6 +6,7 @@ version that was the champion as it was, so both are marked.
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from flask import Flask, g, request
@@ -39,9 +40,20 @@ def keep_promoted() -> None:
     store = handlers._get_model_registry_store()
     models = pages(lambda token: store.search_registered_models(page_token=token))
     champions = {(m.name, str(v)) for m in models for alias, v in m.aliases.items() if is_champion(alias)}
-    for version in pages(lambda token: store.search_model_versions(page_token=token)):
+    for version in (version for listing in listings() for version in listing):
         if PROMOTED in version.tags or (version.name, str(version.version)) in champions:
             keep(version)
+
+
+def listings() -> Iterator[Iterator[Any]]:
+    """All versions, the newest first, then those that say to be prompts, which MLflow leaves out of its lists."""
+    for wanted in (None, "tags.`mlflow.prompt.is_prompt` = 'true'"):
+        yield pages(partial(_listed, wanted))
+
+
+def _listed(wanted: str | None, token: str | None) -> Any:
+    search = handlers._get_model_registry_store().search_model_versions
+    return search(wanted, order_by=["creation_timestamp DESC"], page_token=token)
 
 
 def pages(page: Callable[[str | None], Any]) -> Iterator[Any]:
