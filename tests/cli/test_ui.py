@@ -64,7 +64,7 @@ def is_there(pid: int) -> bool:
 def test_it_says_where_the_pages_are_and_leaves_no_process(tmp_path: Path, port: int, number: int) -> None:
     with start(tmp_path, SERVER, "ui", "--port", str(port)) as process:
         assert process.stdout is not None
-        pages = rf"MLflow's pages are at http://127.0.0.1:{port}/\?token=[\w-]{{22}}; Ctrl-C ends them\n"
+        pages = rf"MLflow's pages, until Ctrl-C: http://127.0.0.1:{port}/\?token=[\w-]{{22}}\n"
         assert re.fullmatch(pages, process.stdout.readline())
         pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
         assert all(is_there(pid) for pid in pids)

@@ -88,6 +88,16 @@ def test_a_small_test_set_says_that_it_is_small(images, measured):
     assert "16.11 points" in quality["detail"]
 
 
+def test_a_test_set_that_sufficed_is_not_said_to_be_small(images, measured):
+    """It is power that it lacks, and an interval beyond the margin, on either side, had none of that need."""
+    for accuracy, passes in ((1.0, True), (0.1, False)):
+        arrays = images(40, {"teacher": 0.8, "student": accuracy})
+        verdict = decide(measured(arrays, "image-classification"), arrays, Gate(), "accuracy")
+        quality = rules(verdict)["quality-against-teacher"]
+        assert (verdict["smallest_detectable"] > Gate().margin, quality["passed"]) == (True, passes)
+        assert "too small" not in quality["detail"]
+
+
 def test_a_loss_of_exactly_the_margin_is_allowed_however_the_floats_fall(measured):
     correct = np.ones(200)
     arrays = {"weights.tokens": np.ones(200), "weights.bytes": np.zeros(200)}

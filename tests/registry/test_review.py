@@ -43,6 +43,13 @@ def test_a_first_version_is_against_nobody(pipeline: Pipeline) -> None:
     assert "What is otherwise" not in found.text()
 
 
+def test_the_champion_itself_is_said_to_be_it(reviewed: Pipeline) -> None:
+    name = reviewed.recipe.model_name
+    said = review(reviewed.uri, name, "1").text()
+    assert said.startswith(f"# {name}, version 1, the champion\n")
+    assert "What is otherwise" not in said
+
+
 def test_challengers_are_listed_beside_their_champions(reviewed: Pipeline) -> None:
     name = reviewed.recipe.model_name
     [(challenger, champion)] = up_for_review(reviewed.uri, name)

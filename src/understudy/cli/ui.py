@@ -102,7 +102,7 @@ def _announce(server: "subprocess.Popen[bytes]", port: int, token: str, quiet: b
 def _where_to_look(port: int, token: str) -> str:
     from understudy.registry.latest import latest_page
 
-    words = f"MLflow's pages are at http://{HOST}:{port}/?token={token}; Ctrl-C ends them"
+    words = f"MLflow's pages, until Ctrl-C: http://{HOST}:{port}/?token={token}"
     try:
         page = latest_page(f"http://understudy:{token}@{HOST}:{port}")
     except UnderstudyError:  # the pages are there all the same

@@ -77,7 +77,7 @@ def against_model(bootstrap: Bootstrap, seen: Loss, metric: MetricName, other: s
     passed = seen.high <= gate.margin + ROUNDING
     detail = _compared(bootstrap, seen, metric, other, gate.confidence)
     detail += f"its upper end is {'within' if passed else 'over'} the margin of {margin}."
-    if seen.smallest > gate.margin:
+    if not passed and seen.low <= gate.margin < seen.smallest:  # it rules out neither side of the margin
         detail += " This test set is too small to see a loss of the margin: the smallest it could have seen is "
         detail += f"{smallest}."
     return Rule(f"quality-against-{other}", passed, detail, seen.observed, (seen.low, seen.high), gate.margin)

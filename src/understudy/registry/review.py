@@ -34,6 +34,8 @@ class Review:
     """How its recipe differs from the champion's, as lines of a unified diff."""
     page: str
     """Where the run's evidence is."""
+    standing: bool = False
+    """Whether the version is the champion itself."""
 
     @property
     def digest(self) -> str:
@@ -43,8 +45,9 @@ class Review:
     def text(self) -> str:
         """All a reviewer decides on, in Markdown."""
         one, other = self.version, self.champion
-        against = f"version {other.number}, the champion" if other else "no champion: it would be the first"
-        lines = [f"# {one.name}, version {one.number}, against {against}", "", f"digest {self.digest}", ""]
+        beside = "the champion" if self.standing else "against no champion: it would be the first"
+        beside = f"against version {other.number}, the champion" if other else beside
+        lines = [f"# {one.name}, version {one.number}, {beside}", "", f"digest {self.digest}", ""]
         lines += evidence.findings(self.measures, self.verdict)
         lines += ["", "## What is otherwise than in the champion", ""] if other else []
         lines += self._changes()
@@ -119,7 +122,8 @@ def review(uri: str, name: str, number: str | None = None) -> Review:
     )
     page = run_page(uri, server.experiment_of(version.run), version.run)
     measures, verdict = _judged(version, found)
-    return Review(version, None if champion == version else champion, measures, verdict, list(diff), page)
+    standing = champion == version
+    return Review(version, None if standing else champion, measures, verdict, list(diff), page, standing)
 
 
 def _judged(version: Version, found: dict[str, str]) -> tuple[Measures, Verdict]:
