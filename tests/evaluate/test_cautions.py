@@ -25,6 +25,17 @@ def test_nothing_is_said_of_what_is_not_far_below_or_not_known(images, training)
     assert said(images, training) == []
 
 
+def test_labels_that_no_test_example_has_are_named(images):
+    arrays = images(300, {"teacher": 0.9, "student": 0.9})
+    bootstrap = Bootstrap(arrays, ["teacher", "student", "trivial"])
+    counts = [[3, 0, 0], [0, 0, 0], [1, 0, 4]]
+    [found] = cautions(bootstrap, "accuracy", 0.95, None, {}, {"labels": ["a", "lonely", "c"], "counts": counts})
+    assert found == "Of 1 of 3 labels there is no test example, and nothing is known: lonely."
+    labels = [str(number) for number in range(9)]
+    [many] = cautions(bootstrap, "accuracy", 0.95, None, {}, {"labels": labels, "counts": [[0] * 9] * 9})
+    assert many.endswith("nothing is known: 0, 1, 2, 3, 4, and more.")
+
+
 def test_the_last_tenth_of_the_curve_counts_and_the_students_is_a_bound():
     history = [{"loss": 5.0}] * 18 + [{"loss": 0.1}, {"loss": 0.3}]
     found = training_losses({"teacher": history, "student": history, "control": []}, DISTILL)

@@ -7,11 +7,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from understudy.evaluate.contents import Confusion
 from understudy.evaluate.metrics import METRICS, Metric, Unmeasured
 from understudy.evaluate.quality import TRIVIAL, loss
 from understudy.evaluate.statistics import Bootstrap, Difference
 from understudy.recipe import LabelsObjective, MetricName, ObjectiveSection
 
+SHOWN = 5  # labels by name
 TIMES, NATS = 2.0, 0.5  # a test loss so many times the training loss, and so much above it, is overfitting
 
 
@@ -21,6 +23,7 @@ def cautions(
     confidence: float,
     control: Difference | None,
     training_losses: Mapping[str, float],
+    confusion: Confusion | None = None,
 ) -> list[str]:
     """Sentences, the gravest first; empty when nothing is to be said.
 
@@ -30,12 +33,25 @@ def cautions(
         confidence: the gate's.
         control: student minus control, where there is a control.
         training_losses: by role, in nats per prediction.
+        confusion: the student's, where there is one.
     """
-    found = [_chance(bootstrap, metric, confidence)]
+    found = [_chance(bootstrap, metric, confidence), _untested(confusion)]
     found += [_overfitted(bootstrap, role, training) for role, training in training_losses.items()]
     if control is not None and meaning(control, METRICS[metric]) == "worse":
         found.append("The control, which was trained without the teacher, is better than the student.")
     return [sentence for sentence in found if sentence]
+
+
+def _untested(confusion: Confusion | None) -> str:
+    if confusion is None:
+        return ""
+    rows = zip(confusion["labels"], confusion["counts"], strict=True)
+    unseen = [label for label, answers in rows if not sum(answers)]
+    if not unseen:
+        return ""
+    named = ", ".join([*unseen[:SHOWN], *(["and more"] if len(unseen) > SHOWN else [])])
+    count = f"{len(unseen)} of {len(confusion['labels'])} labels"
+    return f"Of {count} there is no test example, and nothing is known: {named}."
 
 
 def meaning(seen: Difference, metric: Metric) -> str:

@@ -50,7 +50,9 @@ def decide(
     control = _against_control(bootstrap, metric, gate) if extra else None
     return {
         "approved": all(rule.passed for rule in rules),
-        "cautions": cautions(bootstrap, metric, gate.confidence, control, training_losses or {}),
+        "cautions": cautions(
+            bootstrap, metric, gate.confidence, control, training_losses or {}, measures.get("confusion")
+        ),
         "control": _worth(control, metric, gate) if control else None,
         "metric": metric,
         "confidence": gate.confidence,
