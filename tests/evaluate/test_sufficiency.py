@@ -1,6 +1,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from understudy.evaluate.intervals import least_examples, paired_score, wilson
 from understudy.evaluate.sufficiency import indistinct, least_answers, shortfalls
@@ -48,6 +50,12 @@ def test_metrics_of_sums_need_as_many_examples_as_the_gate_does() -> None:
         assert places(task, metric, Gate(), least) == []
         assert places(task, metric, Gate(), least - 1) == ["data.test"]
     assert places("causal-lm", "bits_per_byte", Gate(minimum=0), 100) == ["gate.minimum"]
+
+
+@given(others=st.integers(0, 60), more=st.integers(0, 200), confidence=st.sampled_from([0.8, 0.9, 0.95, 0.99, 0.999]))
+def test_what_could_be_told_is_where_the_gates_interval_leaves_out_0(others: int, more: int, confidence: float) -> None:
+    examples = max(others + more, 1)
+    assert (indistinct(others, examples, confidence) == "") == (paired_score(others, 0, examples, confidence)[0] > 0)
 
 
 def test_one_label_for_nearly_all_images_leaves_nothing_to_be_better_at() -> None:
