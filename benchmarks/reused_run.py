@@ -22,7 +22,7 @@ from understudy.recipe.file import load
 from understudy.runs import submission
 
 RECIPE = Path("recipes/digits.yaml")
-SHORT = ["student.control=false", "teacher.train.epochs=1", "student.train.epochs=1", "gate.margin=0.9"]
+SHORT = ["student.control=false", "teacher.train.epochs=8", "student.train.epochs=12", "gate.margin=0.5"]
 LOOK = 0.1  # seconds between two looks at a Job
 
 
@@ -30,7 +30,8 @@ def seconds(kube: Kube, name: str, began: float) -> float:
     """From `began` until a Job has ended."""
     while True:
         job = kube.ask(kube.batch.read_namespaced_job, name, kube.namespace)
-        if true_conditions(job).keys() & ENDED:
+        if ended := true_conditions(job).keys() & ENDED:
+            assert not ended & {"Failed", "FailureTarget"}, f"{name}: the student was not approved, or the Job failed"
             return time.monotonic() - began
         time.sleep(LOOK)
 
