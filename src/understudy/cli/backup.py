@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Back up the store and the registry, and restore them.")
 DAY = 86400.0
-To = Annotated[str, typer.Argument(metavar="VAULT", help="Where backups are: s3://BUCKET/PREFIX.")]
+To = Annotated[str, typer.Argument(metavar="VAULT", help="Where backups are: s3://BUCKET/PREFIX, or file:///FOLDER.")]
 Name = Annotated[str, typer.Argument(metavar="SNAPSHOT", help="Its name; backup ls lists them.")]
 ForgetAfter = Annotated[
     float | None, typer.Option(min=1, metavar="DAYS", help="Then remove older snapshots, but never the newest.")

@@ -29,7 +29,7 @@ class Bucket:
     def __init__(self, url: str) -> None:
         scheme, found, rest = url.partition("://")
         if not found or not rest:
-            raise InputError(f"{url}: is no address of a bucket; write s3://BUCKET/PREFIX")
+            raise InputError(f"{url}: is no address of a bucket; write s3://BUCKET/PREFIX, or file:///FOLDER")
         if "@" in urlsplit(url).netloc:
             raise InputError(f"{scheme}://...: credentials belong into the environment, not into a bucket's address")
         self.url = url
