@@ -1,6 +1,5 @@
 """understudy store: look into the shared volume, check it, and make room in it."""
 
-import re
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -13,6 +12,7 @@ import typer
 from understudy.cli.output import print_json, print_table, size
 from understudy.cli.settings import Settings
 from understudy.errors import InputError, UnderstudyError
+from understudy.store.files import HEXADECIMAL
 from understudy.store.runs import duration
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Look into the store, check it, make room in it.")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DAY = 86400.0
-WHOLE = re.compile("[0-9a-f]{64}")
 
 
 @app.command("ls")
@@ -206,7 +205,7 @@ def pull(
 
     store = Store(ctx.obj.store_folder)
     for digest in digests:
-        if not WHOLE.fullmatch(digest):
+        if not HEXADECIMAL.fullmatch(digest):
             raise InputError(f"{digest}: is no whole digest; understudy store show prints it where the object is")
         fetched = transfer.pull(store, digest, from_, lambda name: print(f"  {name}", file=sys.stderr))
         print(f"{digest}: {size(fetched)} fetched")

@@ -121,7 +121,7 @@ def _fits(found: Mapping[str, Any], model: Model, facts: Facts, folder: Path) ->
         return fits and beside is None
     config = found["config"]
     named = isinstance(model, ArchitectureModel) and config.get("model_type") == model.type
-    return named and isinstance(beside, dict) and "auto_map" not in config.keys() | beside.keys()
+    return named and isinstance(beside, dict) and not [*_auto_maps(config), *_auto_maps(beside)]
 
 
 def trusted_stranger(folder: Path, models: Mapping[str, Model], ours: Iterable[Description]) -> Description:

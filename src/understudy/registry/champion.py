@@ -1,6 +1,5 @@
 """The champion, and every object that the registry still needs."""
 
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,8 +12,7 @@ from understudy.registry.server import address, database, public_uri
 from understudy.registry.signature import PUBLIC, SIGNATURE, checking_key, holds
 from understudy.registry.version_files import MANIFEST, whole
 from understudy.store import Manifest
-
-HEXADECIMAL = re.compile("[0-9a-f]{64}")
+from understudy.store.files import HEXADECIMAL
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from understudy.errors import InputError
 from understudy.recipe.yaml import dump, parse
-from understudy.store.files import sha256
+from understudy.store.files import HEXADECIMAL, sha256
 
 POLICY = "policy.yaml"
 OTHERS = (POLICY, "kustomization.yaml")
@@ -73,9 +73,9 @@ class Promotion(BaseModel):
 
     model: Annotated[str, Field(min_length=1)]
     version: Annotated[str, Field(pattern="^[1-9][0-9]*$")]
-    digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    digest: Annotated[str, Field(pattern=f"^{HEXADECIMAL.pattern}$")]
     """The store's, as the version's tag has it."""
-    files: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    files: Annotated[str, Field(pattern=f"^{HEXADECIMAL.pattern}$")]
     """Of all files of the version, what serves it among them: version_files.py."""
     approvals: dict[str, str] = {}
     """Signatures (Base64) by the reviewer's name."""

@@ -27,15 +27,13 @@ class Review:
 
     version: Version
     champion: Version | None
-    """The model's champion now."""
+    """The model's champion now, which may be the version itself."""
     measures: Measures
     verdict: Verdict
     recipe: list[str]
     """How its recipe differs from the champion's, as lines of a unified diff."""
     page: str
     """Where the run's evidence is."""
-    standing: bool = False
-    """Whether the version is the champion itself."""
 
     @property
     def digest(self) -> str:
@@ -44,18 +42,22 @@ class Review:
 
     def text(self) -> str:
         """All a reviewer decides on, in Markdown."""
-        one, other = self.version, self.champion
-        beside = "the champion" if self.standing else "against no champion: it would be the first"
-        beside = f"against version {other.number}, the champion" if other else beside
-        lines = [f"# {one.name}, version {one.number}, {beside}", "", f"digest {self.digest}", ""]
+        one = self.version
+        lines = [f"# {one.name}, version {one.number}, {self._beside()}", "", f"digest {self.digest}", ""]
         lines += evidence.findings(self.measures, self.verdict)
-        lines += ["", "## What is otherwise than in the champion", ""] if other else []
         lines += self._changes()
         return "\n".join(map(printable, [*lines, "", f"Evidence: {self.page}"]))
 
-    def _changes(self) -> Iterator[str]:
+    def _beside(self) -> str:
         if self.champion is None:
+            return "against no champion: it would be the first"
+        standing = self.champion == self.version
+        return "the champion" if standing else f"against version {self.champion.number}, the champion"
+
+    def _changes(self) -> Iterator[str]:
+        if self.champion is None or self.champion == self.version:
             return
+        yield from ("", "## What is otherwise than in the champion", "")
         yield from ("By the tags of the versions, which the account that made them wrote:", "")
         for name, tag in LINEAGE.items():
             was, now = (side.tags.get(f"understudy.{tag}", "unknown") for side in (self.champion, self.version))
@@ -122,8 +124,7 @@ def review(uri: str, name: str, number: str | None = None) -> Review:
     )
     page = run_page(uri, server.experiment_of(version.run), version.run)
     measures, verdict = _judged(version, found)
-    standing = champion == version
-    return Review(version, None if standing else champion, measures, verdict, list(diff), page, standing)
+    return Review(version, champion, measures, verdict, list(diff), page)
 
 
 def _judged(version: Version, found: dict[str, str]) -> tuple[Measures, Verdict]:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import secrets
 import stat
 import time
@@ -16,6 +17,10 @@ from understudy.errors import UnderstudyError, disk_errors
 def canonical(value: Any) -> bytes:
     """JSON with one spelling: the same value is always the same bytes."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+HEXADECIMAL = re.compile("[0-9a-f]{64}")
+"""What a digest looks like."""
 
 
 def sha256(data: bytes) -> str:

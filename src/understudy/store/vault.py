@@ -16,7 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from understudy.errors import InputError, UnderstudyError, disk_errors
 from understudy.store.bucket import Bucket
-from understudy.store.files import canonical, hash_file, sha256
+from understudy.store.files import HEXADECIMAL, canonical, hash_file, sha256
 
 SNAPSHOTS, FILES = "snapshots", "files"
 
@@ -27,7 +27,7 @@ class Entry:
 
     path: str
     size: Annotated[int, Field(ge=0)]
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    sha256: Annotated[str, Field(pattern=f"^{HEXADECIMAL.pattern}$")]
     changed: str = ""
 
 

@@ -4,15 +4,14 @@ A body is held in memory, and read before anybody is asked for an account: witho
 server's memory.
 """
 
-import json
-
 from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LIMIT = 4 * 2**20
 """In bytes. MLflow's client sends at most 1 MB of metrics at once."""
 FILES = ("/api/2.0/mlflow-artifacts/artifacts/", "/ajax-api/2.0/mlflow-artifacts/artifacts/")
-"""Where files are put, which are streamed to their place, by who has an account."""
+"""Where files are put, which are streamed to their place; who has no account is refused before a byte is read."""
 
 
 class _TooLarge(Exception):
@@ -32,7 +31,7 @@ class BodyLimit:
             return
         said = Headers(scope=scope).get("content-length", "")
         if said.isdecimal() and int(said) > LIMIT:
-            await _refuse(send)
+            await _refusal()(scope, receive, send)
             return
         came, answered = 0, False
 
@@ -46,22 +45,19 @@ class BodyLimit:
 
         async def watched(message: Message) -> None:
             nonlocal answered
-            answered = True
-            await send(message)
+            if answered or came <= LIMIT:  # what is answered to a body that broke off is not what is said
+                answered = True
+                await send(message)
 
         try:
             await self.app(scope, counted, watched)
-        except _TooLarge:
-            if not answered:
-                await _refuse(send)
+        except* _TooLarge:  # in a group: MLflow's middleware has a task for each request
+            pass
+        if not answered and came > LIMIT:
+            await _refusal()(scope, receive, send)
 
 
-async def _refuse(send: Send) -> None:
-    said = {
-        "error_code": "INVALID_PARAMETER_VALUE",
-        "message": f"a request may bring {LIMIT} bytes, and files any amount",
-    }
-    body = json.dumps(said).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 413, "headers": [*headers, (b"connection", b"close")]})
-    await send({"type": "http.response.body", "body": body})
+def _refusal() -> JSONResponse:
+    said = f"a request may bring {LIMIT} bytes, and files any amount"
+    body = {"error_code": "INVALID_PARAMETER_VALUE", "message": said}
+    return JSONResponse(body, 413, headers={"Connection": "close"})

@@ -22,6 +22,8 @@ from understudy.registry.signature import SIGNATURE, signed, signing_key
 
 SERVERS = (PROMOTED, SIGNATURE)
 """The tags that only the server sets."""
+PROMPT = "mlflow.prompt."
+"""What the tags begin with that MLflow marks prompts with."""
 ALIAS_REQUESTS = {
     (path, method): message
     for path, message, methods in handlers.get_service_endpoints(ModelRegistryService, lambda message: message)
@@ -47,7 +49,7 @@ def keep_promoted() -> None:
 
 def listings() -> Iterator[Iterator[Any]]:
     """All versions, the newest first, then those that say to be prompts, which MLflow leaves out of its lists."""
-    for wanted in (None, "tags.`mlflow.prompt.is_prompt` = 'true'"):
+    for wanted in (None, f"tags.`{PROMPT}is_prompt` = 'true'"):
         yield pages(partial(_listed, wanted))
 
 

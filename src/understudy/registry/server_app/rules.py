@@ -37,7 +37,7 @@ from mlflow.server.auth import routes
 from understudy.registry.names import CHAMPION
 from understudy.registry.server_app.kept import lineage
 from understudy.registry.server_app.ownership import team_of
-from understudy.registry.server_app.promotion import SERVERS, found_in_registry, is_champion, is_promoted
+from understudy.registry.server_app.promotion import PROMPT, SERVERS, found_in_registry, is_champion, is_promoted
 from understudy.registry.server_app.sign_in import accounts, sender
 from understudy.registry.server_app.teams import SETTING
 
@@ -46,7 +46,6 @@ LOOSE = (
     "{} is looked up anew whenever it is read, so its files can be changed; make a version that names the files "
     "themselves (mlflow-artifacts:/EXPERIMENT/RUN/artifacts/PATH), as mlflow.register_model does"
 )
-PROMPT = "mlflow.prompt."
 OURS = re.compile(r"mlflow-artifacts:/(?!/)[^?#%\\\s]+")  # a path on this server, in one spelling
 
 
@@ -236,8 +235,8 @@ FORBIDDEN: dict[type[object], Callable[[Any], str]] = {
     CreateRegisteredModel: _marked,
     CreateModelVersion: lambda message: _marked(message) or _source(message),
     CreateExperiment: _placed,
-    SetRegisteredModelTag: lambda message: "" if _mark_of_model(message) else _hidden(message),
-    SetModelVersionTag: lambda message: "" if _mark_of_version(message) else _hidden(message),
+    SetRegisteredModelTag: _hidden,
+    SetModelVersionTag: _hidden,
 }
 
 
@@ -267,17 +266,14 @@ def guard() -> None:
 
 def _allowed(kind: Any, checked: Callable[[], bool]) -> bool:
     message = handlers._get_request_message(kind())  # read as the handler will read it
+    rule = RULES.get(kind)
+    change = rule.change(message) if rule else ""
+    if change and (team := team_of("registered_model", message.name)) not in accounts().reviews(sender()):
+        raise MlflowException(f"{sender().name} may not {change}. {_who(team)}", PERMISSION_DENIED)
     wrong = FORBIDDEN[kind](message) if kind in FORBIDDEN else ""
     if wrong:
         raise MlflowException(wrong, INVALID_PARAMETER_VALUE)
-    rule = RULES.get(kind)
-    change = rule.change(message) if rule else ""
-    if not change:
-        return checked()
-    team = team_of("registered_model", message.name)
-    if team not in accounts().reviews(sender()):
-        raise MlflowException(f"{sender().name} may not {change}. {_who(team)}", PERMISSION_DENIED)
-    return rule.reviewer() if rule and rule.reviewer else checked()
+    return rule.reviewer() if change and rule and rule.reviewer else checked()
 
 
 def _who(team: str | None) -> str:
