@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from understudy.parallel.apply import blocks, gradient_sync, parallelize, unwrapped
-from understudy.parallel.mesh import ParallelDegrees, meshes
+from understudy.parallel.mesh import meshes
+from understudy.recipe import Degrees
 
 
 class Net(nn.Module):
@@ -40,9 +41,9 @@ def alone() -> tuple[bool, bool]:
     dist.init_process_group("gloo")
     try:
         net = Net()
-        mesh = meshes(ParallelDegrees(1, 1), "cpu")
-        same = parallelize(net, ParallelDegrees(1, 1), mesh, torch.float32)
-        return same is net, isinstance(gradient_sync(same, enabled=False), nullcontext)
+        mesh = meshes(Degrees(), "cpu")
+        same = parallelize(net, Degrees(), mesh, torch.float32)
+        return same is net, isinstance(gradient_sync(same, Degrees(), last=False), nullcontext)
     finally:
         dist.destroy_process_group()
 
@@ -55,12 +56,12 @@ def gradients(replicate: int, shard: int) -> tuple[list[Any], bool]:
     dist.init_process_group("gloo")
     try:
         torch.manual_seed(0)
-        net, found = Net(), ParallelDegrees(replicate, shard)
+        net, found = Net(), Degrees(dp_replicate=replicate, dp_shard=shard)
         inputs = torch.randn(8, 4)
         model = parallelize(net, found, meshes(found, "cpu"), torch.float32)
         mine = inputs.chunk(dist.get_world_size())[dist.get_rank()].chunk(2)
         for part, rows in enumerate(mine):
-            with gradient_sync(model, enabled=part == 1):
+            with gradient_sync(model, found, last=part == 1):
                 model(rows).sum().backward()
         whole = [parameter.grad for parameter in unwrapped(model).parameters() if parameter.grad is not None]
         full = [grad.full_tensor() if isinstance(grad, DTensor) else grad for grad in whole]
@@ -88,11 +89,11 @@ def parts_of_a_batch() -> list[Any]:
     dist.init_process_group("gloo")
     try:
         torch.manual_seed(0)
-        found, seen = ParallelDegrees(2, 1), []
+        found, seen = Degrees(dp_replicate=2), []
         model = parallelize(Net(), found, meshes(found, "cpu"), torch.float32)
         torch.manual_seed(dist.get_rank())
         for part in range(2):
-            with gradient_sync(model, enabled=part == 1):
+            with gradient_sync(model, found, last=part == 1):
                 model(torch.randn(3, 4)).sum().backward()
             grad = unwrapped(model).head.weight.grad
             assert grad is not None

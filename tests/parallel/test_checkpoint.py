@@ -10,8 +10,8 @@ from torch import nn
 from understudy.errors import Fenced
 from understudy.parallel.apply import parallelize
 from understudy.parallel.checkpoint import Checkpoints, whole_state
-from understudy.parallel.mesh import ParallelDegrees, meshes
-from understudy.recipe import Optimizer
+from understudy.parallel.mesh import meshes
+from understudy.recipe import Degrees, Optimizer
 from understudy.train.optimizers import optimizer
 
 ADAMW = {"name": "adamw", "learning_rate": 0.1, "weight_decay": 0.1, "beta1": 0.9, "beta2": 0.9}
@@ -25,7 +25,7 @@ def within(replicate: int, shard: int, act: Callable[..., Any], *given: Any) -> 
     dist.init_process_group("gloo")
     try:
         torch.manual_seed(0)
-        found = ParallelDegrees(replicate, shard)
+        found = Degrees(dp_replicate=replicate, dp_shard=shard)
         net = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 8), nn.Linear(8, 3))
         model = parallelize(net, found, meshes(found, "cpu"), torch.float32)
         return act(model, optimizer(list(model.parameters()), Optimizer(**ADAMW)), *given)

@@ -76,8 +76,8 @@ BAD = {
         "steps: 3": "r.yaml:10: teacher.train: give exactly one of steps and epochs; set the other one to null",
         "epochs: 3": "r.yaml:12: teacher.train.epochs: given twice, here and on line 11",
         "max_grad_norm: .inf": "r.yaml:12: teacher.train.max_grad_norm: .inf is not a finite number",
-        "strategy: dpd": 'r.yaml:12: teacher.train.strategy: expected single, ddp, fsdp or hsdp, got "dpd"; '
-        "did you mean ddp?",
+        "strategy: dpd": "r.yaml:12: teacher.train.strategy: expected single, ddp, zero1, zero2, zero3, fsdp, hsdp "
+        'or tp, got "dpd"; did you mean ddp?',
         "strategy: {dp_shrad: 2}": "r.yaml:12: teacher.train.strategy.dp_shrad: unknown key; did you mean dp_shard?",
         "strategy: {dp_shard: 2}": "r.yaml:12: teacher.train.strategy: dp_replicate x dp_shard is 2, but "
         "resources.teacher.processes is 1; make them equal",
@@ -91,7 +91,8 @@ BAD = {
         "tag:yaml.org,2002:python/name:os.system is not understood; leave it out",
         "\tbatch_size: 3": "r.yaml:12: not YAML: found character '\\t' that cannot start any token; indent with spaces",
         "frobnicate: 3": "r.yaml:12: teacher.train.frobnicate: unknown key; known here: steps, epochs, batch_size, "
-        "gradient_accumulation_steps, optimizer, schedule, max_grad_norm, precision, strategy, checkpoint_every",
+        "gradient_accumulation_steps, optimizer, schedule, max_grad_norm, precision, strategy, tensor_plan, "
+        "checkpoint_every",
     },
     "source: {type: digits}": {
         "source: {type: digts}": "r.yaml:4: data.source.type: expected "
@@ -292,7 +293,7 @@ def test_a_batch_is_shared_out_evenly_or_the_nearest_that_can_be_are_named(
     with pytest.raises(InputError) as caught:
         from_values(parse(DIGITS).data, overrides, "here")
     lower, upper = batch // parts * parts, (batch // parts + 1) * parts
-    assert f"(1 nodes x {processes} processes x {accumulate} gradient accumulation steps)" in str(caught.value)
+    assert f"({processes} readers x {accumulate} gradient accumulation steps)" in str(caught.value)
     assert str(caught.value).endswith(f"the nearest that can: {lower} or {upper}" if lower else f"can: {upper}")
 
 
@@ -301,7 +302,7 @@ def test_a_batch_is_shared_out_evenly_or_the_nearest_that_can_be_are_named(
     [
         (2, 48, "ddp", ""),
         (5, 48, "ddp", "resources.distill.min_nodes: 5 is more than nodes, which is 4; make it 4 or less"),
-        (2, 64, "ddp", "with 3 nodes a batch_size of 64 cannot be shared out evenly over 3 parts"),
+        (2, 64, "ddp", "with 3 nodes: 64 examples cannot be shared out evenly over 3 parts"),
         (1, 48, "hsdp", "with 1 nodes: hsdp keeps two sharded replicas"),
         (2, 48, "{dp_replicate: 4, dp_shard: 2}", "degrees are for one number of nodes"),
     ],

@@ -18,6 +18,29 @@ VIT = {
     },
 }
 GPT = {"type": "gpt2", "config": {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 16}}
+LLAMA = {
+    "type": "llama",
+    "config": {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 16,
+    },
+}
+BERT = {
+    "type": "bert",
+    "config": {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "max_position_embeddings": 16,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    },
+}
 NO_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 
 TRAIN = {

@@ -20,7 +20,17 @@ from understudy.models.facts import WEIGHTS
 from understudy.recipe import Schedule
 from understudy.train.optimizers import learning_rate
 
-STRATEGIES = [("ddp", 2), ("fsdp", 2), ("hsdp", 4), ({"dp_replicate": 2, "dp_shard": 1}, 2)]
+STRATEGIES = [
+    ("ddp", 2),
+    ("zero1", 2),
+    ("zero2", 2),
+    ("fsdp", 2),
+    ("hsdp", 4),
+    ({"dp_replicate": 2, "dp_shard": 1}, 2),
+    ({"dp_replicate": 2, "dp_shard": 2, "zero_stage": 1}, 4),
+]
+TENSOR = [("tp", 2), ({"dp_shard": 2, "tp": 2}, 4), ({"dp_shard": 2, "tp": 2, "zero_stage": 2}, 4)]
+TENSOR += [({"dp_replicate": 2, "tp": 2}, 4)]
 GPT = {**jobs.GPT, "config": {**jobs.GPT["config"], **jobs.NO_DROPOUT}}
 
 
@@ -57,6 +67,11 @@ def test_curve_equals_the_single_process(
     )
     ranks.run(1, train_ranks, alone)
     ranks.run(processes, train_ranks, spread)
+    assert_same_training(spread, alone)
+
+
+def assert_same_training(spread: JobSpec, alone: JobSpec) -> None:
+    """The same curve, and the same weights to what nine steps of AdamW make of a rounding."""
     for name in ("loss", "grad_norm", "learning_rate"):
         np.testing.assert_allclose(column(curve(spread), name), column(curve(alone), name), rtol=1e-5, atol=1e-5)
     ours, theirs = load_file(spread.output / WEIGHTS), load_file(alone.output / WEIGHTS)
@@ -65,6 +80,74 @@ def test_curve_equals_the_single_process(
         torch.testing.assert_close(
             tensor, theirs[name], rtol=1e-3, atol=2e-4, msg=lambda text, at=name: f"{at}: {text}"
         )
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(("strategy", "processes"), TENSOR)
+def test_split_layers_train_as_whole_ones(
+    ranks: Any, tmp_path: Path, text_examples: Path, strategy: Any, processes: int, tied: bool
+) -> None:
+    model = {**jobs.LLAMA, "config": {**jobs.LLAMA["config"], "tie_word_embeddings": tied}}
+    train = {"strategy": strategy, "gradient_accumulation_steps": 2}
+    alone = jobs.spec(tmp_path / "alone", text_examples, model)
+    spread = jobs.spec(tmp_path / "spread", text_examples, model, processes, train=train)
+    ranks.run(1, train_ranks, alone)
+    ranks.run(processes, train_ranks, spread)
+    assert_same_training(spread, alone)
+
+
+PLANS = {
+    "vit": {
+        **{f"vit.layers.*.attention.{name}_proj": "colwise" for name in "qkv"},
+        "vit.layers.*.attention.o_proj": "rowwise",
+        "vit.layers.*.mlp.fc1": "colwise",
+        "vit.layers.*.mlp.fc2": "rowwise",
+    },
+    "bert": {
+        **{f"bert.encoder.layer.*.attention.self.{name}": "colwise" for name in ("query", "key", "value")},
+        "bert.encoder.layer.*.attention.output.dense": "rowwise",
+        "bert.encoder.layer.*.intermediate.dense": "colwise",
+        "bert.encoder.layer.*.output.dense": "rowwise",
+    },
+}
+
+
+@pytest.mark.parametrize(("strategy", "processes"), TENSOR[:2])
+@pytest.mark.parametrize("model", [jobs.VIT, jobs.BERT], ids=["vit", "bert"])
+def test_layers_are_split_by_the_recipes_plan(
+    ranks: Any,
+    tmp_path: Path,
+    image_examples: Path,
+    text_examples: Path,
+    model: dict[str, Any],
+    strategy: Any,
+    processes: int,
+) -> None:
+    examples = image_examples if model["type"] == "vit" else text_examples
+    train = {"strategy": strategy, "tensor_plan": PLANS[model["type"]]}
+    alone = jobs.spec(tmp_path / "alone", examples, model)
+    spread = jobs.spec(tmp_path / "spread", examples, model, processes, train=train)
+    ranks.run(1, train_ranks, alone)
+    ranks.run(processes, train_ranks, spread)
+    assert_same_training(spread, alone)
+
+
+def test_a_student_learns_the_same_of_a_teacher_whose_layers_are_split(
+    ranks: Any, tmp_path: Path, text_examples: Path
+) -> None:
+    """The one has a plan of its own, the other none: each rank asks all of it."""
+    for teacher_model in (jobs.LLAMA, GPT):
+        folder = tmp_path / str(teacher_model["type"])
+        teacher = jobs.spec(folder / "teacher", text_examples, teacher_model)
+        ranks.run(1, train_ranks, teacher)
+        changes: dict[str, Any] = {"teacher": str(teacher.output), "teacher_model": teacher_model}
+        changes |= {"objectives": DISTILL, "seed": 2}
+        alone = jobs.spec(folder / "alone", text_examples, jobs.LLAMA, **changes)
+        train = {"strategy": {"dp_shard": 2, "tp": 2}}
+        spread = jobs.spec(folder / "spread", text_examples, jobs.LLAMA, 4, train=train, **changes)
+        ranks.run(1, train_ranks, alone)
+        ranks.run(4, train_ranks, spread)
+        assert_same_training(spread, alone)
 
 
 DISTILL = [{"type": "labels", "weight": 0.3}, {"type": "logits", "weight": 0.7, "temperature": 2.0}]
@@ -122,18 +205,56 @@ def by_hand(examples: str, model: dict[str, Any], train: dict[str, Any], seed: i
     return losses
 
 
-@pytest.mark.parametrize(("later", "processes"), [("single", 1), ("ddp", 2), ("hsdp", 4)])
+WAYS: dict[str, tuple[Any, int]] = {
+    "single": ("single", 1),
+    "ddp": ("ddp", 2),
+    "zero1": ("zero1", 2),
+    "fsdp": ("fsdp", 2),
+    "hsdp": ("hsdp", 4),
+    "tp": ("tp", 2),
+    "fsdp x tp": ({"dp_shard": 2, "tp": 2}, 4),
+}
+MOVES = [("fsdp", "single"), ("fsdp", "ddp"), ("fsdp", "hsdp"), ("ddp", "tp"), ("tp", "zero1"), ("fsdp x tp", "fsdp")]
+MOVES += [("hsdp", "fsdp x tp")]
+
+
+@pytest.mark.parametrize(("first", "then"), MOVES)
 def test_a_checkpoint_loads_onto_other_degrees(
-    ranks: Any, tmp_path: Path, image_examples: Path, later: str, processes: int
+    ranks: Any, tmp_path: Path, text_examples: Path, first: str, then: str
 ) -> None:
-    whole = jobs.spec(tmp_path / "whole", image_examples, jobs.VIT)
+    """Saved at step 4 of 24: the next 20 losses are those of a training that never stopped."""
+    whole = jobs.spec(tmp_path / "whole", text_examples, jobs.LLAMA, train={"steps": 24})
     ranks.run(1, train_ranks, whole)
-    first = jobs.spec(tmp_path / "job", image_examples, jobs.VIT, 2, train={"strategy": "fsdp", "checkpoint_every": 4})
-    ranks.run(2, train_ranks, first)
-    (tmp_path / "job" / "checkpoints" / "step-9").rename(tmp_path / "job" / "gone")
-    second = jobs.spec(tmp_path / "job", image_examples, jobs.VIT, processes, train={"strategy": later})
-    ranks.run(processes, train_ranks, second)
-    np.testing.assert_allclose(column(curve(second), "loss"), column(curve(whole), "loss"), rtol=1e-5, atol=1e-5)
+    for way, every in ((first, 4), (then, 100)):
+        strategy, processes = WAYS[way]
+        train = {"steps": 24, "strategy": strategy, "checkpoint_every": every}
+        job = jobs.spec(tmp_path / "job", text_examples, jobs.LLAMA, processes, train=train)
+        stop_at = 4 if way == first else 24
+        ranks.run(processes, train_until, job, stop_at)
+    np.testing.assert_allclose(column(curve(job), "loss"), column(curve(whole), "loss"), rtol=1e-5, atol=1e-5)
+
+
+def train_until(job: JobSpec, step: int) -> None:
+    """Train, and be stopped at this step's checkpoint."""
+    from unittest.mock import patch
+
+    from understudy.errors import Stopped
+    from understudy.parallel.checkpoint import Checkpoints
+
+    saved = Checkpoints.save
+
+    def save(self: Checkpoints, at: int, progress: str) -> None:
+        saved(self, at, progress)
+        if at == step:
+            self.finish()
+            raise Stopped("here")
+
+    if step == training(job).train.steps:
+        train_ranks(job)
+        return
+    with patch.object(Checkpoints, "save", save), pytest.raises(Stopped):
+        train_ranks(job)
+    torch.distributed.destroy_process_group()
 
 
 def test_bf16_stays_near_fp32(ranks: Any, tmp_path: Path, image_examples: Path) -> None:

@@ -1,23 +1,44 @@
-"""Applying degrees to a model: shard it, replicate it, or both."""
+"""Applying degrees to a model, in one fixed order: split its layers, then shard it, replicate it, or both."""
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from understudy.parallel.mesh import Meshes, ParallelDegrees
+from understudy.parallel.mesh import Meshes
+from understudy.parallel.tensor import tensor_parallel
+from understudy.recipe import Degrees
 
 
-def parallelize(model: nn.Module, found: ParallelDegrees, over: Meshes, precision: torch.dtype) -> nn.Module:
-    """The model, spread over the mesh: fully_shard on dp_shard (replicated over dp_replicate), or DDP.
+def parallelize(
+    model: nn.Module,
+    found: Degrees,
+    over: Meshes,
+    precision: torch.dtype,
+    tensor_plan: Mapping[str, str] | None = None,
+    where: str = "train",
+) -> nn.Module:
+    """The model, spread over the mesh. Gradients come out averaged over all processes that read.
 
-    Gradients come out averaged over all processes.
+    Args:
+        model: whole, the same on all ranks.
+        found: the degrees.
+        over: their meshes.
+        precision: of matrix products; parameters stay in fp32.
+        tensor_plan: what goes before the architecture's own plan for tensor parallel; None leaves layers whole.
+        where: the recipe's path of the training, for errors.
+
+    Raises:
+        InputError: the layers cannot be split.
     """
-    if found.shards:
-        shard(model, over.fsdp, precision)
+    if found.tp > 1 and tensor_plan is not None:
+        tensor_parallel(model, over.tp, tensor_plan, where)
+    # DDP takes no tensors that are split already, so their copies are those of fully_shard with a single shard.
+    if found.shards or (found.tp > 1 and found.dp_replicate > 1):
+        shard(model, found, over, precision)
         return model
     if found.dp_replicate > 1:
         # Without find_unused_parameters DDP sorts its buckets anew after the first step, and with them the order in
@@ -26,12 +47,16 @@ def parallelize(model: nn.Module, found: ParallelDegrees, over: Meshes, precisio
     return model
 
 
-def shard(model: nn.Module, mesh: DeviceMesh, precision: torch.dtype) -> None:
-    """Shard a model in place: each of its repeated blocks on its own, then what is left."""
+def shard(model: nn.Module, found: Degrees, over: Meshes, precision: torch.dtype) -> None:
+    """Shard a model in place: each of its repeated blocks on its own, then what is left.
+
+    The stages of ZeRO (Rajbhandari et al. 2020): before the third one, weights that a forward pass has gathered stay.
+    """
     policy = MixedPrecisionPolicy(param_dtype=None if precision is torch.float32 else precision)
+    again = None if found.zero_stage == 3 else False
     for block in blocks(model):
-        fully_shard(block, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
+        fully_shard(block, mesh=over.fsdp, mp_policy=policy, reshard_after_forward=again)
+    fully_shard(model, mesh=over.fsdp, mp_policy=policy, reshard_after_forward=again)
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:
@@ -44,12 +69,16 @@ def _weight(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def gradient_sync(model: nn.Module, enabled: bool) -> AbstractContextManager[None]:
-    """Within this context a backward pass averages gradients over processes only if enabled."""
+def gradient_sync(model: nn.Module, found: Degrees, last: bool) -> AbstractContextManager[None]:
+    """The context of one part's backward pass: gradients are averaged over processes after the last one.
+
+    Where gradients are sharded it is after each: in between they would be whole.
+    """
     if isinstance(model, FSDPModule):
-        model.set_requires_gradient_sync(enabled)
+        model.set_requires_gradient_sync(last or (found.shards and found.zero_stage > 1))
+        model.set_reshard_after_backward(last or found.zero_stage == 3)
         return nullcontext()
-    if isinstance(model, DistributedDataParallel) and not enabled:
+    if isinstance(model, DistributedDataParallel) and not last:
         return model.no_sync()
     return nullcontext()
 

@@ -30,6 +30,8 @@ from understudy.errors import Fenced, disk_errors
 
 KEPT = 2
 PROGRESS = "progress.json"
+OPTIONS = StateDictOptions(flatten_optimizer_state_dict=True)
+"""The optimiser's state by parameter: in which groups they are depends on the degrees."""
 
 
 class Checkpoints:
@@ -63,11 +65,15 @@ class Checkpoints:
             What save() was given as progress.
         """
         path = self._folder / f"step-{step}"
-        model, optimizer = get_state_dict(self._model, self._optimizer)
+        model, optimizer = get_state_dict(self._model, self._optimizer, options=OPTIONS)
         state: dict[str, Any] = {"model": model, "optimizer": optimizer}
         load(state, checkpoint_id=path, process_group=self._group)
         set_state_dict(
-            self._model, self._optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
+            self._model,
+            self._optimizer,
+            model_state_dict=state["model"],
+            optim_state_dict=state["optimizer"],
+            options=OPTIONS,
         )
         return (path / PROGRESS).read_text()
 
@@ -89,7 +95,7 @@ class Checkpoints:
             with disk_errors(aside):
                 _make(aside)
         dist.barrier(self._group)  # nobody writes before the folder is there: _Files makes none
-        model, optimizer = get_state_dict(self._model, self._optimizer)
+        model, optimizer = get_state_dict(self._model, self._optimizer, options=OPTIONS)
         state = {"model": model, "optimizer": optimizer}
         future = async_save(state, storage_writer=_Writer(aside, progress), process_group=self._group)
         assert isinstance(future, Future)

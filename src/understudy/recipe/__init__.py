@@ -5,7 +5,6 @@ from understudy.recipe.models import ArchitectureModel, FactoryModel, Model, Pre
 from understudy.recipe.objectives import LABELS, LabelsObjective, LogitsObjective, ObjectiveSection
 from understudy.recipe.schema import (
     METRICS,
-    Degrees,
     Evaluate,
     Gate,
     JobResources,
@@ -14,13 +13,13 @@ from understudy.recipe.schema import (
     Recipe,
     Resources,
     Schedule,
-    StrategyName,
     Student,
     Task,
     Teacher,
     Train,
 )
 from understudy.recipe.section import Section
+from understudy.recipe.strategy import Degrees, StrategyName, degrees
 
 __all__ = [
     "LABELS",
@@ -50,4 +49,5 @@ __all__ = [
     "Teacher",
     "Text",
     "Train",
+    "degrees",
 ]

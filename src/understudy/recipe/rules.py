@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from understudy.recipe.models import Normalization, PretrainedModel
-from understudy.recipe.schema import METRICS, Degrees, MetricName, Recipe, Resources, Train
+from understudy.recipe.schema import METRICS, MetricName, Recipe, Resources, Train
 from understudy.recipe.sources import serving
+from understudy.recipe.strategy import Degrees, degrees
 
 Place = tuple[str | int, ...]
 Conflict = tuple[Place, str]
@@ -97,21 +98,31 @@ def _metrics(recipe: Recipe) -> Iterator[Conflict]:
 
 
 def _job(place: Place, train: Train, job: str, resources: Resources) -> Iterator[Conflict]:
-    processes = resources.processes
-    yield from _elastic((*place, "strategy"), train, job, resources)
-    yield from _strategy((*place, "strategy"), train, job, resources)
-    parts = resources.nodes * processes * train.gradient_accumulation_steps
-    if train.batch_size % parts:
-        below = train.batch_size // parts * parts
-        nearest = f"{below} or {below + parts}" if below else str(parts)
-        yield (
-            (*place, "batch_size"),
-            f"{train.batch_size} examples cannot be shared out evenly over {parts} parts ({resources.nodes} nodes x "
-            f"{processes} processes x {train.gradient_accumulation_steps} gradient accumulation steps); the "
-            f"nearest that can: {nearest}",
-        )
+    yield from _elastic(job, train, resources)
     if train.steps and train.schedule.warmup >= train.steps:
         yield (*place, "schedule", "warmup"), f"{train.schedule.warmup} of {train.steps} steps; leave some to train in"
+    try:
+        found = degrees(train.strategy, resources.nodes, resources.processes, f"resources.{job}")
+    except ValueError as error:
+        yield (*place, "strategy"), str(error)
+        return
+    if train.tensor_plan and found.tp == 1:
+        yield (*place, "tensor_plan"), "splits layers over processes, and tp is 1; remove it, or use strategy: tp"
+    if why := _uneven(train, found):
+        yield (*place, "batch_size"), why
+
+
+def _uneven(train: Train, found: Degrees) -> str | None:
+    """Why a batch cannot be shared out evenly."""
+    parts = found.readers * train.gradient_accumulation_steps
+    if train.batch_size % parts == 0:
+        return None
+    below = train.batch_size // parts * parts
+    nearest = f"{below} or {below + parts}" if below else str(parts)
+    return (
+        f"{train.batch_size} examples cannot be shared out evenly over {parts} parts ({found.readers} readers x "
+        f"{train.gradient_accumulation_steps} gradient accumulation steps); the nearest that can: {nearest}"
+    )
 
 
 def _alone(resources: Resources) -> Iterator[Conflict]:
@@ -121,7 +132,7 @@ def _alone(resources: Resources) -> Iterator[Conflict]:
             yield ("resources", "evaluate", name), "models are measured in one process; set it to 1, or leave it out"
 
 
-def _elastic(place: Place, train: Train, job: str, resources: Resources) -> Iterator[Conflict]:
+def _elastic(job: str, train: Train, resources: Resources) -> Iterator[Conflict]:
     """What a number of nodes between the least and the most would contradict."""
     least, most = resources.min_nodes or resources.nodes, resources.nodes
     where: Place = ("resources", job, "min_nodes")
@@ -131,31 +142,11 @@ def _elastic(place: Place, train: Train, job: str, resources: Resources) -> Iter
         yield where, "degrees are for one number of nodes; write strategy as ddp, fsdp or hsdp, or leave min_nodes out"
         return
     for nodes in range(least, most):
-        fewer = resources.model_copy(update={"nodes": nodes, "min_nodes": None})
-        parts = nodes * fewer.processes * train.gradient_accumulation_steps
-        if train.batch_size % parts:
-            why = (
-                f"with {nodes} nodes a batch_size of {train.batch_size} cannot be shared out evenly over {parts} parts"
-            )
-            yield where, f"{why}; every number of nodes from min_nodes to nodes has to divide it"
+        try:
+            found = degrees(train.strategy, nodes, resources.processes, f"resources.{job}")
+        except ValueError as error:
+            yield where, f"with {nodes} nodes: {error}"
             return
-        for _, why in _strategy(place, train, job, fewer):
-            yield where, f"with {nodes} nodes: {why}"
+        if why := _uneven(train, found):
+            yield where, f"with {nodes} nodes: {why}; every number from min_nodes to nodes has to divide it"
             return
-
-
-def _strategy(place: Place, train: Train, job: str, resources: Resources) -> Iterator[Conflict]:
-    strategy, nodes, processes = train.strategy, resources.nodes, resources.processes
-    where, count = f"resources.{job}.processes", f"{processes}"
-    if nodes > 1:
-        where, count = f"resources.{job}.nodes x processes", f"{nodes} x {processes}"
-    if isinstance(strategy, Degrees):
-        product = strategy.dp_replicate * strategy.dp_shard
-        if product != nodes * processes:
-            yield place, f"dp_replicate x dp_shard is {product}, but {where} is {count}; make them equal"
-    elif strategy == "single" and nodes * processes > 1:
-        yield place, f"single is for one process, but {where} is {count}; use ddp, fsdp or hsdp"
-    elif strategy == "hsdp" and nodes == 1 and (processes < 4 or processes % 2):
-        yield place, f"hsdp keeps two sharded replicas: {where} must be 4, 6, 8, ..., and is {processes}; or use fsdp"
-    elif strategy == "hsdp" and nodes > 1 and processes < 2:
-        yield place, f"hsdp shards inside a node: resources.{job}.processes must be 2 or more; or use ddp"

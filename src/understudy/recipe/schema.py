@@ -2,16 +2,16 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from understudy.recipe.data import Data, Image, Text
 from understudy.recipe.models import Model, PretrainedModel
 from understudy.recipe.objectives import DISTILL, Distill
 from understudy.recipe.section import Fraction, Positive, Section
+from understudy.recipe.strategy import Strategy
 
 Task = Literal["image-classification", "causal-lm"]
 MetricName = Literal["accuracy", "nll", "calibration_error", "perplexity", "bits_per_byte"]
-StrategyName = Literal["single", "ddp", "fsdp", "hsdp"]
 
 METRICS: dict[Task, tuple[MetricName, ...]] = {
     "image-classification": ("accuracy", "nll", "calibration_error"),
@@ -28,22 +28,6 @@ def _as_text(value: object) -> object:
 
 
 Quantity = Annotated[str, Field(pattern=QUANTITY), BeforeValidator(_as_text)]
-
-
-class Degrees(Section):
-    """The device mesh, as torchtitan writes it: copies of the model times shards of each copy."""
-
-    dp_replicate: Positive = 1
-    dp_shard: Positive = 1
-
-
-def _strategy_kind(value: object) -> str:
-    return "degrees" if isinstance(value, dict | Degrees) else "shorthand"
-
-
-Strategy = Annotated[
-    Annotated[StrategyName, Tag("shorthand")] | Annotated[Degrees, Tag("degrees")], Discriminator(_strategy_kind)
-]
 
 
 class Optimizer(Section):
@@ -82,6 +66,9 @@ class Train(Section):
     """auto: bf16 where the GPU computes in it, fp32 otherwise."""
     strategy: Strategy = "single"
     """hsdp shards inside a node and replicates over nodes; on one node it keeps two replicas."""
+    tensor_plan: dict[str, str] = Field(default={})
+    """For tp: how modules are split, by their names with * for a number, in transformers' styles (colwise, rowwise,
+    ...). It goes before the architecture's own plan."""
     checkpoint_every: Positive = 100
     """In steps."""
 

@@ -29,8 +29,9 @@ from understudy.models.outputs import Extra
 from understudy.models.trust import trusted_description
 from understudy.parallel.apply import parallelize, shard, unwrapped
 from understudy.parallel.checkpoint import Checkpoints, whole_state
-from understudy.parallel.mesh import Meshes, ParallelDegrees, degrees, meshes
-from understudy.recipe import Model, ObjectiveSection, Train
+from understudy.parallel.mesh import Meshes, meshes
+from understudy.parallel.tensor import has_plan, tensor_parallel
+from understudy.recipe import Degrees, Model, ObjectiveSection, Train, degrees
 from understudy.train.loop import Point, Training, train
 from understudy.train.memory import keep_freed_memory
 from understudy.train.optimizers import optimizer
@@ -158,11 +159,11 @@ def _training(
 ) -> Training:
     """The model spread over the processes, and all that goes with it."""
     dtype = precision(job.train.precision, device)
-    found = degrees(job.train.strategy, dist.get_world_size() // job.processes, job.processes)
+    found = _degrees(job)
     over = meshes(found, device.type)
     learns = objective(job.objectives).to(device)
     teacher = _teacher(job, split, learns.extras, device, found, over, dtype)
-    model = parallelize(model, found, over, dtype)
+    model = parallelize(model, found, over, dtype, job.train.tensor_plan, _place(job))
     spread = parallelize(learns, found, over, dtype) if list(learns.parameters()) else learns
     chosen = optimizer([*model.parameters(), *spread.parameters()], job.train.optimizer)
     order = Order(len(split), job.train.batch_size, job.seed)
@@ -183,12 +184,25 @@ def _training(
         seed=job.seed,
         device=device,
         precision=dtype,
+        degrees=found,
         meshes=over,
         checkpoints=Checkpoints(folder / "checkpoints", _trained(model, spread), chosen),
         must_stop=callbacks.must_stop,
         heartbeat=lambda step: callbacks.heartbeat("training", step),
         report=_Reporter(split, order, steps, device, callbacks.report),
     )
+
+
+def _degrees(job: TrainingJob) -> Degrees:
+    try:
+        return degrees(job.train.strategy, dist.get_world_size() // job.processes, job.processes)
+    except ValueError as error:
+        raise InputError(f"{_place(job)}.strategy: {error}") from error
+
+
+def _place(job: TrainingJob) -> str:
+    """The recipe's path of the training."""
+    return f"{job.section.partition('.')[0]}.train"
 
 
 def _device(job: TrainingJob) -> torch.device:
@@ -231,19 +245,21 @@ def _teacher(
     examples: Examples,
     extras: frozenset[Extra],
     device: torch.device,
-    found: ParallelDegrees,
+    found: Degrees,
     over: Meshes,
     dtype: torch.dtype,
 ) -> Teacher | None:
-    """The teacher, sharded as the student is; None where no objective needs one."""
+    """The teacher, split and sharded as the student is; None where no objective needs one."""
     if job.teacher is None:
         return None
     assert job.teacher_model is not None, "who names a teacher says what it is"
     description = trusted_description(job.teacher, job.teacher_model, job.examples, "teacher.model")
     model = load_model(job.teacher, description, device)
     check_shapes(model, examples, description, device, "teacher.model", extras)
+    if found.tp > 1 and has_plan(model):  # without a plan each rank asks all of it, and hears the same
+        tensor_parallel(model, over.tp, {}, "teacher.train")
     if found.shards:
-        shard(model, over.fsdp, dtype)
+        shard(model, found, over, dtype)
     return Teacher(model, extras)
 
 

@@ -26,7 +26,7 @@ from understudy.models.outputs import Extra
 from understudy.parallel.apply import gradient_sync
 from understudy.parallel.checkpoint import Checkpoints
 from understudy.parallel.mesh import Meshes
-from understudy.recipe import Train
+from understudy.recipe import Degrees, Train
 from understudy.train.optimizers import clip, learning_rate, set_learning_rate
 from understudy.train.precision import autocast
 
@@ -67,6 +67,7 @@ class Training:
     seed: int
     device: torch.device
     precision: torch.dtype
+    degrees: Degrees
     meshes: Meshes
     checkpoints: Checkpoints
     must_stop: Callable[[], bool]
@@ -138,8 +139,8 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
         # others wait in the gradients' collective for it.
         inputs, labels = job.examples.batch(indices if len(indices) else job.order.batch(step)[:1])
         inputs, labels = inputs.to(job.device, non_blocking=True), labels.to(job.device, non_blocking=True)
-        synced = part + 1 == len(shares)  # once a step; in between gradients only add up, on each rank for itself
-        with gradient_sync(job.model, enabled=synced), gradient_sync(job.objective, enabled=synced):
+        last = part + 1 == len(shares)
+        with gradient_sync(job.model, job.degrees, last), gradient_sync(job.objective, job.degrees, last):
             with autocast(job.precision, job.device):
                 loss = _loss(job, Batch(inputs, labels)) / targets
             if not len(indices):
@@ -202,14 +203,14 @@ class _Recent:
         norms = torch.stack(self._norms).float().cpu()
         self._refuse_nan(losses, norms)
         elapsed = time.perf_counter() - self._since
-        shared = torch.cat([losses.double(), torch.tensor([elapsed, float(self._job.must_stop())])])
-        dist.all_reduce(shared, group=self._job.meshes.loss.get_group())
         # Summed over ranks: the losses are shares of one sum. Norms are the same on every rank already.
+        summed = losses.double()
+        dist.all_reduce(summed, group=self._job.meshes.loss.get_group())
+        shared = torch.tensor([elapsed, float(self._job.must_stop())], dtype=torch.double)
+        dist.all_reduce(shared)
         points = [
             Point(step=self._first + place + 1, loss=loss, learning_rate=rate, grad_norm=norm)
-            for place, (loss, rate, norm) in enumerate(
-                zip(shared[:-2].tolist(), self._rates, norms.tolist(), strict=True)
-            )
+            for place, (loss, rate, norm) in enumerate(zip(summed.tolist(), self._rates, norms.tolist(), strict=True))
         ]
         self._job.history += [point for point in points if self._is_kept(point)]
         if dist.get_rank() == 0:
@@ -217,11 +218,11 @@ class _Recent:
         self._job.heartbeat(steps)
         # From the mean over ranks, which all of them know: each has to come to the same interval, or they would meet in
         # different collectives.
-        pace = shared[-2].item() / self._job.meshes.loss.size() / len(points)
+        pace = shared[0].item() / dist.get_world_size() / len(points)
         self._interval = max(1, int(REPORT_SECONDS / max(pace, 1e-6)))
         self._first, self._since = steps, time.perf_counter()
         self._losses, self._norms, self._rates = [], [], []
-        return bool(shared[-1].item())
+        return bool(shared[1].item())
 
     def _is_kept(self, point: Point) -> bool:
         """A curve has some thousand points, however long the training is."""

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate
 from torch.optim import SGD, AdamW, Optimizer
 
 from understudy.recipe import Optimizer as OptimizerSettings
@@ -14,13 +16,11 @@ from understudy.recipe import Schedule
 def optimizer(parameters: Sequence[nn.Parameter], settings: OptimizerSettings) -> Optimizer:
     """The recipe's optimiser. Vectors (biases, norms) get no weight decay."""
     trained = [parameter for parameter in parameters if parameter.requires_grad]
-    decayed = [parameter for parameter in trained if parameter.ndim > 1]
-    plain = [parameter for parameter in trained if parameter.ndim <= 1]
     groups = [
-        {"params": decayed, "weight_decay": settings.weight_decay},
-        {"params": plain, "weight_decay": 0.0},
+        {"params": alike, "weight_decay": settings.weight_decay if decays else 0.0}
+        for decays in (True, False)
+        for alike in by_mesh([parameter for parameter in trained if (parameter.ndim > 1) is decays])
     ]
-    groups = [group for group in groups if group["params"]]
     if settings.name == "sgd":
         chosen: Optimizer = SGD(groups, lr=0.0, momentum=settings.momentum, fused=True)
     else:
@@ -73,5 +73,33 @@ def clip(parameters: Sequence[nn.Parameter], limit: float | None) -> torch.Tenso
     Returns:
         The norm before that, whole on every rank.
     """
-    norm = nn.utils.clip_grad_norm_(parameters, math.inf if limit is None else limit)
-    return norm.full_tensor() if isinstance(norm, torch.distributed.tensor.DTensor) else norm
+    limit = math.inf if limit is None else limit
+    groups = by_mesh([parameter for parameter in parameters if parameter.grad is not None])
+    if len(groups) < 2:
+        return _whole(nn.utils.clip_grad_norm_(parameters, limit))
+    grads = [[parameter.grad for parameter in group if parameter.grad is not None] for group in groups]
+    norm: torch.Tensor = torch.linalg.vector_norm(
+        torch.stack([_whole(nn.utils.get_total_norm(group)) for group in grads])
+    )
+    for group in groups:
+        mesh = _mesh(group[0])
+        over = norm if mesh is None else DTensor.from_local(norm, mesh, [Replicate()] * mesh.ndim, run_check=False)
+        nn.utils.clip_grads_with_norm_(group, limit, over)
+    return norm
+
+
+def by_mesh(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """Parameters that are spread over the same processes: no operation takes others together."""
+    groups: dict[DeviceMesh | None, list[nn.Parameter]] = {}
+    for parameter in parameters:
+        groups.setdefault(_mesh(parameter), []).append(parameter)
+    return list(groups.values())
+
+
+def _mesh(tensor: torch.Tensor) -> DeviceMesh | None:
+    return tensor.device_mesh if isinstance(tensor, DTensor) else None
+
+
+def _whole(norm: torch.Tensor) -> torch.Tensor:
+    whole: torch.Tensor = norm.full_tensor() if isinstance(norm, DTensor) else norm
+    return whole

@@ -1,0 +1,91 @@
+"""Tensor parallel: each layer split over processes that read the same examples (Shoeybi et al. 2019).
+
+The splitting is transformers': its architectures bring a plan, which says of each module how. A recipe may bring one,
+too, for an architecture that has none.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from understudy.errors import InputError
+
+HEADS = ("num_attention_heads", "num_key_value_heads")
+"""What transformers calls the numbers of heads, which stay whole."""
+
+
+def tensor_parallel(model: nn.Module, mesh: DeviceMesh, given: Mapping[str, str], where: str) -> None:
+    """Split a model's layers in place: each rank keeps its part.
+
+    Args:
+        model: whole, the same on all ranks; its network of transformers is its submodule `net`.
+        mesh: one-dimensional, over the ranks that share the layers.
+        given: the recipe's plan, which goes before the architecture's.
+        where: the recipe's path of the training, for errors.
+
+    Raises:
+        InputError: the model has no plan, the plan names what is not there, or heads do not divide.
+    """
+    from transformers import PreTrainedModel
+    from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+
+    net = model.get_submodule("net")
+    plan = {**_own_plan(net), **given}
+    _check(net, plan, given, mesh.size(), where)
+    apply_tensor_parallelism(net, mesh, dict(_expanded(net, plan)))
+    if isinstance(net, PreTrainedModel):
+        net.tie_weights()  # a tied weight was split under the first of its names alone
+
+
+def has_plan(model: nn.Module) -> bool:
+    """Whether the architecture says itself how it is split."""
+    return bool(_own_plan(model.get_submodule("net")))
+
+
+def _own_plan(net: nn.Module) -> dict[str, str]:
+    return dict(getattr(net, "tp_plan", None) or {})
+
+
+def _check(net: nn.Module, plan: Mapping[str, str], given: Mapping[str, str], parts: int, where: str) -> None:
+    from transformers.distributed.parallel_utils import ALL_PARALLEL_STYLES
+
+    if not plan:
+        raise InputError(
+            f"{where}.strategy: {type(net).__name__} has no plan for tensor parallel; give one as {where}.tensor_plan, "
+            "or use fsdp"
+        )
+    names = {_generic(name) for name, _ in [*net.named_modules(), *net.named_parameters()]}
+    for name, style in given.items():
+        if name not in names:
+            raise InputError(f"{where}.tensor_plan.{name}: {type(net).__name__} has no such module")
+        if style not in ALL_PARALLEL_STYLES:
+            known = ", ".join(sorted(ALL_PARALLEL_STYLES))
+            raise InputError(f"{where}.tensor_plan.{name}: {style} is no style of transformers ({known})")
+    config = getattr(net, "config", None)
+    for name in HEADS:
+        heads = getattr(config, name, None)
+        if isinstance(heads, int) and heads % parts:
+            raise InputError(
+                f"{where}.strategy: {name} is {heads} and cannot be shared out over {parts} processes (tp); a head "
+                "stays whole, so tp has to divide it"
+            )
+
+
+def _expanded(net: nn.Module, plan: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The plan for each module by its own name, its parameters before it; a rule of a module holds for those too."""
+    once = {name for name, _ in net.named_parameters()}  # a tied weight under its first name
+    for name, module in net.named_modules():
+        style = plan.get(_generic(name))
+        for parameter, _ in module.named_parameters(recurse=False):
+            whole = f"{name}.{parameter}" if name else parameter
+            if whole in once and (chosen := plan.get(_generic(whole), style)):
+                yield whole, chosen
+        if style:
+            yield name, style
+
+
+def _generic(name: str) -> str:
+    """The name with * for each number, as plans have it."""
+    return re.sub(r"(?<=\.)\d+(?=\.|$)", "*", name)

@@ -1,0 +1,96 @@
+"""How a recipe spreads a model over processes: the degrees of one device mesh, and the names of their common points."""
+
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Tag, model_validator
+
+from understudy.recipe.section import Positive, Section
+
+StrategyName = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp"]
+
+
+class Degrees(Section):
+    """The device mesh, as torchtitan writes it: copies of the model x shards of each copy x parts of each layer."""
+
+    dp_replicate: Positive = 1
+    dp_shard: Positive = 1
+    tp: Positive = 1
+    """Tensor parallel (Shoeybi et al. 2019): processes that share each layer, and read the same examples."""
+    zero_stage: Literal[1, 2, 3] = 3
+    """What is sharded beside the optimiser's state (Rajbhandari et al. 2020): from 2 gradients, at 3 weights."""
+
+    @model_validator(mode="after")
+    def _has_shards(self) -> "Degrees":
+        if self.zero_stage < 3 and self.dp_shard == 1:
+            raise ValueError("zero_stage says what is kept in shards, and dp_shard is 1; leave one of them out")
+        return self
+
+    @property
+    def world_size(self) -> int:
+        """Processes that take part."""
+        return self.readers * self.tp
+
+    @property
+    def readers(self) -> int:
+        """Parts that a batch is read in: processes of one tensor-parallel group read the same."""
+        return self.dp_replicate * self.dp_shard
+
+    @property
+    def shards(self) -> bool:
+        """Whether weights, or gradients, or the optimiser's state alone, are split over processes."""
+        return self.dp_shard > 1
+
+
+def _strategy_kind(value: object) -> str:
+    return "degrees" if isinstance(value, dict | Degrees) else "shorthand"
+
+
+Strategy = Annotated[
+    Annotated[StrategyName, Tag("shorthand")] | Annotated[Degrees, Tag("degrees")], Discriminator(_strategy_kind)
+]
+
+
+def degrees(strategy: StrategyName | Degrees, nodes: int, processes: int, where: str = "resources") -> Degrees:
+    """The degrees behind a recipe's strategy.
+
+    hsdp shards inside a node and replicates over nodes; on a single node it keeps two replicas.
+
+    Args:
+        strategy: the recipe's.
+        nodes: of the job.
+        processes: on each node.
+        where: the recipe's path of the job's resources, for errors.
+
+    Raises:
+        ValueError: the strategy does not fit the number of processes; the message says why, and what would.
+    """
+    world, given = nodes * processes, f"{where}.processes"
+    count = f"{processes}"
+    if nodes > 1:
+        given, count = f"{where}.nodes x processes", f"{nodes} x {processes}"
+    if isinstance(strategy, Degrees):
+        if strategy.world_size != world:
+            product = "dp_replicate x dp_shard" + (" x tp" if strategy.tp > 1 else "")
+            raise ValueError(f"{product} is {strategy.world_size}, but {given} is {count}; make them equal")
+        return strategy
+    if strategy == "single" and world > 1:
+        raise ValueError(f"single is for one process, but {given} is {count}; use ddp, fsdp or hsdp")
+    if strategy == "hsdp":
+        return _hybrid(nodes, processes, where)
+    if strategy == "tp":
+        return Degrees(tp=world)
+    if strategy in ("single", "ddp"):
+        return Degrees(dp_replicate=world)
+    stage = {"zero1": 1, "zero2": 2}.get(strategy, 3) if world > 1 else 3
+    return Degrees.model_validate({"dp_shard": world, "zero_stage": stage})
+
+
+def _hybrid(nodes: int, processes: int, where: str) -> Degrees:
+    if nodes == 1 and (processes < 4 or processes % 2):
+        raise ValueError(
+            f"hsdp keeps two sharded replicas: {where}.processes must be 4, 6, 8, ..., and is {processes}; or use fsdp"
+        )
+    if processes < 2:
+        raise ValueError(f"hsdp shards inside a node: {where}.processes must be 2 or more; or use ddp")
+    copies = nodes if nodes > 1 else 2
+    return Degrees(dp_replicate=copies, dp_shard=nodes * processes // copies)

@@ -1,0 +1,98 @@
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from understudy.errors import InputError
+from understudy.parallel.tensor import has_plan, tensor_parallel
+
+
+def llama(**changes: Any) -> nn.Module:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config: dict[str, Any] = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 20,
+    }
+    made = AutoConfig.for_model("llama", **config, **changes)
+    return nn.ModuleDict({"net": AutoModelForCausalLM.from_config(made)})
+
+
+def gpt() -> nn.Module:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model("gpt2", n_embd=16, n_layer=1, n_head=2, vocab_size=20)
+    config.bos_token_id = config.eos_token_id = 1
+    return nn.ModuleDict({"net": AutoModelForCausalLM.from_config(config)})
+
+
+def split(made: str, plan: dict[str, str]) -> dict[str, tuple[int, ...]]:
+    """Each parameter's part on this rank, and whether two names are still one tensor."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+
+    dist.init_process_group("gloo")
+    try:
+        model = {"llama": llama, "tied": lambda: llama(tie_word_embeddings=True), "gpt": gpt}[made]()
+        tensor_parallel(model, init_device_mesh("cpu", (dist.get_world_size(),)), plan, "student.train")
+        net: Any = model["net"]  # type: ignore[index]
+        found = {name: tuple(_part(parameter).shape) for name, parameter in net.named_parameters()}
+        if made != "gpt":
+            assert (net.lm_head.weight is net.model.embed_tokens.weight) == (made == "tied")
+        return found
+    finally:
+        dist.destroy_process_group()
+
+
+def _part(parameter: nn.Parameter) -> torch.Tensor:
+    from torch.distributed.tensor import DTensor
+
+    return parameter.to_local() if isinstance(parameter, DTensor) else parameter
+
+
+@pytest.mark.parametrize("made", ["llama", "tied"])
+def test_a_rank_keeps_its_part_of_each_layer(ranks: Any, made: str) -> None:
+    whole = {name: tuple(parameter.shape) for name, parameter in llama()["net"].named_parameters()}  # type: ignore[index]
+    for found in ranks.run(2, split, made, {}):
+        assert found["model.layers.1.self_attn.q_proj.weight"] == (16, 32)
+        assert found["model.layers.1.mlp.down_proj.weight"] == (32, 24)
+        assert found["model.embed_tokens.weight"] == (10, 32)
+        assert ("lm_head.weight" in found) is (made == "llama")
+        assert all(part == whole[name] for name, part in found.items() if "norm" in name)
+
+
+def test_a_recipes_plan_goes_before_the_architectures(ranks: Any) -> None:
+    plan = {"model.layers.*.mlp.gate_proj": "replicate"}
+    for found in ranks.run(2, split, "llama", plan):
+        assert found["model.layers.0.mlp.gate_proj.weight"] == (48, 32)
+
+
+def refusal(made: str, plan: dict[str, str]) -> str:
+    with pytest.raises(InputError) as caught:
+        split(made, plan)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("made", "plan", "parts", "message"),
+    [
+        ("gpt", {}, 2, "student.train.strategy: GPT2LMHeadModel has no plan for tensor parallel; give one as"),
+        ("llama", {}, 4, "student.train.strategy: num_key_value_heads is 2 and cannot be shared out over 4 processes"),
+        ("llama", {"model.layer.*": "colwise"}, 2, "student.train.tensor_plan.model.layer.*: LlamaForCausalLM has no"),
+        ("llama", {"lm_head": "sideways"}, 2, "student.train.tensor_plan.lm_head: sideways is no style of"),
+    ],
+)
+def test_what_cannot_be_split_is_refused(ranks: Any, made: str, plan: dict[str, str], parts: int, message: str) -> None:
+    for said in ranks.run(parts, refusal, made, plan):
+        assert said.startswith(message)
+
+
+def test_an_architecture_may_have_no_plan() -> None:
+    assert has_plan(llama())
+    assert not has_plan(gpt())
+    assert not has_plan(nn.ModuleDict({"net": nn.Linear(2, 2)}))

@@ -1,0 +1,82 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from understudy.recipe import Degrees, degrees
+
+STRATEGIES = ["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "nodes", "processes", "expected"),
+    [
+        ("single", 1, 1, (1, 1, 1, 3)),
+        ("ddp", 1, 1, (1, 1, 1, 3)),
+        ("ddp", 1, 4, (4, 1, 1, 3)),
+        ("ddp", 2, 3, (6, 1, 1, 3)),
+        ("fsdp", 1, 4, (1, 4, 1, 3)),
+        ("fsdp", 2, 4, (1, 8, 1, 3)),
+        ("zero1", 1, 4, (1, 4, 1, 1)),
+        ("zero1", 1, 1, (1, 1, 1, 3)),
+        ("zero2", 2, 2, (1, 4, 1, 2)),
+        ("zero3", 1, 4, (1, 4, 1, 3)),
+        ("hsdp", 1, 4, (2, 2, 1, 3)),
+        ("hsdp", 1, 8, (2, 4, 1, 3)),
+        ("hsdp", 2, 4, (2, 4, 1, 3)),
+        ("hsdp", 3, 2, (3, 2, 1, 3)),
+        ("tp", 1, 4, (1, 1, 4, 3)),
+        (Degrees(dp_replicate=2, dp_shard=3), 1, 6, (2, 3, 1, 3)),
+        (Degrees(dp_shard=3, tp=2), 3, 2, (1, 3, 2, 3)),
+    ],
+)
+def test_a_strategys_name_is_short_for_degrees(
+    strategy: Any, nodes: int, processes: int, expected: tuple[int, int, int, int]
+) -> None:
+    names = ("dp_replicate", "dp_shard", "tp", "zero_stage")
+    assert degrees(strategy, nodes, processes).model_dump() == dict(zip(names, expected, strict=True))
+
+
+@given(st.sampled_from(["ddp", "zero1", "zero2", "fsdp", "tp"]), st.integers(1, 5), st.integers(1, 9))
+def test_one_degree_alone_takes_every_process(strategy: Any, nodes: int, processes: int) -> None:
+    assert degrees(strategy, nodes, processes).world_size == nodes * processes
+
+
+@given(st.integers(2, 5), st.integers(2, 9))
+def test_copies_of_shards_keep_the_shards_within_a_node(nodes: int, processes: int) -> None:
+    assert degrees("hsdp", nodes, processes) == Degrees(dp_replicate=nodes, dp_shard=processes)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "nodes", "processes", "message"),
+    [
+        ("single", 1, 2, r"single is for one process, but resources\.processes is 2; use ddp, fsdp or hsdp"),
+        ("hsdp", 1, 3, r"resources\.processes must be 4, 6, 8, \.\.\., and is 3"),
+        ("hsdp", 2, 1, r"hsdp shards inside a node"),
+        (Degrees(dp_replicate=2, dp_shard=2), 1, 2, r"^dp_replicate x dp_shard is 4, but resources\.processes is 2"),
+        (Degrees(dp_shard=2, tp=2), 2, 1, r"dp_shard x tp is 4, but resources\.nodes x processes is 2 x 1"),
+    ],
+)
+def test_degrees_that_do_not_fit_the_processes_are_refused(
+    strategy: Any, nodes: int, processes: int, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        degrees(strategy, nodes, processes)
+
+
+def test_a_stage_without_shards_is_refused() -> None:
+    with pytest.raises(ValidationError, match="zero_stage says what is kept in shards, and dp_shard is 1"):
+        Degrees(dp_replicate=2, zero_stage=1)
+
+
+def test_only_a_sharded_model_shards() -> None:
+    sharded = {name for name in STRATEGIES[1:] if degrees(name, 1, 4).shards}  # type: ignore[arg-type]
+    assert sharded == {"zero1", "zero2", "zero3", "fsdp", "hsdp"}
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4))
+def test_who_shares_layers_reads_the_same(replicate: int, shard: int, tp: int) -> None:
+    found = Degrees(dp_replicate=replicate, dp_shard=shard, tp=tp)
+    assert found.readers * tp == found.world_size
