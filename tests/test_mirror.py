@@ -69,6 +69,8 @@ WITHOUT = {
     "steps/identity.py": "steps/test_keys.py",
     "steps/ingest.py": "steps/test_summary.py runs it; what decides it: steps/test_keys.py",
     "steps/step.py": "steps/test_keys.py and steps/test_execution.py",
+    "train/models.py": "train/test_projection.py and train/test_parity.py",
+    "train/work.py": "a training job's type",
     "train/job.py": "train/test_parity.py and train/test_resume.py",
     "train/loop.py": "train/test_parity.py and train/test_resume.py",
 }

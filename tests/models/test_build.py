@@ -18,7 +18,8 @@ from understudy.models.build import build_model, task_model, tied_weights
 from understudy.models.describe import describe
 from understudy.models.facts import DESCRIPTION, WEIGHTS
 from understudy.models.files import save_model
-from understudy.models.size import flops_per_example, weight_bytes
+from understudy.models.size import flops_per_example
+from understudy.models.weight_files import weight_bytes
 
 IMAGES = {
     "task": "image-classification",

@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from understudy.parallel.apply import blocks, gradient_sync, parallelize, unwrapped
-from understudy.parallel.mesh import meshes
+from understudy.parallel.apply import Spread, blocks, gradient_sync, unwrapped
 from understudy.recipe import Degrees
 
 
@@ -25,6 +24,12 @@ class Net(nn.Module):
         return self.head(inputs) * sum(scale(inputs[:, :1]) for scale in self.scales)
 
 
+def spread(net: nn.Module, found: Degrees) -> nn.Module:
+    """The net on all ranks."""
+    over = Spread(found, torch.device("cpu"), torch.float32)
+    return over.replicated(over.over_ranks(net))
+
+
 def test_the_blocks_are_those_that_hold_most_of_the_model() -> None:
     net = Net()
     assert blocks(net) == list(net.layers)
@@ -41,8 +46,7 @@ def alone() -> tuple[bool, bool]:
     dist.init_process_group("gloo")
     try:
         net = Net()
-        mesh = meshes(Degrees(), "cpu")
-        same = parallelize(net, Degrees(), mesh, torch.float32)
+        same = spread(net, Degrees())
         return same is net, isinstance(gradient_sync(same, Degrees(), last=False), nullcontext)
     finally:
         dist.destroy_process_group()
@@ -58,7 +62,7 @@ def gradients(replicate: int, shard: int) -> tuple[list[Any], bool]:
         torch.manual_seed(0)
         net, found = Net(), Degrees(dp_replicate=replicate, dp_shard=shard)
         inputs = torch.randn(8, 4)
-        model = parallelize(net, found, meshes(found, "cpu"), torch.float32)
+        model = spread(net, found)
         mine = inputs.chunk(dist.get_world_size())[dist.get_rank()].chunk(2)
         for part, rows in enumerate(mine):
             with gradient_sync(model, found, last=part == 1):
@@ -90,7 +94,7 @@ def parts_of_a_batch() -> list[Any]:
     try:
         torch.manual_seed(0)
         found, seen = Degrees(dp_replicate=2), []
-        model = parallelize(Net(), found, meshes(found, "cpu"), torch.float32)
+        model = spread(Net(), found)
         torch.manual_seed(dist.get_rank())
         for part in range(2):
             with gradient_sync(model, found, last=part == 1):

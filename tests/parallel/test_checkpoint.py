@@ -8,9 +8,8 @@ import torch
 from torch import nn
 
 from understudy.errors import Fenced
-from understudy.parallel.apply import parallelize
-from understudy.parallel.checkpoint import Checkpoints, whole_state
-from understudy.parallel.mesh import meshes
+from understudy.parallel.apply import Spread
+from understudy.parallel.checkpoint import Checkpoints
 from understudy.recipe import Degrees, Optimizer
 from understudy.train.optimizers import optimizer
 
@@ -27,7 +26,8 @@ def within(replicate: int, shard: int, act: Callable[..., Any], *given: Any) -> 
         torch.manual_seed(0)
         found = Degrees(dp_replicate=replicate, dp_shard=shard)
         net = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 8), nn.Linear(8, 3))
-        model = parallelize(net, found, meshes(found, "cpu"), torch.float32)
+        over = Spread(found, torch.device("cpu"), torch.float32)
+        model = over.replicated(over.over_ranks(net))
         return act(model, optimizer(list(model.parameters()), Optimizer(**ADAMW)), *given)
     finally:
         dist.destroy_process_group()
@@ -41,7 +41,10 @@ def step(model: nn.Module, chosen: torch.optim.Optimizer, number: int) -> None:
 
 
 def state(model: nn.Module) -> dict[str, Any]:
-    return {name.removeprefix("module."): tensor.tolist() for name, tensor in whole_state(model).items()}
+    from torch.distributed.tensor import DTensor
+
+    found = {name.removeprefix("module."): tensor for name, tensor in model.state_dict().items()}
+    return {key: (at.full_tensor() if isinstance(at, DTensor) else at).tolist() for key, at in found.items()}
 
 
 def save(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path, last: int) -> Any:

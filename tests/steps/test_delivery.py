@@ -4,7 +4,10 @@ from pathlib import Path
 import pytest
 
 from understudy.errors import UnderstudyError
+from understudy.models.weight_files import INDEX
 from understudy.steps.delivery import MODEL, deliver_model
+
+WHOLE = (*sorted(MODEL), "model.safetensors")
 
 
 @pytest.fixture
@@ -12,7 +15,7 @@ def output(tmp_path: Path) -> Path:
     """What the ranks of a training leave."""
     folder = tmp_path / "output"
     folder.mkdir()
-    for name in MODEL:
+    for name in WHOLE:
         (folder / name).write_text(f"of {name}")
     return folder
 
@@ -26,7 +29,16 @@ def staged(tmp_path: Path) -> Path:
 
 def test_a_models_files_are_copied(output: Path, staged: Path) -> None:
     deliver_model(output, staged, None)
-    assert {path.name: path.read_text() for path in staged.iterdir()} == {name: f"of {name}" for name in MODEL}
+    assert {path.name: path.read_text() for path in staged.iterdir()} == {name: f"of {name}" for name in WHOLE}
+
+
+def test_weights_may_be_several_files(output: Path, staged: Path) -> None:
+    names = [INDEX, "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    (output / "model.safetensors").unlink()
+    for name in names:
+        (output / name).write_text(f"of {name}")
+    deliver_model(output, staged, None)
+    assert {path.name for path in staged.iterdir()} == {*MODEL, *names}
 
 
 def test_a_rank_that_still_writes_does_not_change_what_was_taken_over(output: Path, staged: Path) -> None:

@@ -17,6 +17,7 @@ from understudy.jobs.specification import JobSpec
 from understudy.models.build import build_model
 from understudy.models.describe import describe
 from understudy.models.facts import WEIGHTS
+from understudy.models.initial import draw_weights
 from understudy.recipe import Schedule
 from understudy.train.optimizers import learning_rate
 
@@ -181,8 +182,8 @@ def by_hand(examples: str, model: dict[str, Any], train: dict[str, Any], seed: i
     facts = json.loads((Path(examples) / "examples.json").read_text())
     images = torch.from_numpy(np.load(Path(examples) / "train.images.npy"))
     labels = torch.from_numpy(np.load(Path(examples) / "train.labels.npy"))
-    torch.manual_seed(seed)
     module = build_model(describe(section(model), facts, "model")).train()
+    draw_weights(module.get_submodule("net"), seed)
     settings = train["optimizer"]
     matrices = [weight for weight in module.parameters() if weight.ndim > 1]
     vectors = [weight for weight in module.parameters() if weight.ndim <= 1]

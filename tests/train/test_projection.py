@@ -21,6 +21,7 @@ from understudy.jobs.specification import JobSpec
 from understudy.models.facts import WEIGHTS
 from understudy.models.outputs import Outputs
 from understudy.train import job as training
+from understudy.train import models
 
 WIDTH = jobs.VIT["config"]["hidden_size"]
 LEARNED = "objective.parts.0.projection.weight"
@@ -45,7 +46,8 @@ class Projected(Objective):
 def train(job: JobSpec) -> None:
     """What one rank of the job does."""
     patch = pytest.MonkeyPatch()
-    patch.setattr(training, "objective", lambda sections: WeightedSum([(0.5, Projected()), (1.0, Labels())]))
+    for module in (training, models):
+        patch.setattr(module, "objective", lambda sections: WeightedSum([(0.5, Projected()), (1.0, Labels())]))
     try:
         jobs.train_ranks(job)
     finally:
@@ -114,8 +116,8 @@ def test_a_student_that_cannot_give_what_is_asked_of_it_is_refused_before_the_te
 ) -> None:
     plain = {"factory": f"{__name__}:Plain", "kwargs": {}}
     spec = jobs.spec(tmp_path, image_examples, jobs.VIT, others={"student.model": plain}, asked=[{"type": "logits"}])
-    job, split = training_job(spec, training_of(spec)), open_split(image_examples, "train")
-    training._try_others(job, split)
-    monkeypatch.setattr(training, "objective", lambda sections: WeightedSum([(1.0, Projected())] * len(sections)))
+    asked, split = training_job(spec, training_of(spec)), open_split(image_examples, "train")
+    models.try_others(asked, split)
+    monkeypatch.setattr(models, "objective", lambda sections: WeightedSum([(1.0, Projected())] * len(sections)))
     with pytest.raises(InputError, match=r"^student\.model: .* was asked for hidden_states and gives none"):
-        training._try_others(job, split)
+        models.try_others(asked, split)

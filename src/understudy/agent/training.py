@@ -6,7 +6,8 @@ from pathlib import Path
 from understudy.agent.surroundings import Surroundings
 from understudy.jobs.payload import Training
 from understudy.jobs.specification import JobSpec
-from understudy.train.job import Callbacks, TrainingJob, run
+from understudy.train.job import Callbacks, run
+from understudy.train.work import TrainingJob
 
 
 def train(spec: JobSpec, payload: Training, surroundings: Surroundings) -> None:

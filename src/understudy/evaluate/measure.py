@@ -27,8 +27,9 @@ from understudy.evaluate.splits import TestSplit, splits_by_role
 from understudy.evaluate.trivial import trivial_results
 from understudy.models.facts import Description
 from understudy.models.files import load_model
-from understudy.models.size import flops_per_example, parameter_count, weight_bytes
+from understudy.models.size import flops_per_example, parameter_count
 from understudy.models.trust import trusted_descriptions
+from understudy.models.weight_files import weight_bytes
 from understudy.recipe import Recipe
 
 CONFUSED = 100  # labels; with more of them nobody reads the matrix

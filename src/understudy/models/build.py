@@ -82,6 +82,34 @@ def build_model(description: Description, where: str = "model") -> nn.Module:
     return task_model(net, description)
 
 
+def empty_model(description: Description, where: str = "model") -> nn.Module:
+    """A new model whose network has no memory yet: on torch's meta device, for materialize().
+
+    Code that is not transformers' own may compute anything when it is built. It is built whole, with its weights.
+    """
+    if description["kind"] == "factory" or description.get("code"):
+        return build_model(description, where)
+    from transformers import AutoConfig
+
+    config = AutoConfig.for_model(**description["config"])
+    with torch.device("meta"):
+        net = auto_class(description["task"]).from_config(config, trust_remote_code=False)
+    return task_model(net, description)
+
+
+def is_empty(model: nn.Module) -> bool:
+    """Whether a model's network has no memory yet."""
+    return any(parameter.is_meta for parameter in model.parameters())
+
+
+def materialize(model: nn.Module, device: torch.device) -> None:
+    """Give an empty model's tensors memory, on each rank for what it keeps of them; what is in it is not defined."""
+    net = model.get_submodule("net")
+    net.to_empty(device=device)
+    net.tie_weights()  # type: ignore[operator]
+    model.to(device)  # the buffers around the network; fully_shard looks up the new tensors here, too
+
+
 def factory_function(factory: str, where: str) -> Callable[..., nn.Module]:
     """The function that a recipe names as package.module:function.
 

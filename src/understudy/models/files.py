@@ -1,46 +1,47 @@
 """A model's files in the hub's format, beside its description: saved, and loaded again."""
 
 import json
-import os
-import re
-import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from understudy.errors import UnderstudyError
-from understudy.models.build import auto_class, build_model, tied_weights
+from understudy.models.build import auto_class, empty_model, is_empty, materialize, tied_weights
 from understudy.models.facts import (
     CONFIG,
     DESCRIPTION,
     HISTORY,
     TOKENIZER,
-    WEIGHTS,
     Config,
     Description,
     ImageTransformers,
     TextTransformers,
 )
+from understudy.models.initial import compute_buffers
+from understudy.models.parts import kept
+from understudy.models.weight_files import INDEX, weight_files
+from understudy.models.weights import Form, form, opened, write_weights
 from understudy.store.objects import MANIFEST
 
 
 def save_model(folder: Path, state: dict[str, Tensor], description: Description, tokenizer: Path | None = None) -> None:
-    """Write a model's files into a folder.
+    """Write a model's files into a folder. To be called on every rank.
 
     Args:
         folder: an existing folder.
-        state: whole tensors on the CPU, named as in the built model, tied weights once.
+        state: tensors named as in the built model, tied weights once; they may be spread over ranks.
         description: as returned by describe().
         tokenizer: a tokenizer.json to go along.
     """
-    tensors = {name.removeprefix("net."): tensor.contiguous() for name, tensor in state.items()}
-    for name, text in _texts(description).items():
-        (folder / name).write_text(text, encoding="utf-8")
-    _save_tensors(tensors, folder / WEIGHTS)
-    shutil.copymode(folder / DESCRIPTION, folder / WEIGHTS)  # safetensors makes files that only their owner reads
-    if tokenizer:
-        (folder / TOKENIZER).write_bytes(tokenizer.read_bytes())
+    if not dist.is_initialized() or dist.get_rank() == 0:
+        for name, text in _texts(description).items():
+            (folder / name).write_text(text, encoding="utf-8")
+        if tokenizer:
+            (folder / TOKENIZER).write_bytes(tokenizer.read_bytes())
+    write_weights(folder, {name.removeprefix("net."): tensor for name, tensor in state.items()})
 
 
 def _texts(description: Description) -> dict[str, str]:
@@ -63,18 +64,6 @@ def _config(description: ImageTransformers | TextTransformers) -> Config:
     return config
 
 
-def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """As OSError when the system refuses, which safetensors puts into the text of an error of its own."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    try:
-        save_file(tensors, path, metadata={"format": "pt"})
-    except SafetensorError as error:
-        number = re.search(r"os error (\d+)", str(error))
-        raise (OSError(int(number[1]), os.strerror(int(number[1]))) if number else error) from error
-
-
 def _architecture(description: ImageTransformers | TextTransformers) -> str:
     from transformers import AutoConfig
 
@@ -94,16 +83,42 @@ def load_model(folder: Path, description: Description, device: torch.device) -> 
         InputError: a factory model's code cannot be imported.
         UnderstudyError: the folder's files are not those of such a model.
     """
-    _check_files(folder, description)
-    model = build_model(description, where=str(folder))
-    model.get_submodule("net").load_state_dict(_fitting_weights(folder / WEIGHTS, model), strict=False)
-    return model.to(device).eval()
+    check_files(folder, description)
+    model = empty_model(description, where=str(folder))
+    read_weights(model, folder, device)
+    return model.eval()
 
 
-def _check_files(folder: Path, description: Description) -> None:
+def read_weights(model: nn.Module, folder: Path, device: torch.device) -> None:
+    """Fill a model with a saved one's weights, on each rank with what it keeps of them.
+
+    Args:
+        model: as empty_model() makes it, spread over ranks or not.
+        folder: the saved model's.
+        device: where the model shall be.
+
+    Raises:
+        UnderstudyError: the weights are not those of such a model.
+    """
+    if computed := is_empty(model):
+        materialize(model, device)
+    model.to(device)
+    net = model.get_submodule("net")
+    with opened(folder) as weights, torch.no_grad():
+        forms = weights.forms
+        _check_fit(folder, forms, model)
+        for name, tensor in net.state_dict(keep_vars=True).items():
+            if name in forms:
+                kept(tensor).copy_(weights.read(name, tensor))
+    if computed:
+        compute_buffers(net)
+
+
+def check_files(folder: Path, description: Description) -> None:
     """Refuse a folder with other files than save_model() writes: whoever serves the model would read them."""
     texts = _texts(description)
-    others = {path.name for path in folder.iterdir()} - {WEIGHTS, TOKENIZER, HISTORY, MANIFEST}
+    beside = {path.name for path in weight_files(folder)} | {INDEX, TOKENIZER, HISTORY, MANIFEST}
+    others = {path.name for path in folder.iterdir()} - beside
     for name in sorted(texts.keys() | others):
         path = folder / name
         if name not in texts:
@@ -120,30 +135,15 @@ def _content(name: str, text: str) -> object:
         return None
 
 
-def _fitting_weights(path: Path, model: nn.Module) -> dict[str, Tensor]:
-    """A file's tensors, which have the names, shapes and types that the model's have."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        found: dict[str, Tensor] = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise UnderstudyError(
-            f"{path}: is no safetensors file ({error}); move its folder away, and run again"
-        ) from error
-    net = model.get_submodule("net")
-    expected = net.state_dict()
+def _check_fit(folder: Path, found: Mapping[str, Form], model: nn.Module) -> None:
+    """Whether a folder's weights have the names, shapes and types that the model's have."""
+    expected = {name: form(tensor) for name, tensor in model.get_submodule("net").state_dict().items()}
     ties = {name.removeprefix("net.") for name in tied_weights(model)}
     missing, unexpected = expected.keys() - found.keys() - ties, found.keys() - expected.keys()
-    different = {name for name in found.keys() & expected.keys() if _form(found[name]) != _form(expected[name])}
+    different = {name for name in found.keys() & expected.keys() if found[name] != expected[name]}
     if wrong := sorted(missing | unexpected | different):
         raise UnderstudyError(
-            f"{path}: its weights do not fit the model: missing {sorted(missing)[:3]}, unexpected "
+            f"{folder}: its weights do not fit the model: missing {sorted(missing)[:3]}, unexpected "
             f"{sorted(unexpected)[:3]}, of another shape or type {sorted(different)[:3]} ({len(wrong)} in all); move "
             "the folder away, and run again"
         )
-    return found
-
-
-def _form(tensor: Tensor) -> tuple[torch.Size, torch.dtype]:
-    return tensor.shape, tensor.dtype

@@ -8,55 +8,67 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from understudy.parallel.mesh import Meshes
+from understudy.parallel.mesh import meshes
 from understudy.parallel.tensor import tensor_parallel
 from understudy.recipe import Degrees
 
 
-def parallelize(
-    model: nn.Module,
-    found: Degrees,
-    over: Meshes,
-    precision: torch.dtype,
-    tensor_plan: Mapping[str, str] | None = None,
-    where: str = "train",
-) -> nn.Module:
-    """The model, spread over the mesh. Gradients come out averaged over all processes that read.
+class Spread:
+    """How the models of a job are spread over its ranks. To be made on every rank.
 
     Args:
-        model: whole, the same on all ranks.
         found: the degrees.
-        over: their meshes.
+        device: this rank's.
         precision: of matrix products; parameters stay in fp32.
-        tensor_plan: what goes before the architecture's own plan for tensor parallel; None leaves layers whole.
-        where: the recipe's path of the training, for errors.
-
-    Raises:
-        InputError: the layers cannot be split.
     """
-    if found.tp > 1 and tensor_plan is not None:
-        tensor_parallel(model, over.tp, tensor_plan, where)
-    # DDP takes no tensors that are split already, so their copies are those of fully_shard with a single shard.
-    if found.shards or (found.tp > 1 and found.dp_replicate > 1):
-        shard(model, found, over, precision)
+
+    def __init__(self, found: Degrees, device: torch.device, precision: torch.dtype) -> None:
+        self.degrees, self.device, self.precision = found, device, precision
+        self.meshes = meshes(found, device.type)
+
+    def over_ranks(
+        self, model: nn.Module, tensor_plan: Mapping[str, str] | None = None, where: str = "train"
+    ) -> nn.Module:
+        """The model, each rank with its part, as far as its parts differ.
+
+        Args:
+            model: whole, the same on all ranks; its tensors may be without memory.
+            tensor_plan: what goes before the architecture's own plan for tensor parallel; None leaves layers whole.
+            where: the recipe's path of the training, for errors.
+
+        Raises:
+            InputError: the layers cannot be split.
+        """
+        found = self.degrees
+        if found.tp > 1 and tensor_plan is not None:
+            tensor_parallel(model, self.meshes.tp, tensor_plan, where)
+        # DDP takes no tensors that are split already, so their copies are those of fully_shard with a single shard.
+        if found.shards or (found.tp > 1 and found.dp_replicate > 1):
+            self._shard(model)
         return model
-    if found.dp_replicate > 1:
+
+    def _shard(self, model: nn.Module) -> None:
+        """Shard a model in place: each of its repeated blocks on its own, then what is left.
+
+        The stages of ZeRO (Rajbhandari et al. 2020): before the third, weights that a forward pass has gathered stay.
+        """
+        policy = MixedPrecisionPolicy(param_dtype=None if self.precision is torch.float32 else self.precision)
+        again = None if self.degrees.zero_stage == 3 else False
+        for part in (*blocks(model), model):
+            fully_shard(part, mesh=self.meshes.fsdp, mp_policy=policy, reshard_after_forward=again)
+
+    def replicated(self, model: nn.Module) -> nn.Module:
+        """The model with its copies on other ranks, if there are any: gradients come out averaged over them.
+
+        Args:
+            model: as over_ranks() returns it, with its weights.
+        """
+        if self.degrees.dp_replicate == 1 or isinstance(model, FSDPModule):
+            return model
         # Without find_unused_parameters DDP sorts its buckets anew after the first step, and with them the order in
         # which more than two ranks' gradients are summed: a run that resumes would part from one that went on.
-        return DistributedDataParallel(model, process_group=over.replicate.get_group(), find_unused_parameters=True)
-    return model
-
-
-def shard(model: nn.Module, found: Degrees, over: Meshes, precision: torch.dtype) -> None:
-    """Shard a model in place: each of its repeated blocks on its own, then what is left.
-
-    The stages of ZeRO (Rajbhandari et al. 2020): before the third one, weights that a forward pass has gathered stay.
-    """
-    policy = MixedPrecisionPolicy(param_dtype=None if precision is torch.float32 else precision)
-    again = None if found.zero_stage == 3 else False
-    for block in blocks(model):
-        fully_shard(block, mesh=over.fsdp, mp_policy=policy, reshard_after_forward=again)
-    fully_shard(model, mesh=over.fsdp, mp_policy=policy, reshard_after_forward=again)
+        group = self.meshes.replicate.get_group()
+        return DistributedDataParallel(model, process_group=group, find_unused_parameters=True)
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:
@@ -81,6 +93,13 @@ def gradient_sync(model: nn.Module, found: Degrees, last: bool) -> AbstractConte
     if isinstance(model, DistributedDataParallel) and not last:
         return model.no_sync()
     return nullcontext()
+
+
+def reshard(model: nn.Module) -> None:
+    """Give up what a forward pass has gathered and would keep for a backward pass."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

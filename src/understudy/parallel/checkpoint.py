@@ -208,12 +208,3 @@ def _outcome(future: Future[Any]) -> None:
         if any(isinstance(cause, FileNotFoundError) for cause in causes):
             raise Fenced("another run has taken this step over") from error
         raise next((cause for cause in causes if isinstance(cause, OSError)), error) from error
-
-
-def whole_state(model: nn.Module) -> dict[str, torch.Tensor]:
-    """The model's tensors, whole and on the CPU, on the first rank; elsewhere empty. To be called on every rank."""
-    from torch.distributed.checkpoint.state_dict import get_model_state_dict
-
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    state: dict[str, Any] = get_model_state_dict(model, options=options)
-    return state

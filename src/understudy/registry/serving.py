@@ -41,11 +41,12 @@ class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
 
         net: torch.nn.Module
         if self.facts["kind"] == "factory":
-            from safetensors.torch import load_model
+            from safetensors.torch import load_file
 
             module, _, function = self.facts["factory"].partition(":")
             net = getattr(importlib.import_module(module), function)(**self.facts["kwargs"])
-            load_model(net, self.folder / "model.safetensors")
+            for file in self.folder.glob("model*.safetensors"):
+                net.load_state_dict(load_file(file), strict=False)  # a tied weight is stored under one of its names
             return net
         import transformers
 

@@ -9,15 +9,17 @@ and whether they are measures for steps/measures.py.
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from understudy.errors import UnderstudyError
-from understudy.models.facts import CONFIG, DESCRIPTION, HISTORY, TOKENIZER, WEIGHTS
+from understudy.models.facts import CONFIG, DESCRIPTION, HISTORY, TOKENIZER
+from understudy.models.weight_files import holds_weights
 
-MODEL = frozenset({WEIGHTS, DESCRIPTION, CONFIG, TOKENIZER, HISTORY})
+MODEL = frozenset({DESCRIPTION, CONFIG, TOKENIZER, HISTORY})
+"""Files of a model beside its weights."""
 COPIED = 16 * 2**20  # bytes at once
 
 
@@ -33,27 +35,27 @@ def deliver_model(output: Path, staged: Path, initial: Path | None) -> None:
         UnderstudyError: a file is a link, is no part of a model, or says something else than the fetched model's.
     """
     kept = {path.name for path in initial.iterdir()} if initial else set()
-    deliver(output, staged, MODEL | kept)
-    for name in sorted(kept - {WEIGHTS}):
+    deliver(output, staged, lambda name: name in MODEL | kept or holds_weights(name))
+    for name in sorted(name for name in kept if not holds_weights(name)):
         assert initial is not None
         if not (staged / name).exists() or (staged / name).read_bytes() != (initial / name).read_bytes():
             raise _refusal(output / name, "is not as it was fetched")
 
 
-def deliver(output: Path, staged: Path, names: frozenset[str]) -> None:
+def deliver(output: Path, staged: Path, belongs: Callable[[str], bool]) -> None:
     """Copy what ranks left.
 
     Args:
         output: where they left it.
         staged: an empty folder.
-        names: of all files that may be there.
+        belongs: whether a file of this name may be there.
 
     Raises:
         UnderstudyError: a file is a link, or has another name.
     """
     with _opened(output) as folder:
         for name in sorted(os.listdir(folder)):
-            if name not in names:
+            if not belongs(name):
                 raise _refusal(output / name, "is no file of such a result")
             with _regular(output, name, folder) as source, (staged / name).open("xb") as copy:
                 shutil.copyfileobj(source, copy, COPIED)

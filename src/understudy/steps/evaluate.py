@@ -40,7 +40,7 @@ def _evaluate(work: Work) -> None:
     roles = [role for role in MODELS if role in work.inputs]
     spec = evaluation_spec(work, roles)
     platform().prepare(work.run)
-    deliver(run_job(work, spec), work.staged, FILES)
+    deliver(run_job(work, spec), work.staged, FILES.__contains__)
     models = {role: work.input(role) for role in roles}
     measures = checked_measures(work.staged, work.recipe, models, work.input("examples"))
     for role, model in measures["models"].items():

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from understudy.errors import UnderstudyError
 from understudy.evaluate.contents import Measures
-from understudy.models.facts import WEIGHTS
+from understudy.models.weight_files import weight_bytes
 from understudy.recipe import Recipe
 from understudy.store.files import read_json
 
@@ -71,7 +71,7 @@ def _check_said(measures: Measures, recipe: Recipe, models: Mapping[str, Path]) 
         role: path.name for role, path in models.items()
     }:
         raise _refusal(f"{MEASURES}: is of other models")
-    sizes = {role: (path / WEIGHTS).stat().st_size for role, path in models.items()}
+    sizes = {role: weight_bytes(path) for role, path in models.items()}
     if {role: model["bytes"] for role, model in measures["models"].items()} != sizes:
         raise _refusal(f"{MEASURES}: says another size of a model than its file has")
     if confusion := measures["confusion"]:

@@ -6,8 +6,8 @@ from pathlib import Path
 from understudy.jobs.payload import Training
 from understudy.jobs.specification import JobSpec
 from understudy.launch.platform import platform
-from understudy.models.facts import WEIGHTS
 from understudy.models.trust import SECTIONS, check_delivered
+from understudy.models.weight_files import weight_bytes
 from understudy.recipe import ArchitectureModel, FactoryModel, Model
 from understudy.steps.delivery import deliver_model
 from understudy.steps.job import run_job
@@ -28,7 +28,7 @@ def train(work: Work, spec: JobSpec) -> None:
     deliver_model(output, work.staged, Path(initial) if initial else None)
     where = SECTIONS["teacher" if spec.role == "teacher" else "student"]
     check_delivered(work.staged, spec.payload.model, Path(spec.payload.examples), where)
-    work.facts.update({"model": _name(spec.payload.model), "bytes": (work.staged / WEIGHTS).stat().st_size})
+    work.facts.update({"model": _name(spec.payload.model), "bytes": weight_bytes(work.staged)})
 
 
 def _name(model: Model) -> str:

@@ -7,11 +7,11 @@ messages or files to and fro is left to the caller.
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -19,53 +19,17 @@ from torch import nn
 
 from understudy.data.loader import Examples, Order, open_split
 from understudy.distill.objectives import objective
-from understudy.distill.teacher import Teacher
 from understudy.errors import InputError, disk_errors
-from understudy.models.build import build_model, tied_weights
-from understudy.models.describe import describe
-from understudy.models.facts import HISTORY, Description, read_description, read_facts
-from understudy.models.files import load_model, save_model
-from understudy.models.outputs import Extra
-from understudy.models.trust import trusted_description
-from understudy.parallel.apply import parallelize, shard, unwrapped
-from understudy.parallel.checkpoint import Checkpoints, whole_state
-from understudy.parallel.mesh import Meshes, meshes
-from understudy.parallel.tensor import has_plan, tensor_parallel
-from understudy.recipe import Degrees, Model, ObjectiveSection, Train, degrees
+from understudy.models.facts import HISTORY, Description
+from understudy.models.files import save_model
+from understudy.parallel.apply import Spread, unwrapped
+from understudy.parallel.checkpoint import Checkpoints
 from understudy.train.loop import Point, Training, train
 from understudy.train.memory import keep_freed_memory
+from understudy.train.models import degrees_of, description_of, frozen_teacher, initial_model, try_others
 from understudy.train.optimizers import optimizer
 from understudy.train.precision import precision
-from understudy.train.shapes import check_shapes
-
-
-@dataclass(frozen=True)
-class TrainingJob:
-    """What is trained, and on what."""
-
-    model: Model
-    section: Literal["teacher.model", "student.model"]
-    """Where the recipe describes the model."""
-    train: Train
-    objectives: tuple[ObjectiveSection, ...]
-    """What it learns from."""
-    seed: int
-    examples: Path
-    """The object with the examples."""
-    initial: Path | None
-    """A fetched pretrained model to start from."""
-    teacher: Path | None
-    teacher_model: Model | None
-    """The object with the teacher, and what the recipe says of it, if an objective needs one."""
-    others: Mapping[str, Model]
-    """Models that later jobs of the run will train, by their place in the recipe: tried on an example beforehand."""
-    asked: tuple[ObjectiveSection, ...]
-    """What the student will learn from: tried beforehand too, for what it asks of teacher and student."""
-    processes: int
-    """Ranks on each node."""
-    threads: int
-    """CPU threads of each rank."""
-    device: Literal["cpu", "cuda"]
+from understudy.train.work import TrainingJob
 
 
 @dataclass(frozen=True)
@@ -123,11 +87,11 @@ def run(job: TrainingJob, callbacks: Callbacks) -> None:
         folder = _joined(callbacks)
         callbacks.heartbeat("loading", -1)
         split = open_split(job.examples, "train")
-        _try_others(job, split)
-        description = _description(job)
-        model, aliases = _initial_model(job, description, device)
-        check_shapes(model, split, description, device, job.section, _extras(job))
-        training = _training(job, split, model, device, folder, callbacks)
+        try_others(job, split)
+        description = description_of(job)
+        spread = Spread(degrees_of(job), device, precision(job.train.precision, device))
+        model, aliases = initial_model(job, description, split, spread)
+        training = _training(job, split, model, spread, folder, callbacks)
         callbacks.heartbeat("training", -1)
         curve = train(training)
         callbacks.heartbeat("saving", training.steps)
@@ -142,30 +106,14 @@ def _joined(callbacks: Callbacks) -> Path:
     return callbacks.join_attempt(name[0])
 
 
-def _try_others(job: TrainingJob, split: Examples) -> None:
-    """Whether the models that come after this job fit the data too: hours later would be late to hear it."""
-    for where, model in job.others.items():
-        description = describe(model, read_facts(job.examples), where)
-        check_shapes(build_model(description, where), split, description, torch.device("cpu"), where, _extras(job))
-
-
-def _extras(job: TrainingJob) -> frozenset[Extra]:
-    """What this job and the student's ask of a model besides its logits."""
-    return objective((*job.objectives, *job.asked)).extras
-
-
 def _training(
-    job: TrainingJob, split: Examples, model: nn.Module, device: torch.device, folder: Path, callbacks: Callbacks
+    job: TrainingJob, split: Examples, model: nn.Module, spread: Spread, folder: Path, callbacks: Callbacks
 ) -> Training:
     """The model spread over the processes, and all that goes with it."""
-    dtype = precision(job.train.precision, device)
-    found = _degrees(job)
-    over = meshes(found, device.type)
-    learns = objective(job.objectives).to(device)
-    teacher = _teacher(job, split, learns.extras, device, found, over, dtype)
-    model = parallelize(model, found, over, dtype, job.train.tensor_plan, _place(job))
-    spread = parallelize(learns, found, over, dtype) if list(learns.parameters()) else learns
-    chosen = optimizer([*model.parameters(), *spread.parameters()], job.train.optimizer)
+    learned = objective(job.objectives).to(spread.device)
+    teacher = frozen_teacher(job, split, learned.extras, spread)
+    learns = spread.replicated(spread.over_ranks(learned)) if list(learned.parameters()) else learned
+    chosen = optimizer([*model.parameters(), *learns.parameters()], job.train.optimizer)
     order = Order(len(split), job.train.batch_size, job.seed)
     with disk_errors(folder):
         (folder / "checkpoints").mkdir(exist_ok=True)
@@ -173,8 +121,8 @@ def _training(
     steps = job.train.steps or (job.train.epochs or 0) * order.steps_per_epoch
     return Training(
         model=model,
-        objective=spread,
-        extras=learns.extras,
+        objective=learns,
+        extras=learned.extras,
         teacher=teacher,
         optimizer=chosen,
         examples=split,
@@ -182,27 +130,15 @@ def _training(
         settings=job.train,
         steps=steps,
         seed=job.seed,
-        device=device,
-        precision=dtype,
-        degrees=found,
-        meshes=over,
-        checkpoints=Checkpoints(folder / "checkpoints", _trained(model, spread), chosen),
+        device=spread.device,
+        precision=spread.precision,
+        degrees=spread.degrees,
+        meshes=spread.meshes,
+        checkpoints=Checkpoints(folder / "checkpoints", _trained(model, learns), chosen),
         must_stop=callbacks.must_stop,
         heartbeat=lambda step: callbacks.heartbeat("training", step),
-        report=_Reporter(split, order, steps, device, callbacks.report),
+        report=_Reporter(split, order, steps, spread.device, callbacks.report),
     )
-
-
-def _degrees(job: TrainingJob) -> Degrees:
-    try:
-        return degrees(job.train.strategy, dist.get_world_size() // job.processes, job.processes)
-    except ValueError as error:
-        raise InputError(f"{_place(job)}.strategy: {error}") from error
-
-
-def _place(job: TrainingJob) -> str:
-    """The recipe's path of the training."""
-    return f"{job.section.partition('.')[0]}.train"
 
 
 def _device(job: TrainingJob) -> torch.device:
@@ -227,42 +163,6 @@ def _process_group(device: torch.device) -> Iterator[None]:
     dist.destroy_process_group()  # not on an error: the others, whom that lets fail too, must not be heard first
 
 
-def _description(job: TrainingJob) -> Description:
-    if job.initial:
-        return read_description(job.initial)
-    return describe(job.model, read_facts(job.examples), job.section)
-
-
-def _initial_model(job: TrainingJob, description: Description, device: torch.device) -> tuple[nn.Module, set[str]]:
-    """The model to start from, the same on every rank, and the names of its tied weights."""
-    torch.manual_seed(job.seed)
-    model = load_model(job.initial, description, device) if job.initial else build_model(description, job.section)
-    return model.to(device), tied_weights(model)
-
-
-def _teacher(
-    job: TrainingJob,
-    examples: Examples,
-    extras: frozenset[Extra],
-    device: torch.device,
-    found: Degrees,
-    over: Meshes,
-    dtype: torch.dtype,
-) -> Teacher | None:
-    """The teacher, split and sharded as the student is; None where no objective needs one."""
-    if job.teacher is None:
-        return None
-    assert job.teacher_model is not None, "who names a teacher says what it is"
-    description = trusted_description(job.teacher, job.teacher_model, job.examples, "teacher.model")
-    model = load_model(job.teacher, description, device)
-    check_shapes(model, examples, description, device, "teacher.model", extras)
-    if found.tp > 1 and has_plan(model):  # without a plan each rank asks all of it, and hears the same
-        tensor_parallel(model, over.tp, {}, "teacher.train")
-    if found.shards:
-        shard(model, found, over, dtype)
-    return Teacher(model, extras)
-
-
 def _trained(model: nn.Module, learns: nn.Module) -> nn.Module:
     """All that has parameters to be kept in a checkpoint."""
     return nn.ModuleDict({"model": model, "objective": learns}) if list(learns.parameters()) else model
@@ -276,13 +176,16 @@ def _save(
     aliases: set[str],
     curve: list[Point],
 ) -> None:
-    state = whole_state(unwrapped(model))
-    if dist.get_rank() == 0:
-        tokenizer = job.examples / "tokenizer.json"
-        with disk_errors(output):
+    leads = dist.get_rank() == 0
+    with disk_errors(output):
+        if leads:
             output.mkdir(exist_ok=True)
-            kept = {name: tensor for name, tensor in state.items() if name not in aliases}
-            save_model(output, kept, description, tokenizer if tokenizer.exists() else None)
+        dist.barrier()
+        tokenizer = job.examples / "tokenizer.json"
+        state = unwrapped(model).state_dict()
+        kept = {name: tensor for name, tensor in state.items() if name not in aliases}
+        save_model(output, kept, description, tokenizer if tokenizer.exists() else None)
+        if leads:
             (output / HISTORY).write_text(json.dumps(curve))
     dist.barrier()
 

@@ -1,0 +1,40 @@
+"""Which part of a tensor a rank keeps, where a model is spread over ranks."""
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.placement_types import Placement, _StridedShard
+
+Part = tuple[slice, ...]
+"""A slice for each dimension of the whole tensor."""
+
+
+def kept_part(tensor: Tensor) -> Part:
+    """What this rank keeps of a tensor: all of it, unless it is a DTensor with shards."""
+    return tuple(_slice(tensor, dimension) for dimension in range(tensor.ndim))
+
+
+def kept(tensor: Tensor) -> Tensor:
+    """The memory of that part on this rank."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _slice(tensor: Tensor, dimension: int) -> slice:
+    size = tensor.shape[dimension]
+    if not isinstance(tensor, DTensor):
+        return slice(0, size)
+    # The placements of this dimension, applied to the numbers 0, 1, ...: what of them stays here.
+    placements = [_along(placement, dimension % tensor.ndim) for placement in tensor.placements]
+    numbers = torch.arange(size, device=tensor.device_mesh.device_type)
+    local = kept(distribute_tensor(numbers, tensor.device_mesh, placements, src_data_rank=None)).tolist()
+    if not local:
+        return slice(0, 0)
+    assert local[-1] - local[0] + 1 == len(local), "a rank's part of a dimension is one piece"
+    return slice(local[0], local[-1] + 1)
+
+
+def _along(placement: Placement, dimension: int) -> Placement:
+    """The placement of a vector that is spread as this dimension is."""
+    if isinstance(placement, _StridedShard) and placement.dim == dimension:
+        return _StridedShard(0, split_factor=placement.split_factor)
+    return Shard(0) if isinstance(placement, Shard) and placement.dim == dimension else Replicate()

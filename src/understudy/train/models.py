@@ -1,0 +1,113 @@
+"""A training's models: tried on an example, built without memory, spread over the ranks, and given their weights.
+
+No rank holds a whole model that does not fit on it: transformers' models get memory only for what a rank keeps.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from understudy.data.loader import Examples
+from understudy.distill.objectives import objective
+from understudy.distill.teacher import Teacher
+from understudy.errors import InputError
+from understudy.models.build import build_model, empty_model, is_empty, materialize, tied_weights
+from understudy.models.describe import describe
+from understudy.models.facts import Description, read_description, read_facts
+from understudy.models.files import check_files, read_weights
+from understudy.models.initial import draw_weights
+from understudy.models.outputs import Extra
+from understudy.models.trust import trusted_description
+from understudy.parallel.apply import Spread, reshard
+from understudy.parallel.tensor import has_plan
+from understudy.recipe import Degrees, degrees
+from understudy.train.shapes import check_shapes
+from understudy.train.work import TrainingJob
+
+
+def try_others(job: TrainingJob, split: Examples) -> None:
+    """Whether the models that come after this job fit the data too: hours later would be late to hear it."""
+    for where, model in job.others.items():
+        description = describe(model, read_facts(job.examples), where)
+        _try(split, description, where, extras_of(job))
+
+
+def _try(split: Examples, description: Description, where: str, extras: frozenset[Extra]) -> None:
+    """Whether a model fits the data, without memory for it. A refusal counts only when a real one refuses, too: some
+    code cannot run without memory.
+    """
+    empty = empty_model(description, where)
+    if is_empty(empty):
+        try:
+            check_shapes(empty.to("meta"), split, description, torch.device("meta"), where, extras)
+        except InputError:
+            empty = build_model(description, where)
+        else:
+            return
+    check_shapes(empty, split, description, torch.device("cpu"), where, extras)
+
+
+def extras_of(job: TrainingJob) -> frozenset[Extra]:
+    """What this job and the student's ask of a model besides its logits."""
+    return objective((*job.objectives, *job.asked)).extras
+
+
+def degrees_of(job: TrainingJob) -> Degrees:
+    """How the job's models are spread over the ranks that have met.
+
+    Raises:
+        InputError: the strategy does not fit their number.
+    """
+    try:
+        return degrees(job.train.strategy, dist.get_world_size() // job.processes, job.processes)
+    except ValueError as error:
+        raise InputError(f"{_place(job)}.strategy: {error}") from error
+
+
+def _place(job: TrainingJob) -> str:
+    """The recipe's path of the training."""
+    return f"{job.section.partition('.')[0]}.train"
+
+
+def description_of(job: TrainingJob) -> Description:
+    """What the trained model is."""
+    if job.initial:
+        return read_description(job.initial)
+    return describe(job.model, read_facts(job.examples), job.section)
+
+
+def initial_model(
+    job: TrainingJob, description: Description, examples: Examples, spread: Spread
+) -> tuple[nn.Module, set[str]]:
+    """The model to start from, spread over the ranks, and the names of its tied weights."""
+    torch.manual_seed(job.seed)
+    model = empty_model(description, job.section)
+    aliases = tied_weights(model)
+    if not is_empty(model):
+        model.to(spread.device)
+    model = spread.over_ranks(model, job.train.tensor_plan, _place(job))
+    if job.initial:
+        check_files(job.initial, description)
+        read_weights(model, job.initial, spread.device)
+    elif is_empty(model):
+        materialize(model, spread.device)
+        draw_weights(model.get_submodule("net"), job.seed)
+    check_shapes(model, examples, description, spread.device, job.section, extras_of(job))
+    reshard(model)
+    return spread.replicated(model), aliases
+
+
+def frozen_teacher(job: TrainingJob, examples: Examples, extras: frozenset[Extra], spread: Spread) -> Teacher | None:
+    """The teacher, split and sharded as the student is; None where no objective needs one."""
+    if job.teacher is None:
+        return None
+    assert job.teacher_model is not None, "who names a teacher says what it is"
+    description = trusted_description(job.teacher, job.teacher_model, job.examples, "teacher.model")
+    check_files(job.teacher, description)
+    model = empty_model(description, "teacher.model")
+    # Without a plan of its own each rank of a tensor-parallel group asks all of it, and hears the same.
+    model = spread.over_ranks(model, {} if has_plan(model) else None, "teacher.train")
+    read_weights(model, job.teacher, spread.device)
+    check_shapes(model, examples, description, spread.device, "teacher.model", extras)
+    reshard(model)
+    return Teacher(model, extras)

@@ -1,0 +1,47 @@
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from understudy.models.parts import kept, kept_part
+
+SHAPES = [(8, 6), (7, 5), (5,), (2, 3, 4), (1, 1)]
+
+
+def test_a_tensor_that_is_not_spread_is_kept_whole() -> None:
+    tensor = torch.zeros(3, 4)
+    assert kept_part(tensor) == (slice(0, 3), slice(0, 4))
+    assert kept(tensor) is tensor
+    assert kept_part(torch.tensor(1.0)) == ()
+
+
+def sharded(shape: tuple[int, ...]) -> list[bool]:
+    """Whether this rank's memory holds what its part is of the whole, however that is spread."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    dist.init_process_group("gloo")
+    try:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("fsdp", "tp"))
+        whole = torch.arange(float(torch.Size(shape).numel())).view(shape)
+        last = len(shape) - 1
+        found = [
+            distribute_tensor(whole, mesh["tp"], [Shard(last)]),
+            distribute_tensor(whole, mesh, [Shard(0), Shard(last)]),
+            distribute_tensor(whole, mesh, [Replicate(), Shard(0)]),
+        ]
+        module = nn.Module()  # split by tp, then sharded in the same dimension
+        module.weight = nn.Parameter(distribute_tensor(whole, mesh["tp"], [Shard(0)]))
+        fully_shard(module, mesh=mesh["fsdp"])
+        found += module.parameters()
+        return [torch.equal(kept(tensor), whole[kept_part(tensor)]) for tensor in found]
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_rank_knows_its_part_of_the_whole(ranks: Any, shape: tuple[int, ...]) -> None:
+    assert ranks.run(4, sharded, shape) == [[True] * 4] * 4

@@ -1,0 +1,109 @@
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from understudy.errors import UnderstudyError
+from understudy.models.weight_files import INDEX, weight_files
+from understudy.models.weights import form, opened, write_weights
+
+TENSORS = {
+    "b": torch.arange(12.0).view(3, 4),
+    "a": torch.arange(40.0).view(8, 5),
+    "half": torch.ones(4, 2, dtype=torch.bfloat16),
+    "count": torch.tensor(3),
+    "c": torch.arange(7),
+}
+
+
+def read(folder: Path) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    for path in weight_files(folder):
+        found |= load_file(path)
+    return found
+
+
+def same(found: dict[str, Tensor]) -> bool:
+    return found.keys() == TENSORS.keys() and all(torch.equal(found[name], TENSORS[name]) for name in TENSORS)
+
+
+def test_few_bytes_are_one_file(tmp_path: Path) -> None:
+    (tmp_path / "beside").touch()
+    write_weights(tmp_path, TENSORS)
+    assert [path.name for path in weight_files(tmp_path)] == ["model.safetensors"]
+    assert same(read(tmp_path))
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert len(modes) == 1
+
+
+@pytest.mark.parametrize("smallest", [1, 60, 200])
+def test_many_bytes_are_several_files_with_an_index_as_the_hub_has_it(tmp_path: Path, smallest: int) -> None:
+    write_weights(tmp_path, TENSORS, smallest)
+    files = weight_files(tmp_path)
+    assert len(files) == {1: 5, 60: 4, 200: 3}[smallest]
+    assert same(read(tmp_path))
+    index = json.loads((tmp_path / INDEX).read_text())
+    assert index["metadata"]["total_size"] == sum(tensor.nbytes for tensor in TENSORS.values())
+    for name, file in index["weight_map"].items():
+        assert name in load_file(tmp_path / file)
+
+
+def test_transformers_reads_several_files(tmp_path: Path) -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model("gpt2", n_embd=8, n_layer=1, n_head=1, vocab_size=9, bos_token_id=0, eos_token_id=0)
+    model = AutoModelForCausalLM.from_config(config)
+    state = {name: tensor for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
+    write_weights(tmp_path, state, 500)
+    assert len(weight_files(tmp_path)) > 2
+    config.architectures = ["GPT2LMHeadModel"]
+    config.save_pretrained(tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path, local_files_only=True).state_dict()
+    assert all(torch.equal(tensor, loaded[name]) for name, tensor in state.items())
+
+
+def written_by_ranks(folder: Path, tp: bool) -> dict[str, Any]:
+    """Whether each rank reads again what it keeps, and how much it read."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    dist.init_process_group("gloo")
+    try:
+        mesh = init_device_mesh("cpu", (2, 2))
+        places = [Shard(0), Shard(1)] if tp else [Replicate(), Shard(0)]
+        spread = {
+            name: distribute_tensor(tensor, mesh, places) if tensor.ndim > 1 else tensor
+            for name, tensor in TENSORS.items()
+        }
+        write_weights(folder, spread, 60)
+        dist.barrier()
+        with opened(folder) as weights:
+            assert weights.forms == {name: form(tensor) for name, tensor in TENSORS.items()}
+            parts = {name: weights.read(name, tensor) for name, tensor in spread.items()}
+        kept = {name: tensor.to_local() if tensor.ndim > 1 else tensor for name, tensor in spread.items()}  # type: ignore[attr-defined]
+        return {name: (torch.equal(part, kept[name]), tuple(part.shape)) for name, part in parts.items()}
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("tp", [False, True])
+def test_ranks_write_files_of_their_own_and_read_what_they_keep(ranks: Any, tmp_path: Path, tp: bool) -> None:
+    found = ranks.run(4, written_by_ranks, tmp_path, tp)
+    assert all(equal for of_rank in found for equal, _ in of_rank.values())
+    assert found[0]["a"][1] == ((4, 3) if tp else (4, 5))
+    assert len(weight_files(tmp_path)) == 4
+    assert same(read(tmp_path))
+
+
+def test_a_file_that_is_no_safetensors_is_named(tmp_path: Path) -> None:
+    write_weights(tmp_path, TENSORS, 60)
+    damaged = weight_files(tmp_path)[1]
+    damaged.write_bytes(b"x" * 100)
+    with pytest.raises(UnderstudyError, match=f"{damaged.name}: is no safetensors file"), opened(tmp_path):
+        pass
