@@ -15,7 +15,7 @@ from understudy.distill.labels import cross_entropy
 from understudy.distill.logits import soft_cross_entropy
 from understudy.distill.objectives import Batch, Objective, objective
 from understudy.models.outputs import Outputs
-from understudy.recipe import LABELS, LabelsObjective, LogitsObjective
+from understudy.recipe import LABELS, LabelsObjective, LogitsObjective, Train
 
 unhurried = settings(deadline=None)
 INPUTS = torch.zeros(0)
@@ -52,7 +52,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 def distillation(temperature: float, alpha: float) -> Objective:
     hard = LabelsObjective(type="labels", weight=1 - alpha)
-    return objective([hard, LogitsObjective(type="logits", weight=alpha, temperature=temperature)])
+    return objective([hard, LogitsObjective(type="logits", weight=alpha, temperature=temperature)], Train(steps=1))
 
 
 def loss_of(learns: Objective, student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
@@ -85,11 +85,27 @@ def test_the_loss_weighs_the_hard_and_the_soft_part(case: Case, temperature: flo
 
 
 @unhurried
+@given(cases(), st.sampled_from([0.0, 0.1, 0.5]))
+def test_smoothed_labels_spread_their_share_evenly(case: Case, smoothing: float) -> None:
+    logits, _, labels = case
+    classes = logits.shape[-1]
+    learns = objective(LABELS, Train(steps=1, label_smoothing=smoothing))
+    log = torch.log_softmax(logits.double().flatten(0, -2), -1)
+    chosen = labels.flatten() != IGNORED
+    wanted = torch.full_like(log, smoothing / classes)
+    places = labels.flatten().clamp(min=0)[:, None]
+    wanted.scatter_add_(1, places, torch.full_like(places, 1 - smoothing, dtype=torch.double))
+    expected = -(wanted * log).sum(-1)[chosen].sum().item()
+    found = loss_of(learns, logits, logits, labels).item()
+    assert found == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+@unhurried
 @given(cases())
 def test_without_the_soft_part_it_is_cross_entropy_and_its_gradient(case: Case) -> None:
     student, teacher, labels = case
     gradients = []
-    for learns in (distillation(4.0, 0.0), objective(LABELS)):
+    for learns in (distillation(4.0, 0.0), objective(LABELS, Train(steps=1))):
         logits = student.clone().requires_grad_()
         loss_of(learns, logits, teacher, labels).backward()
         gradients.append(logits.grad)

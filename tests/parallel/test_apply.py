@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from understudy.parallel.apply import Spread, blocks, gradient_sync, unwrapped
+from understudy.parallel.apply import Spread, gradient_sync, unwrapped
 from understudy.recipe import Degrees
 
 
@@ -28,12 +28,6 @@ def spread(net: nn.Module, found: Degrees) -> nn.Module:
     """The net on all ranks."""
     over = Spread(found, torch.device("cpu"), torch.float32)
     return over.replicated(over.over_ranks(net))
-
-
-def test_the_blocks_are_those_that_hold_most_of_the_model() -> None:
-    net = Net()
-    assert blocks(net) == list(net.layers)
-    assert blocks(nn.Linear(2, 2)) == []
 
 
 def test_a_model_on_one_process_is_left_as_it_is(ranks: Any) -> None:

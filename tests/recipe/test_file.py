@@ -92,7 +92,7 @@ BAD = {
         "\tbatch_size: 3": "r.yaml:12: not YAML: found character '\\t' that cannot start any token; indent with spaces",
         "frobnicate: 3": "r.yaml:12: teacher.train.frobnicate: unknown key; known here: steps, epochs, batch_size, "
         "gradient_accumulation_steps, optimizer, schedule, max_grad_norm, precision, strategy, tensor_plan, "
-        "checkpoint_every",
+        "label_smoothing, augment, activation_checkpointing, checkpoint_every",
     },
     "source: {type: digits}": {
         "source: {type: digts}": "r.yaml:4: data.source.type: expected "
@@ -612,3 +612,14 @@ def test_an_objective_is_named_by_its_type_or_its_place(tmp_path: Path, name: st
     for recipe in (Path("recipes/digits.yaml"), write(tmp_path, DIGITS)):
         labels, logits = load(recipe, [f"student.distill.{name}.temperature=2"]).student.distill
         assert (labels.weight, logits.weight, logits.temperature) == (0.1, 0.9, 2.0)
+
+
+def test_a_frame_is_narrower_than_the_image() -> None:
+    with pytest.raises(InputError, match=r"student\.train\.augment\.crop: 8 pixels, and images have 8; some would be"):
+        from_values(parse(DIGITS).data, ["student.train.augment.crop=8", "data.image.size=8"], "here")
+
+
+def test_texts_are_not_augmented() -> None:
+    changes = ["task=causal-lm", "data.source.type=python-docs", "data.image=null", "student.train.augment.flip=true"]
+    with pytest.raises(InputError, match=r"student\.train\.augment: does not apply to the task causal-lm; remove it"):
+        from_values(parse(DIGITS).data, changes, "here")

@@ -38,6 +38,11 @@ def rates(steps: int, peak: float, schedule: dict[str, Any]) -> list[float]:
     return [learning_rate(step, steps, peak, Schedule(**schedule)) for step in range(steps)]
 
 
+def test_a_warm_up_may_be_a_share_of_all_steps() -> None:
+    assert rates(40, 1.0, {"warmup": 0.25}) == rates(40, 1.0, {"warmup": 10})
+    assert rates(7, 1.0, {"warmup": 0.01}) == rates(7, 1.0, {"warmup": 0})
+
+
 @unhurried
 @given(schedules())
 def test_the_rate_rises_to_its_peak_and_never_rises_again(case: tuple[int, float, dict[str, Any]]) -> None:

@@ -83,6 +83,38 @@ def assert_same_training(spread: JobSpec, alone: JobSpec) -> None:
         )
 
 
+@pytest.mark.parametrize(("strategy", "processes"), [("ddp", 2), ("fsdp", 2)])
+def test_images_are_changed_alike_under_every_strategy(
+    ranks: Any, tmp_path: Path, image_examples: Path, strategy: Any, processes: int
+) -> None:
+    train: dict[str, Any] = {"augment": {"flip": True, "crop": 2}, "label_smoothing": 0.1}
+    alone = jobs.spec(tmp_path / "alone", image_examples, jobs.VIT, train=train)
+    plain = jobs.spec(tmp_path / "plain", image_examples, jobs.VIT)
+    train |= {"strategy": strategy, "gradient_accumulation_steps": 2}
+    spread = jobs.spec(tmp_path / "spread", image_examples, jobs.VIT, processes, train=train)
+    ranks.run(1, train_ranks, plain)
+    ranks.run(1, train_ranks, alone)
+    ranks.run(processes, train_ranks, spread)
+    assert_same_training(spread, alone)
+    assert column(curve(plain), "loss")[0] != column(curve(alone), "loss")[0]
+
+
+RECOMPUTED = [("single", 1), ("ddp", 2), ("fsdp", 2), ({"dp_shard": 2, "tp": 2}, 4)]
+
+
+@pytest.mark.parametrize("kind", ["full", "selective"])
+@pytest.mark.parametrize(("strategy", "processes"), RECOMPUTED)
+def test_activations_that_are_computed_again_are_the_same(
+    ranks: Any, tmp_path: Path, text_examples: Path, strategy: Any, processes: int, kind: str
+) -> None:
+    train = {"strategy": strategy, "activation_checkpointing": kind, "gradient_accumulation_steps": 2}
+    alone = jobs.spec(tmp_path / "alone", text_examples, jobs.LLAMA)
+    spread = jobs.spec(tmp_path / "spread", text_examples, jobs.LLAMA, processes, train=train)
+    ranks.run(1, train_ranks, alone)
+    ranks.run(processes, train_ranks, spread)
+    assert_same_training(spread, alone)
+
+
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize(("strategy", "processes"), TENSOR)
 def test_split_layers_train_as_whole_ones(

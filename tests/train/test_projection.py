@@ -47,7 +47,9 @@ def train(job: JobSpec) -> None:
     """What one rank of the job does."""
     patch = pytest.MonkeyPatch()
     for module in (training, models):
-        patch.setattr(module, "objective", lambda sections: WeightedSum([(0.5, Projected()), (1.0, Labels())]))
+        patch.setattr(
+            module, "objective", lambda sections, _train: WeightedSum([(0.5, Projected()), (1.0, Labels(0.0))])
+        )
     try:
         jobs.train_ranks(job)
     finally:
@@ -118,6 +120,6 @@ def test_a_student_that_cannot_give_what_is_asked_of_it_is_refused_before_the_te
     spec = jobs.spec(tmp_path, image_examples, jobs.VIT, others={"student.model": plain}, asked=[{"type": "logits"}])
     asked, split = training_job(spec, training_of(spec)), open_split(image_examples, "train")
     models.try_others(asked, split)
-    monkeypatch.setattr(models, "objective", lambda sections: WeightedSum([(1.0, Projected())] * len(sections)))
+    monkeypatch.setattr(models, "objective", lambda sections, _train: WeightedSum([(1.0, Projected())] * len(sections)))
     with pytest.raises(InputError, match=r"^student\.model: .* was asked for hidden_states and gives none"):
         models.try_others(asked, split)

@@ -115,9 +115,13 @@ class Order:
         The slices are fixed positions of a full batch; in a short one the last of them are short or empty.
         """
         batch = self.batch(step)
+        return [batch[places] for places in self.places(rank, world_size, parts)]
+
+    def places(self, rank: int, world_size: int, parts: int) -> list[slice]:
+        """Where in a full batch the examples are that a rank reads, by micro-batch."""
         width = self.batch_size // (world_size * parts)
         starts = ((part * world_size + rank) * width for part in range(parts))
-        return [batch[start : start + width] for start in starts]
+        return [slice(start, start + width) for start in starts]
 
 
 @lru_cache(maxsize=2)

@@ -6,7 +6,7 @@ from torch.nn import functional
 from understudy.data.loader import IGNORED
 from understudy.distill.objectives import Batch, Objective
 from understudy.models.outputs import Outputs
-from understudy.recipe import LogitsObjective
+from understudy.recipe import LogitsObjective, Train
 
 
 class Logits(Objective):
@@ -41,6 +41,6 @@ def soft_cross_entropy(student: Tensor, teacher: Tensor, labels: Tensor, tempera
     return temperature**2 * (divergence * (labels.flatten() != IGNORED)).sum()
 
 
-def objective(section: LogitsObjective) -> Objective:
-    """The objective of a section."""
+def objective(section: LogitsObjective, _train: Train) -> Objective:
+    """The objective of a section, in a training."""
     return Logits(section.temperature)

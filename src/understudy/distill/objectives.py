@@ -12,7 +12,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from understudy.models.outputs import Extra, Outputs
-from understudy.recipe import ObjectiveSection
+from understudy.recipe import ObjectiveSection, Train
 from understudy.recipe.objectives import OBJECTIVES
 
 
@@ -63,11 +63,11 @@ class WeightedSum(Objective):
         return total
 
 
-def objective(sections: Sequence[ObjectiveSection]) -> Objective:
-    """What a recipe's student.distill says."""
-    return WeightedSum([(section.weight, _objective(section)) for section in sections])
+def objective(sections: Sequence[ObjectiveSection], train: Train) -> Objective:
+    """What a recipe's student.distill says, in a training with these settings."""
+    return WeightedSum([(section.weight, _objective(section, train)) for section in sections])
 
 
-def _objective(section: ObjectiveSection) -> Objective:
-    made: Objective = importlib.import_module(OBJECTIVES[section.type]).objective(section)
+def _objective(section: ObjectiveSection, train: Train) -> Objective:
+    made: Objective = importlib.import_module(OBJECTIVES[section.type]).objective(section, train)
     return made

@@ -5,6 +5,7 @@ tokens as int64 (B, L) to logits (B, L, vocabulary).
 """
 
 import importlib
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -44,10 +45,13 @@ class TextModel(nn.Module):
         super().__init__()
         self.net = net
         self._vocab_size = vocab_size
+        # transformers keeps keys and values of all positions, for generating, unless it is told not to.
+        takes = inspect.signature(net.forward).parameters
+        self._options = {"use_cache": False} if "use_cache" in takes else {}
 
     def forward(self, inputs: Tensor, extras: frozenset[Extra] = NOTHING) -> Outputs:
         """Tokens, int64 (B, L), to logits (B, L, vocabulary), and what else is asked for."""
-        said = _outputs(self.net(inputs, **_asked(extras)), extras)
+        said = _outputs(self.net(inputs, **self._options, **_asked(extras)), extras)
         return said._replace(logits=said.logits[..., : self._vocab_size])
 
 

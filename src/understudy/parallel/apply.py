@@ -1,4 +1,4 @@
-"""Applying degrees to a model, in one fixed order: split its layers, then shard it, replicate it, or both."""
+"""Applying degrees to a model, in one fixed order: split its layers, recompute activations, shard it, replicate it."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -8,9 +8,11 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from understudy.parallel.activation_checkpointing import checkpoint_activations
+from understudy.parallel.blocks import blocks
 from understudy.parallel.mesh import meshes
 from understudy.parallel.tensor import tensor_parallel
-from understudy.recipe import Degrees
+from understudy.recipe import Degrees, Recompute
 
 
 class Spread:
@@ -27,7 +29,11 @@ class Spread:
         self.meshes = meshes(found, device.type)
 
     def over_ranks(
-        self, model: nn.Module, tensor_plan: Mapping[str, str] | None = None, where: str = "train"
+        self,
+        model: nn.Module,
+        tensor_plan: Mapping[str, str] | None = None,
+        where: str = "train",
+        recompute: Recompute = "none",
     ) -> nn.Module:
         """The model, each rank with its part, as far as its parts differ.
 
@@ -35,13 +41,16 @@ class Spread:
             model: whole, the same on all ranks; its tensors may be without memory.
             tensor_plan: what goes before the architecture's own plan for tensor parallel; None leaves layers whole.
             where: the recipe's path of the training, for errors.
+            recompute: the recipe's activation_checkpointing.
 
         Raises:
-            InputError: the layers cannot be split.
+            InputError: the layers cannot be split, or there are no blocks to compute again.
         """
         found = self.degrees
         if found.tp > 1 and tensor_plan is not None:
             tensor_parallel(model, self.meshes.tp, tensor_plan, where)
+        if recompute != "none":
+            checkpoint_activations(model, recompute, where)
         # DDP takes no tensors that are split already, so their copies are those of fully_shard with a single shard.
         if found.shards or (found.tp > 1 and found.dp_replicate > 1):
             self._shard(model)
@@ -69,16 +78,6 @@ class Spread:
         # which more than two ranks' gradients are summed: a run that resumes would part from one that went on.
         group = self.meshes.replicate.get_group()
         return DistributedDataParallel(model, process_group=group, find_unused_parameters=True)
-
-
-def blocks(model: nn.Module) -> list[nn.Module]:
-    """The model's repeated blocks: the children of its largest ModuleList; none when it has no such list."""
-    lists: list[nn.Module] = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
-    return list(max(lists, key=_weight).children()) if lists else []
-
-
-def _weight(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def gradient_sync(model: nn.Module, found: Degrees, last: bool) -> AbstractContextManager[None]:

@@ -5,6 +5,7 @@ from understudy.recipe.models import ArchitectureModel, FactoryModel, Model, Pre
 from understudy.recipe.objectives import LABELS, LabelsObjective, LogitsObjective, ObjectiveSection
 from understudy.recipe.schema import (
     METRICS,
+    Augment,
     Evaluate,
     Gate,
     JobResources,
@@ -19,12 +20,13 @@ from understudy.recipe.schema import (
     Train,
 )
 from understudy.recipe.section import Section
-from understudy.recipe.strategy import Degrees, StrategyName, degrees
+from understudy.recipe.strategy import Degrees, Recompute, StrategyName, degrees
 
 __all__ = [
     "LABELS",
     "METRICS",
     "ArchitectureModel",
+    "Augment",
     "Data",
     "Degrees",
     "Evaluate",
@@ -40,6 +42,7 @@ __all__ = [
     "Optimizer",
     "PretrainedModel",
     "Recipe",
+    "Recompute",
     "Resources",
     "Schedule",
     "Section",

@@ -24,7 +24,9 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
     yield from _metrics(recipe)
     if recipe.teacher.train:
         yield from _job(("teacher", "train"), recipe.teacher.train, "teacher", recipe.resources.teacher)
+        yield from _augment(("teacher", "train", "augment"), recipe.teacher.train, recipe)
     yield from _job(("student", "train"), recipe.student.train, "distill", recipe.resources.distill)
+    yield from _augment(("student", "train", "augment"), recipe.student.train, recipe)
     yield from _alone(recipe.resources.by_job["evaluate"])
 
 
@@ -95,6 +97,15 @@ def _metrics(recipe: Recipe) -> Iterator[Conflict]:
     for place, metric in asked:
         if metric not in known:
             yield place, f"{metric} does not fit the task {recipe.task}; use one of {', '.join(known)}"
+
+
+def _augment(place: Place, train: Train, recipe: Recipe) -> Iterator[Conflict]:
+    if train.augment is None:
+        return
+    if recipe.task != "image-classification":
+        yield place, f"does not apply to the task {recipe.task}; remove it"
+    elif train.augment.crop >= recipe.image.size:
+        yield (*place, "crop"), f"{train.augment.crop} pixels, and images have {recipe.image.size}; some would be black"
 
 
 def _job(place: Place, train: Train, job: str, resources: Resources) -> Iterator[Conflict]:

@@ -2,13 +2,13 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from understudy.recipe.data import Data, Image, Text
 from understudy.recipe.models import Model, PretrainedModel
 from understudy.recipe.objectives import DISTILL, Distill
 from understudy.recipe.section import Fraction, Positive, Section
-from understudy.recipe.strategy import Strategy
+from understudy.recipe.strategy import Recompute, Strategy
 
 Task = Literal["image-classification", "causal-lm"]
 MetricName = Literal["accuracy", "nll", "calibration_error", "perplexity", "bits_per_byte"]
@@ -41,13 +41,32 @@ class Optimizer(Section):
     momentum: Fraction = 0.9
 
 
+def _warmup_kind(value: object) -> str:
+    return "share" if isinstance(value, float) else "steps"
+
+
+Warmup = Annotated[
+    Annotated[int, Field(ge=0), Tag("steps")] | Annotated[float, Field(gt=0, lt=1), Tag("share")],
+    Discriminator(_warmup_kind),
+]
+
+
 class Schedule(Section):
     """Linear warm-up, then decay to `final` times the learning rate."""
 
-    warmup: Annotated[int, Field(ge=0)] = 0
-    """In steps."""
+    warmup: Warmup = 0
+    """In steps, or as a share of all of them (0.1)."""
     decay: Literal["cosine", "linear", "constant"] = "cosine"
     final: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+
+class Augment(Section):
+    """How training images are changed at random; teacher and student see the same."""
+
+    flip: bool = False
+    """Half of them from left to right."""
+    crop: Annotated[int, Field(ge=0)] = 0
+    """Pixels of a black frame around them, out of which their size is cut at a random place."""
 
 
 class Train(Section):
@@ -69,6 +88,13 @@ class Train(Section):
     tensor_plan: dict[str, str] = Field(default={})
     """For tp: how modules are split, by their names with * for a number, in transformers' styles (colwise, rowwise,
     ...). It goes before the architecture's own plan."""
+    label_smoothing: Fraction = 0.0
+    """The share of a label's probability that is spread evenly over all labels (Szegedy et al. 2016)."""
+    augment: Augment | None = None
+    """For images."""
+    activation_checkpointing: Recompute = "none"
+    """What a block computes is computed again in the backward pass instead of kept: all of it (full), or what costs
+    little to compute (selective)."""
     checkpoint_every: Positive = 100
     """In steps."""
 

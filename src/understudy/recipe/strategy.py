@@ -9,6 +9,9 @@ from understudy.recipe.section import Positive, Section
 StrategyName = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp"]
 
 
+Recompute = Literal["none", "full", "selective"]
+
+
 class Degrees(Section):
     """The device mesh, as torchtitan writes it: copies of the model x shards of each copy x parts of each layer."""
 

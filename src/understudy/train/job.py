@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from understudy.data.augmentation import Augmentation
 from understudy.data.loader import Examples, Order, open_split
 from understudy.distill.objectives import objective
 from understudy.errors import InputError, disk_errors
@@ -110,7 +111,7 @@ def _training(
     job: TrainingJob, split: Examples, model: nn.Module, spread: Spread, folder: Path, callbacks: Callbacks
 ) -> Training:
     """The model spread over the processes, and all that goes with it."""
-    learned = objective(job.objectives).to(spread.device)
+    learned = objective(job.objectives, job.train).to(spread.device)
     teacher = frozen_teacher(job, split, learned.extras, spread)
     learns = spread.replicated(spread.over_ranks(learned)) if list(learned.parameters()) else learned
     chosen = optimizer([*model.parameters(), *learns.parameters()], job.train.optimizer)
@@ -126,6 +127,7 @@ def _training(
         teacher=teacher,
         optimizer=chosen,
         examples=split,
+        augmentation=_augmentation(job),
         order=order,
         settings=job.train,
         steps=steps,
@@ -139,6 +141,11 @@ def _training(
         heartbeat=lambda step: callbacks.heartbeat("training", step),
         report=_Reporter(split, order, steps, spread.device, callbacks.report),
     )
+
+
+def _augmentation(job: TrainingJob) -> Augmentation | None:
+    chosen = job.train.augment
+    return Augmentation(chosen, job.seed, job.train.batch_size) if chosen else None
 
 
 def _device(job: TrainingJob) -> torch.device:

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from understudy.data.augmentation import Augmentation
 from understudy.data.loader import Examples, Order
 from understudy.distill.objectives import Batch
 from understudy.distill.teacher import Teacher
@@ -61,6 +62,8 @@ class Training:
     teacher: Teacher | None
     optimizer: Optimizer
     examples: Examples
+    augmentation: Augmentation | None
+    """What changes inputs at random."""
     order: Order
     settings: Train
     steps: int
@@ -132,14 +135,18 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
     rank, readers = batch.get_local_rank(), batch.size()
     seed_generators(step_seed(job.seed, step, rank), job.device)
     targets = job.examples.targets(job.order.batch(step))
-    shares = job.order.shares(step, rank, readers, job.settings.gradient_accumulation_steps)
+    parts = job.settings.gradient_accumulation_steps
+    shares = job.order.shares(step, rank, readers, parts)
+    places = job.order.places(rank, readers, parts)
     total = torch.zeros((), device=job.device)
-    for part, indices in enumerate(shares):
+    for part, (indices, place) in enumerate(zip(shares, places, strict=True)):
         # A rank may get nothing of a micro-batch. It computes one example all the same and counts it 0 times: the
         # others wait in the gradients' collective for it.
         inputs, labels = job.examples.batch(indices if len(indices) else job.order.batch(step)[:1])
+        if job.augmentation:
+            inputs = job.augmentation(inputs, step, place)
         inputs, labels = inputs.to(job.device, non_blocking=True), labels.to(job.device, non_blocking=True)
-        last = part + 1 == len(shares)
+        last = part + 1 == parts
         with gradient_sync(job.model, job.degrees, last), gradient_sync(job.objective, job.degrees, last):
             with autocast(job.precision, job.device):
                 loss = _loss(job, Batch(inputs, labels)) / targets

@@ -49,7 +49,7 @@ def _try(split: Examples, description: Description, where: str, extras: frozense
 
 def extras_of(job: TrainingJob) -> frozenset[Extra]:
     """What this job and the student's ask of a model besides its logits."""
-    return objective((*job.objectives, *job.asked)).extras
+    return objective((*job.objectives, *job.asked), job.train).extras
 
 
 def degrees_of(job: TrainingJob) -> Degrees:
@@ -85,7 +85,7 @@ def initial_model(
     aliases = tied_weights(model)
     if not is_empty(model):
         model.to(spread.device)
-    model = spread.over_ranks(model, job.train.tensor_plan, _place(job))
+    model = spread.over_ranks(model, job.train.tensor_plan, _place(job), job.train.activation_checkpointing)
     if job.initial:
         check_files(job.initial, description)
         read_weights(model, job.initial, spread.device)

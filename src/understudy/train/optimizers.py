@@ -53,7 +53,8 @@ def learning_rate(step: int, steps: int, peak: float, schedule: Schedule) -> flo
     Cosine as in Loshchilov & Hutter 2017, without restarts.
     """
     # Where a recipe gives epochs, only the data tells how few steps that is; the peak has to be reached all the same.
-    warmup, final = min(schedule.warmup, steps - 1), schedule.final
+    wanted = schedule.warmup if isinstance(schedule.warmup, int) else round(schedule.warmup * steps)
+    warmup, final = min(wanted, steps - 1), schedule.final
     if step < warmup:
         return float(peak * (step + 1) / warmup)
     done = (step - warmup) / max(1, steps - warmup)

@@ -1,0 +1,70 @@
+"""Activation checkpointing: what a block computes is computed again in the backward pass instead of kept.
+
+Chen et al. 2016. `full` keeps a block's inputs alone. `selective` keeps attention and every second product of matrices
+too, which cost most to compute again (as torchtitan does).
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+from understudy.errors import InputError
+from understudy.parallel.blocks import blocks
+
+ATTENTION = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+    torch.ops.aten._scaled_dot_product_flash_attention.default,
+    torch.ops.aten._scaled_dot_product_efficient_attention.default,
+    torch.ops.aten._scaled_dot_product_cudnn_attention.default,
+}
+PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default}
+
+
+def checkpoint_activations(model: nn.Module, kind: Literal["full", "selective"], where: str) -> None:
+    """Let a model's repeated blocks compute again what they do not keep, in place.
+
+    Args:
+        model: before it is sharded.
+        kind: what is kept besides a block's inputs.
+        where: the recipe's path of the training, for errors.
+
+    Raises:
+        InputError: the model has no repeated blocks.
+    """
+    found = blocks(model)
+    if not found:
+        raise InputError(
+            f"{where}.activation_checkpointing: the model has no repeated blocks (an nn.ModuleList); set it to none"
+        )
+    options: dict[str, Any] = {"use_reentrant": False}
+    if kind == "selective":
+        options["context_fn"] = lambda: create_selective_checkpoint_contexts(_Policy())  # type: ignore[no-untyped-call]
+        options["respect_saved_tensors_hooks"] = True
+    for block in found:
+        block.forward = partial(_recomputed, block.forward, options)
+
+
+def _recomputed(forward: Callable[..., Any], options: dict[str, Any], *given: Any, **named: Any) -> Any:
+    return checkpoint(forward, *given, **options, **named) if torch.is_grad_enabled() else forward(*given, **named)
+
+
+class _Policy:
+    """Which operations of a block keep what they computed."""
+
+    def __init__(self) -> None:
+        self._products = {True: 0, False: 0}
+
+    def __call__(self, context: Any, operation: Any, *given: Any, **named: Any) -> CheckpointPolicy:
+        del given, named
+        if operation in ATTENTION:
+            return CheckpointPolicy.MUST_SAVE
+        if operation in PRODUCTS:  # counted apart, first and second time, so that both say the same
+            again = bool(context.is_recompute)
+            self._products[again] += 1
+            if self._products[again] % 2:
+                return CheckpointPolicy.MUST_SAVE
+        return CheckpointPolicy.PREFER_RECOMPUTE
