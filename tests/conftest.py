@@ -25,13 +25,14 @@ def ranks() -> Iterator[Ranks]:
 
 @pytest.fixture(scope="session")
 def image_examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """45 images of 8 x 8 pixels in 3 classes."""
+    """45 images of 8 x 8 pixels in 3 classes, and 13 of the validation split."""
     folder = tmp_path_factory.mktemp("images")
     random = np.random.default_rng(0)
-    labels = random.integers(0, 3, 45)
-    images = random.integers(0, 100, (45, 1, 8, 8)) + 50 * labels[:, None, None, None]
-    np.save(folder / "train.images.npy", images.astype(np.uint8))
-    np.save(folder / "train.labels.npy", labels)
+    for split, count in (("train", 45), ("validation", 13)):
+        labels = random.integers(0, 3, count)
+        images = random.integers(0, 100, (count, 1, 8, 8)) + 50 * labels[:, None, None, None]
+        np.save(folder / f"{split}.images.npy", images.astype(np.uint8))
+        np.save(folder / f"{split}.labels.npy", labels)
     facts = {"task": "image-classification", "labels": ["a", "b", "c"], "image": {"size": 8, "channels": 1}}
     (folder / "examples.json").write_text(json.dumps({**facts, "counts": {"train": 45}, "mean": [0.4], "std": [0.2]}))
     return folder
@@ -39,10 +40,11 @@ def image_examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def text_examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A stream of 701 tokens out of 50: 44 windows of 16, the last of them shorter."""
+    """A stream of 701 tokens out of 50: 44 windows of 16, the last of them shorter; 130 for validation."""
     folder = tmp_path_factory.mktemp("text")
     tokens = np.cumsum(np.random.default_rng(0).integers(0, 3, 701)) % 50
     np.save(folder / "train.tokens.npy", tokens.astype(np.uint16))
+    np.save(folder / "validation.tokens.npy", tokens[:130].astype(np.uint16))
     facts = {"task": "causal-lm", "vocab_size": 50, "eos_id": 0, "sequence_length": 16}
     (folder / "examples.json").write_text(json.dumps({**facts, "tokens": {"train": 701}}))
     return folder

@@ -286,7 +286,7 @@ def test_a_run_goes_on_when_the_token_that_it_began_with_has_ended() -> None:
     assert VISION.inside(ASKS, first) == 401
     assert VISION.inside(ASKS, later) == 200
     assert "registered" not in said(), "it was to be at work still"
-    found = wait(lambda: re.search(r"registered: token-digits version 1", said()), 600, said)
+    found = wait(lambda: re.search(r"registered: token-digits version 1", said()), 1500, said)
     assert found
     assert "401" not in said()
     assert first not in said() + VISION("get", "job", name, "-o", "yaml")

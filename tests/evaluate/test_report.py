@@ -162,6 +162,17 @@ def test_a_margin_of_zero_and_equal_models_can_be_drawn(tmp_path, images, measur
     assert "the student was turned down" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
+def test_the_validation_loss_is_drawn_where_it_was_measured():
+    points = [{"step": step, "loss": 1 / step} for step in range(1, 9)]
+    measured = [
+        {**point, "validation_loss": 1.5 / point["step"]} if point["step"] % 4 == 0 else point for point in points
+    ]
+    figure = training_plot({"teacher": points, "student": measured})
+    plain, validated = figure.axes
+    assert len(plain.lines) == 2
+    assert validated.lines[-1].get_xydata().tolist() == [[4, 1.5 / 4], [8, 1.5 / 8]]
+
+
 def test_smoothing_keeps_a_line_and_damps_noise():
     line = np.linspace(3, 1, 200)
     np.testing.assert_allclose(smoothed(line)[5:-5], line[5:-5])

@@ -92,7 +92,8 @@ BAD = {
         "\tbatch_size: 3": "r.yaml:12: not YAML: found character '\\t' that cannot start any token; indent with spaces",
         "frobnicate: 3": "r.yaml:12: teacher.train.frobnicate: unknown key; known here: steps, epochs, batch_size, "
         "gradient_accumulation_steps, optimizer, schedule, max_grad_norm, precision, strategy, tensor_plan, "
-        "label_smoothing, augment, activation_checkpointing, checkpoint_every",
+        "label_smoothing, augment, activation_checkpointing, checkpoint_every, "
+        "validate_every, keep_best, patience",
     },
     "source: {type: digits}": {
         "source: {type: digts}": "r.yaml:4: data.source.type: expected "
@@ -617,6 +618,12 @@ def test_an_objective_is_named_by_its_type_or_its_place(tmp_path: Path, name: st
 def test_a_frame_is_narrower_than_the_image() -> None:
     with pytest.raises(InputError, match=r"student\.train\.augment\.crop: 8 pixels, and images have 8; some would be"):
         from_values(parse(DIGITS).data, ["student.train.augment.crop=8", "data.image.size=8"], "here")
+
+
+@pytest.mark.parametrize("setting", ["keep_best=true", "patience=3"])
+def test_what_follows_from_validation_needs_it(setting: str) -> None:
+    with pytest.raises(InputError, match=r"keep_best and patience follow from validation; give validate_every"):
+        from_values(parse(DIGITS).data, [f"student.train.{setting}"], "here")
 
 
 def test_texts_are_not_augmented() -> None:

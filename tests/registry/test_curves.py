@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from understudy.registry.curves import Tail, points_of
+from understudy.registry.curves import Tail, points_of, unreported
 
 
 def test_half_a_line_waits_and_a_torn_one_is_left_out(tmp_path: Path) -> None:
@@ -19,6 +19,12 @@ def test_half_a_line_waits_and_a_torn_one_is_left_out(tmp_path: Path) -> None:
 
 def test_what_was_not_measured_is_no_value() -> None:
     assert list(points_of([{"step": 1, "loss": 0.5, "memory": None}, {"loss": 1.0}, 7])) == [{"step": 1, "loss": 0.5}]
+
+
+def test_of_a_reported_step_what_was_validated_is_still_to_be_said() -> None:
+    point = {"step": 4, "loss": 0.5, "grad_norm": 1.0, "validation_loss": 0.7, "validation_accuracy": 0.2}
+    assert unreported(point) == {"step": 4, "validation_loss": 0.7, "validation_accuracy": 0.2}
+    assert unreported({"step": 4, "loss": 0.5}) == {"step": 4}
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,10 @@ def quality_plot(models: Mapping[str, ModelMeasures], name: MetricName) -> Figur
 
 
 def training_plot(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
-    """Training loss of each model, raw and smoothed, each on its own axis: the losses are not the same function."""
+    """Training loss of each model, raw and smoothed, and validation loss, where it was measured.
+
+    Each has an axis of its own: the losses are not the same function.
+    """
     trained = {role: history for role, history in histories.items() if history}
     figure = _figure(2.7)
     for axes, (role, history) in zip(figure.subplots(1, len(trained), squeeze=False)[0], trained.items(), strict=True):
@@ -140,6 +143,12 @@ def training_plot(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figur
         losses = np.array([entry["loss"] for entry in history], dtype=np.float64)
         axes.plot(steps, losses, color=COLOURS.get(role, GREY), alpha=0.25, linewidth=0.8)
         axes.plot(steps, smoothed(losses), color=COLOURS.get(role, GREY), linewidth=1.8)
+        measured = [(entry["step"], entry["validation_loss"]) for entry in history if "validation_loss" in entry]
+        if measured:
+            axes.plot(
+                *zip(*measured, strict=True), color=RED, marker=".", linewidth=1.2, label="validation, labels alone"
+            )
+            axes.legend(loc="upper right")
         axes.set_title(role)
         axes.set_xlabel("step")
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))

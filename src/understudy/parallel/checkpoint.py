@@ -20,9 +20,15 @@ from torch import nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemWriter
 from torch.distributed.checkpoint.metadata import Metadata
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_state_dict,
+    set_model_state_dict,
+    set_state_dict,
+)
 from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import async_save
+from torch.distributed.checkpoint.state_dict_saver import async_save, save
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.optim import Optimizer
 
@@ -101,6 +107,37 @@ class Checkpoints:
         assert isinstance(future, Future)
         self._pending = future, aside, step
 
+    def save_best(self, step: int) -> None:
+        """Keep the model's weights of this step, and of no other, for load_best(); training waits for it.
+
+        Raises:
+            Fenced: another run has taken over.
+            UnderstudyError: the disk is full.
+        """
+        self._align_buffers()
+        target = self._folder / f"best-{step}"
+        aside = self._aside(step)
+        if self._leads:
+            with disk_errors(aside):
+                _make(aside)
+        dist.barrier(self._group)
+        state = get_model_state_dict(self._model)
+        with disk_errors(self._folder):
+            try:
+                save(state, storage_writer=_Writer(aside, "{}"), process_group=self._group)
+            except CheckpointException as error:
+                raise _cause(error) from error
+            if self._leads:
+                _remove(self._folder.glob("best-*"))
+                _rename(aside, target)
+        dist.barrier(self._group)
+
+    def load_best(self, step: int) -> None:
+        """Put the weights into the model that save_best() has kept."""
+        state = get_model_state_dict(self._model)
+        load(state, checkpoint_id=self._folder / f"best-{step}", process_group=self._group)
+        set_model_state_dict(self._model, state)
+
     def _align_buffers(self) -> None:
         """Give all ranks the first one's buffers (running means), as DDP does before a step and nobody under fsdp.
 
@@ -143,10 +180,7 @@ class Checkpoints:
         target = self._folder / f"step-{step}"
         if target.exists():  # finish_if_written() was here
             return
-        try:
-            os.rename(aside, target)
-        except FileNotFoundError as error:
-            raise Fenced("another run has taken this step over") from error
+        _rename(aside, target)
         written = sorted(self._folder.glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
         _remove(written[:-KEPT])
 
@@ -154,6 +188,13 @@ class Checkpoints:
 def _remove(folders: Iterable[Path]) -> None:
     for path in folders:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _rename(aside: Path, target: Path) -> None:
+    try:
+        os.rename(aside, target)
+    except FileNotFoundError as error:
+        raise Fenced("another run has taken this step over") from error
 
 
 def _make(path: Path) -> None:
@@ -204,7 +245,11 @@ def _outcome(future: Future[Any]) -> None:
     try:
         future.result()
     except CheckpointException as error:
-        causes = [wrapped[0] for wrapped in error.failures.values()]
-        if any(isinstance(cause, FileNotFoundError) for cause in causes):
-            raise Fenced("another run has taken this step over") from error
-        raise next((cause for cause in causes if isinstance(cause, OSError)), error) from error
+        raise _cause(error) from error
+
+
+def _cause(error: CheckpointException) -> BaseException:
+    causes = [wrapped[0] for wrapped in error.failures.values()]
+    if any(isinstance(cause, FileNotFoundError) for cause in causes):
+        return Fenced("another run has taken this step over")
+    return next((cause for cause in causes if isinstance(cause, OSError)), error)

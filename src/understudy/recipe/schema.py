@@ -97,11 +97,23 @@ class Train(Section):
     little to compute (selective)."""
     checkpoint_every: Positive = 100
     """In steps."""
+    validate_every: Positive | None = None
+    """In steps: how often loss and accuracy are measured on the validation split, and after the last step."""
+    keep_best: bool = False
+    """Whether the finished model is the one with the smallest validation loss, and not the last one."""
+    patience: Positive | None = None
+    """Training ends early after so many validations without a smaller loss."""
 
     @model_validator(mode="after")
     def _one_length(self) -> "Train":
         if (self.steps is None) == (self.epochs is None):
             raise ValueError("give exactly one of steps and epochs; set the other one to null")
+        return self
+
+    @model_validator(mode="after")
+    def _validated(self) -> "Train":
+        if self.validate_every is None and (self.keep_best or self.patience):
+            raise ValueError("keep_best and patience follow from validation; give validate_every")
         return self
 
 

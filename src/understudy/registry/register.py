@@ -17,7 +17,7 @@ from understudy.recipe import Recipe
 from understudy.recipe.yaml import dump
 from understudy.registry import evidence, pyfunc
 from understudy.registry.client import mlflow_at, server_at
-from understudy.registry.curves import points_of, send
+from understudy.registry.curves import points_of, send, unreported
 from understudy.registry.dataset import dataset
 from understudy.registry.names import CHALLENGER, CHAMPION, DIGEST, NOTE, RUN, VERDICT
 from understudy.registry.over_mlflow import OverMlflow
@@ -147,7 +147,8 @@ def _log_steps(server: OverMlflow, recorder: Recorder, submission: Submission) -
         if role != "teacher" or recipe.teacher.train:
             server.link_dataset(run_id, _dataset(submission), "training")
         known = server.steps(run_id)
-        send(server, run_id, recipe.task, [point for point in points if point["step"] not in known])
+        rest = [unreported(point) if point["step"] in known else point for point in points]
+        send(server, run_id, recipe.task, rest)
         figures = evidence.metrics(measured["models"][role])
         _log_figures(server, run_id, figures, submission, {DIGEST: measured["models"][role]["digest"]})
         server.end(run_id, "FINISHED")

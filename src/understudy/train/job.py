@@ -30,6 +30,7 @@ from understudy.train.memory import keep_freed_memory
 from understudy.train.models import degrees_of, description_of, frozen_teacher, initial_model, try_others
 from understudy.train.optimizers import optimizer
 from understudy.train.precision import precision
+from understudy.train.validation import Validation
 from understudy.train.work import TrainingJob
 
 
@@ -132,15 +133,28 @@ def _training(
         settings=job.train,
         steps=steps,
         seed=job.seed,
-        device=spread.device,
-        precision=spread.precision,
-        degrees=spread.degrees,
-        meshes=spread.meshes,
+        spread=spread,
+        validation=_validation(job),
         checkpoints=Checkpoints(folder / "checkpoints", _trained(model, learns), chosen),
         must_stop=callbacks.must_stop,
         heartbeat=lambda step: callbacks.heartbeat("training", step),
         report=_Reporter(split, order, steps, spread.device, callbacks.report),
     )
+
+
+def _validation(job: TrainingJob) -> Validation | None:
+    """What the recipe says of validation, on a split that has to be there."""
+    if job.train.validate_every is None:
+        return None
+    examples = open_split(job.examples, "validation")
+    if len(examples) == 0:
+        raise InputError(
+            f"{job.section.partition('.')[0]}.train.validate_every: the data has no validation split; give it a share, "
+            "data.validation"
+        )
+    train = job.train
+    assert train.validate_every is not None
+    return Validation(examples, train.batch_size, train.validate_every, train.keep_best, train.patience)
 
 
 def _augmentation(job: TrainingJob) -> Augmentation | None:
@@ -208,9 +222,13 @@ class _Reporter:
 
     def __call__(self, points: list[Point], seconds: float) -> None:
         targets = sum(self._examples.targets(self._order.batch(point["step"] - 1)) for point in points)
+        last = points[-1]
         self._report(
             Report(
-                **points[-1],
+                step=last["step"],
+                loss=last["loss"],
+                learning_rate=last["learning_rate"],
+                grad_norm=last["grad_norm"],
                 steps=self._steps,
                 rate=targets / seconds,
                 memory=self._memory(),

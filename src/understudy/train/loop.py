@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import torch
 import torch.distributed as dist
@@ -24,12 +24,12 @@ from understudy.distill.objectives import Batch
 from understudy.distill.teacher import Teacher
 from understudy.errors import Stopped, UnderstudyError
 from understudy.models.outputs import Extra
-from understudy.parallel.apply import gradient_sync
+from understudy.parallel.apply import Spread, gradient_sync
 from understudy.parallel.checkpoint import Checkpoints
-from understudy.parallel.mesh import Meshes
-from understudy.recipe import Degrees, Train
+from understudy.recipe import Train
 from understudy.train.optimizers import clip, learning_rate, set_learning_rate
 from understudy.train.precision import autocast
+from understudy.train.validation import Validated, Validation
 
 REPORT_SECONDS = 0.5
 CURVE_POINTS = 5000
@@ -42,12 +42,15 @@ class Point(TypedDict):
     loss: float
     learning_rate: float
     grad_norm: float
+    validation_loss: NotRequired[float]
+    validation_accuracy: NotRequired[float]
 
 
 class Progress(TypedDict):
     """What a checkpoint holds beside model and optimiser."""
 
     history: list[Point]
+    validated: list[Validated]
 
 
 @dataclass
@@ -68,10 +71,9 @@ class Training:
     settings: Train
     steps: int
     seed: int
-    device: torch.device
-    precision: torch.dtype
-    degrees: Degrees
-    meshes: Meshes
+    spread: Spread
+    """Over which ranks, and how."""
+    validation: Validation | None
     checkpoints: Checkpoints
     must_stop: Callable[[], bool]
     """Asked on every rank after each report; one that says yes stops all of them, at a checkpoint."""
@@ -80,13 +82,19 @@ class Training:
     report: Callable[[list[Point], float], None]
     """Called on the first rank with the points since the last call and the seconds that they took."""
     history: list[Point] = field(default_factory=list)
+    validated: list[Validated] = field(default_factory=list)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it ends before its last step."""
+        return self.validation is not None and self.validation.is_over(self.validated)
 
 
 def train(job: Training) -> list[Point]:
-    """Train from the newest checkpoint, or from the start, to the last step.
+    """Train from the newest checkpoint, or from the start, to the last step, or until validation says that it is over.
 
     Returns:
-        The whole training curve, on every rank.
+        The whole training curve, on every rank. The model is the last one, or the one that validation found best.
 
     Raises:
         Stopped: the stop file was there; a checkpoint was taken.
@@ -96,12 +104,18 @@ def train(job: Training) -> list[Point]:
     recent = _Recent(job, start)
     job.model.train()
     for step in range(start, job.steps):
+        if job.is_over:  # known before this step, or from the checkpoint
+            break
         rate = learning_rate(step, job.steps, job.settings.optimizer.learning_rate, job.settings.schedule)
         set_learning_rate(job.optimizer, rate)
         recent.add(rate, *_step(job, step))
         last, due = step + 1 == job.steps, (step + 1) % job.settings.checkpoint_every == 0
-        if last or due or recent.is_due():
+        validated = job.validation is not None and job.validation.is_due(step + 1, job.steps)
+        if last or due or validated or recent.is_due():
             stop = recent.flush(step + 1)
+            if validated:
+                _validate(job, step + 1)
+                last = last or job.is_over
             if stop and not last:
                 _save(job, step + 1)
                 job.checkpoints.finish()
@@ -111,7 +125,20 @@ def train(job: Training) -> list[Point]:
         else:
             job.checkpoints.finish_if_written()
     job.checkpoints.finish()
+    if job.validation and job.validation.keep_best:
+        job.checkpoints.load_best(job.validation.best(job.validated))
     return job.history
+
+
+def _validate(job: Training, step: int) -> None:
+    """Measure the model, and keep its weights if no earlier ones were better."""
+    assert job.validation is not None
+    measured = job.validation.measure(job.model, step, job.spread)
+    job.validated.append(measured)
+    job.history[-1]["validation_loss"] = measured["validation_loss"]
+    job.history[-1]["validation_accuracy"] = measured["validation_accuracy"]
+    if job.validation.keep_best and job.validation.best(job.validated) == step:
+        job.checkpoints.save_best(step)
 
 
 def _resume(job: Training) -> int:
@@ -119,36 +146,39 @@ def _resume(job: Training) -> int:
     if step is None:
         return 0
     progress: Progress = json.loads(job.checkpoints.load(step))
-    job.history = progress["history"]
+    job.history, job.validated = progress["history"], progress["validated"]
     return step
 
 
 def _save(job: Training, step: int) -> None:
     """Begin a checkpoint. Model and optimiser are all that it needs beside the curve: see the module's docstring."""
-    progress: Progress = {"history": job.history}
+    progress: Progress = {"history": job.history, "validated": job.validated}
     job.checkpoints.save(step, json.dumps(progress))
 
 
 def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
     """One optimiser step: this rank's part of the loss, and the gradients' norm."""
-    batch = job.meshes.batch
+    batch = job.spread.meshes.batch
     rank, readers = batch.get_local_rank(), batch.size()
-    seed_generators(step_seed(job.seed, step, rank), job.device)
+    seed_generators(step_seed(job.seed, step, rank), job.spread.device)
     targets = job.examples.targets(job.order.batch(step))
     parts = job.settings.gradient_accumulation_steps
     shares = job.order.shares(step, rank, readers, parts)
     places = job.order.places(rank, readers, parts)
-    total = torch.zeros((), device=job.device)
+    total = torch.zeros((), device=job.spread.device)
     for part, (indices, place) in enumerate(zip(shares, places, strict=True)):
         # A rank may get nothing of a micro-batch. It computes one example all the same and counts it 0 times: the
         # others wait in the gradients' collective for it.
         inputs, labels = job.examples.batch(indices if len(indices) else job.order.batch(step)[:1])
         if job.augmentation:
             inputs = job.augmentation(inputs, step, place)
-        inputs, labels = inputs.to(job.device, non_blocking=True), labels.to(job.device, non_blocking=True)
+        inputs, labels = (
+            inputs.to(job.spread.device, non_blocking=True),
+            labels.to(job.spread.device, non_blocking=True),
+        )
         last = part + 1 == parts
-        with gradient_sync(job.model, job.degrees, last), gradient_sync(job.objective, job.degrees, last):
-            with autocast(job.precision, job.device):
+        with gradient_sync(job.model, job.spread.degrees, last), gradient_sync(job.objective, job.spread.degrees, last):
+            with autocast(job.spread.precision, job.spread.device):
                 loss = _loss(job, Batch(inputs, labels)) / targets
             if not len(indices):
                 loss = loss * 0.0
@@ -212,7 +242,7 @@ class _Recent:
         elapsed = time.perf_counter() - self._since
         # Summed over ranks: the losses are shares of one sum. Norms are the same on every rank already.
         summed = losses.double()
-        dist.all_reduce(summed, group=self._job.meshes.loss.get_group())
+        dist.all_reduce(summed, group=self._job.spread.meshes.loss.get_group())
         shared = torch.tensor([elapsed, float(self._job.must_stop())], dtype=torch.double)
         dist.all_reduce(shared)
         points = [
@@ -233,7 +263,9 @@ class _Recent:
 
     def _is_kept(self, point: Point) -> bool:
         """A curve has some thousand points, however long the training is."""
-        return point["step"] % -(-self._job.steps // CURVE_POINTS) == 0 or point["step"] == self._job.steps
+        step, steps, validation = point["step"], self._job.steps, self._job.validation
+        validated = validation is not None and validation.is_due(step, steps)
+        return step % -(-steps // CURVE_POINTS) == 0 or step == steps or validated
 
     def _refuse_nan(self, losses: Tensor, norms: Tensor) -> None:
         # Told before the checkpoint that this report may lead to: one with NaN in it would be the one to resume from.

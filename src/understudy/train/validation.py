@@ -1,0 +1,94 @@
+"""Validation during a training: what the model loses on examples that it does not learn from, and what follows from it.
+
+The numbers are the same under every strategy, and all ranks have the same: they decide by them without asking.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from understudy.data.loader import IGNORED, Examples
+from understudy.distill.labels import cross_entropy
+from understudy.parallel.apply import Spread, reshard, unwrapped
+from understudy.train.precision import autocast
+
+
+class Validated(TypedDict):
+    """What was measured after a step."""
+
+    step: int
+    validation_loss: float
+    """Nats a target: cross-entropy of the labels, whatever the model learns from."""
+    validation_accuracy: float
+
+
+@dataclass(frozen=True)
+class Validation:
+    """When a training is validated, on what, and what follows."""
+
+    examples: Examples
+    batch_size: int
+    """Over all processes that read."""
+    every: int
+    """In steps; the last step is always validated."""
+    keep_best: bool
+    """Whether the finished model is the one that lost least."""
+    patience: int | None
+    """After how many times without a smaller loss a training ends early."""
+
+    def is_due(self, step: int, steps: int) -> bool:
+        """Whether the model is measured after so many steps."""
+        return step % self.every == 0 or step == steps
+
+    def is_over(self, measured: Sequence[Validated]) -> bool:
+        """Whether a training ends early."""
+        return self.patience is not None and bool(measured) and len(measured) - 1 - _best(measured) >= self.patience
+
+    def best(self, measured: Sequence[Validated]) -> int:
+        """The step after which the loss was smallest; of several the first."""
+        return measured[_best(measured)]["step"]
+
+    def measure(self, model: nn.Module, step: int, spread: Spread) -> Validated:
+        """Loss and accuracy on all examples. To be called on every rank; the model's mode is as before afterwards.
+
+        Args:
+            model: spread over the ranks.
+            step: steps that were taken.
+            spread: over which ranks, and how.
+        """
+        batch = spread.meshes.batch
+        width = max(1, self.batch_size // batch.size())
+        sums = torch.zeros(3, dtype=torch.double, device=spread.device)
+        training, asked = model.training, unwrapped(model)
+        asked.eval()
+        for first in range(0, len(self.examples), width * batch.size()):
+            start = first + batch.get_local_rank() * width
+            indices = np.arange(start, min(start + width, len(self.examples)))
+            # Who has nothing left is asked for one example all the same, and counts none: the others wait for it.
+            shown = indices if len(indices) else np.zeros(1, dtype=np.int64)
+            inputs, labels = (tensor.to(spread.device) for tensor in self.examples.batch(shown))
+            with torch.no_grad(), autocast(spread.precision, spread.device):
+                logits = asked(inputs).logits
+            if len(indices):
+                sums += _sums(logits, labels)
+        reshard(asked)
+        model.train(training)
+        dist.all_reduce(sums, group=spread.meshes.loss.get_group())
+        loss, right, targets = sums.tolist()
+        return {"step": step, "validation_loss": loss / targets, "validation_accuracy": right / targets}
+
+
+def _sums(logits: Tensor, labels: Tensor) -> Tensor:
+    """Loss, right answers and targets of a batch."""
+    counted = labels != IGNORED
+    right = (logits.argmax(-1) == labels) & counted
+    return torch.stack([cross_entropy(logits, labels).double(), right.sum().double(), counted.sum().double()])
+
+
+def _best(measured: Sequence[Validated]) -> int:
+    return min(range(len(measured)), key=lambda place: measured[place]["validation_loss"])
