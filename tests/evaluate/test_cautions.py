@@ -36,6 +36,18 @@ def test_labels_that_no_test_example_has_are_named(images):
     assert many.endswith("nothing is known: 0, 1, 2, 3, 4, and more.")
 
 
+@pytest.mark.parametrize("steps", [{"student": 9}, {"student": 9, "control": 9, "teacher": 4}, {}])
+def test_nothing_is_said_of_models_that_were_trained_equally_long(images, steps):
+    bootstrap = Bootstrap(images(300, {"teacher": 0.9, "student": 0.9}), ["teacher", "student", "trivial"])
+    assert cautions(bootstrap, "accuracy", 0.95, None, {}, None, steps) == []
+
+
+def test_a_control_that_ended_early_is_named(images):
+    bootstrap = Bootstrap(images(300, {"teacher": 0.9, "student": 0.9}), ["teacher", "student", "trivial"])
+    [found] = cautions(bootstrap, "accuracy", 0.95, None, {}, None, {"student": 1200, "control": 80})
+    assert found.startswith("The student was trained for 1,200 steps and its control for 80, since one of them ended")
+
+
 def test_the_last_tenth_of_the_curve_counts_and_the_students_is_a_bound():
     history = [{"loss": 5.0}] * 18 + [{"loss": 0.1}, {"loss": 0.3}]
     found = training_losses({"teacher": history, "student": history, "control": []}, DISTILL)

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from understudy.evaluate.gate import decide
-from understudy.evaluate.plots import SLICES, smoothed
+from understudy.evaluate.plots import SLICES, smoothed, training_plot
 from understudy.evaluate.report import si, write
 from understudy.recipe import Gate
 

@@ -24,6 +24,7 @@ def cautions(
     control: Difference | None,
     training_losses: Mapping[str, float],
     confusion: Confusion | None = None,
+    steps: Mapping[str, int] | None = None,
 ) -> list[str]:
     """Sentences, the gravest first; empty when nothing is to be said.
 
@@ -34,8 +35,9 @@ def cautions(
         control: student minus control, where there is a control.
         training_losses: by role, in nats per prediction.
         confusion: the student's, where there is one.
+        steps: how long each model was trained, by role.
     """
-    found = [_chance(bootstrap, metric, confidence), _untested(confusion)]
+    found = [_chance(bootstrap, metric, confidence), _untested(confusion), _unequal(steps or {})]
     found += [_overfitted(bootstrap, role, training) for role, training in training_losses.items()]
     if control is not None and meaning(control, METRICS[metric]) == "worse":
         found.append("The control, which was trained without the teacher, is better than the student.")
@@ -52,6 +54,16 @@ def _untested(confusion: Confusion | None) -> str:
     named = ", ".join([*unseen[:SHOWN], *(["and more"] if len(unseen) > SHOWN else [])])
     count = f"{len(unseen)} of {len(confusion['labels'])} labels"
     return f"Of {count} there is no test example, and nothing is known: {named}."
+
+
+def _unequal(steps: Mapping[str, int]) -> str:
+    student, control = steps.get("student"), steps.get("control")
+    if student is None or control is None or student == control:
+        return ""
+    return (
+        f"The student was trained for {student:,} steps and its control for {control:,}, since one of them ended early "
+        "(patience): their difference is not the teacher's alone."
+    )
 
 
 def meaning(seen: Difference, metric: Metric) -> str:

@@ -31,6 +31,7 @@ def decide(
     metric: MetricName,
     champion_problem: str = "",
     training_losses: Mapping[str, float] | None = None,
+    steps: Mapping[str, int] | None = None,
 ) -> Verdict:
     """The verdict: approved when every rule passed. `cautions` are sentences to be read first, and fail nothing.
 
@@ -51,7 +52,7 @@ def decide(
     return {
         "approved": all(rule.passed for rule in rules),
         "cautions": cautions(
-            bootstrap, metric, gate.confidence, control, training_losses or {}, measures.get("confusion")
+            bootstrap, metric, gate.confidence, control, training_losses or {}, measures.get("confusion"), steps
         ),
         "control": _worth(control, metric, gate) if control else None,
         "metric": metric,

@@ -46,6 +46,7 @@ def _gate(work: Work) -> None:
         work.recipe.gate_metric,
         work.world.get("champion_problem", ""),
         training_losses(histories, work.recipe.student.distill),
+        {role: int(history[-1]["step"]) for role, history in histories.items()},
     )
     write_json(work.staged / "verdict.json", verdict)
     write(work.staged, reported_recipe(work.recipe), measures, verdict, histories, lineage(work), per_example)
