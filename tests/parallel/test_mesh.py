@@ -11,7 +11,7 @@ def placed(replicate: int, shard: int, tp: int) -> tuple[list[int], ...]:
     dist.init_process_group("gloo")
     try:
         over = meshes(Degrees(dp_replicate=replicate, dp_shard=shard, tp=tp), "cpu")
-        shards = over.fsdp["dp_shard"] if over.fsdp.ndim > 1 else over.fsdp
+        shards = over.fsdp["dp_shard_cp"] if over.fsdp.ndim > 1 else over.fsdp
         named = (over.replicate, shards, over.batch, over.loss, over.tp)
         return tuple(dist.get_process_group_ranks(mesh.get_group()) for mesh in named)
     finally:

@@ -28,6 +28,7 @@ STRATEGIES = ["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp"]
         ("hsdp", 2, 4, (2, 4, 1, 3)),
         ("hsdp", 3, 2, (3, 2, 1, 3)),
         ("tp", 1, 4, (1, 1, 4, 3)),
+        ("cp", 1, 1, (1, 1, 1, 3)),
         (Degrees(dp_replicate=2, dp_shard=3), 1, 6, (2, 3, 1, 3)),
         (Degrees(dp_shard=3, tp=2), 3, 2, (1, 3, 2, 3)),
     ],
@@ -36,10 +37,10 @@ def test_a_strategys_name_is_short_for_degrees(
     strategy: Any, nodes: int, processes: int, expected: tuple[int, int, int, int]
 ) -> None:
     names = ("dp_replicate", "dp_shard", "tp", "zero_stage")
-    assert degrees(strategy, nodes, processes).model_dump() == dict(zip(names, expected, strict=True))
+    assert degrees(strategy, nodes, processes) == Degrees.model_validate(dict(zip(names, expected, strict=True)))
 
 
-@given(st.sampled_from(["ddp", "zero1", "zero2", "fsdp", "tp"]), st.integers(1, 5), st.integers(1, 9))
+@given(st.sampled_from(["ddp", "zero1", "zero2", "fsdp", "tp", "cp"]), st.integers(1, 5), st.integers(1, 9))
 def test_one_degree_alone_takes_every_process(strategy: Any, nodes: int, processes: int) -> None:
     assert degrees(strategy, nodes, processes).world_size == nodes * processes
 

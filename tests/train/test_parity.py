@@ -13,6 +13,7 @@ from tests.jobs.specs import training
 from tests.models.sections import section
 from tests.train import jobs
 from tests.train.jobs import train_ranks
+from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
 from understudy.models.build import build_model
 from understudy.models.describe import describe
@@ -129,6 +130,67 @@ def test_split_layers_train_as_whole_ones(
     assert_same_training(spread, alone)
 
 
+CONTEXT = [
+    ("cp", 2),
+    ({"dp_shard": 2, "cp": 2}, 4),
+    ({"dp_replicate": 2, "cp": 2}, 4),
+    ({"cp": 2, "tp": 2}, 4),
+    ({"dp_shard": 2, "cp": 2, "zero_stage": 1}, 4),
+]
+
+
+WITHOUT_TP = [way for way in CONTEXT if "tp" not in way[0]]
+SPLIT = [("llama", *way) for way in CONTEXT] + [(model, *way) for model in ("gpt2", "bert") for way in WITHOUT_TP]
+
+
+@pytest.mark.parametrize(("model", "strategy", "processes"), SPLIT)
+def test_split_sequences_train_as_whole_ones(
+    ranks: Any, tmp_path: Path, text_examples: Path, model: str, strategy: Any, processes: int
+) -> None:
+    """Validated meanwhile, too. One window is short: some ranks have none of its targets."""
+    chosen = {"llama": FOUR_HEADS, "gpt2": GPT, "bert": jobs.BERT}[model]
+    train = {"strategy": strategy, "gradient_accumulation_steps": 2, "validate_every": 4}
+    alone = jobs.spec(tmp_path / "alone", text_examples, chosen, train={"validate_every": 4})
+    spread = jobs.spec(tmp_path / "spread", text_examples, chosen, processes, train=train)
+    ranks.run(1, train_ranks, alone)
+    ranks.run(processes, train_ranks, spread)
+    assert_same_training(spread, alone)
+    found, expected = ([point["validation_loss"] for point in curve(job)[3::4]] for job in (spread, alone))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["images", "an odd length"])
+def test_what_has_no_sequences_to_split_evenly_is_refused(
+    ranks: Any, tmp_path: Path, image_examples: Path, text_examples: Path, kind: str
+) -> None:
+    examples, model, parts = (image_examples, jobs.VIT, 2) if kind == "images" else (text_examples, jobs.LLAMA, 3)
+    train = {"strategy": "cp", "batch_size": 12}
+    for said in ranks.run(parts, refusal, jobs.spec(tmp_path, examples, model, parts, train=train)):
+        assert said.startswith(f"teacher.train.strategy: cp splits sequences of tokens evenly over {parts} processes")
+
+
+def refusal(job: JobSpec) -> str:
+    with pytest.raises(InputError) as caught:
+        train_ranks(job)
+    torch.distributed.destroy_process_group()
+    return str(caught.value)
+
+
+def test_a_student_learns_the_same_of_a_teacher_that_sees_split_sequences(
+    ranks: Any, tmp_path: Path, text_examples: Path
+) -> None:
+    teacher = jobs.spec(tmp_path / "teacher", text_examples, GPT)
+    ranks.run(1, train_ranks, teacher)
+    changes: dict[str, Any] = {"teacher": str(teacher.output), "teacher_model": GPT, "objectives": DISTILL, "seed": 2}
+    alone = jobs.spec(tmp_path / "alone", text_examples, FOUR_HEADS, **changes)
+    train = {"strategy": {"dp_shard": 2, "cp": 2}}
+    spread = jobs.spec(tmp_path / "spread", text_examples, FOUR_HEADS, 4, train=train, **changes)
+    ranks.run(1, train_ranks, alone)
+    ranks.run(4, train_ranks, spread)
+    assert_same_training(spread, alone)
+
+
+FOUR_HEADS = {**jobs.LLAMA, "config": {**jobs.LLAMA["config"], "num_key_value_heads": 4}}
 PLANS = {
     "vit": {
         **{f"vit.layers.*.attention.{name}_proj": "colwise" for name in "qkv"},

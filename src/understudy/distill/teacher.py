@@ -18,10 +18,15 @@ class Teacher:
         self._model = model.requires_grad_(requires_grad=False).eval()
         self._extras = extras
 
-    def __call__(self, inputs: Tensor) -> Outputs:
-        """What it says about a batch, as tensors that a loss with gradients may take."""
+    def __call__(self, inputs: Tensor, **placed: Tensor) -> Outputs:
+        """What it says about a batch, as tensors that a loss with gradients may take.
+
+        Args:
+            inputs: of the batch.
+            placed: `positions`, where the inputs are a part of sequences.
+        """
         with torch.inference_mode():
-            said: Outputs = self._model(inputs, self._extras)
+            said: Outputs = self._model(inputs, self._extras, **placed)
         return Outputs(
             said.logits.clone(),
             tuple(state.clone() for state in said.hidden_states),

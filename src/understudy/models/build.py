@@ -49,9 +49,13 @@ class TextModel(nn.Module):
         takes = inspect.signature(net.forward).parameters
         self._options = {"use_cache": False} if "use_cache" in takes else {}
 
-    def forward(self, inputs: Tensor, extras: frozenset[Extra] = NOTHING) -> Outputs:
-        """Tokens, int64 (B, L), to logits (B, L, vocabulary), and what else is asked for."""
-        said = _outputs(self.net(inputs, **self._options, **_asked(extras)), extras)
+    def forward(self, inputs: Tensor, extras: frozenset[Extra] = NOTHING, positions: Tensor | None = None) -> Outputs:
+        """Tokens, int64 (B, L), to logits (B, L, vocabulary), and what else is asked for.
+
+        Where they are a part of sequences, `positions`, int64 (B, L), says which.
+        """
+        placed = {} if positions is None else {"position_ids": positions}
+        said = _outputs(self.net(inputs, **placed, **self._options, **_asked(extras)), extras)
         return said._replace(logits=said.logits[..., : self._vocab_size])
 
 

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from understudy.parallel.activation_checkpointing import checkpoint_activations
 from understudy.parallel.blocks import blocks
+from understudy.parallel.context import context_parallel
 from understudy.parallel.mesh import meshes
 from understudy.parallel.tensor import tensor_parallel
 from understudy.recipe import Degrees, Recompute
@@ -49,10 +50,12 @@ class Spread:
         found = self.degrees
         if found.tp > 1 and tensor_plan is not None:
             tensor_parallel(model, self.meshes.tp, tensor_plan, where)
+        if found.cp > 1 and "net" in dict(model.named_children()):
+            context_parallel(model, self.meshes.cp, found.tp, where)
         if recompute != "none":
             checkpoint_activations(model, recompute, where)
         # DDP takes no tensors that are split already, so their copies are those of fully_shard with a single shard.
-        if found.shards or (found.tp > 1 and found.dp_replicate > 1):
+        if found.shards or (found.tp > 1 and self.meshes.replicate.size() > 1):
             self._shard(model)
         return model
 
@@ -66,13 +69,23 @@ class Spread:
         for part in (*blocks(model), model):
             fully_shard(part, mesh=self.meshes.fsdp, mp_policy=policy, reshard_after_forward=again)
 
+    def own_positions(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """This rank's part of sequences: inputs, labels, and the numbers of its positions where it has not all."""
+        parts = self.meshes.cp.size()
+        if parts == 1:
+            return inputs, labels, None
+        width = inputs.shape[1] // parts
+        first = self.meshes.cp.get_local_rank() * width
+        positions = torch.arange(first, first + width, device=inputs.device).expand(len(inputs), -1)
+        return inputs[:, first : first + width], labels[:, first : first + width], positions
+
     def replicated(self, model: nn.Module) -> nn.Module:
         """The model with its copies on other ranks, if there are any: gradients come out averaged over them.
 
         Args:
             model: as over_ranks() returns it, with its weights.
         """
-        if self.degrees.dp_replicate == 1 or isinstance(model, FSDPModule):
+        if self.meshes.replicate.size() == 1 or isinstance(model, FSDPModule):
             return model
         # Without find_unused_parameters DDP sorts its buckets anew after the first step, and with them the order in
         # which more than two ranks' gradients are summed: a run that resumes would part from one that went on.

@@ -1,7 +1,7 @@
 """The device mesh of a job, and its named parts.
 
 Parts of the code ask named meshes, never the world: `batch` (who reads different data), `loss` (over whom the loss is
-summed), `fsdp` (over whom parameters are sharded) and `tp` (who shares the layers).
+summed), `fsdp` (over whom parameters are sharded), `cp` (who shares sequences) and `tp` (who shares layers).
 """
 
 from dataclasses import dataclass
@@ -23,6 +23,8 @@ class Meshes:
     """Shards of the parameters, or (replicas, shards)."""
     replicate: DeviceMesh
     """One-dimensional: whole copies of the model."""
+    cp: DeviceMesh
+    """One-dimensional: parts of each sequence. Its ranks read the same examples."""
     tp: DeviceMesh
     """One-dimensional: parts of each layer. Its ranks read the same examples."""
 
@@ -30,9 +32,20 @@ class Meshes:
 def meshes(found: Degrees, device: str) -> Meshes:
     """The meshes over all processes of the job. To be called on every rank."""
     # The last dimension's ranks are neighbours: what speaks most, speaks inside a node.
-    names = ("dp_replicate", "dp_shard", "tp")
-    world = init_device_mesh(device, (found.dp_replicate, found.dp_shard, found.tp), mesh_dim_names=names)
-    copies = world["dp_replicate", "dp_shard"]
-    batch = copies._flatten("batch")
-    sharded = copies if found.dp_replicate > 1 else world["dp_shard"]
-    return Meshes(batch=batch, loss=batch, fsdp=sharded, replicate=world["dp_replicate"], tp=world["tp"])
+    names = ("dp_replicate", "dp_shard", "cp", "tp")
+    sizes = (found.dp_replicate, found.dp_shard, found.cp, found.tp)
+    world = init_device_mesh(device, sizes, mesh_dim_names=names)
+    # Ranks that share sequences hold the same weights, and gradients of other positions: to weights they are shards
+    # where there are shards, and copies where there are copies.
+    if found.shards:
+        replicate, shards = world["dp_replicate"], world["dp_shard", "cp"]._flatten("dp_shard_cp")
+    else:
+        replicate, shards = world["dp_replicate", "cp"]._flatten("dp_replicate_cp"), world["dp_shard"]
+    return Meshes(
+        batch=world["dp_replicate", "dp_shard"]._flatten("batch"),
+        loss=world["dp_replicate", "dp_shard", "cp"]._flatten("loss"),
+        fsdp=DeviceMesh._concatenate([replicate, shards]) if replicate.size() > 1 else shards,
+        replicate=replicate,
+        cp=world["cp"],
+        tp=world["tp"],
+    )

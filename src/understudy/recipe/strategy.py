@@ -6,17 +6,19 @@ from pydantic import Discriminator, Tag, model_validator
 
 from understudy.recipe.section import Positive, Section
 
-StrategyName = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp"]
+StrategyName = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp", "cp"]
 
 
 Recompute = Literal["none", "full", "selective"]
 
 
 class Degrees(Section):
-    """The device mesh, as torchtitan writes it: copies of the model x shards of each copy x parts of each layer."""
+    """The device mesh, as torchtitan writes it: copies x shards of a copy x parts of a sequence x of a layer."""
 
     dp_replicate: Positive = 1
     dp_shard: Positive = 1
+    cp: Positive = 1
+    """Context parallel (Jacobs et al. 2023): processes that share each sequence; shards are spread over them, too."""
     tp: Positive = 1
     """Tensor parallel (Shoeybi et al. 2019): processes that share each layer, and read the same examples."""
     zero_stage: Literal[1, 2, 3] = 3
@@ -31,11 +33,11 @@ class Degrees(Section):
     @property
     def world_size(self) -> int:
         """Processes that take part."""
-        return self.readers * self.tp
+        return self.readers * self.cp * self.tp
 
     @property
     def readers(self) -> int:
-        """Parts that a batch is read in: processes of one tensor-parallel group read the same."""
+        """Parts that a batch is read in: processes that share sequences or layers read the same examples."""
         return self.dp_replicate * self.dp_shard
 
     @property
@@ -73,15 +75,16 @@ def degrees(strategy: StrategyName | Degrees, nodes: int, processes: int, where:
         given, count = f"{where}.nodes x processes", f"{nodes} x {processes}"
     if isinstance(strategy, Degrees):
         if strategy.world_size != world:
-            product = "dp_replicate x dp_shard" + (" x tp" if strategy.tp > 1 else "")
+            product = "dp_replicate x dp_shard" + (" x cp" if strategy.cp > 1 else "")
+            product += " x tp" if strategy.tp > 1 else ""
             raise ValueError(f"{product} is {strategy.world_size}, but {given} is {count}; make them equal")
         return strategy
     if strategy == "single" and world > 1:
         raise ValueError(f"single is for one process, but {given} is {count}; use ddp, fsdp or hsdp")
     if strategy == "hsdp":
         return _hybrid(nodes, processes, where)
-    if strategy == "tp":
-        return Degrees(tp=world)
+    if strategy in ("cp", "tp"):
+        return Degrees.model_validate({strategy: world})
     if strategy in ("single", "ddp"):
         return Degrees(dp_replicate=world)
     stage = {"zero1": 1, "zero2": 2}.get(strategy, 3) if world > 1 else 3

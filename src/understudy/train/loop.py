@@ -158,9 +158,9 @@ def _save(job: Training, step: int) -> None:
 
 def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
     """One optimiser step: this rank's part of the loss, and the gradients' norm."""
-    batch = job.spread.meshes.batch
+    batch, summed = job.spread.meshes.batch, job.spread.meshes.loss
     rank, readers = batch.get_local_rank(), batch.size()
-    seed_generators(step_seed(job.seed, step, rank), job.spread.device)
+    seed_generators(step_seed(job.seed, step, summed.get_local_rank()), job.spread.device)
     targets = job.examples.targets(job.order.batch(step))
     parts = job.settings.gradient_accumulation_steps
     shares = job.order.shares(step, rank, readers, parts)
@@ -179,10 +179,10 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
         last = part + 1 == parts
         with gradient_sync(job.model, job.spread.degrees, last), gradient_sync(job.objective, job.spread.degrees, last):
             with autocast(job.spread.precision, job.spread.device):
-                loss = _loss(job, Batch(inputs, labels)) / targets
+                loss = _loss(job, inputs, labels) / targets
             if not len(indices):
                 loss = loss * 0.0
-            torch.autograd.backward(loss * readers)  # gradients are averaged over ranks, the loss is their sum
+            torch.autograd.backward(loss * summed.size())  # gradients are averaged over ranks, the loss is their sum
         total += loss.detach()
     norm = clip([*job.model.parameters(), *job.objective.parameters()], job.settings.max_grad_norm)
     job.optimizer.step()
@@ -190,11 +190,13 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
     return total, norm
 
 
-def _loss(job: Training, batch: Batch) -> Tensor:
-    """Summed over the batch's targets."""
-    student = job.model(batch.inputs, job.extras)
-    teacher = job.teacher(batch.inputs) if job.teacher else None
-    loss: Tensor = job.objective(student, teacher, batch)
+def _loss(job: Training, inputs: Tensor, labels: Tensor) -> Tensor:
+    """Summed over the batch's targets, of this rank's positions."""
+    inputs, labels, positions = job.spread.own_positions(inputs, labels)
+    placed = {} if positions is None else {"positions": positions}
+    student = job.model(inputs, job.extras, **placed)
+    teacher = job.teacher(inputs, **placed) if job.teacher else None
+    loss: Tensor = job.objective(student, teacher, Batch(inputs, labels))
     return loss
 
 

@@ -59,9 +59,16 @@ def degrees_of(job: TrainingJob) -> Degrees:
         InputError: the strategy does not fit their number.
     """
     try:
-        return degrees(job.train.strategy, dist.get_world_size() // job.processes, job.processes)
+        found = degrees(job.train.strategy, dist.get_world_size() // job.processes, job.processes)
     except ValueError as error:
         raise InputError(f"{_place(job)}.strategy: {error}") from error
+    facts = read_facts(job.examples)
+    if found.cp > 1 and (facts["task"] != "causal-lm" or facts["sequence_length"] % found.cp):
+        raise InputError(
+            f"{_place(job)}.strategy: cp splits sequences of tokens evenly over {found.cp} processes; "
+            "data.text.sequence_length has to be a multiple of that"
+        )
+    return found
 
 
 def _place(job: TrainingJob) -> str:

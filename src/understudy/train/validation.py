@@ -71,9 +71,11 @@ class Validation:
             indices = np.arange(start, min(start + width, len(self.examples)))
             # Who has nothing left is asked for one example all the same, and counts none: the others wait for it.
             shown = indices if len(indices) else np.zeros(1, dtype=np.int64)
-            inputs, labels = (tensor.to(spread.device) for tensor in self.examples.batch(shown))
+            inputs, labels, positions = spread.own_positions(*self.examples.batch(shown))
+            inputs, labels = inputs.to(spread.device), labels.to(spread.device)
+            placed = {} if positions is None else {"positions": positions.to(spread.device)}
             with torch.no_grad(), autocast(spread.precision, spread.device):
-                logits = asked(inputs).logits
+                logits = asked(inputs, **placed).logits
             if len(indices):
                 sums += _sums(logits, labels)
         reshard(asked)

@@ -1,0 +1,92 @@
+"""Context parallel: each sequence split over processes, which exchange heads for positions around attention.
+
+The all-to-all way of DeepSpeed-Ulysses (Jacobs et al. 2023): a rank has some positions of all heads everywhere but in
+attention, where it has all positions of some heads.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from understudy.errors import InputError
+
+NAME = "understudy_context"
+"""Of the attention, among transformers' own."""
+HEADS = ("num_attention_heads", "num_key_value_heads")
+
+
+def context_parallel(model: nn.Module, mesh: DeviceMesh, heads_split: int, where: str) -> None:
+    """Let a model's attention see the positions of all ranks, in place.
+
+    Args:
+        model: its network of transformers is its submodule `net`; it takes a rank's positions and their numbers.
+        mesh: one-dimensional, over the ranks that share a sequence.
+        heads_split: over how many ranks heads are split already, by tensor parallel.
+        where: the recipe's path of the training, for errors.
+
+    Raises:
+        InputError: its attention is not transformers', is not over all earlier positions, or its heads do not divide.
+    """
+    from transformers import AttentionInterface, PreTrainedModel
+
+    net = model.get_submodule("net")
+    if not isinstance(net, PreTrainedModel):
+        raise InputError(f"{where}.strategy: cp needs a model of transformers, whose attention it takes the place of")
+    _check(net.config, mesh.size() * heads_split, type(net).__name__, where)
+    AttentionInterface.register(NAME, _attention)
+    net.set_attn_implementation(NAME)
+    for module in net.modules():
+        module.__dict__["context_group"] = mesh.get_group()
+
+
+def _check(config: Any, parts: int, name: str, where: str) -> None:
+    kinds = set(getattr(config, "layer_types", None) or ())
+    if kinds - {"full_attention"} or getattr(config, "sliding_window", None):
+        raise InputError(f"{where}.strategy: cp sees all earlier positions, and {name} attends to some alone; use fsdp")
+    for heads in HEADS:
+        count = getattr(config, heads, None)
+        if isinstance(count, int) and count % parts:
+            raise InputError(
+                f"{where}.strategy: {heads} is {count} and cannot be shared out over {parts} processes (cp x tp); a "
+                "head stays whole"
+            )
+
+
+def _attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    """Attention over all positions: from (B, heads, positions, width) to (B, positions, heads, width)."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    assert attention_mask is None, "transformers makes no mask for an attention that it does not know"
+    group = module.__dict__["context_group"]
+    query, key, value = (_Exchange.apply(tensor, group, 1, 2) for tensor in (query, key, value))
+    attended, _ = sdpa_attention_forward(module, query, key, value, None, **options)
+    whole: Tensor = _Exchange.apply(attended, group, 1, 2)
+    return whole, None
+
+
+class _Exchange(torch.autograd.Function):
+    """Give every rank its chunk of one dimension, and put together the chunks of another that come back."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, group: dist.ProcessGroup, given: int, gathered: int) -> Tensor:
+        """The exchanged tensor."""
+        ctx.way = group, given, gathered
+        return _exchanged(tensor, group, given, gathered)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        """The gradient, exchanged back."""
+        group, given, gathered = ctx.way
+        return _exchanged(gradient, group, gathered, given), None, None, None
+
+
+def _exchanged(tensor: Tensor, group: dist.ProcessGroup, given: int, gathered: int) -> Tensor:
+    parts = torch.stack(tensor.chunk(dist.get_world_size(group), given))
+    received = torch.empty_like(parts)
+    dist.all_to_all_single(received, parts, group=group)
+    return torch.cat(received.unbind(), gathered)

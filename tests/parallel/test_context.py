@@ -1,0 +1,71 @@
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from understudy.errors import InputError
+from understudy.parallel.context import _Exchange, context_parallel
+
+
+def exchanged(given: int, gathered: int) -> bool:
+    """Whether chunks come back in order, and their gradients to where they came from."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    try:
+        rank, size = dist.get_rank(), dist.get_world_size()
+        whole = torch.arange(4.0 * 6 * 8 * 2).view(4, 6, 8, 2)
+        mine = whole.chunk(size, gathered)[rank].clone().requires_grad_()
+        found: Tensor = _Exchange.apply(mine, dist.group.WORLD, given, gathered)
+        found.backward(whole.chunk(size, given)[rank] * 2)
+        assert mine.grad is not None
+        same = torch.equal(found, whole.chunk(size, given)[rank])
+        return same and torch.equal(mine.grad, whole.chunk(size, gathered)[rank] * 2)
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(("given", "gathered"), [(1, 2), (2, 1)])
+def test_every_rank_gets_its_heads_of_all_positions_and_gives_them_back(ranks: Any, given: int, gathered: int) -> None:
+    assert ranks.run(2, exchanged, given, gathered) == [True, True]
+
+
+def model(**config: Any) -> nn.Module:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    size: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 32, "vocab_size": 20}
+    kind = config.pop("kind", "llama")
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    made = AutoConfig.for_model(kind, **{**size, **heads, **config})
+    return nn.ModuleDict({"net": AutoModelForCausalLM.from_config(made)})
+
+
+def refusal(kind: str, config: dict[str, Any], heads_split: int) -> str:
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+
+    dist.init_process_group("gloo")
+    try:
+        made = nn.ModuleDict({"net": nn.Linear(2, 2)}) if kind == "linear" else model(kind=kind, **config)
+        with pytest.raises(InputError) as caught:
+            context_parallel(made, init_device_mesh("cpu", (dist.get_world_size(),)), heads_split, "student.train")
+        return str(caught.value)
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "heads_split", "message"),
+    [
+        ("linear", {}, 1, "student.train.strategy: cp needs a model of transformers"),
+        ("mistral", {"sliding_window": 8}, 1, "cp sees all earlier positions, and MistralForCausalLM attends to some"),
+        ("llama", {}, 2, "num_key_value_heads is 2 and cannot be shared out over 4 processes (cp x tp)"),
+        ("llama", {"num_attention_heads": 1, "num_key_value_heads": 1}, 1, "num_attention_heads is 1 and cannot be"),
+    ],
+)
+def test_what_cannot_be_split_is_refused(
+    ranks: Any, kind: str, config: dict[str, Any], heads_split: int, message: str
+) -> None:
+    for said in ranks.run(2, refusal, kind, config, heads_split):
+        assert message in said
