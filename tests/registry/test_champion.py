@@ -84,6 +84,30 @@ def test_gc_asks_every_registry_that_models_went_to(pipeline: Pipeline, tmp_path
             needed_digests(uri, tmp_path, gone)
 
 
+def test_what_is_no_digest_is_none_of_an_object(pipeline: Pipeline, client: MlflowClient) -> None:
+    made = pipeline.register()
+    before = registered_digests(pipeline.uri)
+    for value in ("", "ab" + "x" * 300, "../../etc", "A" * 64):
+        client.set_model_version_tag(made.name, made.version, "understudy.teacher", value)
+        assert registered_digests(pipeline.uri) <= before
+
+
+def test_only_the_server_in_use_is_sent_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = list[str]()
+
+    def digests(uri: str) -> set[str]:
+        asked.append(uri)
+        return {"a" * 64}
+
+    monkeypatch.setattr("understudy.registry.champion.registered_digests", digests)
+    used, other = "https://mlflow.example.com", "https://evil.example.com:8443/mlflow"
+    known = {used: tmp_path / "used.json", other: tmp_path / "other.json", "http://mlflow.example.com": tmp_path}
+    needed_digests("https://ann:secret@mlflow.example.com", tmp_path, known)
+    mine, *others = asked
+    assert mine == "https://ann:secret@mlflow.example.com"
+    assert others == [used, "https://@evil.example.com:8443/mlflow", "http://@mlflow.example.com"]
+
+
 def test_gc_does_not_believe_a_server_that_shows_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("understudy.registry.champion.registered_digests", lambda _: set())
     server, file = "https://mlflow.example.com", tmp_path / "server.json"

@@ -177,6 +177,8 @@ def test_a_champion_whose_files_were_changed_behind_the_server_is_told(
     script.write_text(f"{script.read_text()}\nprint('planted')\n")
     said = f"{promotion.model}: the files of version 1 are not those that were approved"
     assert said in apply(folder, server, time.time(), change=False)
+    with pytest.raises(UnderstudyError, match="the files of version 1 are not those that were approved"):
+        apply(folder, server, time.time(), change=True)
 
 
 @pytest.mark.parametrize(
@@ -235,6 +237,23 @@ def test_a_digest_that_changes_while_it_is_promoted_takes_the_alias_back(
     with pytest.raises(UnderstudyError, match=r"the digest of version 2 were changed(.|\n)*the alias is where it was"):
         apply(tmp_path / "promotions", swapped, time.time(), change=True)
     assert server.aliases(second.model).get(CHAMPION) == (None if first else "1")
+
+
+@pytest.mark.parametrize("kind", [MemoryError, KeyboardInterrupt])
+def test_whatever_ends_the_second_look_takes_the_alias_back(
+    wished: Callable[..., Promotion], server: TrackingServer, tmp_path: Path, kind: type[BaseException]
+) -> None:
+    promotion, looks = wished(*BOTH), list[str]()
+
+    def files(one: Promotion) -> str:
+        looks.append(one.version)
+        if len(looks) == 2:
+            raise kind
+        return one.files
+
+    with pytest.raises(kind):
+        carry_out(tmp_path / "promotions", server, time.time(), change=True, files=files)
+    assert CHAMPION not in server.aliases(promotion.model)
 
 
 def _script(uri: str, name: str, version: str) -> Path:

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 from understudy.errors import UnderstudyError, disk_errors
 from understudy.registry.client import mlflow_at, server_at
@@ -100,11 +101,25 @@ def needed_digests(uri: str, home: Path, servers: Mapping[str, Path]) -> set[str
     digests = registered_digests(uri)
     for server, file in servers.items():
         try:
-            digests |= _digests_at(address(server, home))
+            digests |= _digests_at(_with_credentials_only_for(uri, address(server, home)))
         except UnderstudyError as error:
-            hint = f"If this registry is gone for good, or needs nothing of this store, remove {file}"
+            hint = (
+                "Credentials are sent to the registry in use alone; give another one's address as --tracking-uri. If "
+                f"this registry is gone for good, or needs nothing of this store, remove {file}"
+            )
             raise UnderstudyError(f"{error}\n{hint}") from error
     return digests
+
+
+def _with_credentials_only_for(used: str, uri: str) -> str:
+    """A registry's address; another server than the one in use is asked as nobody.
+
+    Which others there are is said by a file of the store, or of a backup of it: whoever may write there gets no token.
+    """
+    parts, own = urlsplit(uri), urlsplit(used)
+    if database(uri) or (parts.scheme, parts.hostname, parts.port) == (own.scheme, own.hostname, own.port):
+        return uri
+    return urlunsplit(parts._replace(netloc=f"@{parts.netloc.rpartition('@')[2]}"))
 
 
 def _digests_at(uri: str) -> set[str]:
@@ -131,4 +146,5 @@ def registered_digests(uri: str) -> set[str]:
     if path and not path.exists():
         return set()
     tags = [version.tags for version in server_at(uri).versions()]
-    return {own[tag] for own in tags for tag in {DIGEST, TEACHER} & own.keys()}
+    said = {own[tag] for own in tags for tag in {DIGEST, TEACHER} & own.keys()}
+    return {digest for digest in said if HEXADECIMAL.fullmatch(digest)}  # others name no object

@@ -43,14 +43,15 @@ def apply(
         server: the registry.
         now: Unix seconds.
         change: whether to move aliases. Nothing is moved while one file is refused.
-        files: the digest of all files that a version has now (version_files.py); asked of what is to be moved, and
-            when nothing is moved, of what stands.
+        files: the digest of all files that a version has now (version_files.py).
 
     Returns:
         What was moved, or differs; nothing when registry and files agree.
 
     Raises:
         InputError: a promotion may not be carried out; every reason is named.
+        UnderstudyError: what is, or was to be, the champion has other files than were approved. One that stood stays:
+            it may be that it is served.
     """
     wished, rules = promotions(folder), policy(folder)
     refused = {path: problems(promotion, rules, server, now) for path, promotion in wished.items()}
@@ -60,7 +61,10 @@ def apply(
     for promotion in wished.values():
         before = server.aliases(promotion.model).get(CHAMPION)
         if before == promotion.version:
-            said += [] if change else _changed(promotion, files)
+            differing = _changed(promotion, files)
+            if change and differing:
+                raise UnderstudyError("\n".join([*differing, *(f"moved before: {line}" for line in said)]))
+            said += differing
             continue
         was = f"it was version {before}" if before else "it had none"
         if change:
@@ -95,8 +99,10 @@ def _promote(
         server.set_alias(model, CHAMPION, version)
         try:
             _check_approved(promotion, server, files)
-        except UnderstudyError as error:
+        except BaseException as error:  # of whatever kind: the files may be others than were approved
             server.set_alias(model, CHAMPION, before) if before else server.drop_alias(model, CHAMPION)
+            if not isinstance(error, UnderstudyError):
+                raise
             raise UnderstudyError(f"{error}\nthe alias is where it was") from error
     except UnderstudyError as error:
         raise UnderstudyError("\n".join([str(error), *(f"moved before: {line}" for line in said)])) from error

@@ -102,6 +102,8 @@ def unusable(server: str, reason: str) -> UnderstudyError:
 
 
 def _authorization(parts: SplitResult) -> dict[str, str]:
+    if parts.netloc.startswith("@"):  # asked as nobody, by this address
+        return {}
     user = unquote(parts.username or "") or os.environ.get("MLFLOW_TRACKING_USERNAME")
     password = unquote(parts.password or "") or os.environ.get("MLFLOW_TRACKING_PASSWORD", "")
     token = os.environ.get("MLFLOW_TRACKING_TOKEN", "").strip()  # a Secret made from a file ends with a line's end

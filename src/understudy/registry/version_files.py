@@ -22,11 +22,13 @@ def whole(folder: Path, digest: str) -> Manifest | None:
     """The manifest of a model of the store's in a folder; None when its files are not all, and only, the digest's."""
     try:
         encoded = (folder / MANIFEST).read_bytes()
+        if sha256(encoded) != digest:  # before it is read: what it is not, may be anything
+            return None
         manifest = Manifest.decode(json.loads(encoded))
     except (FileNotFoundError, ValueError, TypeError, KeyError, RecursionError):
         return None
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
-    if sha256(encoded) != digest or there != {MANIFEST, *(name for name, _, _ in manifest.files)}:
+    if there != {MANIFEST, *(name for name, _, _ in manifest.files)}:
         return None
     return manifest if all(hash_file(folder / name) == own for name, _, own in manifest.files) else None
 

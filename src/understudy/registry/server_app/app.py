@@ -16,7 +16,7 @@ from mlflow.server import auth
 
 from understudy import logs
 from understudy.errors import InputError
-from understudy.registry.server_app import audit_table, kept_table, schema
+from understudy.registry.server_app import audit_table, kept_table, schema, uploads
 from understudy.registry.server_app.audit import audited, observed
 from understudy.registry.server_app.front import behind_front
 from understudy.registry.server_app.kept import guard_kept
@@ -92,6 +92,7 @@ def make_accounts() -> None:
     auth.bootstrap_admin_user()
     audit_table.make_table(auth.store.engine)
     kept_table.make_table(auth.store.engine)
+    uploads.make_table(auth.store.engine)
     make_roles(accounts())
 
 

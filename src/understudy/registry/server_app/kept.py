@@ -6,7 +6,8 @@ promotion on the server lets nobody but an admin write there.
 """
 
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -37,6 +38,7 @@ from mlflow.server import auth, handlers
 
 from understudy.registry.server_app.kept_table import Kind, needed
 from understudy.registry.server_app.kept_table import keep as keep_rows
+from understudy.registry.server_app.uploads import folders, under_way, upload
 
 ROOT = "mlflow-artifacts:/"
 Thing = tuple[Kind, str]
@@ -182,19 +184,27 @@ def _may_write(path: str | None, action: str) -> bool:
     """Whether no promoted version needs the files at a path of this server."""
     if action == "read" or not path:
         return True
+    canonical = _canonical(path)
+    return canonical is not None and not needed(auth.store.engine, "files", folders(canonical))
+
+
+def _canonical(path: str) -> str | None:
+    """A path of the server's files in its one spelling; None where it is not below their root."""
     canonical = auth._canonical_artifact_proxy_path(path)
-    if canonical is None:
-        return False
-    parts = posixpath.normpath(canonical).strip("/").split("/")
-    return not needed(auth.store.engine, "files", ["/".join(parts[:end]) for end in range(1, len(parts) + 1)])
+    return None if canonical is None else posixpath.normpath(canonical).strip("/")
 
 
 def _guarded(repository_of: Callable[[], Any]) -> Any:
-    """The server's files, asked about once more when one is put in its place: its upload may have begun before."""
+    """The server's files, each asked about once more when it is put in its place: its upload may have begun before.
+
+    Meanwhile a promotion knows of it.
+    """
     repository = repository_of()
     if not getattr(repository, "guards_kept", False):
         repository.guards_kept = True
         repository.log_artifact = partial(_log_artifact, repository.log_artifact)
+        if hasattr(repository, "complete_multipart_upload"):
+            repository.complete_multipart_upload = partial(_complete, repository.complete_multipart_upload)
         if hasattr(repository, "_publish_staged_artifact"):
             publish = partial(_publish, repository._publish_staged_artifact, repository.artifact_dir)
             repository._publish_staged_artifact = publish
@@ -202,15 +212,34 @@ def _guarded(repository_of: Callable[[], Any]) -> Any:
 
 
 def _log_artifact(log_artifact: Callable[..., None], local_file: str, artifact_path: str | None = None) -> None:
-    _refuse_kept(posixpath.join(artifact_path or "", posixpath.basename(local_file)))
-    log_artifact(local_file, artifact_path)
+    with _put(posixpath.join(artifact_path or "", posixpath.basename(local_file))):
+        log_artifact(local_file, artifact_path)
+
+
+def _complete(
+    complete: Callable[..., None], local_file: str, upload_id: str, parts: Any = None, artifact_path: str | None = None
+) -> None:
+    with _put(posixpath.join(artifact_path or "", posixpath.basename(local_file))):
+        complete(local_file, upload_id, parts, artifact_path)
 
 
 def _publish(publish: Callable[..., None], root: str, staged: str, place: str, *rest: Any) -> None:
-    _refuse_kept(posixpath.relpath(place, root))
-    publish(staged, place, *rest)
+    with _put(posixpath.relpath(place, root)):
+        publish(staged, place, *rest)
 
 
-def _refuse_kept(path: str) -> None:
-    if not _may_write(path, "update"):
-        raise MlflowException(f"{path} stays as it is: a promoted version needs it", PERMISSION_DENIED)
+@contextmanager
+def _put(path: str) -> Iterator[None]:
+    """Within this context a file is put in its place, which is refused where a promoted version needs it.
+
+    First it is said, then asked: a promotion forbids first and looks then, so one of the two sees the other.
+    """
+    with upload(auth.store.engine, _canonical(path) or path):
+        if not _may_write(path, "update"):
+            raise MlflowException(f"{path} stays as it is: a promoted version needs it", PERMISSION_DENIED)
+        yield
+
+
+def uploads_below(version: Any) -> list[str]:
+    """The files of a version, or of its run, that this server or one beside it is putting in their place now."""
+    return under_way(auth.store.engine, [place for kind, place in needs(version) if kind == "files"])

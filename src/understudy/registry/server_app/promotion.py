@@ -9,15 +9,15 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from flask import Flask, g, request
+from flask import Flask, Response, g, request
 from mlflow.entities.model_registry import ModelVersionTag, RegisteredModelTag
 from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, TEMPORARILY_UNAVAILABLE, ErrorCode
 from mlflow.protos.model_registry_pb2 import DeleteRegisteredModelAlias, ModelRegistryService, SetRegisteredModelAlias
 from mlflow.server import handlers
 
 from understudy.registry.names import CHAMPION, DIGEST, PROMOTED
-from understudy.registry.server_app.kept import keep
+from understudy.registry.server_app.kept import keep, uploads_below
 from understudy.registry.signature import SIGNATURE, signed, signing_key
 
 SERVERS = (PROMOTED, SIGNATURE)
@@ -34,7 +34,7 @@ ALIAS_REQUESTS = {
 
 def promoting(app: Flask) -> None:
     """Do so with every request that moves the alias. Called after MLflow added its checks."""
-    app.before_request(_promote)
+    app.before_request(_refused_or_promoted)
 
 
 def keep_promoted() -> None:
@@ -69,6 +69,15 @@ def pages(page: Callable[[str | None], Any]) -> Iterator[Any]:
             return
 
 
+def _refused_or_promoted() -> Response | None:
+    """MLflow answers for what its handlers raise, and not for what stands before them."""
+    try:
+        _promote()
+    except MlflowException as error:
+        return Response(error.serialize_as_json(), error.get_http_status_code(), mimetype="application/json")
+    return None
+
+
 def _promote() -> None:
     kind = ALIAS_REQUESTS.get((request.path, request.method))
     if kind is None:
@@ -83,8 +92,19 @@ def _promote() -> None:
     for found in _champions(message):
         keep(found)
         _mark(found, said)
+        _refuse_uploads(found)
     if isinstance(message, SetRegisteredModelAlias):
         _sign(message.name, message.version)
+
+
+def _refuse_uploads(found: Any) -> None:
+    """Refuse while a file is put in its place that was allowed before: it would be another one than was looked at."""
+    if paths := uploads_below(found):
+        raise MlflowException(
+            f"files of version {found.version} of {found.name} are being uploaded ({', '.join(paths[:3])}); ask again "
+            "when they are there, and look at them once more",
+            TEMPORARILY_UNAVAILABLE,
+        )
 
 
 def _mark(found: Any, said: str) -> None:
