@@ -49,6 +49,24 @@ def test_half_a_line_does_not_hide_the_others(spec: JobSpec) -> None:
     assert [outcome.message for outcome in attempts.failures(Path(spec.folder))] == ["no rank has moved"]
 
 
+def test_what_a_rank_left_in_place_of_a_file_is_neither_followed_nor_in_the_way(spec: JobSpec, tmp_path: Path) -> None:
+    attempts.begin(spec, 2)
+    folder = Path(spec.folder)
+    (folder / "heartbeat-9.json").mkdir()
+    spec.abandoned_file.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "hung").write_text("another job's")
+    (folder / "attempt.9.x").symlink_to(tmp_path / "elsewhere")
+    attempts.keep_failures(spec)
+    assert (tmp_path / "elsewhere" / "hung").exists()
+
+
+def test_a_history_of_any_size_is_read_in_part(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (Path(spec.folder) / "failures.jsonl").open("wb") as stream:
+        stream.truncate(2**40)
+    assert attempts.failures(Path(spec.folder)) == []
+
+
 def test_attempts_are_counted_as_numbers(spec: JobSpec) -> None:
     names = [attempts.begin(spec, 2) for _ in range(11)]
     assert names[-1].startswith("attempt.11.")

@@ -21,6 +21,17 @@ def test_what_was_not_measured_is_no_value() -> None:
     assert list(points_of([{"step": 1, "loss": 0.5, "memory": None}, {"loss": 1.0}, 7])) == [{"step": 1, "loss": 0.5}]
 
 
+def test_a_file_of_any_size_is_read_in_parts(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1}\n')
+    tail = Tail(path)
+    with path.open("ab") as stream:
+        stream.truncate(40 * 2**20)
+        stream.seek(0, 2)
+        stream.write(b'\n{"step": 2}\n')
+    assert [point for _ in range(4) for point in tail.read()] == [{"step": 1}, {"step": 2}]
+
+
 def test_of_a_reported_step_what_was_validated_is_still_to_be_said() -> None:
     point = {"step": 4, "loss": 0.5, "grad_norm": 1.0, "validation_loss": 0.7, "validation_accuracy": 0.2}
     assert unreported(point) == {"step": 4, "validation_loss": 0.7, "validation_accuracy": 0.2}

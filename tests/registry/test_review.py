@@ -82,7 +82,9 @@ def test_evidence_of_other_files_is_refused(reviewed: Pipeline) -> None:
         review(reviewed.uri, name, "3")
 
 
-@pytest.mark.parametrize("text", ["[]", "{", "{}"])
+@pytest.mark.parametrize(
+    "text", ["[]", "{", "{}", "[" * 100_000, '{"approved": true, "rules": [{}]}', '{"approved": true, "rules": 5}']
+)
 def test_evidence_that_is_none_is_refused_in_words(reviewed: Pipeline, text: str) -> None:
     name, client = reviewed.recipe.model_name, connect(reviewed.uri)
     client.log_text(client.get_model_version(name, "2").run_id, text, "verdict.json")

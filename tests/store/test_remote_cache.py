@@ -73,7 +73,7 @@ def test_a_steps_entry_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not (tmp_path / "bucket" / "step-cache").exists()
 
 
-@pytest.mark.parametrize("content", ["{", "[]", json.dumps({"key": "?"})])
+@pytest.mark.parametrize("content", ["{", "[]", json.dumps({"key": "?"}), "[" * 100_000])
 def test_a_damaged_entry_is_none_and_is_replaced(tmp_path: Path, content: str) -> None:
     here, there, remote = made(tmp_path)
     finished(here, KEYS[0], b"content")

@@ -24,6 +24,7 @@ from understudy.jobs.specification import JobSpec
 PREFIX = "attempt."
 NAME = re.compile(r"attempt\.[0-9]{1,9}\.[0-9a-z]+")  # whatever else a rank gives such a name is no attempt
 FAILURES = "failures.jsonl"
+MOST = 4 * 2**20  # bytes of it that are read: a rank may leave a file of any size
 WORLD = "world"
 DIGITS = 8  # of a number of ranks, at most
 
@@ -111,7 +112,7 @@ def failures(folder: Path) -> list[Outcome]:
     """How the ranks of earlier attempts failed, the oldest first."""
     try:
         with opened(folder / FAILURES) as stream:
-            lines = stream.read().splitlines()
+            lines = stream.read(MOST).splitlines()
     except FileNotFoundError:
         return []
     found = []
@@ -147,10 +148,15 @@ def keep_failures(spec: JobSpec) -> None:
     with disk_errors(Path(spec.folder)):
         if failed:
             _append(Path(spec.folder), Outcome.cause(failed))
-        for path in [*paths, spec.abandoned_file]:
+        _remove([*paths, spec.abandoned_file])
+    _remove([*Path(spec.folder).glob("heartbeat-*.json"), *Path(spec.folder).glob(f"{PREFIX}*/hung")])
+
+
+def _remove(paths: list[Path]) -> None:
+    """Remove files that ranks may have made: no folder, and nothing behind a link to one."""
+    for path in paths:
+        if not path.parent.is_symlink() and (path.is_symlink() or not path.is_dir()):
             path.unlink(missing_ok=True)
-    for path in [*Path(spec.folder).glob("heartbeat-*.json"), *Path(spec.folder).glob(f"{PREFIX}*/hung")]:
-        path.unlink(missing_ok=True)
 
 
 def _number(name: str) -> int:

@@ -166,7 +166,7 @@ def _read(folder: Path) -> Description:
         found = read_description(folder)
         known = found["kind"] == "factory" and bool(FACTORY.fullmatch(found["factory"]))
         known = known or (found["kind"] == "transformers" and isinstance(found["config"], dict))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise _refusal(folder, "says of no model what it is") from error
     if not known:
         raise _refusal(folder, "says of no model what it is")

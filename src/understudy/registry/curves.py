@@ -13,6 +13,7 @@ Point = Mapping[str, float]
 
 LARGEST = 2**53  # of steps, and of whole numbers that are measured
 BATCH = 1000  # metrics; what MLflow takes at once
+MOST = 16 * 2**20  # bytes that are read at once: a rank may leave a file of any size
 VALIDATED = ("validation_loss", "validation_accuracy")
 PACE = {"image-classification": "images_per_second", "causal-lm": "tokens_per_second"}
 
@@ -36,10 +37,12 @@ class Tail:
                 if stream.seek(0, 2) < self._offset:
                     self._offset = 0
                 stream.seek(self._offset)
-                text = stream.read()
+                text = stream.read(MOST)
         except FileNotFoundError:
             return []
         whole = text[: text.rfind(b"\n") + 1]
+        if not whole and len(text) == MOST:  # no line is as long
+            whole = text
         self._offset += len(whole)
         return list(_parsed(whole.splitlines()))
 

@@ -26,6 +26,7 @@ from understudy.registry.recorder import Recorder, close
 from understudy.registry.server import run_page, translated
 from understudy.registry.tracking import Value
 from understudy.store import Run
+from understudy.store.files import read_json
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -143,7 +144,8 @@ def _log_steps(server: OverMlflow, recorder: Recorder, submission: Submission) -
         run_id = recorder.open(server, STEPS[role])
         log_params(server, run_id, params[role])
         history = folder / "history.json"
-        points = list(points_of(json.loads(history.read_text()))) if history.exists() else []
+        curve = read_json(history)
+        points = list(points_of(curve)) if isinstance(curve, list) else []
         if role != "teacher" or recipe.teacher.train:
             server.link_dataset(run_id, _dataset(submission), "training")
         known = server.steps(run_id)

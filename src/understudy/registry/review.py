@@ -133,7 +133,8 @@ def _judged(version: Version, found: dict[str, str]) -> tuple[Measures, Verdict]
     try:
         measures, verdict = json.loads(found["measures"]), json.loads(found["verdict"])
         measured, _ = measures["models"]["student"]["digest"], verdict["approved"]
-    except (ValueError, KeyError, TypeError) as error:
+        list(evidence.findings(measures, verdict))  # whatever it lacks, it is told here and not as a traceback
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise InputError(f"{named}: the evidence of run {version.run} is none of understudy's") from error
     if measured != version.tags[DIGEST]:
         raise InputError(
@@ -150,7 +151,7 @@ def _evidence(uri: str, version: Version) -> dict[str, str]:
         for name in ("measures.json", "verdict.json", "recipe.yaml"):
             stem = name.partition(".")[0]
             try:
-                texts[stem] = server.download(f"runs:/{version.run}/{name}", Path(folder)).read_text(encoding="utf-8")
+                texts[stem] = server.download(f"runs:/{version.run}/{name}", Path(folder)).read_text("utf-8", "replace")
             except UnderstudyError:
                 if stem != "recipe":
                     raise

@@ -54,8 +54,12 @@ def _gate(work: Work) -> None:
 
 def _histories(work: Work) -> dict[str, list[dict[str, float]]]:
     """The training curves by role; a teacher that was fetched and not trained has none."""
+    from understudy.registry.curves import points_of
+
     read = {role: read_json(work.input(role) / "history.json") for role in trained(work)}
-    return {role: history for role, history in read.items() if history}
+    known = {role: list(points_of(curve)) for role, curve in read.items() if isinstance(curve, list)}
+    curves = {role: [dict(point) for point in points if "loss" in point] for role, points in known.items()}
+    return {role: points for role, points in curves.items() if points}
 
 
 def decision(verdict: Path) -> Literal["approved", "rejected"]:

@@ -101,6 +101,6 @@ def _cached_step(bucket: Bucket, key: str) -> CachedStep | None:
     encoded = bucket.read(entry(key))
     try:
         cached = CachedStep.decode(json.loads(encoded)) if encoded else None
-    except ValueError:
+    except (RecursionError, ValueError):
         return None
     return cached if cached and cached.key == key else None

@@ -133,7 +133,7 @@ def _manifest(bucket: Bucket, digest: str) -> Manifest | None:
     try:
         manifest = Manifest.decode(json.loads(encoded))
         outside = [name for name, _, _ in manifest.files if not _lies_inside(name)]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged(bucket, digest, MANIFEST) from error
     if outside:
         raise UnderstudyError(
