@@ -96,6 +96,31 @@ def test_the_newest_two_are_kept_and_nothing_that_was_left_half_written(ranks: A
     assert json.loads((tmp_path / "step-12" / "progress.json").read_text()) == {"history": [12]}
 
 
+@pytest.mark.parametrize("damage", ["torn", "gone"])
+@pytest.mark.parametrize(("replicate", "shard"), [(1, 1), (1, 2)])
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
+    ranks: Any, tmp_path: Path, replicate: int, shard: int, damage: str
+) -> None:
+    size = replicate * shard
+    unbroken = ranks.run(size, within, replicate, shard, save, tmp_path, 3)[0]
+    [part] = (tmp_path / "step-3").glob(f"__{size - 1}_0.distcp")
+    part.write_bytes(part.read_bytes()[:-7]) if damage == "torn" else part.unlink()
+    again = ranks.run(size, within, replicate, shard, go_on_to, tmp_path, 2, 5)[0]
+    assert again == unbroken
+    assert not (tmp_path / "step-3").exists()
+
+
+def go_on_to(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path, expected: int, last: int) -> Any:
+    """The weights at a step, from the newest checkpoint that is whole."""
+    checkpoints = Checkpoints(folder, model, chosen)
+    latest = checkpoints.latest()
+    assert latest == expected
+    checkpoints.load(latest)
+    for number in range(latest + 1, last + 1):
+        step(model, chosen, number)
+    return state(model)
+
+
 def save_beside_another(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path) -> None:
     checkpoints = Checkpoints(folder, model, chosen)
     (folder / ".writing-2-successor").mkdir()

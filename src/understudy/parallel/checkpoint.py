@@ -4,6 +4,7 @@ A checkpoint is written aside and renamed to `step-N` once every rank's part and
 lie below the step's lease: after somebody else took over, they are gone, and so is the writer's power to do harm.
 """
 
+import logging
 import os
 import secrets
 import shutil
@@ -33,6 +34,9 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.optim import Optimizer
 
 from understudy.errors import Fenced, disk_errors
+from understudy.parallel.checksums import is_damaged, write_checksums
+
+log = logging.getLogger(__name__)
 
 KEPT = 2
 PROGRESS = "progress.json"
@@ -57,12 +61,25 @@ class Checkpoints:
         self._pending: tuple[Future[Any], Path, int] | None = None
 
     def latest(self) -> int | None:
-        """The step of the newest complete checkpoint, the same answer on every rank."""
+        """The step of the newest checkpoint that is as it was written, the same answer on every rank.
+
+        One that is damaged is removed, and said.
+        """
         # The first rank's list counts. Ranks of other nodes may see an older one, and would load another step than it.
-        steps = [int(path.name.removeprefix("step-")) for path in self._folder.glob("step-*")]
-        answer = torch.tensor([max(steps, default=-1)])
-        dist.broadcast(answer, 0, group=self._group)
-        return None if answer.item() < 0 else int(answer.item())
+        found: list[Any] = [sorted(map(_step, self._folder.glob("step-*")), reverse=True)]
+        dist.broadcast_object_list(found, 0, group=self._group)
+        steps: list[int] = found[0]
+        return next((step for step in steps if not self._is_damaged(step)), None)
+
+    def _is_damaged(self, step: int) -> bool:
+        """Whether any rank finds, in its share of the files, other bytes than were written."""
+        folder = self._folder / f"step-{step}"
+        answer = torch.tensor(is_damaged(folder, dist.get_rank(), dist.get_world_size()))
+        dist.all_reduce(answer, dist.ReduceOp.MAX, group=self._group)
+        if answer.item() and self._leads:
+            log.warning("%s: its files are not as they were written; it is removed, and the one before counts", folder)
+            _remove([folder])
+        return bool(answer.item())
 
     def load(self, step: int) -> str:
         """Load a checkpoint into model and optimiser.
@@ -181,8 +198,12 @@ class Checkpoints:
         if target.exists():  # finish_if_written() was here
             return
         _rename(aside, target)
-        written = sorted(self._folder.glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
+        written = sorted(self._folder.glob("step-*"), key=_step)
         _remove(written[:-KEPT])
+
+
+def _step(folder: Path) -> int:
+    return int(folder.name.removeprefix("step-"))
 
 
 def _remove(folders: Iterable[Path]) -> None:
@@ -205,7 +226,7 @@ def _make(path: Path) -> None:
 
 
 class _Writer(FileSystemWriter):
-    """Writes progress.json too, in the background and flushed as the rest is."""
+    """Writes progress.json and checksums too, in the background and flushed as the rest is."""
 
     def __init__(self, folder: Path, progress: str) -> None:
         super().__init__(folder, single_file_per_rank=True)
@@ -219,6 +240,7 @@ class _Writer(FileSystemWriter):
             stream.flush()
             os.fsync(stream.fileno())
         super().finish(metadata, results)
+        write_checksums(self._folder)
 
 
 class _Files(FileSystem):
