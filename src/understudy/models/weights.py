@@ -22,8 +22,8 @@ from understudy.models.facts import WEIGHTS
 from understudy.models.parts import kept_part
 from understudy.models.weight_files import INDEX, weight_files
 
-SMALLEST, MOST = 512 * 2**20, 16
-"""Bytes of a file that is not the only one, and how many there are about at most."""
+SMALLEST, MOST = 256 * 2**20, 32
+"""Bytes of a file that is not the only one, and how many there are about at most: who writes one holds it twice."""
 TYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
