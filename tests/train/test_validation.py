@@ -16,7 +16,7 @@ from torch.nn import functional
 from tests.train import jobs
 from tests.train.jobs import train_ranks
 from understudy.data.loader import TextExamples, open_split
-from understudy.errors import InputError
+from understudy.errors import InputError, UnderstudyError
 from understudy.jobs.specification import JobSpec
 from understudy.models.facts import WEIGHTS, read_description
 from understudy.models.files import load_model
@@ -123,6 +123,15 @@ def test_a_training_that_resumes_validates_as_one_that_never_stopped(
     assert (job.output / WEIGHTS).read_bytes() == (whole.output / WEIGHTS).read_bytes()
 
 
+def test_a_best_model_that_is_damaged_is_not_delivered(ranks: Any, tmp_path: Path, contrary: Path) -> None:
+    job = jobs.spec(tmp_path, contrary, jobs.LLAMA, train={**VALIDATED, **FAST, "keep_best": True})
+    ranks.run(1, train_ranks, job)
+    [part] = (tmp_path / "checkpoints").glob("best-*/*.distcp")
+    part.write_bytes(part.read_bytes()[:-1])
+    (said,) = ranks.run(1, refusal, job, UnderstudyError)
+    assert "the weights of the best step" in said
+
+
 def test_data_without_the_split_is_refused(ranks: Any, tmp_path: Path, text_examples: Path) -> None:
     copy = tmp_path / "examples"
     shutil.copytree(text_examples, copy)
@@ -132,8 +141,8 @@ def test_data_without_the_split_is_refused(ranks: Any, tmp_path: Path, text_exam
     assert "train.validate_every: the data has no validation split; give it a share, data.validation" in said
 
 
-def refusal(job: JobSpec) -> str:
-    with pytest.raises(InputError) as caught:
+def refusal(job: JobSpec, kind: type[UnderstudyError] = InputError) -> str:
+    with pytest.raises(kind) as caught:
         train_ranks(job)
     torch.distributed.destroy_process_group()
     return str(caught.value)

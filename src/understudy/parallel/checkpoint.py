@@ -33,7 +33,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save, save
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.optim import Optimizer
 
-from understudy.errors import Fenced, disk_errors
+from understudy.errors import Fenced, UnderstudyError, disk_errors
 from understudy.parallel.checksums import is_damaged, write_checksums
 
 log = logging.getLogger(__name__)
@@ -69,15 +69,15 @@ class Checkpoints:
         found: list[Any] = [sorted(map(_step, self._folder.glob("step-*")), reverse=True)]
         dist.broadcast_object_list(found, 0, group=self._group)
         steps: list[int] = found[0]
-        return next((step for step in steps if not self._is_damaged(step)), None)
+        return next((step for step in steps if not self._is_damaged(f"step-{step}")), None)
 
-    def _is_damaged(self, step: int) -> bool:
-        """Whether any rank finds, in its share of the files, other bytes than were written."""
-        folder = self._folder / f"step-{step}"
+    def _is_damaged(self, name: str) -> bool:
+        """Whether a rank finds, in its share of a folder's files, other bytes than were written; it is then removed."""
+        folder = self._folder / name
         answer = torch.tensor(is_damaged(folder, dist.get_rank(), dist.get_world_size()))
         dist.all_reduce(answer, dist.ReduceOp.MAX, group=self._group)
         if answer.item() and self._leads:
-            log.warning("%s: its files are not as they were written; it is removed, and the one before counts", folder)
+            log.warning("%s: its files are not as they were written; it is removed", folder)
             _remove([folder])
         return bool(answer.item())
 
@@ -145,12 +145,22 @@ class Checkpoints:
             except CheckpointException as error:
                 raise _cause(error) from error
             if self._leads:
-                _remove(self._folder.glob("best-*"))
+                _remove([target])  # of the same step, before a kill
                 _rename(aside, target)
+                _remove(set(self._folder.glob("best-*")) - {target})
         dist.barrier(self._group)
 
     def load_best(self, step: int) -> None:
-        """Put the weights into the model that save_best() has kept."""
+        """Put the weights into the model that save_best() has kept.
+
+        Raises:
+            UnderstudyError: they are damaged.
+        """
+        if self._is_damaged(f"best-{step}"):
+            raise UnderstudyError(
+                f"{self._folder}: the weights of the best step, {step}, are not as they were written, and are removed. "
+                "Remove the folder of checkpoints, and run again; or set keep_best to false"
+            )
         state = get_model_state_dict(self._model)
         load(state, checkpoint_id=self._folder / f"best-{step}", process_group=self._group)
         set_model_state_dict(self._model, state)

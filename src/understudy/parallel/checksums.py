@@ -27,9 +27,9 @@ def is_damaged(folder: Path, part: int, parts: int) -> bool:
         parts: how many share the work.
     """
     sums = read_json(folder / SUMS)
-    if not isinstance(sums, dict) or {path.name for path in folder.iterdir()} != {SUMS, *sums}:
-        return True
     try:
+        if not isinstance(sums, dict) or {path.name for path in folder.iterdir()} != {SUMS, *sums}:
+            return True
         return any(hash_file(folder / name) != sums[name] for name in sorted(sums)[part::parts])
     except OSError:  # a disk that cannot give the bytes at all
         return True

@@ -133,7 +133,7 @@ def train(job: Training) -> list[Point]:
 def _validate(job: Training, step: int) -> None:
     """Measure the model, and keep its weights if no earlier ones were better."""
     assert job.validation is not None
-    measured = job.validation.measure(job.model, step, job.spread)
+    measured = job.validation.measure(job.model, step, job.spread, lambda: job.heartbeat(step))
     job.validated.append(measured)
     job.history[-1]["validation_loss"] = measured["validation_loss"]
     job.history[-1]["validation_accuracy"] = measured["validation_accuracy"]

@@ -3,7 +3,8 @@
 The numbers are the same under every strategy, and all ranks have the same: they decide by them without asking.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -16,6 +17,8 @@ from understudy.data.loader import IGNORED, Examples
 from understudy.distill.labels import cross_entropy
 from understudy.parallel.apply import Spread, reshard, unwrapped
 from understudy.train.precision import autocast
+
+TOLD = 5.0  # seconds
 
 
 class Validated(TypedDict):
@@ -53,18 +56,19 @@ class Validation:
         """The step after which the loss was smallest; of several the first."""
         return measured[_best(measured)]["step"]
 
-    def measure(self, model: nn.Module, step: int, spread: Spread) -> Validated:
+    def measure(self, model: nn.Module, step: int, spread: Spread, alive: Callable[[], None]) -> Validated:
         """Loss and accuracy on all examples. To be called on every rank; the model's mode is as before afterwards.
 
         Args:
             model: spread over the ranks.
             step: steps that were taken.
             spread: over which ranks, and how.
+            alive: called now and then: a large split takes longer than a step.
         """
         batch = spread.meshes.batch
         width = max(1, self.batch_size // batch.size())
         sums = torch.zeros(3, dtype=torch.double, device=spread.device)
-        training, asked = model.training, unwrapped(model)
+        training, asked, told = model.training, unwrapped(model), time.monotonic()
         asked.eval()
         for first in range(0, len(self.examples), width * batch.size()):
             start = first + batch.get_local_rank() * width
@@ -78,6 +82,9 @@ class Validation:
                 logits = asked(inputs, **placed).logits
             if len(indices):
                 sums += _sums(logits, labels)
+            if time.monotonic() - told > TOLD:
+                alive()
+                told = time.monotonic()
         reshard(asked)
         model.train(training)
         dist.all_reduce(sums, group=spread.meshes.loss.get_group())
