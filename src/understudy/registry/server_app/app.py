@@ -21,6 +21,7 @@ from understudy.registry.server_app.audit import audited, observed
 from understudy.registry.server_app.front import behind_front
 from understudy.registry.server_app.kept import guard_kept
 from understudy.registry.server_app.metrics import measured
+from understudy.registry.server_app.model_names import named
 from understudy.registry.server_app.ownership import make_roles
 from understudy.registry.server_app.promotion import keep_promoted, promoting
 from understudy.registry.server_app.rules import guard
@@ -55,6 +56,7 @@ def create_app() -> FastAPI:
     strict(flask_app)
     audited(flask_app)
     app = auth.create_app(flask_app)
+    named(flask_app)
     observed(flask_app)
     promoting(flask_app)
     if not isinstance(app, FastAPI):
