@@ -26,6 +26,7 @@ from understudy.registry.server_app.ownership import make_roles
 from understudy.registry.server_app.promotion import keep_promoted, promoting
 from understudy.registry.server_app.rules import guard
 from understudy.registry.server_app.schema import DATABASE
+from understudy.registry.server_app.searches import search_what_is_read
 from understudy.registry.server_app.sign_in import FUNCTION, accounts
 from understudy.registry.server_app.strictness import strict
 from understudy.registry.server_app.team_rules import guard_teams
@@ -53,6 +54,7 @@ def create_app() -> FastAPI:
     guard()
     guard_kept()
     guard_teams()
+    search_what_is_read()
     strict(flask_app)
     audited(flask_app)
     app = auth.create_app(flask_app)
