@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from threading import Lock
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
@@ -60,8 +60,19 @@ def _hand_over(name: str, team: str) -> None:
                 own(team, kind, thing)
 
 
-def join(accounts: Accounts, account: Account) -> None:
-    """Give an account the roles that are its own by the setting, and take all other ones of teams away."""
+class Roles(NamedTuple):
+    """The teams' roles that an account had, and those that it has."""
+
+    before: frozenset[str]
+    after: frozenset[str]
+
+
+def join(accounts: Accounts, account: Account) -> Roles | None:
+    """Give an account the roles that are its own by the setting, and take all other ones of teams away.
+
+    Returns:
+        What was changed; None when nothing was.
+    """
     wanted = frozenset(
         [_role(team, READERS) for team in accounts.reads(account)]
         + [_role(team, WRITERS) for team in accounts.writes(account)]
@@ -69,7 +80,7 @@ def join(accounts: Accounts, account: Account) -> None:
     with _lock:
         had_lately, until = _joined.get(account.name, (None, 0.0))
     if had_lately == wanted and time.time() < until:
-        return
+        return None
     user = auth.store.get_user(account.name)
     had = {role.name: role.id for role in auth.store.list_user_roles(user.id) if role.name.startswith(PREFIX)}
     for name in had.keys() - wanted:
@@ -79,6 +90,7 @@ def join(accounts: Accounts, account: Account) -> None:
         _unless_there(partial(auth.store.assign_role_to_user, user.id, role.id))
     with _lock:
         _joined[account.name] = (wanted, time.time() + SECONDS)
+    return Roles(frozenset(had), wanted) if had.keys() != wanted else None
 
 
 def own(team: str, kind: Kind, name: str) -> None:
