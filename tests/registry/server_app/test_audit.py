@@ -5,10 +5,12 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from tests.registry.server_app.accounts import ADMIN, ALIAS, APIS, READER, REVIEWER, TRAINER, ask, done, with_account
+from tests.registry.server_app.issuer import Issuer
 from tests.registry.submitted import Server
 from understudy.errors import UnderstudyError
 from understudy.registry import audit
@@ -19,6 +21,8 @@ from understudy.store.files import sha256
 def changes(guarded: Server) -> Callable[[], list[dict[str, Any]]]:
     """What was written down since the test began."""
     uri = with_account(guarded, ADMIN)
+    for account in (TRAINER, REVIEWER, READER):  # the first sign-in is a line, too
+        done(ask(guarded, account, "GET", "users/current"))
     before = len(list(audit.lines_of(uri)))
 
     def since() -> list[dict[str, Any]]:
@@ -140,3 +144,24 @@ def test_only_admins_read_the_audit(guarded: Server) -> None:
     for account in (READER, TRAINER, REVIEWER):
         with pytest.raises(UnderstudyError, match=r"refuses access .403."):
             list(audit.lines_of(with_account(guarded, account)))
+
+
+def test_a_change_is_a_line_whatever_its_path_is_made_of(guarded: Server, changes: Changes) -> None:
+    number = done(ask(guarded, TRAINER, "POST", "experiments/create", name=secrets.token_hex(4)))["experiment_id"]
+    made = done(ask(guarded, TRAINER, "POST", "logged-models", experiment_id=number, name="a"))["model"]["info"]
+    tags = f"logged-models/{made['model_id']}/tags"
+    for key in ("plain", "trailing\n"):
+        done(ask(guarded, TRAINER, "PATCH", tags, tags=[{"key": key, "value": "b"}]))
+        done(ask(guarded, TRAINER, "DELETE", f"{tags}/{quote(key)}"))
+        assert [line["what"] for line in changes()[-2:]] == [f"PATCH {tags}", f"DELETE {tags}/{key}"]
+
+
+def test_an_account_and_roles_that_a_token_brings_are_lines(guarded: Server, login: Issuer, changes: Changes) -> None:
+    before, name = len(changes()), f"lovelace-{secrets.token_hex(4)}"
+    for groups in (["robot-people"], ["robot-people"], ["robot-people", "robot-leads"]):
+        done(ask(guarded, f"Bearer {login.issue(name, *groups)}", "GET", "users/current"))
+    made, given = changes()[before:]
+    assert {(line["who"], line["where"]) for line in (made, given)} == {(f"person:{name}", "127.0.0.1")}
+    assert (made["what"], made["before"], made["after"]) == ("SIGN-IN users", None, {"is_admin": False})
+    assert given["what"] == "SIGN-IN roles"
+    assert (given["before"], given["after"]) == ({"roles": []}, {"roles": ["team:robots:read"]})

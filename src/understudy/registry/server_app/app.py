@@ -21,10 +21,12 @@ from understudy.registry.server_app.audit import audited, observed
 from understudy.registry.server_app.front import behind_front
 from understudy.registry.server_app.kept import guard_kept
 from understudy.registry.server_app.metrics import measured
+from understudy.registry.server_app.model_names import named
 from understudy.registry.server_app.ownership import make_roles
 from understudy.registry.server_app.promotion import keep_promoted, promoting
 from understudy.registry.server_app.rules import guard
 from understudy.registry.server_app.schema import DATABASE
+from understudy.registry.server_app.searches import search_what_is_read
 from understudy.registry.server_app.sign_in import FUNCTION, accounts
 from understudy.registry.server_app.strictness import strict
 from understudy.registry.server_app.team_rules import guard_teams
@@ -52,9 +54,11 @@ def create_app() -> FastAPI:
     guard()
     guard_kept()
     guard_teams()
+    search_what_is_read()
     strict(flask_app)
     audited(flask_app)
     app = auth.create_app(flask_app)
+    named(flask_app)
     observed(flask_app)
     promoting(flask_app)
     if not isinstance(app, FastAPI):

@@ -27,7 +27,7 @@ from understudy.store.files import sha256
 log = logging.getLogger(__name__)
 CHANGES = re.compile(
     r"/(?:ajax-)?api/[23]\.0/mlflow/"
-    r"((?:registered-models|model-versions|experiments|logged-models|users|roles|webhooks)(?:/.+)?|runs/(?:delete|restore))"
+    r"((?:registered-models|model-versions|experiments|logged-models|users|roles|webhooks)(?:/(?s:.+))?|runs/(?:delete|restore))"
 )
 READS = {
     "registered-models/get-latest-versions",
@@ -143,9 +143,21 @@ def _write(response: Response) -> Response:
     if change is None or response.status_code >= 400:
         return response
     asked = {**change.asked, **_made(response)}
+    after = _state(change.what.partition(" ")[2], {**asked, "name": asked.get("new_name", asked.get("name"))})
+    _add(getattr(g, "mlflow_authenticated_user", ""), change, asked, after)
+    return response
+
+
+def write_sign_in(who: str, what: str, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
+    """Write down what the setting made of an account when it signed in: no request asked for that."""
+    asked = {"username": who}
+    _add(who, Change(f"SIGN-IN {what}", asked, before), asked, after)
+
+
+def _add(who: str, change: Change, asked: dict[str, Any], after: dict[str, Any] | None) -> None:
     entry = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "who": getattr(g, "mlflow_authenticated_user", ""),
+        "who": who,
         "where": request.remote_addr,
         "forwarded": request.headers.get("X-Forwarded-For"),
         "what": change.what,
@@ -154,11 +166,10 @@ def _write(response: Response) -> Response:
         "alias": asked.get("alias"),
         "asked": change.asked,
         "before": change.before,
-        "after": _state(change.what.partition(" ")[2], {**asked, "name": asked.get("new_name", asked.get("name"))}),
+        "after": after,
     }
     log.info("%s", append(auth.store.engine, entry))
     AUDIT_LINES.inc()
-    return response
 
 
 def _made(response: Response) -> dict[str, Any]:

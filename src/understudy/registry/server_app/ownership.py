@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from threading import Lock
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
@@ -24,6 +24,8 @@ KINDS: tuple[Kind, ...] = ("experiment", "registered_model")
 PREFIX = "team:"
 READERS, WRITERS = "read", "write"
 RIGHTS = {READERS: READ.name, WRITERS: MANAGE.name}
+EVERYTHING = "*"
+"""What MLflow reads as all things of a kind, not as the one that is called so."""
 SECONDS = 60.0
 """For so long an account's roles are not compared with the setting again."""
 
@@ -32,7 +34,12 @@ _lock = Lock()
 
 
 def make_roles(accounts: Accounts) -> None:
-    """Make the roles of all teams, or find them made, and give a team what its writers had made as their own."""
+    """Make the roles of all teams, or find them made, and give a team what its writers had made as their own.
+
+    A right to everything is no team's: one may be left of a model that was called so.
+    """
+    for kind in KINDS:
+        disown(kind, EVERYTHING)
     for team in accounts.teams:
         for right in RIGHTS:
             _unless_there(partial(auth.store.create_role, _role(team, right), DEFAULT_WORKSPACE_NAME))
@@ -47,12 +54,25 @@ def _hand_over(name: str, team: str) -> None:
     for role in auth.store.list_user_roles(auth.store.get_user(name).id):
         for right in role.permissions if not role.name.startswith(PREFIX) else ():
             kind, thing = right.resource_type, right.resource_pattern
-            if kind in KINDS and right.permission == MANAGE.name and team_of(kind, thing) is None:
+            if thing == EVERYTHING or kind not in KINDS:
+                continue
+            if right.permission == MANAGE.name and team_of(kind, thing) is None:
                 own(team, kind, thing)
 
 
-def join(accounts: Accounts, account: Account) -> None:
-    """Give an account the roles that are its own by the setting, and take all other ones of teams away."""
+class Roles(NamedTuple):
+    """The teams' roles that an account had, and those that it has."""
+
+    before: frozenset[str]
+    after: frozenset[str]
+
+
+def join(accounts: Accounts, account: Account) -> Roles | None:
+    """Give an account the roles that are its own by the setting, and take all other ones of teams away.
+
+    Returns:
+        What was changed; None when nothing was.
+    """
     wanted = frozenset(
         [_role(team, READERS) for team in accounts.reads(account)]
         + [_role(team, WRITERS) for team in accounts.writes(account)]
@@ -60,7 +80,7 @@ def join(accounts: Accounts, account: Account) -> None:
     with _lock:
         had_lately, until = _joined.get(account.name, (None, 0.0))
     if had_lately == wanted and time.time() < until:
-        return
+        return None
     user = auth.store.get_user(account.name)
     had = {role.name: role.id for role in auth.store.list_user_roles(user.id) if role.name.startswith(PREFIX)}
     for name in had.keys() - wanted:
@@ -70,10 +90,16 @@ def join(accounts: Accounts, account: Account) -> None:
         _unless_there(partial(auth.store.assign_role_to_user, user.id, role.id))
     with _lock:
         _joined[account.name] = (wanted, time.time() + SECONDS)
+    return Roles(frozenset(had), wanted) if had.keys() != wanted else None
 
 
 def own(team: str, kind: Kind, name: str) -> None:
-    """Give a thing to a team."""
+    """Give a thing to a team.
+
+    Raises:
+        ValueError: it is named as everything is.
+    """
+    _refuse_everything(name)
     for right, permission in RIGHTS.items():
         role = auth.store.get_role_by_name(DEFAULT_WORKSPACE_NAME, _role(team, right))
         _unless_there(partial(auth.store.add_role_permission, role.id, kind, name, permission))
@@ -99,10 +125,21 @@ def disown(kind: Kind, name: str) -> None:
 
 
 def rename(kind: Kind, name: str, new_name: str) -> None:
-    """Let the teams' rights to a thing follow its name."""
+    """Let the teams' rights to a thing follow its name.
+
+    Raises:
+        ValueError: the new name is that of everything.
+    """
+    _refuse_everything(new_name)
     with auth.store.ManagedSessionMaker(read_only=False) as session:
         change = {SqlRolePermission.resource_pattern: new_name}
         _rights(session, kind, name).update(change, synchronize_session=False)
+
+
+def _refuse_everything(name: str) -> None:
+    """The last guard, whatever let such a name pass."""
+    if name == EVERYTHING:
+        raise ValueError(f"{name}: a right to it is one to everything")
 
 
 def _rights(session: Any, kind: Kind, name: str) -> Any:

@@ -17,6 +17,7 @@ from werkzeug.datastructures import Authorization
 
 from understudy.errors import UnderstudyError
 from understudy.registry.server_app import teams
+from understudy.registry.server_app.audit import write_sign_in
 from understudy.registry.server_app.ownership import join
 from understudy.registry.server_app.teams import SETTING, Account, Accounts
 from understudy.registry.server_app.token_review import TokenRefusedError
@@ -73,7 +74,8 @@ def _signed_in() -> SignedIn | Response:
             wrong = f"{account.name}: no team has this account, nor a group of it ({SETTING} of the server)"
             return _refusal(403, "PERMISSION_DENIED", wrong)
         _make(account.name)
-    join(accounts(), account)
+    if roles := join(accounts(), account):
+        write_sign_in(account.name, "roles", *({"roles": sorted(names)} for names in roles))
     return SignedIn(account, Authorization("bearer", {"username": account.name}))
 
 
@@ -87,6 +89,8 @@ def _make(name: str) -> None:
     except (IntegrityError, MlflowException):
         if not auth.store.has_user(name, use_primary=True):  # else a server beside this one was as quick
             raise
+    else:
+        write_sign_in(name, "users", None, {"is_admin": False})
 
 
 def _refusal(status: int, code: str, message: str) -> Response:

@@ -1,0 +1,135 @@
+"""A search looks among what its account reads, and at nothing else: so neither rows nor tokens tell of the rest.
+
+MLflow searches everything and takes the rows out afterwards that an account may not read. The token of the next page
+was left, or counted them: whoever asked often enough read names and tags of another team letter by letter. Here the
+database is asked for readable rows alone; MLflow's filter comes afterwards, as before, and finds nothing to take out.
+"""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from flask import g, has_request_context
+from mlflow.entities.model_registry import RegisteredModel, RegisteredModelTag
+from mlflow.prompt.constants import IS_PROMPT_TAG_KEY
+from mlflow.server import auth, handlers
+from mlflow.server.auth.entities import User
+from mlflow.store.model_registry.dbmodels.models import SqlModelVersion, SqlRegisteredModel
+from mlflow.store.tracking import sqlalchemy_store
+from mlflow.store.tracking.dbmodels.models import SqlExperiment, SqlLoggedModel
+from mlflow.utils.workspace_utils import DEFAULT_WORKSPACE_NAME
+
+from understudy.registry.server_app.sign_in import sender
+
+Reads = Callable[[str], bool]
+UNNAMED = "\0"  # no right names it: whether it is read says what holds for all that no right names
+NUMBER = re.compile("0|[1-9][0-9]{0,9}")
+LARGEST = 2**31 - 1  # number of an experiment that the database can be asked for
+
+
+class Readable(NamedTuple):
+    """What an account reads: these alone, or all but these."""
+
+    things: tuple[str, ...] | tuple[int, ...]
+    all_but: bool
+
+    def among(self, column: Any) -> Any:
+        """The condition for a column of the database."""
+        return column.not_in(self.things) if self.all_but else column.in_(self.things)
+
+
+def search_what_is_read() -> None:
+    """Put this before every search that MLflow filters afterwards."""
+    registry, tracking = handlers._get_model_registry_store(), handlers._get_tracking_store()
+    registry._get_search_registered_model_filter_query = partial(
+        _narrowed, registry._get_search_registered_model_filter_query, SqlRegisteredModel.name, _models
+    )
+    registry._get_search_model_versions_filter_clauses = partial(
+        _narrowed, registry._get_search_model_versions_filter_clauses, SqlModelVersion.name, _versions
+    )
+    tracking._apply_filter_string_datasets_search_logged_models = partial(
+        _narrowed,
+        tracking._apply_filter_string_datasets_search_logged_models,
+        SqlLoggedModel.experiment_id,
+        _logged_models,
+    )
+    auth._role_based_read_predicate = partial(_once, auth._role_based_read_predicate)
+    sqlalchemy_store._get_search_experiments_filter_clauses = partial(
+        _experiments_narrowed, sqlalchemy_store._get_search_experiments_filter_clauses
+    )
+
+
+def _once(predicate: Callable[..., Reads], *asked: Any, **besides: Any) -> Reads:
+    """MLflow's word on what an account reads: found once in a request, in which its filter asks for it again."""
+    if not has_request_context():
+        return predicate(*asked, **besides)
+    known: dict[str, Reads] = g.setdefault("understudy_reads", {})
+    key = repr((asked, besides))
+    if key not in known:
+        known[key] = predicate(*asked, **besides)
+    return known[key]
+
+
+def _narrowed(query: Callable[..., Any], column: Any, readable: Callable[[User], Readable], *asked: Any) -> Any:
+    user = _restricted()
+    return query(*asked).filter(readable(user).among(column)) if user else query(*asked)
+
+
+def _experiments_narrowed(clauses: Callable[..., Any], *asked: Any) -> Any:
+    """MLflow's conditions on an experiment's own columns, and those on its tags."""
+    own, others = clauses(*asked)
+    user = _restricted()
+    return ([*own, _experiments(user).among(SqlExperiment.experiment_id)] if user else own), others
+
+
+def _restricted() -> User | None:
+    """The account that searches; none for an admin, who reads everything, and for the server itself."""
+    if not has_request_context():
+        return None
+    user = auth.store.get_user(sender().name)
+    return None if user.is_admin else user
+
+
+def _models(user: User) -> Readable:
+    return _of_models(user, auth._rm_or_prompt_read_predicate(user.username))
+
+
+def _versions(user: User) -> Readable:
+    return _of_models(user, auth._rm_or_prompt_version_read_predicate(user.username))
+
+
+def _of_models(user: User, reads: Callable[[Any], bool]) -> Readable:
+    """MLflow has rights to prompts besides, which are models in the same table."""
+    prompt = [RegisteredModelTag(IS_PROMPT_TAG_KEY, "true")]
+    return _readable(
+        user,
+        ("registered_model", "prompt"),
+        lambda model: reads(RegisteredModel(model)) or reads(RegisteredModel(model, tags=prompt)),
+    )
+
+
+def _experiments(user: User) -> Readable:
+    return _numbered(user, auth._role_based_read_predicate(user.username, "experiment"))
+
+
+def _logged_models(user: User) -> Readable:
+    """As MLflow filters them: by their experiment, and by a right to all logged models that may be taken away."""
+    besides = [auth.Requirement("logged_model", "*", auth.ACTION_NOT_DENIED)]
+    reads = auth._role_based_read_predicate(user.username, "experiment", also_require=besides)
+    return _numbered(user, reads)
+
+
+def _numbered(user: User, reads: Reads) -> Readable:
+    """Experiments, which the database knows by a number: a right that names none is one to nothing."""
+    things, all_but = _readable(user, ("experiment",), reads)
+    numbers = [int(thing) for thing in things if NUMBER.fullmatch(str(thing))]
+    return Readable(tuple(number for number in numbers if number <= LARGEST), all_but)
+
+
+def _readable(user: User, kinds: tuple[str, ...], reads: Reads) -> Readable:
+    """What an account reads, by MLflow's own word on each thing that a right of it names."""
+    grants = auth.store.list_grants(user.id, DEFAULT_WORKSPACE_NAME, kinds)
+    named = {grant.resource_pattern for grant in grants if grant.resource_type in kinds}
+    all_but = reads(UNNAMED)
+    return Readable(tuple(sorted(thing for thing in named if reads(thing) is not all_but)), all_but)
