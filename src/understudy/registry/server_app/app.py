@@ -18,6 +18,7 @@ from understudy import logs
 from understudy.errors import InputError
 from understudy.registry.server_app import audit_table, kept_table, schema
 from understudy.registry.server_app.audit import audited, observed
+from understudy.registry.server_app.door import behind_door
 from understudy.registry.server_app.front import behind_front
 from understudy.registry.server_app.kept import guard_kept
 from understudy.registry.server_app.metrics import measured
@@ -60,7 +61,7 @@ def create_app() -> FastAPI:
     if not isinstance(app, FastAPI):
         raise InputError("this server runs under uvicorn only: without it, nothing stands before MLflow's own routes")
     keep_promoted()
-    return measured(behind_front(app))
+    return measured(behind_front(behind_door(app)))
 
 
 def main() -> None:

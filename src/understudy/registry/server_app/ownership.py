@@ -16,6 +16,7 @@ from mlflow.server import auth
 from mlflow.server.auth.db.models import SqlRole, SqlRolePermission
 from mlflow.server.auth.permissions import MANAGE, READ
 from mlflow.utils.workspace_utils import DEFAULT_WORKSPACE_NAME
+from sqlalchemy.exc import IntegrityError
 
 from understudy.registry.server_app.teams import Account, Accounts
 
@@ -51,16 +52,18 @@ def _hand_over(name: str, team: str) -> None:
                 own(team, kind, thing)
 
 
+def has_joined(accounts: Accounts, account: Account) -> bool:
+    """Whether an account was given its roles lately."""
+    with _lock:
+        had, until = _joined.get(account.name, (None, 0.0))
+    return had == _roles(accounts, account) and time.time() < until
+
+
 def join(accounts: Accounts, account: Account) -> None:
     """Give an account the roles that are its own by the setting, and take all other ones of teams away."""
-    wanted = frozenset(
-        [_role(team, READERS) for team in accounts.reads(account)]
-        + [_role(team, WRITERS) for team in accounts.writes(account)]
-    )
-    with _lock:
-        had_lately, until = _joined.get(account.name, (None, 0.0))
-    if had_lately == wanted and time.time() < until:
+    if has_joined(accounts, account):
         return
+    wanted = _roles(accounts, account)
     user = auth.store.get_user(account.name)
     had = {role.name: role.id for role in auth.store.list_user_roles(user.id) if role.name.startswith(PREFIX)}
     for name in had.keys() - wanted:
@@ -70,6 +73,13 @@ def join(accounts: Accounts, account: Account) -> None:
         _unless_there(partial(auth.store.assign_role_to_user, user.id, role.id))
     with _lock:
         _joined[account.name] = (wanted, time.time() + SECONDS)
+
+
+def _roles(accounts: Accounts, account: Account) -> frozenset[str]:
+    return frozenset(
+        [_role(team, READERS) for team in accounts.reads(account)]
+        + [_role(team, WRITERS) for team in accounts.writes(account)]
+    )
 
 
 def own(team: str, kind: Kind, name: str) -> None:
@@ -120,9 +130,14 @@ def _role(team: str, right: str) -> str:
 
 
 def _unless_there(make: Callable[[], Any]) -> None:
-    """Make something that a server beside this one may make at the same time."""
+    """Make something that a request, or a server, beside this one may make at the same time."""
     try:
         make()
     except MlflowException as error:
-        if error.error_code != ErrorCode.Name(RESOURCE_ALREADY_EXISTS):
+        if error.error_code != ErrorCode.Name(RESOURCE_ALREADY_EXISTS) and not _is_taken(error.__cause__):
             raise
+
+
+def _is_taken(cause: BaseException | None) -> bool:
+    """Whether the database found it there. MLflow looks first, and both may have looked before either made it."""
+    return isinstance(cause, IntegrityError) and "unique" in str(cause.orig).lower()
