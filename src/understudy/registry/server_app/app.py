@@ -35,6 +35,7 @@ from understudy.registry.signature import signing_key
 APP = "understudy"  # the name of create_app among pyproject.toml's entry points
 CONFIG = Path(__file__).with_name("accounts.ini")
 log = logging.getLogger("understudy.registry.server_app.app")  # `python -m` calls this module __main__
+PROXIES = "FORWARDED_ALLOW_IPS"  # uvicorn's
 OLD = ("UNDERSTUDY_REVIEWERS", "UNDERSTUDY_PIPELINE_USERNAME", "UNDERSTUDY_PIPELINE_PASSWORD")  # of version 0.1
 
 
@@ -72,6 +73,7 @@ def main() -> None:
         sys.exit(f"the MLflow server does not start: {error}")
     os.environ["MLFLOW_AUTH_CONFIG_PATH"] = str(CONFIG)
     os.environ["MLFLOW_BASIC_AUTH_FAIL_CLOSED"] = "true"  # a request that no check of MLflow's is about is refused
+    os.environ.setdefault(PROXIES, "")  # it would believe whoever comes over loopback, a port-forward too
     os.execv(sys.executable, [sys.executable, "-m", "mlflow", "server", "--app-name", APP, *sys.argv[1:]])
 
 
