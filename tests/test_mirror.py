@@ -58,7 +58,6 @@ WITHOUT = {
     "registry/evidence.py": "registry/test_register.py",
     "registry/names.py": "constants",
     "registry/mlflow_auth.py": "registry/server_app/test_sign_in.py signs in with it",
-    "registry/server_app/ownership.py": "registry/server_app/test_team_rules.py and test_sign_in.py",
     "registry/over_mlflow.py": "registry/test_tracking.py asks it and over_rest the same questions",
     "registry/over_rest.py": "registry/test_tracking.py",
     "registry/pyfunc.py": "registry/test_serving.py",

@@ -106,9 +106,10 @@ def test_a_restart_keeps_the_accounts_and_takes_the_teams_of_now(tmp_path: Path)
         ({"UNDERSTUDY_REVIEWERS": "rita"}, "UNDERSTUDY_REVIEWERS: is not read any more"),
         ({"MLFLOW_AUTH_ADMIN_PASSWORD": ""}, "password to create the admin user"),
         ({"MLFLOW_FLASK_SERVER_SECRET_KEY": ""}, "MLFLOW_FLASK_SERVER_SECRET_KEY"),
+        ({"UNDERSTUDY_MLFLOW_THREADS": "3"}, "UNDERSTUDY_MLFLOW_THREADS: '3' is no number of threads"),
         ({"UNDERSTUDY_PROMOTION_KEY": "no key at all"}, "UNDERSTUDY_PROMOTION_KEY: is no Ed25519 key in PEM"),
     ],
-    ids=["own-reviewer", "no-teams", "old", "no-admin", "no-key", "no-promotion-key"],
+    ids=["own-reviewer", "no-teams", "old", "no-admin", "no-key", "few-threads", "no-promotion-key"],
 )
 def test_with_wrong_settings_it_says_so_once_and_does_not_start(
     tmp_path: Path, changed: dict[str, str], said: str
@@ -119,16 +120,3 @@ def test_with_wrong_settings_it_says_so_once_and_does_not_start(
     assert outcome.returncode == 1
     assert said in outcome.stderr.partition("the MLflow server does not start: ")[2]
     assert "Traceback" not in outcome.stderr
-
-
-@pytest.mark.parametrize(
-    ("database", "wanted", "given"),
-    [("sqlite:////data/mlflow.db", None, "75"), ("sqlite:////data/mlflow.db", "9", "9"), ("postgresql://db", None, "")],
-)
-def test_all_threads_get_a_connection_to_a_sqlite_file(database: str, wanted: str | None, given: str) -> None:
-    code = "from understudy.registry.server_app import app; app._configure(); print(app.os.getenv(app.OVERFLOW, ''))"
-    environment = {**os.environ, "MLFLOW_BACKEND_STORE_URI": database}
-    environment |= {"MLFLOW_SQLALCHEMYSTORE_MAX_OVERFLOW": wanted} if wanted else {}
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert said.stdout == f"{given}\n"

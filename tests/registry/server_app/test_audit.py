@@ -2,10 +2,12 @@
 
 import json
 import secrets
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -66,6 +68,22 @@ def test_a_promotion_is_a_line(guarded: Server, model: str, changes: Changes, ap
     assert (line["before"]["aliases"], line["after"]["aliases"]) == ({}, {"champion": 1})
     assert line["before"]["version"]["tags"] == {}
     assert line["after"]["version"]["tags"]["understudy.promoted"].startswith(f"by {REVIEWER}")
+
+
+def test_who_comes_over_loopback_does_not_say_where_from(guarded: Server, changes: Changes) -> None:
+    name = f"model-{secrets.token_hex(4)}"
+    request = Request(f"{guarded.uri}/api/2.0/mlflow/registered-models/create", json.dumps({"name": name}).encode())
+    token = b64encode(f"{TRAINER}:password-of-{TRAINER}".encode()).decode()
+    for header, value in (
+        ("Authorization", f"Basic {token}"),
+        ("Content-Type", "application/json"),
+        ("X-Forwarded-For", "203.0.113.9"),
+    ):
+        request.add_header(header, value)
+    with urlopen(request, timeout=30):
+        pass
+    (line,) = changes()
+    assert (line["where"], line["forwarded"], line["model"]) == ("127.0.0.1", "203.0.113.9", name)
 
 
 def test_making_and_deleting_are_lines(guarded: Server, changes: Changes, model: str) -> None:

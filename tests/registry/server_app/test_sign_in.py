@@ -1,5 +1,6 @@
 """Signing in with a token: a pod's, and a person's."""
 
+import importlib
 import secrets
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from tests.kube.api_server import API, ApiServer
 from tests.registry.server_app.accounts import ADMIN, ALIAS, READER, STRANGER, ask, done
 from tests.registry.server_app.issuer import Issuer
+from tests.registry.server_app.store import accounts_in
 from tests.registry.submitted import Server
 from understudy.errors import UnderstudyError
 from understudy.registry.client import mlflow_at, server_at
@@ -119,3 +121,25 @@ def test_a_password_still_signs_in_and_a_persons_name_is_none_of_these(guarded: 
     assert done(ask(guarded, pretender, "GET", "users/current"))["user"]["username"] == "person:admin"
     assert ask(guarded, pretender, "GET", "users/list")[0] == 403
     done(ask(guarded, ADMIN, "GET", "users/list"))
+
+
+def test_who_has_no_account_is_asked_as_long_as_who_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sign_in, store = accounts_in(tmp_path, monkeypatch)
+    stored = importlib.import_module("mlflow.server.auth.sqlalchemy_store")
+    store.create_user("rita", "password-of-rita")
+    sign_in._make("person:ada")
+    checked: list[str] = []
+    check = stored.check_password_hash
+
+    def watched(known: str, password: str) -> bool:
+        checked.append(known.partition(":")[0])
+        return bool(check(known, password))
+
+    monkeypatch.setattr(stored, "check_password_hash", watched)
+    monkeypatch.setattr(sign_in, "check_password_hash", watched)
+    for name in ("rita", "nobody", "person:ada"):
+        checked.clear()
+        assert (
+            sign_in.signed_in(sign_in.Authorization("basic", {"username": name, "password": "a guess"})).status == 401
+        )
+        assert [kind for kind in checked if kind == "scrypt"] == ["scrypt"], name

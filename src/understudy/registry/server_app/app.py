@@ -16,8 +16,9 @@ from mlflow.server import auth
 
 from understudy import logs
 from understudy.errors import InputError
-from understudy.registry.server_app import audit_table, kept_table, schema, uploads
+from understudy.registry.server_app import audit_table, connections, kept_table, schema, uploads
 from understudy.registry.server_app.audit import audited, observed
+from understudy.registry.server_app.door import behind_door
 from understudy.registry.server_app.front import behind_front
 from understudy.registry.server_app.kept import guard_kept
 from understudy.registry.server_app.metrics import measured
@@ -36,10 +37,7 @@ from understudy.registry.signature import signing_key
 APP = "understudy"  # the name of create_app among pyproject.toml's entry points
 CONFIG = Path(__file__).with_name("accounts.ini")
 log = logging.getLogger("understudy.registry.server_app.app")  # `python -m` calls this module __main__
-OVERFLOW = "MLFLOW_SQLALCHEMYSTORE_MAX_OVERFLOW"
-CONNECTIONS = 75
-"""To a SQLite file, beyond SQLAlchemy's 5: one writes at a time, and who waits has a connection. With fewer than two
-for each of a worker's 40 threads the last ones find none for 30 s, and are refused."""
+PROXIES = "FORWARDED_ALLOW_IPS"  # uvicorn's
 OLD = ("UNDERSTUDY_REVIEWERS", "UNDERSTUDY_PIPELINE_USERNAME", "UNDERSTUDY_PIPELINE_PASSWORD")  # of version 0.1
 
 
@@ -64,18 +62,22 @@ def create_app() -> FastAPI:
     if not isinstance(app, FastAPI):
         raise InputError("this server runs under uvicorn only: without it, nothing stands before MLflow's own routes")
     keep_promoted()
-    return measured(behind_front(app))
+    return measured(connections.with_threads(behind_front(behind_door(app)), connections.threads(_setting(DATABASE))))
 
 
 def main() -> None:
     """Make the accounts and become the server: what is wrong is said once, before any worker is there."""
     try:
         logs.configure()
+        os.environ[connections.SETTING] = str(
+            connections.threads(_setting(DATABASE), connections.workers(sys.argv[1:]))
+        )
         make_accounts()
     except (InputError, MlflowException) as error:
         sys.exit(f"the MLflow server does not start: {error}")
     os.environ["MLFLOW_AUTH_CONFIG_PATH"] = str(CONFIG)
     os.environ["MLFLOW_BASIC_AUTH_FAIL_CLOSED"] = "true"  # a request that no check of MLflow's is about is refused
+    os.environ.setdefault(PROXIES, "")  # it would believe whoever comes over loopback, a port-forward too
     os.execv(sys.executable, [sys.executable, "-m", "mlflow", "server", "--app-name", APP, *sys.argv[1:]])
 
 
@@ -103,8 +105,7 @@ def make_accounts() -> None:
 def _configure() -> None:
     """Accounts live in the database of the runs and models that they may use."""
     database = _setting(DATABASE)
-    if database.startswith("sqlite"):
-        os.environ.setdefault(OVERFLOW, str(CONNECTIONS))
+    connections.make_room(database)
     auth.auth_config = auth.auth_config._replace(database_uri=database, authorization_function=FUNCTION)
 
 

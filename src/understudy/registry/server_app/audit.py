@@ -47,6 +47,13 @@ MANY = 16_384  # characters of all tags or aliases in a state
 SECRET = re.compile("password|secret|token", re.IGNORECASE)
 
 
+class Where(NamedTuple):
+    """From where a request came: the other end of the connection, and what that says of others before it."""
+
+    address: str | None
+    forwarded: str | None
+
+
 class Change(NamedTuple):
     """A request that may change something, as it came."""
 
@@ -144,22 +151,23 @@ def _write(response: Response) -> Response:
         return response
     asked = {**change.asked, **_made(response)}
     after = _state(change.what.partition(" ")[2], {**asked, "name": asked.get("new_name", asked.get("name"))})
-    _add(getattr(g, "mlflow_authenticated_user", ""), change, asked, after)
+    where = Where(request.remote_addr, request.headers.get("X-Forwarded-For"))
+    _add(getattr(g, "mlflow_authenticated_user", ""), change, asked, after, where)
     return response
 
 
-def write_sign_in(who: str, what: str, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
+def write_sign_in(who: str, what: str, before: dict[str, Any] | None, after: dict[str, Any], where: Where) -> None:
     """Write down what the setting made of an account when it signed in: no request asked for that."""
     asked = {"username": who}
-    _add(who, Change(f"SIGN-IN {what}", asked, before), asked, after)
+    _add(who, Change(f"SIGN-IN {what}", asked, before), asked, after, where)
 
 
-def _add(who: str, change: Change, asked: dict[str, Any], after: dict[str, Any] | None) -> None:
+def _add(who: str, change: Change, asked: dict[str, Any], after: dict[str, Any] | None, where: Where) -> None:
     entry = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "who": who,
-        "where": request.remote_addr,
-        "forwarded": request.headers.get("X-Forwarded-For"),
+        "where": where.address,
+        "forwarded": where.forwarded,
         "what": change.what,
         "model": asked.get("name"),
         "version": asked.get("version"),

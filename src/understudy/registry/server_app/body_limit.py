@@ -1,21 +1,36 @@
 """How much a request may bring: files any amount, everything else as much as MLflow's client ever sends.
 
-A body is held in memory, and read before anybody is asked for an account: without a limit, who has none could fill the
-server's memory.
+A body is held in memory until it was answered. So it comes in time or not at all, and large ones wait until there is
+room for them (`body_budget.py`). None is read before its sender has an account: the door stands behind this.
 """
+
+import asyncio
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from understudy.registry.server_app.body_budget import Budget
+
 LIMIT = 4 * 2**20
 """In bytes. MLflow's client sends at most 1 MB of metrics at once."""
+GRAPHQL = "/graphql"
+QUERY = 64 * 2**10
+"""For a query of GraphQL, which is parsed whole before MLflow looks how much it asks for."""
+TIMES = 50
+"""So much more room it takes than JSON of its size."""
 FILES = ("/api/2.0/mlflow-artifacts/artifacts/", "/ajax-api/2.0/mlflow-artifacts/artifacts/")
 """Where files are put, which are streamed to their place; who has no account is refused before a byte is read."""
+SECONDS = 60.0
+"""For so long a large body waits for room, and then any body may take to come."""
 
 
-class _TooLarge(Exception):
-    """More came than a request may bring."""
+class _RefusedError(Exception):
+    """A body that is not taken."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.answer = JSONResponse({"error_code": code, "message": message}, status, headers={"Connection": "close"})
 
 
 class BodyLimit:
@@ -23,41 +38,91 @@ class BodyLimit:
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
+        self.budget = Budget()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and stop reading it when it is too long."""
         if scope["type"] != "http" or (scope["method"] == "PUT" and scope["path"].startswith(FILES)):
             await self.app(scope, receive, send)
             return
-        said = Headers(scope=scope).get("content-length", "")
-        if said.isdecimal() and int(said) > LIMIT:
-            await _refusal()(scope, receive, send)
+        limit = QUERY if scope["path"] == GRAPHQL else LIMIT
+        size = _size(Headers(scope=scope))
+        if size is not None and size > limit:
+            await _too_large(limit).answer(scope, receive, send)
             return
-        came, answered = 0, False
-
-        async def counted() -> Message:
-            nonlocal came
-            message = await receive()
-            came += len(message.get("body", b""))
-            if came > LIMIT:
-                raise _TooLarge
-            return message
+        expected = (limit if size is None else size) * (TIMES if scope["path"] == GRAPHQL else 1)
+        body = _Body(receive, limit, expected, self.budget)
+        answered = False
 
         async def watched(message: Message) -> None:
             nonlocal answered
-            if answered or came <= LIMIT:  # what is answered to a body that broke off is not what is said
+            if answered or not body.refused:  # what is answered to a body that broke off is not what is said
                 answered = True
                 await send(message)
 
         try:
-            await self.app(scope, counted, watched)
-        except* _TooLarge:  # in a group: MLflow's middleware has a task for each request
+            await self.app(scope, body.receive, watched)
+        except* _RefusedError:  # in a group: MLflow's middleware has a task for each request
             pass
-        if not answered and came > LIMIT:
-            await _refusal()(scope, receive, send)
+        finally:
+            self.budget.give_back(body.taken)
+        if not answered and body.refused:
+            await body.refused.answer(scope, receive, send)
 
 
-def _refusal() -> JSONResponse:
-    said = f"a request may bring {LIMIT} bytes, and files any amount"
-    body = {"error_code": "INVALID_PARAMETER_VALUE", "message": said}
-    return JSONResponse(body, 413, headers={"Connection": "close"})
+class _Body:
+    """A body as it comes, from when it is first asked for."""
+
+    def __init__(self, receive: Receive, limit: int, expected: int, budget: Budget) -> None:
+        self._receive, self._limit, self._expected, self._budget = receive, limit, expected, budget
+        self._came, self._until = 0, 0.0
+        self._whole = False
+        self.taken = 0
+        self.refused: _RefusedError | None = None
+
+    async def receive(self) -> Message:
+        if self._whole:  # what comes now is that the client is gone
+            return await self._receive()
+        if self.refused:
+            raise self.refused
+        if not self._until:
+            await self._begin()
+        try:
+            async with asyncio.timeout_at(self._until):
+                message = await self._receive()
+        except TimeoutError:
+            raise self._refuse(408, "REQUEST_TIMEOUT", f"a request's body comes within {SECONDS:g} s") from None
+        self._came += len(message.get("body", b""))
+        if self._came > self._limit:
+            self.refused = _too_large(self._limit)
+            raise self.refused
+        self._whole = not message.get("more_body", False)
+        return message
+
+    async def _begin(self) -> None:
+        """Wait for room."""
+        try:
+            async with asyncio.timeout(SECONDS):
+                self.taken = await self._budget.take(self._expected)
+        except TimeoutError:
+            said = f"for {SECONDS:g} s there was no room for a body of this size; try again"
+            raise self._refuse(503, "TEMPORARILY_UNAVAILABLE", said) from None
+        self._until = asyncio.get_running_loop().time() + SECONDS
+
+    def _refuse(self, status: int, code: str, message: str) -> _RefusedError:
+        self.refused = _RefusedError(status, code, message)
+        return self.refused
+
+
+def _size(headers: Headers) -> int | None:
+    """How long a body is said to be; None for one that comes in chunks."""
+    said = headers.get("content-length", "")
+    if said.isdecimal():
+        return int(said)
+    return None if "transfer-encoding" in headers else 0
+
+
+def _too_large(limit: int) -> _RefusedError:
+    return _RefusedError(
+        413, "INVALID_PARAMETER_VALUE", f"a request may bring {limit} bytes here, and files any amount"
+    )

@@ -16,6 +16,7 @@ from mlflow.server import auth
 from mlflow.server.auth.db.models import SqlRole, SqlRolePermission
 from mlflow.server.auth.permissions import MANAGE, READ
 from mlflow.utils.workspace_utils import DEFAULT_WORKSPACE_NAME
+from sqlalchemy.exc import IntegrityError
 
 from understudy.registry.server_app.teams import Account, Accounts
 
@@ -67,20 +68,22 @@ class Roles(NamedTuple):
     after: frozenset[str]
 
 
+def has_joined(accounts: Accounts, account: Account) -> bool:
+    """Whether an account was given its roles lately."""
+    with _lock:
+        had, until = _joined.get(account.name, (None, 0.0))
+    return had == _roles(accounts, account) and time.time() < until
+
+
 def join(accounts: Accounts, account: Account) -> Roles | None:
     """Give an account the roles that are its own by the setting, and take all other ones of teams away.
 
     Returns:
         What was changed; None when nothing was.
     """
-    wanted = frozenset(
-        [_role(team, READERS) for team in accounts.reads(account)]
-        + [_role(team, WRITERS) for team in accounts.writes(account)]
-    )
-    with _lock:
-        had_lately, until = _joined.get(account.name, (None, 0.0))
-    if had_lately == wanted and time.time() < until:
+    if has_joined(accounts, account):
         return None
+    wanted = _roles(accounts, account)
     user = auth.store.get_user(account.name)
     had = {role.name: role.id for role in auth.store.list_user_roles(user.id) if role.name.startswith(PREFIX)}
     for name in had.keys() - wanted:
@@ -91,6 +94,13 @@ def join(accounts: Accounts, account: Account) -> Roles | None:
     with _lock:
         _joined[account.name] = (wanted, time.time() + SECONDS)
     return Roles(frozenset(had), wanted) if had.keys() != wanted else None
+
+
+def _roles(accounts: Accounts, account: Account) -> frozenset[str]:
+    return frozenset(
+        [_role(team, READERS) for team in accounts.reads(account)]
+        + [_role(team, WRITERS) for team in accounts.writes(account)]
+    )
 
 
 def own(team: str, kind: Kind, name: str) -> None:
@@ -157,9 +167,14 @@ def _role(team: str, right: str) -> str:
 
 
 def _unless_there(make: Callable[[], Any]) -> None:
-    """Make something that a server beside this one may make at the same time."""
+    """Make something that a request, or a server, beside this one may make at the same time."""
     try:
         make()
     except MlflowException as error:
-        if error.error_code != ErrorCode.Name(RESOURCE_ALREADY_EXISTS):
+        if error.error_code != ErrorCode.Name(RESOURCE_ALREADY_EXISTS) and not _is_taken(error.__cause__):
             raise
+
+
+def _is_taken(cause: BaseException | None) -> bool:
+    """Whether the database found it there. MLflow looks first, and both may have looked before either made it."""
+    return isinstance(cause, IntegrityError) and "unique" in str(cause.orig).lower()

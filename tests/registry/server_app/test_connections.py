@@ -1,0 +1,93 @@
+"""As many requests at once as the database has connections for, on a real PostgreSQL too."""
+
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from tests import postgres
+from tests.kube.api_server import ApiServer
+from tests.registry.server_app.accounts import COMMAND, SETTINGS, TRAINER, ask, done, make_accounts
+from tests.registry.submitted import Server, start_server
+from understudy.registry.server_app.connections import threads, workers
+
+POSTGRESQL = "postgresql://database/mlflow"
+USUAL = 97
+"""Connections that PostgreSQL grants, unless it is told otherwise, to who is no superuser."""
+
+
+@pytest.mark.parametrize(("servers", "each"), [(2, 1), (1, 1), (1, 2), (1, 3), (1, 4)])
+def test_all_workers_together_have_fewer_connections_than_postgresql_grants(servers: int, each: int) -> None:
+    assert servers * each * (2 * threads(POSTGRESQL, each) + 15) < USUAL
+
+
+def test_an_operator_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert threads("sqlite:////data/mlflow.db", 4) == 40
+    monkeypatch.setenv("UNDERSTUDY_MLFLOW_THREADS", "25")
+    assert threads(POSTGRESQL, 4) == threads("sqlite:////data/mlflow.db") == 25
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [(["--workers=2"], 2), (["--host", "x", "-w", "3"], 3), (["--host=0.0.0.0"], 4)],
+)
+def test_workers_are_those_of_mlflows_arguments(arguments: list[str], expected: int) -> None:
+    assert workers(arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("database", "wanted", "given"),
+    [("sqlite:////data/mlflow.db", None, "75"), ("sqlite:////data/mlflow.db", "9", "9"), (POSTGRESQL, None, "27")],
+)
+def test_every_thread_has_two_connections(database: str, wanted: str | None, given: str) -> None:
+    """Beyond the 5 that SQLAlchemy keeps."""
+    name = "MLFLOW_SQLALCHEMYSTORE_MAX_OVERFLOW"
+    code = f"from understudy.registry.server_app import app; app._configure(); print(app.os.environ['{name}'])"
+    environment = {**os.environ, "MLFLOW_BACKEND_STORE_URI": database, **({name: wanted} if wanted else {})}
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout == f"{given}\n"
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    with postgres.running() as address:
+        environment = {**os.environ, "MLFLOW_BACKEND_STORE_URI": address}
+        command = [sys.executable, "-W", "ignore", "-m", "understudy.registry.server_app.schema"]
+        subprocess.run(command, env=environment, capture_output=True, check=True)
+        yield address
+
+
+@pytest.fixture
+def server(database: str, kubernetes: ApiServer, tmp_path: Path) -> Iterator[Server]:
+    settings = {**SETTINGS, **kubernetes.environment, "MLFLOW_BACKEND_STORE_URI": database}
+    found = start_server(tmp_path, COMMAND, **settings)
+    make_accounts(found, TRAINER)
+    yield found
+    found.stop()
+
+
+def test_fifty_clients_at_once_are_served(server: Server, database: str, kubernetes: ApiServer) -> None:
+    """All of them new to the server, of one account that it has not made yet."""
+    pods = [f"Bearer {kubernetes.issue('robots:understudy-pipeline')}" for _ in range(50)]
+
+    def train(account: str) -> None:
+        made = done(ask(server, account, "POST", "experiments/create", name=secrets.token_hex(8)))
+        run = done(ask(server, account, "POST", "runs/create", experiment_id=made["experiment_id"]))["run"]["info"]
+        for first in (0, 100):
+            points = [{"key": "loss", "value": 1.0, "timestamp": 0, "step": first + step} for step in range(100)]
+            done(ask(server, account, "POST", "runs/log-batch", run_id=run["run_id"], metrics=points))
+        done(ask(server, account, "GET", f"metrics/get-history?run_id={run['run_id']}&metric_key=loss"))
+
+    with ThreadPoolExecutor(50) as pool:
+        list(pool.map(train, pods))
+    with create_engine(database).connect() as connection:
+        opened = connection.execute(text("SELECT count(*) FROM pg_stat_activity WHERE usename = 'mlflow'")).scalar()
+    assert opened is not None
+    assert opened < USUAL / 2
