@@ -43,7 +43,8 @@ NOBODY = Refusal(401, "UNAUTHENTICATED", "this server asks for an account's name
 SENDER: ContextVar[Account | None] = ContextVar("SENDER", default=None)
 """Who asks, in a request that came through the door."""
 
-PLACE: ContextVar[Where] = ContextVar("PLACE", default=Where(None, None))
+UNKNOWN = Where(None, None)
+PLACE: ContextVar[Where] = ContextVar("PLACE", default=UNKNOWN)
 """From where, while it is found out who asks."""
 
 
