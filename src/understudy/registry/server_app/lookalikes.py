@@ -1,0 +1,37 @@
+"""Aliases that could be taken for champion: a letter off, two neighbours swapped, or letters that look like others."""
+
+import re
+
+from understudy.registry.names import CHAMPION
+
+LETTERS = str.maketrans({"0": "o", "1": "i", "l": "i", "4": "a", "_": None, "-": None})
+SEVERAL = (("d", "ci"), ("ii", "h"), ("rn", "m"))
+"""Letters that look like one: cl like d, li like h, rn like m. An l has become an i by then."""
+
+
+def lookalike(alias: str) -> str:
+    """What is wrong with an alias that is not the champion's, or nothing."""
+    if not re.fullmatch("[A-Za-z0-9_-]*", alias):
+        return f"the alias {alias!r} has other characters than ASCII's letters and digits; some look like others"
+    if alias.lower() != CHAMPION and _nearly_equal(_folded(alias), _folded(CHAMPION)):
+        return f"the alias {alias!r} looks like {CHAMPION}"
+    return ""
+
+
+def _folded(alias: str) -> str:
+    """An alias in letters of which no two look alike."""
+    word = alias.lower().translate(LETTERS)
+    for letters, same in SEVERAL:
+        word = word.replace(letters, same)
+    return word
+
+
+def _nearly_equal(word: str, other: str) -> bool:
+    """Whether at most one letter of a word is another, missing or too many, or two neighbours are swapped."""
+    short, long = sorted((word, other), key=len)
+    if len(long) - len(short) > 1:
+        return False
+    at = next((place for place, letter in enumerate(short) if letter != long[place]), len(short))
+    if short[at:] == long[at + 1 :] or short[at + 1 :] == long[at + 1 :]:
+        return True
+    return short[:at] + short[at : at + 2][::-1] + short[at + 2 :] == long
