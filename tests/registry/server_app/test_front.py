@@ -45,7 +45,8 @@ def routes(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
         **os.environ,
         **SETTINGS,
         "MLFLOW_BACKEND_STORE_URI": f"sqlite:///{folder}/server.db",
-        "_MLFLOW_SERVER_FILE_STORE": f"sqlite:///{folder}/server.db",  # as `mlflow server` sets it
+        "_MLFLOW_SERVER_FILE_STORE": f"sqlite:///{folder}/server.db",  # as `mlflow server` sets it, and the next
+        "_MLFLOW_SERVER_ARTIFACT_ROOT": "mlflow-artifacts:/",
         "_MLFLOW_SGI_NAME": "uvicorn",
         "MLFLOW_DISABLE_TELEMETRY": "true",
     }
@@ -158,7 +159,9 @@ def test_a_page_and_its_files_are_served(guarded: Server) -> None:
 
 
 def test_the_server_does_not_start_without_a_front(tmp_path: Path) -> None:
-    environment = {**os.environ, **SETTINGS, "MLFLOW_BACKEND_STORE_URI": f"sqlite:///{tmp_path}/server.db"}
+    database = f"sqlite:///{tmp_path}/server.db"
+    root = {"_MLFLOW_SERVER_FILE_STORE": database, "_MLFLOW_SERVER_ARTIFACT_ROOT": "mlflow-artifacts:/"}
+    environment = {**os.environ, **SETTINGS, **root, "MLFLOW_BACKEND_STORE_URI": database}
     code = "from understudy.registry.server_app import app; app.make_accounts(); app.create_app()"
     command = [sys.executable, "-W", "ignore", "-c", code]
     outcome = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
