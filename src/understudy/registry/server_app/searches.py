@@ -7,16 +7,17 @@ database is asked for readable rows alone; MLflow's filter comes afterwards, as 
 
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any, NamedTuple
 
 from flask import g, has_request_context
 from mlflow.entities.model_registry import RegisteredModel, RegisteredModelTag
 from mlflow.prompt.constants import IS_PROMPT_TAG_KEY
-from mlflow.server import auth, handlers
+from mlflow.server import auth
 from mlflow.server.auth.entities import User
+from mlflow.store.model_registry import sqlalchemy_store as registry_store
 from mlflow.store.model_registry.dbmodels.models import SqlModelVersion, SqlRegisteredModel
-from mlflow.store.tracking import sqlalchemy_store
+from mlflow.store.tracking import sqlalchemy_store as tracking_store
 from mlflow.store.tracking.dbmodels.models import SqlExperiment, SqlLoggedModel
 from mlflow.utils.workspace_utils import DEFAULT_WORKSPACE_NAME
 
@@ -24,6 +25,7 @@ from understudy.registry.server_app.sign_in import sender
 
 Reads = Callable[[str], bool]
 UNNAMED = "\0"  # no right names it: whether it is read says what holds for all that no right names
+LOGGED_MODELS = "_apply_filter_string_datasets_search_logged_models"
 NUMBER = re.compile("0|[1-9][0-9]{0,9}")
 LARGEST = 2**31 - 1  # number of an experiment that the database can be asked for
 
@@ -39,24 +41,29 @@ class Readable(NamedTuple):
         return column.not_in(self.things) if self.all_but else column.in_(self.things)
 
 
+Found = Callable[[User], Readable]
+"""How it is found what an account reads of a kind."""
+
+
 def search_what_is_read() -> None:
     """Put this before every search that MLflow filters afterwards."""
-    registry, tracking = handlers._get_model_registry_store(), handlers._get_tracking_store()
-    registry._get_search_registered_model_filter_query = partial(
-        _narrowed, registry._get_search_registered_model_filter_query, SqlRegisteredModel.name, _models
-    )
-    registry._get_search_model_versions_filter_clauses = partial(
-        _narrowed, registry._get_search_model_versions_filter_clauses, SqlModelVersion.name, _versions
-    )
-    tracking._apply_filter_string_datasets_search_logged_models = partial(
-        _narrowed,
-        tracking._apply_filter_string_datasets_search_logged_models,
-        SqlLoggedModel.experiment_id,
-        _logged_models,
-    )
+    registry, tracking = registry_store.SqlAlchemyStore, tracking_store.SqlAlchemyStore
     auth._role_based_read_predicate = partial(_once, auth._role_based_read_predicate)
-    sqlalchemy_store._get_search_experiments_filter_clauses = partial(
-        _experiments_narrowed, sqlalchemy_store._get_search_experiments_filter_clauses
+    for store, search, found in (
+        (registry, "search_registered_models", _models),
+        (registry, "search_model_versions", _versions),
+        (tracking, "search_logged_models", _logged_models),
+        (tracking, "search_experiments", _experiments),
+    ):
+        setattr(store, search, partialmethod(_prepared, getattr(store, search), found))
+    for store, query, column, found in (
+        (registry, "_get_search_registered_model_filter_query", SqlRegisteredModel.name, _models),
+        (registry, "_get_search_model_versions_filter_clauses", SqlModelVersion.name, _versions),
+        (tracking, LOGGED_MODELS, SqlLoggedModel.experiment_id, _logged_models),
+    ):
+        setattr(store, query, partialmethod(_narrowed, getattr(store, query), column, found))
+    tracking_store._get_search_experiments_filter_clauses = partial(
+        _experiments_narrowed, tracking_store._get_search_experiments_filter_clauses
     )
 
 
@@ -71,24 +78,33 @@ def _once(predicate: Callable[..., Reads], *asked: Any, **besides: Any) -> Reads
     return known[key]
 
 
-def _narrowed(query: Callable[..., Any], column: Any, readable: Callable[[User], Readable], *asked: Any) -> Any:
-    user = _restricted()
-    return query(*asked).filter(readable(user).among(column)) if user else query(*asked)
+def _prepared(store: Any, search: Callable[..., Any], found: Found, *asked: Any, **besides: Any) -> Any:
+    """A search that has what its account reads before it takes a connection: no thread waits with one for another."""
+    _known(found)
+    return search(store, *asked, **besides)
+
+
+def _narrowed(store: Any, query: Callable[..., Any], column: Any, found: Found, *asked: Any) -> Any:
+    readable = _known(found)
+    return query(store, *asked) if readable is None else query(store, *asked).filter(readable.among(column))
 
 
 def _experiments_narrowed(clauses: Callable[..., Any], *asked: Any) -> Any:
     """MLflow's conditions on an experiment's own columns, and those on its tags."""
     own, others = clauses(*asked)
-    user = _restricted()
-    return ([*own, _experiments(user).among(SqlExperiment.experiment_id)] if user else own), others
+    readable = _known(_experiments)
+    return (own if readable is None else [*own, readable.among(SqlExperiment.experiment_id)]), others
 
 
-def _restricted() -> User | None:
-    """The account that searches; none for an admin, who reads everything, and for the server itself."""
+def _known(found: Found) -> Readable | None:
+    """What the account that searches reads; None for an admin, who reads everything, and for the server itself."""
     if not has_request_context():
         return None
-    user = auth.store.get_user(sender().name)
-    return None if user.is_admin else user
+    known: dict[Found, Readable | None] = g.setdefault("understudy_readable", {})
+    if found not in known:
+        user = auth.store.get_user(sender().name)
+        known[found] = None if user.is_admin else found(user)
+    return known[found]
 
 
 def _models(user: User) -> Readable:
