@@ -7,16 +7,17 @@ database is asked for readable rows alone; MLflow's filter comes afterwards, as 
 
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any, NamedTuple
 
 from flask import g, has_request_context
 from mlflow.entities.model_registry import RegisteredModel, RegisteredModelTag
 from mlflow.prompt.constants import IS_PROMPT_TAG_KEY
-from mlflow.server import auth, handlers
+from mlflow.server import auth
 from mlflow.server.auth.entities import User
+from mlflow.store.model_registry import sqlalchemy_store as registry_store
 from mlflow.store.model_registry.dbmodels.models import SqlModelVersion, SqlRegisteredModel
-from mlflow.store.tracking import sqlalchemy_store
+from mlflow.store.tracking import sqlalchemy_store as tracking_store
 from mlflow.store.tracking.dbmodels.models import SqlExperiment, SqlLoggedModel
 from mlflow.utils.workspace_utils import DEFAULT_WORKSPACE_NAME
 
@@ -46,7 +47,7 @@ Found = Callable[[User], Readable]
 
 def search_what_is_read() -> None:
     """Put this before every search that MLflow filters afterwards."""
-    registry, tracking = handlers._get_model_registry_store(), handlers._get_tracking_store()
+    registry, tracking = registry_store.SqlAlchemyStore, tracking_store.SqlAlchemyStore
     auth._role_based_read_predicate = partial(_once, auth._role_based_read_predicate)
     for store, search, found in (
         (registry, "search_registered_models", _models),
@@ -54,15 +55,15 @@ def search_what_is_read() -> None:
         (tracking, "search_logged_models", _logged_models),
         (tracking, "search_experiments", _experiments),
     ):
-        setattr(store, search, partial(_prepared, getattr(store, search), found))
+        setattr(store, search, partialmethod(_prepared, getattr(store, search), found))
     for store, query, column, found in (
         (registry, "_get_search_registered_model_filter_query", SqlRegisteredModel.name, _models),
         (registry, "_get_search_model_versions_filter_clauses", SqlModelVersion.name, _versions),
         (tracking, LOGGED_MODELS, SqlLoggedModel.experiment_id, _logged_models),
     ):
-        setattr(store, query, partial(_narrowed, getattr(store, query), column, found))
-    sqlalchemy_store._get_search_experiments_filter_clauses = partial(
-        _experiments_narrowed, sqlalchemy_store._get_search_experiments_filter_clauses
+        setattr(store, query, partialmethod(_narrowed, getattr(store, query), column, found))
+    tracking_store._get_search_experiments_filter_clauses = partial(
+        _experiments_narrowed, tracking_store._get_search_experiments_filter_clauses
     )
 
 
@@ -77,15 +78,15 @@ def _once(predicate: Callable[..., Reads], *asked: Any, **besides: Any) -> Reads
     return known[key]
 
 
-def _prepared(search: Callable[..., Any], found: Found, *asked: Any, **besides: Any) -> Any:
+def _prepared(store: Any, search: Callable[..., Any], found: Found, *asked: Any, **besides: Any) -> Any:
     """A search that has what its account reads before it takes a connection: no thread waits with one for another."""
     _known(found)
-    return search(*asked, **besides)
+    return search(store, *asked, **besides)
 
 
-def _narrowed(query: Callable[..., Any], column: Any, found: Found, *asked: Any) -> Any:
+def _narrowed(store: Any, query: Callable[..., Any], column: Any, found: Found, *asked: Any) -> Any:
     readable = _known(found)
-    return query(*asked) if readable is None else query(*asked).filter(readable.among(column))
+    return query(store, *asked) if readable is None else query(store, *asked).filter(readable.among(column))
 
 
 def _experiments_narrowed(clauses: Callable[..., Any], *asked: Any) -> Any:
