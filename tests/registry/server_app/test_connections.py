@@ -8,14 +8,18 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import anyio.to_thread
 import pytest
-from sqlalchemy import create_engine, text
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from sqlalchemy import NullPool, create_engine, text
 
 from tests import postgres
+from tests.faults.stage import wait
 from tests.kube.api_server import ApiServer
 from tests.registry.server_app.accounts import COMMAND, SETTINGS, TRAINER, ask, done, make_accounts
 from tests.registry.submitted import Server, start_server
-from understudy.registry.server_app.connections import threads, workers
+from understudy.registry.server_app.connections import threads, with_threads, workers
 
 POSTGRESQL = "postgresql://database/mlflow"
 USUAL = 97
@@ -55,6 +59,17 @@ def test_every_thread_has_two_connections(database: str, wanted: str | None, giv
     assert said.stdout == f"{given}\n"
 
 
+def test_a_worker_has_its_threads_when_it_has_started() -> None:
+    app = with_threads(FastAPI(), 7)
+
+    @app.get("/")
+    async def number() -> float:
+        return float(anyio.to_thread.current_default_thread_limiter().total_tokens)
+
+    with TestClient(app) as client:
+        assert client.get("/").json() == 7
+
+
 @pytest.fixture
 def database() -> Iterator[str]:
     with postgres.running() as address:
@@ -73,21 +88,34 @@ def server(database: str, kubernetes: ApiServer, tmp_path: Path) -> Iterator[Ser
     found.stop()
 
 
-def test_fifty_clients_at_once_are_served(server: Server, database: str, kubernetes: ApiServer) -> None:
-    """All of them new to the server, of one account that it has not made yet."""
+def test_each_request_at_work_has_its_two_connections_and_the_others_wait(
+    server: Server, database: str, kubernetes: ApiServer
+) -> None:
+    """Fifty new clients of one account that is not made yet. All log while a table is locked."""
     pods = [f"Bearer {kubernetes.issue('robots:understudy-pipeline')}" for _ in range(50)]
+    engine = create_engine(database, poolclass=NullPool)
 
-    def train(account: str) -> None:
+    def begun(account: str) -> str:
         made = done(ask(server, account, "POST", "experiments/create", name=secrets.token_hex(8)))
         run = done(ask(server, account, "POST", "runs/create", experiment_id=made["experiment_id"]))["run"]["info"]
-        for first in (0, 100):
-            points = [{"key": "loss", "value": 1.0, "timestamp": 0, "step": first + step} for step in range(100)]
-            done(ask(server, account, "POST", "runs/log-batch", run_id=run["run_id"], metrics=points))
-        done(ask(server, account, "GET", f"metrics/get-history?run_id={run['run_id']}&metric_key=loss"))
+        return str(run["run_id"])
+
+    def log(account: str, run: str) -> None:
+        points = [{"key": "loss", "value": 1.0, "timestamp": 0, "step": step} for step in range(10)]
+        done(ask(server, account, "POST", "runs/log-batch", run_id=run, metrics=points))
+
+    def count(what: str) -> int:
+        with engine.connect() as connection:
+            return int(connection.execute(text(f"SELECT count(*) FROM pg_stat_activity WHERE {what}")).scalar_one())
 
     with ThreadPoolExecutor(50) as pool:
-        list(pool.map(train, pods))
-    with create_engine(database).connect() as connection:
-        opened = connection.execute(text("SELECT count(*) FROM pg_stat_activity WHERE usename = 'mlflow'")).scalar()
-    assert opened is not None
+        runs = list(pool.map(begun, pods))
+        with engine.begin() as locked:
+            locked.execute(text("LOCK TABLE metrics IN ACCESS EXCLUSIVE MODE"))
+            logging = [pool.submit(log, *each) for each in zip(pods, runs, strict=True)]
+            at_work = wait(lambda: count("wait_event_type = 'Lock'") == threads(POSTGRESQL), seconds=15, every=0.1)
+            opened = count("usename = 'mlflow'")
+        for each in logging:
+            each.result()
+    assert at_work
     assert opened < USUAL / 2
