@@ -61,7 +61,7 @@ def test_what_a_rank_left_in_place_of_a_file_is_neither_followed_nor_in_the_way(
     assert (tmp_path / "elsewhere" / "hung").exists()
 
 
-def test_a_history_of_any_size_is_read_in_part(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_history_of_any_size_is_read_in_part(spec: JobSpec) -> None:
     with (Path(spec.folder) / "failures.jsonl").open("wb") as stream:
         stream.truncate(2**40)
     assert attempts.failures(Path(spec.folder)) == []

@@ -20,7 +20,7 @@ from understudy.errors import InputError, UnderstudyError
 from understudy.jobs.specification import JobSpec
 from understudy.models.facts import WEIGHTS, read_description
 from understudy.models.files import load_model
-from understudy.train.validation import Validated, Validation
+from understudy.train.validation import Validation
 
 VALIDATED: dict[str, Any] = {"validate_every": 2, "steps": 9}
 FAST: dict[str, Any] = {"optimizer": {**jobs.TRAIN["optimizer"], "learning_rate": 0.03}}
@@ -150,9 +150,8 @@ def refusal(job: JobSpec, kind: type[UnderstudyError] = InputError) -> str:
 
 @given(st.lists(st.floats(0, 9), min_size=1, max_size=12), st.integers(1, 4))
 def test_the_best_is_the_first_of_the_smallest_and_patience_counts_from_it(losses: list[float], patience: int) -> None:
-    found: list[Validated] = [
-        {"step": place + 1, "validation_loss": loss, "validation_accuracy": 0.0} for place, loss in enumerate(losses)
-    ]
+    found: list[dict[str, float]] = [{"step": place + 1, "validation_loss": loss} for place, loss in enumerate(losses)]
+    found.append({"step": len(losses) + 1, "loss": 0.0})
     validation = Validation(None, 1, 1, keep_best=True, patience=patience)  # type: ignore[arg-type]
     best = losses.index(min(losses)) + 1
     assert validation.best(found) == best

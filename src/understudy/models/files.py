@@ -102,7 +102,8 @@ def read_weights(model: nn.Module, folder: Path, device: torch.device) -> None:
     """
     if computed := is_empty(model):
         materialize(model, device)
-    model.to(device)
+    else:
+        model.to(device)
     net = model.get_submodule("net")
     with opened(folder) as weights, torch.no_grad():
         forms = weights.forms

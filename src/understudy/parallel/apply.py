@@ -50,34 +50,36 @@ class Spread:
         found = self.degrees
         if found.tp > 1 and tensor_plan is not None:
             tensor_parallel(model, self.meshes.tp, tensor_plan, where)
-        if found.cp > 1 and "net" in dict(model.named_children()):
+        if found.cp > 1:
             context_parallel(model, self.meshes.cp, found.tp, where)
         if recompute != "none":
             checkpoint_activations(model, recompute, where)
-        # DDP takes no tensors that are split already, so their copies are those of fully_shard with a single shard.
-        if found.shards or (found.tp > 1 and self.meshes.replicate.size() > 1):
-            self._shard(model)
-        return model
+        return self.sharded(model)
 
-    def _shard(self, model: nn.Module) -> None:
-        """Shard a model in place: each of its repeated blocks on its own, then what is left.
+    def sharded(self, model: nn.Module) -> nn.Module:
+        """The model, with each of its repeated blocks in shards, and then what is left; its layers stay whole.
 
         The stages of ZeRO (Rajbhandari et al. 2020): before the third, weights that a forward pass has gathered stay.
         """
+        # DDP takes no tensors that are split already, so their copies are those of fully_shard with a single shard.
+        if not (self.degrees.shards or (self.degrees.tp > 1 and self.meshes.replicate.size() > 1)):
+            return model
         policy = MixedPrecisionPolicy(param_dtype=None if self.precision is torch.float32 else self.precision)
         again = None if self.degrees.zero_stage == 3 else False
         for part in (*blocks(model), model):
             fully_shard(part, mesh=self.meshes.fsdp, mp_policy=policy, reshard_after_forward=again)
+        return model
 
-    def own_positions(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """This rank's part of sequences: inputs, labels, and the numbers of its positions where it has not all."""
+    def own_positions(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """This rank's part of sequences: inputs, labels, and what a model has to be told of `positions` beside them."""
         parts = self.meshes.cp.size()
         if parts == 1:
-            return inputs, labels, None
+            return inputs, labels, {}
         width = inputs.shape[1] // parts
         first = self.meshes.cp.get_local_rank() * width
         positions = torch.arange(first, first + width, device=inputs.device).expand(len(inputs), -1)
-        return inputs[:, first : first + width], labels[:, first : first + width], positions
+        own = slice(first, first + width)
+        return inputs[:, own], labels[:, own], {"positions": positions}
 
     def replicated(self, model: nn.Module) -> nn.Module:
         """The model with its copies on other ranks, if there are any: gradients come out averaged over them.

@@ -114,10 +114,6 @@ class Checkpoints:
         self.finish()  # async_save copies the whole state: one copy at a time
         self._align_buffers()
         aside = self._aside(step)
-        if self._leads:
-            with disk_errors(aside):
-                _make(aside)
-        dist.barrier(self._group)  # nobody writes before the folder is there: _Files makes none
         model, optimizer = get_state_dict(self._model, self._optimizer, options=OPTIONS)
         state = {"model": model, "optimizer": optimizer}
         future = async_save(state, storage_writer=_Writer(aside, progress), process_group=self._group)
@@ -134,10 +130,6 @@ class Checkpoints:
         self._align_buffers()
         target = self._folder / f"best-{step}"
         aside = self._aside(step)
-        if self._leads:
-            with disk_errors(aside):
-                _make(aside)
-        dist.barrier(self._group)
         state = get_model_state_dict(self._model)
         with disk_errors(self._folder):
             try:
@@ -175,10 +167,15 @@ class Checkpoints:
                 dist.broadcast(buffer, 0)
 
     def _aside(self, step: int) -> Path:
-        """A name that no other attempt has, the same on every rank."""
+        """A new folder with a name that no other attempt has, the same on every rank."""
         name = [f".writing-{step}-{secrets.token_hex(4)}"]
         dist.broadcast_object_list(name, 0, group=self._group)
-        return self._folder / name[0]
+        aside = self._folder / name[0]
+        if self._leads:
+            with disk_errors(aside):
+                _make(aside)
+        dist.barrier(self._group)  # nobody writes before the folder is there: _Files makes none
+        return aside
 
     def finish(self) -> None:
         """Wait for the checkpoint that is being written, and put it in place."""

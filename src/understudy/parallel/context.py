@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from understudy.errors import InputError
+from understudy.parallel.heads import check_heads
 
 NAME = "understudy_context"
 """Of the attention, among transformers' own."""
-HEADS = ("num_attention_heads", "num_key_value_heads")
 
 
 def context_parallel(model: nn.Module, mesh: DeviceMesh, heads_split: int, where: str) -> None:
@@ -46,13 +46,7 @@ def _check(config: Any, parts: int, name: str, where: str) -> None:
     kinds = set(getattr(config, "layer_types", None) or ())
     if kinds - {"full_attention"} or getattr(config, "sliding_window", None):
         raise InputError(f"{where}.strategy: cp sees all earlier positions, and {name} attends to some alone; use fsdp")
-    for heads in HEADS:
-        count = getattr(config, heads, None)
-        if isinstance(count, int) and count % parts:
-            raise InputError(
-                f"{where}.strategy: {heads} is {count} and cannot be shared out over {parts} processes (cp x tp); a "
-                "head stays whole"
-            )
+    check_heads(config, parts, "cp x tp", where)
 
 
 def _attention(

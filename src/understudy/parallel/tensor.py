@@ -11,9 +11,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from understudy.errors import InputError
-
-HEADS = ("num_attention_heads", "num_key_value_heads")
-"""What transformers calls the numbers of heads, which stay whole."""
+from understudy.parallel.heads import check_heads
 
 
 def tensor_parallel(model: nn.Module, mesh: DeviceMesh, given: Mapping[str, str], where: str) -> None:
@@ -63,14 +61,7 @@ def _check(net: nn.Module, plan: Mapping[str, str], given: Mapping[str, str], pa
         if style not in ALL_PARALLEL_STYLES:
             known = ", ".join(sorted(ALL_PARALLEL_STYLES))
             raise InputError(f"{where}.tensor_plan.{name}: {style} is no style of transformers ({known})")
-    config = getattr(net, "config", None)
-    for name in HEADS:
-        heads = getattr(config, name, None)
-        if isinstance(heads, int) and heads % parts:
-            raise InputError(
-                f"{where}.strategy: {name} is {heads} and cannot be shared out over {parts} processes (tp); a head "
-                "stays whole, so tp has to divide it"
-            )
+    check_heads(getattr(net, "config", None), parts, "tp", where)
 
 
 def _expanded(net: nn.Module, plan: Mapping[str, str]) -> Iterator[tuple[str, str]]:

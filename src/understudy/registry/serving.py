@@ -45,8 +45,15 @@ class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
 
             module, _, function = self.facts["factory"].partition(":")
             net = getattr(importlib.import_module(module), function)(**self.facts["kwargs"])
+            state: dict[str, torch.Tensor] = {}
             for file in self.folder.glob("model*.safetensors"):
-                net.load_state_dict(load_file(file), strict=False)  # a tied weight is stored under one of its names
+                state |= load_file(file)
+            missing, unexpected = net.load_state_dict(state, strict=False)
+            own = net.state_dict()
+            filled = {own[name].data_ptr() for name in state.keys() & own.keys()}
+            lacking = [name for name in missing if own[name].data_ptr() not in filled]  # others are tied to one
+            if lacking or unexpected:
+                raise ValueError(f"{self.folder}: weights are missing ({lacking[:3]}) or unknown ({unexpected[:3]})")
             return net
         import transformers
 

@@ -114,7 +114,7 @@ def _training(
     """The model spread over the processes, and all that goes with it."""
     learned = objective(job.objectives, job.train).to(spread.device)
     teacher = frozen_teacher(job, split, learned.extras, spread)
-    learns = spread.replicated(spread.over_ranks(learned)) if list(learned.parameters()) else learned
+    learns = spread.replicated(spread.sharded(learned)) if list(learned.parameters()) else learned
     chosen = optimizer([*model.parameters(), *learns.parameters()], job.train.optimizer)
     order = Order(len(split), job.train.batch_size, job.seed)
     with disk_errors(folder):

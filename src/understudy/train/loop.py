@@ -29,7 +29,7 @@ from understudy.parallel.checkpoint import Checkpoints
 from understudy.recipe import Train
 from understudy.train.optimizers import clip, learning_rate, set_learning_rate
 from understudy.train.precision import autocast
-from understudy.train.validation import Validated, Validation
+from understudy.train.validation import Validation
 
 REPORT_SECONDS = 0.5
 CURVE_POINTS = 5000
@@ -50,7 +50,6 @@ class Progress(TypedDict):
     """What a checkpoint holds beside model and optimiser."""
 
     history: list[Point]
-    validated: list[Validated]
 
 
 @dataclass
@@ -82,12 +81,11 @@ class Training:
     report: Callable[[list[Point], float], None]
     """Called on the first rank with the points since the last call and the seconds that they took."""
     history: list[Point] = field(default_factory=list)
-    validated: list[Validated] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:
         """Whether it ends before its last step."""
-        return self.validation is not None and self.validation.is_over(self.validated)
+        return self.validation is not None and self.validation.is_over(self.history)
 
 
 def train(job: Training) -> list[Point]:
@@ -101,10 +99,10 @@ def train(job: Training) -> list[Point]:
         UnderstudyError: the loss is no longer a number; the message names step, rank and last checkpoint.
     """
     start = _resume(job)
-    recent = _Recent(job, start)
+    recent, over = _Recent(job, start), job.is_over
     job.model.train()
     for step in range(start, job.steps):
-        if job.is_over:  # known before this step, or from the checkpoint
+        if over:
             break
         rate = learning_rate(step, job.steps, job.settings.optimizer.learning_rate, job.settings.schedule)
         set_learning_rate(job.optimizer, rate)
@@ -115,7 +113,8 @@ def train(job: Training) -> list[Point]:
             stop = recent.flush(step + 1)
             if validated:
                 _validate(job, step + 1)
-                last = last or job.is_over
+                over = job.is_over
+                last = last or over
             if stop and not last:
                 _save(job, step + 1)
                 job.checkpoints.finish()
@@ -126,18 +125,16 @@ def train(job: Training) -> list[Point]:
             job.checkpoints.finish_if_written()
     job.checkpoints.finish()
     if job.validation and job.validation.keep_best:
-        job.checkpoints.load_best(job.validation.best(job.validated))
+        job.checkpoints.load_best(job.validation.best(job.history))
     return job.history
 
 
 def _validate(job: Training, step: int) -> None:
     """Measure the model, and keep its weights if no earlier ones were better."""
     assert job.validation is not None
-    measured = job.validation.measure(job.model, step, job.spread, lambda: job.heartbeat(step))
-    job.validated.append(measured)
-    job.history[-1]["validation_loss"] = measured["validation_loss"]
-    job.history[-1]["validation_accuracy"] = measured["validation_accuracy"]
-    if job.validation.keep_best and job.validation.best(job.validated) == step:
+    measured = job.validation.measure(job.model, job.spread, lambda: job.heartbeat(step))
+    job.history[-1]["validation_loss"], job.history[-1]["validation_accuracy"] = measured
+    if job.validation.keep_best and job.validation.best(job.history) == step:
         job.checkpoints.save_best(step)
 
 
@@ -146,13 +143,13 @@ def _resume(job: Training) -> int:
     if step is None:
         return 0
     progress: Progress = json.loads(job.checkpoints.load(step))
-    job.history, job.validated = progress["history"], progress["validated"]
+    job.history = progress["history"]
     return step
 
 
 def _save(job: Training, step: int) -> None:
     """Begin a checkpoint. Model and optimiser are all that it needs beside the curve: see the module's docstring."""
-    progress: Progress = {"history": job.history, "validated": job.validated}
+    progress: Progress = {"history": job.history}
     job.checkpoints.save(step, json.dumps(progress))
 
 
@@ -192,8 +189,7 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
 
 def _loss(job: Training, inputs: Tensor, labels: Tensor) -> Tensor:
     """Summed over the batch's targets, of this rank's positions."""
-    inputs, labels, positions = job.spread.own_positions(inputs, labels)
-    placed = {} if positions is None else {"positions": positions}
+    inputs, labels, placed = job.spread.own_positions(inputs, labels)
     student = job.model(inputs, job.extras, **placed)
     teacher = job.teacher(inputs, **placed) if job.teacher else None
     loss: Tensor = job.objective(student, teacher, Batch(inputs, labels))

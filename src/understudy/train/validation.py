@@ -4,9 +4,9 @@ The numbers are the same under every strategy, and all ranks have the same: they
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,13 +21,16 @@ from understudy.train.precision import autocast
 TOLD = 5.0  # seconds
 
 
-class Validated(TypedDict):
-    """What was measured after a step."""
+Curve = Sequence[Mapping[str, Any]]
+"""Points of a training; those that were validated have a `validation_loss`."""
 
-    step: int
-    validation_loss: float
+
+class Measured(NamedTuple):
+    """What a model does on the validation split."""
+
+    loss: float
     """Nats a target: cross-entropy of the labels, whatever the model learns from."""
-    validation_accuracy: float
+    accuracy: float
 
 
 @dataclass(frozen=True)
@@ -48,20 +51,21 @@ class Validation:
         """Whether the model is measured after so many steps."""
         return step % self.every == 0 or step == steps
 
-    def is_over(self, measured: Sequence[Validated]) -> bool:
+    def is_over(self, curve: Curve) -> bool:
         """Whether a training ends early."""
-        return self.patience is not None and bool(measured) and len(measured) - 1 - _best(measured) >= self.patience
+        losses = [loss for _, loss in _losses(curve)]
+        return self.patience is not None and bool(losses) and len(losses) - 1 - _first_least(losses) >= self.patience
 
-    def best(self, measured: Sequence[Validated]) -> int:
+    def best(self, curve: Curve) -> int:
         """The step after which the loss was smallest; of several the first."""
-        return measured[_best(measured)]["step"]
+        measured = _losses(curve)
+        return measured[_first_least([loss for _, loss in measured])][0]
 
-    def measure(self, model: nn.Module, step: int, spread: Spread, alive: Callable[[], None]) -> Validated:
+    def measure(self, model: nn.Module, spread: Spread, alive: Callable[[], None]) -> Measured:
         """Loss and accuracy on all examples. To be called on every rank; the model's mode is as before afterwards.
 
         Args:
             model: spread over the ranks.
-            step: steps that were taken.
             spread: over which ranks, and how.
             alive: called now and then: a large split takes longer than a step.
         """
@@ -75,9 +79,8 @@ class Validation:
             indices = np.arange(start, min(start + width, len(self.examples)))
             # Who has nothing left is asked for one example all the same, and counts none: the others wait for it.
             shown = indices if len(indices) else np.zeros(1, dtype=np.int64)
-            inputs, labels, positions = spread.own_positions(*self.examples.batch(shown))
-            inputs, labels = inputs.to(spread.device), labels.to(spread.device)
-            placed = {} if positions is None else {"positions": positions.to(spread.device)}
+            whole = (tensor.to(spread.device) for tensor in self.examples.batch(shown))
+            inputs, labels, placed = spread.own_positions(*whole)
             with torch.no_grad(), autocast(spread.precision, spread.device):
                 logits = asked(inputs, **placed).logits
             if len(indices):
@@ -89,7 +92,7 @@ class Validation:
         model.train(training)
         dist.all_reduce(sums, group=spread.meshes.loss.get_group())
         loss, right, targets = sums.tolist()
-        return {"step": step, "validation_loss": loss / targets, "validation_accuracy": right / targets}
+        return Measured(loss / targets, right / targets)
 
 
 def _sums(logits: Tensor, labels: Tensor) -> Tensor:
@@ -99,5 +102,10 @@ def _sums(logits: Tensor, labels: Tensor) -> Tensor:
     return torch.stack([cross_entropy(logits, labels).double(), right.sum().double(), counted.sum().double()])
 
 
-def _best(measured: Sequence[Validated]) -> int:
-    return min(range(len(measured)), key=lambda place: measured[place]["validation_loss"])
+def _losses(curve: Curve) -> list[tuple[int, float]]:
+    """Step and loss of each point that was validated."""
+    return [(point["step"], point["validation_loss"]) for point in curve if "validation_loss" in point]
+
+
+def _first_least(losses: Sequence[float]) -> int:
+    return min(range(len(losses)), key=losses.__getitem__)

@@ -13,7 +13,6 @@ from tests.registry.server_app.accounts import ADMIN, ALIAS, REVIEWER, TRAINER, 
 from tests.registry.submitted import RECIPE, Pipeline, Server, connect
 from understudy.registry.server_app import uploads
 from understudy.registry.server_app.uploads import folders, make_table, under_way, upload
-from understudy.store.files import sha256
 
 
 @pytest.fixture
@@ -62,8 +61,8 @@ def test_nothing_is_promoted_while_one_of_its_files_is_put_in_its_place(
         "mlflow-artifacts:/"
     )
     with sqlite3.connect(guarded.folder / "server.db") as database:
-        row = ("one", sha256(place.encode()), f"{place}/serving.py", time.time())
-        database.execute("insert into understudy_uploads values (?, ?, ?, ?)", row)
+        row = ("one", f"{place}/serving.py", time.time())
+        database.execute("insert into understudy_uploads values (?, ?, ?)", row)
     refused = ask(guarded, REVIEWER, "POST", ALIAS, name=made.name, alias="champion", version=made.version)
     assert refused[0] == 503
     assert "serving.py" in str(refused[1])

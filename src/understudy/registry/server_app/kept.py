@@ -232,12 +232,18 @@ def _publish(publish: Callable[..., None], root: str, staged: str, place: str, *
 def _put(path: str) -> Iterator[None]:
     """Within this context a file is put in its place, which is refused where a promoted version needs it.
 
-    First it is said, then asked: a promotion forbids first and looks then, so one of the two sees the other.
+    First it is said, then asked: a promotion forbids first and looks then, so one of the two sees the other. What is
+    forbidden already is not said: whoever tried it again and again would hold up a roll-back.
     """
+    _refuse_kept(path)
     with upload(auth.store.engine, _canonical(path) or path):
-        if not _may_write(path, "update"):
-            raise MlflowException(f"{path} stays as it is: a promoted version needs it", PERMISSION_DENIED)
+        _refuse_kept(path)
         yield
+
+
+def _refuse_kept(path: str) -> None:
+    if not _may_write(path, "update"):
+        raise MlflowException(f"{path} stays as it is: a promoted version needs it", PERMISSION_DENIED)
 
 
 def uploads_below(version: Any) -> list[str]:

@@ -92,7 +92,8 @@ def _promote() -> None:
     for found in _champions(message):
         keep(found)
         _mark(found, said)
-        _refuse_uploads(found)
+        if isinstance(message, SetRegisteredModelAlias) and str(found.version) == message.version:
+            _refuse_uploads(found)
     if isinstance(message, SetRegisteredModelAlias):
         _sign(message.name, message.version)
 

@@ -11,8 +11,6 @@ from contextlib import contextmanager
 
 from sqlalchemy import Column, Engine, Float, MetaData, String, Table, Text, delete, insert, select
 
-from understudy.store.files import sha256
-
 LONGEST = 24 * 3600.0
 """Seconds after which an upload counts as ended: its server may have been killed, and the row stayed."""
 
@@ -20,7 +18,6 @@ UPLOADS = Table(
     "understudy_uploads",
     MetaData(),
     Column("id", String(32), primary_key=True),
-    Column("folder", String(64), nullable=False, index=True),  # SHA-256 of one folder that the file is below
     Column("path", Text, nullable=False),
     Column("began", Float, nullable=False),
 )
@@ -39,18 +36,14 @@ def upload(engine: Engine, path: str) -> Iterator[None]:
         engine: the server's database.
         path: of the file below the server's root, in its one spelling.
     """
-    upload_id = secrets.token_hex(8)
-    rows = [
-        {"id": f"{upload_id}{depth:04}", "folder": sha256(folder.encode()), "path": path, "began": time.time()}
-        for depth, folder in enumerate(folders(path))
-    ]
+    row = {"id": secrets.token_hex(16), "path": path, "began": time.time()}
     with engine.begin() as connection:
-        connection.execute(insert(UPLOADS), rows)
+        connection.execute(insert(UPLOADS).values(row))
     try:
         yield
     finally:
         with engine.begin() as connection:
-            connection.execute(delete(UPLOADS).where(UPLOADS.c.id.in_([row["id"] for row in rows])))
+            connection.execute(delete(UPLOADS).where(UPLOADS.c.id == row["id"]))
 
 
 def folders(path: str) -> list[str]:
@@ -61,8 +54,7 @@ def folders(path: str) -> list[str]:
 
 def under_way(engine: Engine, places: Iterable[str]) -> list[str]:
     """The files below these folders that a server is putting in their place."""
-    wanted = [sha256(place.encode()) for place in places]
-    since = UPLOADS.c.began > time.time() - LONGEST
+    wanted = set(places)
     with engine.connect() as connection:
-        rows = connection.execute(select(UPLOADS.c.path).where(UPLOADS.c.folder.in_(wanted), since)).scalars()
-        return sorted(set(rows))
+        lately = select(UPLOADS.c.path).where(UPLOADS.c.began > time.time() - LONGEST)
+        return sorted(path for path in connection.execute(lately).scalars() if not wanted.isdisjoint(folders(path)))
