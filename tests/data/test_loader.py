@@ -24,9 +24,13 @@ def layouts(draw: st.DrawFn) -> tuple[Order, int, int]:
     return Order(draw(sizes), width * world_size * parts, draw(seeds)), world_size, parts
 
 
+def _shares(order: Order, step: int, rank: int, world_size: int, parts: int) -> list[Any]:
+    return [order.batch(step)[places] for places in order.places(rank, world_size, parts)]
+
+
 def read(order: Order, step: int, world_size: int, parts: int) -> list[int]:
     """What all ranks read at a step, part by part and rank by rank."""
-    by_rank = [order.shares(step, rank, world_size, parts) for rank in range(world_size)]
+    by_rank = [_shares(order, step, rank, world_size, parts) for rank in range(world_size)]
     assert all(len(shares) == parts for shares in by_rank)
     return [int(index) for part in range(parts) for rank in range(world_size) for index in by_rank[rank][part]]
 
@@ -54,7 +58,7 @@ def test_the_shares_of_a_step_are_its_batch_in_order(layout: tuple[Order, int, i
 def test_no_share_is_larger_than_another_of_a_full_batch(layout: tuple[Order, int, int], step: int) -> None:
     order, world_size, parts = layout
     width = order.batch_size // (world_size * parts)
-    shares = [share for rank in range(world_size) for share in order.shares(step, rank, world_size, parts)]
+    shares = [share for rank in range(world_size) for share in _shares(order, step, rank, world_size, parts)]
     assert all(len(share) <= width for share in shares)
     if len(order.batch(step)) == order.batch_size:
         assert all(len(share) == width for share in shares)

@@ -241,3 +241,29 @@ def test_versions_answer_alone_as_the_store_measured_them(tmp_path: Path, local:
     assert found["lm"]["completion"] == expected["completion"]
     np.testing.assert_allclose(found["lm"]["bits_per_byte"], expected["bits_per_byte"], rtol=1e-4)
     shutil.rmtree(tmp_path / "venv")
+
+
+@pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType")  # MLflow's, of what a server takes
+@pytest.mark.parametrize("left", ["whole", "two files", "a weight is missing", "a weight is unknown"])
+def test_a_factorys_weights_are_all_there_or_refused(tmp_path: Path, left: str) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    from understudy.registry.serving import Served
+
+    model = torch.nn.Linear(2, 3)
+    state = dict(model.state_dict())
+    if left == "two files":
+        save_file({"weight": state["weight"]}, tmp_path / "model-00001-of-00002.safetensors")
+        save_file({"bias": state["bias"]}, tmp_path / "model-00002-of-00002.safetensors")
+    else:
+        kept = {name: tensor for name, tensor in state.items() if name == "weight" or "missing" not in left}
+        save_file(kept | ({"other": torch.zeros(1)} if "unknown" in left else {}), tmp_path / "model.safetensors")
+    served = Served()
+    served.folder = tmp_path
+    served.facts = {"kind": "factory", "factory": "torch.nn:Linear", "kwargs": {"in_features": 2, "out_features": 3}}
+    if left.startswith("a weight"):
+        with pytest.raises(ValueError, match=r"weights are missing|unknown"):
+            served._net()
+    else:
+        assert all(torch.equal(tensor, state[name]) for name, tensor in served._net().state_dict().items())

@@ -109,16 +109,11 @@ class Order:
         epoch, place = divmod(step, self.steps_per_epoch)
         return _permutation(self.examples, self.seed, epoch)[place * self.batch_size : (place + 1) * self.batch_size]
 
-    def shares(self, step: int, rank: int, world_size: int, parts: int) -> list[Indices]:
-        """What a rank reads at a step: its slice of the global batch, in `parts` micro-batches.
+    def places(self, rank: int, world_size: int, parts: int) -> list[slice]:
+        """Where in a batch the examples are that a rank reads, in `parts` micro-batches.
 
         The slices are fixed positions of a full batch; in a short one the last of them are short or empty.
         """
-        batch = self.batch(step)
-        return [batch[places] for places in self.places(rank, world_size, parts)]
-
-    def places(self, rank: int, world_size: int, parts: int) -> list[slice]:
-        """Where in a full batch the examples are that a rank reads, by micro-batch."""
         width = self.batch_size // (world_size * parts)
         starts = ((part * world_size + rank) * width for part in range(parts))
         return [slice(start, start + width) for start in starts]

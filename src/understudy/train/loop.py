@@ -155,18 +155,18 @@ def _save(job: Training, step: int) -> None:
 
 def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
     """One optimiser step: this rank's part of the loss, and the gradients' norm."""
-    batch, summed = job.spread.meshes.batch, job.spread.meshes.loss
-    rank, readers = batch.get_local_rank(), batch.size()
+    reading, summed = job.spread.meshes.batch, job.spread.meshes.loss
     seed_generators(step_seed(job.seed, step, summed.get_local_rank()), job.spread.device)
-    targets = job.examples.targets(job.order.batch(step))
+    batch = job.order.batch(step)
+    targets = job.examples.targets(batch)
     parts = job.settings.gradient_accumulation_steps
-    shares = job.order.shares(step, rank, readers, parts)
-    places = job.order.places(rank, readers, parts)
+    places = job.order.places(reading.get_local_rank(), reading.size(), parts)
     total = torch.zeros((), device=job.spread.device)
-    for part, (indices, place) in enumerate(zip(shares, places, strict=True)):
+    for part, place in enumerate(places):
+        indices = batch[place]
         # A rank may get nothing of a micro-batch. It computes one example all the same and counts it 0 times: the
         # others wait in the gradients' collective for it.
-        inputs, labels = job.examples.batch(indices if len(indices) else job.order.batch(step)[:1])
+        inputs, labels = job.examples.batch(indices if len(indices) else batch[:1])
         if job.augmentation:
             inputs = job.augmentation(inputs, step, place)
         inputs, labels = (
