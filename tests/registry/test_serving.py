@@ -245,12 +245,18 @@ def test_versions_answer_alone_as_the_store_measured_them(tmp_path: Path, local:
 
 @pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType")  # MLflow's, of what a server takes
 @pytest.mark.parametrize("left", ["whole", "two files", "a weight is missing", "a weight is unknown"])
-def test_a_factorys_weights_are_all_there_or_refused(tmp_path: Path, left: str) -> None:
+def test_a_factorys_weights_are_all_there_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    import importlib
+
     import torch
     from safetensors.torch import save_file
 
-    from understudy.registry.serving import Served
-
+    monkeypatch.setattr("mlflow.models.ModelConfig", lambda: {"task": "causal-lm"})  # read when the file is
+    monkeypatch.delitem(sys.modules, "understudy.registry.serving", raising=False)
+    serving = importlib.import_module("understudy.registry.serving")
+    monkeypatch.delitem(sys.modules, "understudy.registry.serving")
     model = torch.nn.Linear(2, 3)
     state = dict(model.state_dict())
     if left == "two files":
@@ -259,7 +265,7 @@ def test_a_factorys_weights_are_all_there_or_refused(tmp_path: Path, left: str) 
     else:
         kept = {name: tensor for name, tensor in state.items() if name == "weight" or "missing" not in left}
         save_file(kept | ({"other": torch.zeros(1)} if "unknown" in left else {}), tmp_path / "model.safetensors")
-    served = Served()
+    served = serving.Served()
     served.folder = tmp_path
     served.facts = {"kind": "factory", "factory": "torch.nn:Linear", "kwargs": {"in_features": 2, "out_features": 3}}
     if left.startswith("a weight"):
