@@ -14,11 +14,12 @@ from transformers.utils import logging
 from tests.models.loading import loaded, parameter_count
 from tests.models.sections import section
 from understudy.errors import InputError, UnderstudyError
-from understudy.models.build import build_model, task_model, tied_weights
+from understudy.models.build import build_model, tied_weights
 from understudy.models.describe import describe
 from understudy.models.facts import DESCRIPTION, WEIGHTS
 from understudy.models.files import save_model
 from understudy.models.size import flops_per_example
+from understudy.models.tasks import task_model
 from understudy.models.weight_files import weight_bytes
 
 IMAGES = {

@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from understudy.models.build import empty_model, is_empty, materialize, task_model
+from understudy.models.build import empty_model, is_empty, materialize
 from understudy.models.facts import Description
 from understudy.models.initial import compute_buffers, draw_weights
+from understudy.models.tasks import task_model
 from understudy.parallel.apply import Spread
 from understudy.recipe import Degrees
 

@@ -77,7 +77,7 @@ def test_a_model_without_blocks_is_refused() -> None:
 
 
 def test_keys_and_values_are_not_kept_in_training() -> None:
-    from understudy.models.build import TextModel
+    from understudy.models.tasks import TextModel
 
     seen: dict[str, Any] = {}
 

@@ -363,3 +363,52 @@ def test_bf16_stays_near_fp32(ranks: Any, tmp_path: Path, image_examples: Path) 
         losses = column(curve(job), "loss")
         np.testing.assert_allclose(losses, column(curve(full), "loss"), rtol=0.02)
         assert not np.array_equal(losses, column(curve(full), "loss"))
+
+
+PIECES = [
+    ("single", 1),
+    ("ddp", 2),
+    ("fsdp", 2),
+    ("tp", 2),
+    ({"dp_shard": 2, "cp": 2}, 4),
+    ({"dp_shard": 2, "tp": 2}, 4),
+]
+
+
+@pytest.mark.parametrize("teacher_model", [GPT, jobs.BERT], ids=["gpt2", "bert"])
+@pytest.mark.parametrize(("strategy", "processes"), PIECES)
+def test_a_loss_in_pieces_teaches_the_same(
+    ranks: Any, tmp_path: Path, text_examples: Path, strategy: Any, processes: int, teacher_model: dict[str, Any]
+) -> None:
+    """Of BERT's logits all are held: its last layer is no linear one on what is below it."""
+    teacher = jobs.spec(tmp_path / "teacher", text_examples, teacher_model)
+    ranks.run(1, train_ranks, teacher)
+    changes: dict[str, Any] = {"teacher": str(teacher.output), "teacher_model": teacher_model}
+    changes |= {"objectives": DISTILL, "seed": 2}
+    alone = jobs.spec(tmp_path / "alone", text_examples, FOUR_HEADS, train={"validate_every": 4}, **changes)
+    train = {"strategy": strategy, "gradient_accumulation_steps": 2, "validate_every": 4}
+    spread = jobs.spec(tmp_path / "spread", text_examples, FOUR_HEADS, processes, train=train, **changes)
+    ranks.run(1, train_ranks, alone)
+    assert min(ranks.run(processes, train_in_pieces, spread)) > 2
+    assert_same_training(spread, alone)
+    found, expected = ([point["validation_loss"] for point in curve(job)[3::4]] for job in (spread, alone))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def train_in_pieces(job: JobSpec) -> int:
+    """Train with few logits held at a time; of a batch they are in so many pieces."""
+    from unittest.mock import patch
+
+    from understudy.models import outputs
+
+    counts = []
+
+    def counted(states: Any) -> Any:
+        found = list(pieces(states))
+        counts.append(len(found))
+        return iter(found)
+
+    pieces = outputs.States.pieces
+    with patch.object(outputs, "HELD", 500), patch.object(outputs.States, "pieces", counted):
+        train_ranks(job)
+    return max(counts)

@@ -12,6 +12,8 @@ from understudy.recipe import LabelsObjective, Train
 class Labels(Objective):
     """Negative log-likelihood of the labels, which may be smoothed (Szegedy et al. 2016)."""
 
+    by_position = True
+
     def __init__(self, smoothing: float) -> None:
         super().__init__()
         self._smoothing = smoothing

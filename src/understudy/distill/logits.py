@@ -12,6 +12,8 @@ from understudy.recipe import LogitsObjective, Train
 class Logits(Objective):
     """T^2 * KL(teacher || student) at a temperature T (Hinton et al. 2015)."""
 
+    by_position = True
+
     def __init__(self, temperature: float) -> None:
         super().__init__()
         self._temperature = temperature

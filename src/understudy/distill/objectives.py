@@ -33,6 +33,9 @@ class Objective(nn.Module, ABC):
 
     extras: frozenset[Extra] = frozenset()
     """What it needs of both models besides their logits."""
+    by_position: bool = False
+    """Whether it is a sum over positions, each from its own logits alone: it is then asked for some at a time, (n, K),
+    where those of all would be large."""
 
     @abstractmethod
     def forward(self, student: Outputs, teacher: Outputs | None, batch: Batch) -> Tensor:
@@ -53,6 +56,7 @@ class WeightedSum(Objective):
         self._weights = [weight for weight, _ in parts]
         self.parts = nn.ModuleList(objective for _, objective in parts)
         self.extras = frozenset().union(*(objective.extras for _, objective in parts))
+        self.by_position = all(objective.by_position for _, objective in parts)
 
     def forward(self, student: Outputs, teacher: Outputs | None, batch: Batch) -> Tensor:
         """The weighted sum of the parts' sums over targets, in the recipe's order."""

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from understudy.models.outputs import Extra, Outputs
+from understudy.models.outputs import Extra, Outputs, States
 
 
 class Teacher:
@@ -32,3 +32,9 @@ class Teacher:
             tuple(state.clone() for state in said.hidden_states),
             tuple(attention.clone() for attention in said.attentions),
         )
+
+    def states(self, inputs: Tensor, **placed: Tensor) -> States:
+        """What it knows of a batch of tokens before its last layer, and that layer, without gradients."""
+        with torch.inference_mode():
+            said: States = self._model(inputs, read=lambda known: known, **placed)
+        return said._replace(states=said.states.clone())

@@ -1,77 +1,17 @@
-"""Models built from their description.
-
-Every model here maps a batch of the task's inputs to Outputs: images as uint8 (B, C, S, S) to logits (B, classes),
-tokens as int64 (B, L) to logits (B, L, vocabulary).
-"""
+"""Models built from their description."""
 
 import importlib
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from understudy.errors import InputError
 from understudy.models import remote_code
-from understudy.models.facts import Description, Facts
-from understudy.models.outputs import Extra, Outputs
+from understudy.models.facts import Description
+from understudy.models.tasks import task_model
 from understudy.recipe import Task
-
-NOTHING: frozenset[Extra] = frozenset()
-
-
-class ImageModel(nn.Module):
-    """An image classifier that takes pixels as they are stored and normalises them itself."""
-
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self, net: nn.Module, mean: list[float], std: list[float]) -> None:
-        super().__init__()
-        self.net = net
-        self.register_buffer("mean", 255 * torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
-        self.register_buffer("std", 255 * torch.tensor(std).view(1, -1, 1, 1), persistent=False)
-
-    def forward(self, inputs: Tensor, extras: frozenset[Extra] = NOTHING) -> Outputs:
-        """Images, uint8 (B, C, S, S), to logits (B, classes), and what else is asked for."""
-        return _outputs(self.net((inputs - self.mean) / self.std, **_asked(extras)), extras)
-
-
-class TextModel(nn.Module):
-    """A causal language model. Pretrained ones may have more outputs than the tokenizer has tokens; those are cut."""
-
-    def __init__(self, net: nn.Module, vocab_size: int) -> None:
-        super().__init__()
-        self.net = net
-        self._vocab_size = vocab_size
-        # transformers keeps keys and values of all positions, for generating, unless it is told not to.
-        takes = inspect.signature(net.forward).parameters
-        self._options = {"use_cache": False} if "use_cache" in takes else {}
-
-    def forward(self, inputs: Tensor, extras: frozenset[Extra] = NOTHING, positions: Tensor | None = None) -> Outputs:
-        """Tokens, int64 (B, L), to logits (B, L, vocabulary), and what else is asked for.
-
-        Where they are a part of sequences, `positions`, int64 (B, L), says which.
-        """
-        placed = {} if positions is None else {"position_ids": positions}
-        said = _outputs(self.net(inputs, **placed, **self._options, **_asked(extras)), extras)
-        return said._replace(logits=said.logits[..., : self._vocab_size])
-
-
-def _asked(extras: frozenset[Extra]) -> dict[str, bool]:
-    """What transformers calls these outputs when they are asked for."""
-    return {f"output_{extra}": True for extra in sorted(extras)}
-
-
-def _outputs(output: Any, extras: frozenset[Extra]) -> Outputs:
-    logits = output if isinstance(output, Tensor) else output.logits
-    assert isinstance(logits, Tensor)
-    found: dict[str, tuple[Tensor, ...]] = {extra: getattr(output, extra, None) or () for extra in extras}
-    for extra, value in found.items():
-        if not value:
-            raise ValueError(f"the model was asked for {extra} and gives none")
-    return Outputs(logits, found.get("hidden_states", ()), found.get("attentions", ()))
 
 
 def build_model(description: Description, where: str = "model") -> nn.Module:
@@ -151,13 +91,6 @@ def auto_class(task: Task) -> Any:
     from transformers import AutoModelForImageClassification
 
     return AutoModelForImageClassification
-
-
-def task_model(net: nn.Module, description: Facts) -> nn.Module:
-    """A bare network with the task's inputs and outputs around it."""
-    if description["task"] == "causal-lm":
-        return TextModel(net, description["vocab_size"])
-    return ImageModel(net, description["mean"], description["std"])
 
 
 def tied_weights(model: nn.Module) -> set[str]:

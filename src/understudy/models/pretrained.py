@@ -72,8 +72,9 @@ def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head
     """
     import torch
 
-    from understudy.models.build import task_model, tied_weights
+    from understudy.models.build import tied_weights
     from understudy.models.files import save_model
+    from understudy.models.tasks import task_model
 
     torch.manual_seed(0)
     facts = read_facts(examples)

@@ -21,7 +21,7 @@ from understudy.data.augmentation import Augmentation
 from understudy.data.loader import Examples, Order, open_split
 from understudy.distill.objectives import objective
 from understudy.errors import InputError, disk_errors
-from understudy.models.facts import HISTORY, Description
+from understudy.models.facts import HISTORY, Description, read_facts
 from understudy.models.files import save_model
 from understudy.parallel.apply import Spread, unwrapped
 from understudy.parallel.checkpoint import Checkpoints
@@ -125,6 +125,7 @@ def _training(
         model=model,
         objective=learns,
         extras=learned.extras,
+        in_pieces=learned.by_position and read_facts(job.examples)["task"] == "causal-lm",
         teacher=teacher,
         optimizer=chosen,
         examples=split,

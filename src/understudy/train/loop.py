@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 from understudy.data.augmentation import Augmentation
 from understudy.data.loader import Examples, Order
 from understudy.distill.objectives import Batch
+from understudy.distill.pieces import loss_in_pieces
 from understudy.distill.teacher import Teacher
 from understudy.errors import Stopped, UnderstudyError
 from understudy.models.outputs import Extra
@@ -61,6 +62,8 @@ class Training:
     """An Objective, or one that is spread over ranks because it has parameters."""
     extras: frozenset[Extra]
     """What the objective needs of the model besides its logits."""
+    in_pieces: bool
+    """Whether the loss of some positions at a time is to be had."""
     teacher: Teacher | None
     optimizer: Optimizer
     examples: Examples
@@ -190,6 +193,13 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
 def _loss(job: Training, inputs: Tensor, labels: Tensor) -> Tensor:
     """Summed over the batch's targets, of this rank's positions."""
     inputs, labels, placed = job.spread.own_positions(inputs, labels)
+    if job.in_pieces:
+        known = job.teacher.states(inputs, **placed) if job.teacher else None
+        batch = Batch(inputs, labels)
+        learned: Tensor = job.model(
+            inputs, **placed, read=lambda student: loss_in_pieces(job.objective, student, known, batch)
+        )
+        return learned
     student = job.model(inputs, job.extras, **placed)
     teacher = job.teacher(inputs, **placed) if job.teacher else None
     loss: Tensor = job.objective(student, teacher, Batch(inputs, labels))

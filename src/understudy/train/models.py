@@ -3,6 +3,7 @@
 No rank holds a whole model that does not fit on it: transformers' models get memory only for what a rank keeps.
 """
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -17,6 +18,7 @@ from understudy.models.facts import Description, read_description, read_facts
 from understudy.models.files import check_files, read_weights
 from understudy.models.initial import draw_weights
 from understudy.models.outputs import Extra
+from understudy.models.tasks import TextModel
 from understudy.models.trust import trusted_description
 from understudy.parallel.apply import Spread, reshard
 from understudy.parallel.tensor import has_plan
@@ -100,6 +102,7 @@ def initial_model(
         materialize(model, spread.device)
         draw_weights(model.get_submodule("net"), job.seed)
     check_shapes(model, examples, description, spread.device, job.section, extras_of(job))
+    _find_head(model, examples, spread.device)
     reshard(model)
     return spread.replicated(model), aliases
 
@@ -116,5 +119,14 @@ def frozen_teacher(job: TrainingJob, examples: Examples, extras: frozenset[Extra
     model = spread.over_ranks(model, {} if has_plan(model) else None, "teacher.train")
     read_weights(model, job.teacher, spread.device)
     check_shapes(model, examples, description, spread.device, "teacher.model", extras)
+    _find_head(model, examples, spread.device)
     reshard(model)
     return Teacher(model, extras)
+
+
+def _find_head(model: nn.Module, examples: Examples, device: torch.device) -> None:
+    """Whether a language model's logits are to be had for some positions alone, tried on the first example."""
+    if isinstance(model, TextModel):
+        training = model.training
+        model.eval().find_head(examples.batch(np.zeros(1, dtype=np.int64))[0].to(device))
+        model.train(training)

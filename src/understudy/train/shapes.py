@@ -6,9 +6,9 @@ from torch import nn
 
 from understudy.data.loader import Examples
 from understudy.errors import InputError
-from understudy.models.build import NOTHING
 from understudy.models.facts import Description
 from understudy.models.outputs import Extra
+from understudy.models.tasks import NOTHING
 
 
 def check_shapes(

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from understudy.data.loader import IGNORED, Examples
 from understudy.distill.labels import cross_entropy
+from understudy.models.outputs import States
+from understudy.models.tasks import TextModel
 from understudy.parallel.apply import Spread, reshard, unwrapped
 from understudy.train.precision import autocast
 
@@ -82,9 +84,9 @@ class Validation:
             whole = (tensor.to(spread.device) for tensor in self.examples.batch(shown))
             inputs, labels, placed = spread.own_positions(*whole)
             with torch.no_grad(), autocast(spread.precision, spread.device):
-                logits = asked(inputs, **placed).logits
+                found = _asked(asked, inputs, labels, placed)
             if len(indices):
-                sums += _sums(logits, labels)
+                sums += found
             if time.monotonic() - told > TOLD:
                 alive()
                 told = time.monotonic()
@@ -93,6 +95,17 @@ class Validation:
         dist.all_reduce(sums, group=spread.meshes.loss.get_group())
         loss, right, targets = sums.tolist()
         return Measured(loss / targets, right / targets)
+
+
+def _asked(model: nn.Module, inputs: Tensor, labels: Tensor, placed: Mapping[str, Tensor]) -> Tensor:
+    if not isinstance(model, TextModel):
+        return _sums(model(inputs, **placed).logits, labels)
+    found: Tensor = model(inputs, **placed, read=lambda states: _in_pieces(states, labels.flatten()))
+    return found
+
+
+def _in_pieces(states: States, labels: Tensor) -> Tensor:
+    return torch.stack([_sums(states.logits(piece), labels[piece]) for piece in states.pieces()]).sum(0)
 
 
 def _sums(logits: Tensor, labels: Tensor) -> Tensor:
