@@ -77,10 +77,16 @@ BAD = {
         "epochs: 3": "r.yaml:12: teacher.train.epochs: given twice, here and on line 11",
         "max_grad_norm: .inf": "r.yaml:12: teacher.train.max_grad_norm: .inf is not a finite number",
         "strategy: dpd": "r.yaml:12: teacher.train.strategy: expected single, ddp, zero1, zero2, zero3, fsdp, hsdp, "
-        'tp or cp, got "dpd"; did you mean ddp?',
+        'tp, cp or pp, got "dpd"; did you mean ddp?',
         "strategy: {dp_shrad: 2}": "r.yaml:12: teacher.train.strategy.dp_shrad: unknown key; did you mean dp_shard?",
         "strategy: {dp_shard: 2}": "r.yaml:12: teacher.train.strategy: dp_replicate x dp_shard is 2, but "
         "resources.teacher.processes is 1; make them equal",
+        "pipeline: {schedule: GPipe}": "r.yaml:12: teacher.train.pipeline: is for a model in stages, and pp is 1; "
+        "remove it, or use strategy: pp",
+        "pipeline: {schedule: GPipe, stages: 2}": "r.yaml:12: teacher.train.pipeline: GPipe has one stage in each "
+        "process; leave stages out, or use Interleaved1F1B",
+        "pipeline: {schedule: DualPipeV, stages: 3}": "r.yaml:12: teacher.train.pipeline: DualPipeV has two stages in "
+        "each process; leave stages out",
         "strategy: hsdp": "r.yaml:12: teacher.train.strategy: hsdp keeps two sharded replicas: "
         "resources.teacher.processes must be 4, 6, 8, ..., and is 1; or use fsdp",
         "schedule: {warmup: true}": "r.yaml:12: teacher.train.schedule.warmup: expected a whole number, got true",
@@ -92,7 +98,7 @@ BAD = {
         "\tbatch_size: 3": "r.yaml:12: not YAML: found character '\\t' that cannot start any token; indent with spaces",
         "frobnicate: 3": "r.yaml:12: teacher.train.frobnicate: unknown key; known here: steps, epochs, batch_size, "
         "gradient_accumulation_steps, optimizer, schedule, max_grad_norm, precision, strategy, tensor_plan, "
-        "label_smoothing, augment, activation_checkpointing, checkpoint_every, "
+        "pipeline, label_smoothing, augment, activation_checkpointing, checkpoint_every, "
         "validate_every, keep_best, patience",
     },
     "source: {type: digits}": {

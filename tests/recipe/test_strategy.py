@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from understudy.recipe import Degrees, degrees
 
-STRATEGIES = ["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp"]
+STRATEGIES = ["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp", "pp"]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_strategys_name_is_short_for_degrees(
     assert degrees(strategy, nodes, processes) == Degrees.model_validate(dict(zip(names, expected, strict=True)))
 
 
-@given(st.sampled_from(["ddp", "zero1", "zero2", "fsdp", "tp", "cp"]), st.integers(1, 5), st.integers(1, 9))
+@given(st.sampled_from(["ddp", "zero1", "zero2", "fsdp", "tp", "cp", "pp"]), st.integers(1, 5), st.integers(1, 9))
 def test_one_degree_alone_takes_every_process(strategy: Any, nodes: int, processes: int) -> None:
     assert degrees(strategy, nodes, processes).world_size == nodes * processes
 
@@ -57,6 +57,7 @@ def test_copies_of_shards_keep_the_shards_within_a_node(nodes: int, processes: i
         ("hsdp", 1, 3, r"resources\.processes must be 4, 6, 8, \.\.\., and is 3"),
         ("hsdp", 2, 1, r"hsdp shards inside a node"),
         (Degrees(dp_replicate=2, dp_shard=2), 1, 2, r"^dp_replicate x dp_shard is 4, but resources\.processes is 2"),
+        (Degrees(pp=2, dp_shard=2), 2, 1, r"^pp x dp_replicate x dp_shard is 4, but"),
         (Degrees(dp_shard=2, tp=2), 2, 1, r"dp_shard x tp is 4, but resources\.nodes x processes is 2 x 1"),
     ],
 )

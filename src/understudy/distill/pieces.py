@@ -1,4 +1,4 @@
-"""The loss of a language model in pieces: the logits of all positions are never held at once.
+"""A loss in pieces: the logits of all positions are never held at once.
 
 At a vocabulary of 128k tokens a sequence's logits are many times as large as anything else that training holds. The
 last layer, the objective and the gradients of both are computed for some positions at a time (as Liger Kernel does,
@@ -26,9 +26,9 @@ def loss_in_pieces(objective: Compare, student: States, teacher: States | None, 
         objective: what is computed.
         student: of the batch; gradients go to its states and to its head's parameters.
         teacher: of the same batch, without gradients.
-        batch: inputs and labels, (B, L).
+        batch: inputs and labels, (B, L) or (B,).
     """
-    inputs, labels = batch.inputs.flatten(), batch.labels.flatten()
+    inputs, labels = batch.inputs.flatten(0, batch.labels.ndim - 1), batch.labels.flatten()
     pieces = list(student.pieces())
     states = student.states.flatten(0, -2)
 
@@ -75,7 +75,7 @@ class _Summed(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients, scaled in place: they are as large as the last layer."""
+        """The gradients, scaled; not in place, since schedules of a pipeline ask for some of them first."""
         of_states, *of_parameters = ctx.saved_tensors
-        scaled = iter([summed.mul_(gradient).to(kind) for summed, kind in zip(of_parameters, ctx.kinds, strict=True)])
-        return (of_states.mul_(gradient), None, None, *(next(scaled) if has else None for has in ctx.learned))
+        scaled = iter([(summed * gradient).to(kind) for summed, kind in zip(of_parameters, ctx.kinds, strict=True)])
+        return (of_states * gradient, None, None, *(next(scaled) if has else None for has in ctx.learned))

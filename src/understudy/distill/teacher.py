@@ -34,7 +34,7 @@ class Teacher:
         )
 
     def states(self, inputs: Tensor, **placed: Tensor) -> States:
-        """What it knows of a batch of tokens before its last layer, and that layer, without gradients."""
+        """What it knows of a batch before its last layer, and that layer, without gradients."""
         with torch.inference_mode():
             said: States = self._model(inputs, read=lambda known: known, **placed)
         return said._replace(states=said.states.clone())

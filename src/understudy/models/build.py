@@ -1,7 +1,8 @@
 """Models built from their description."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -45,6 +46,25 @@ def empty_model(description: Description, where: str = "model") -> nn.Module:
     return task_model(net, description)
 
 
+@contextmanager
+def tried_model(description: Description, where: str = "model") -> Iterator[nn.Module]:
+    """A new model to be run within the context, to see what it does: without memory, if its code is transformers' own.
+
+    On torch's meta device transformers asks for values of tensors; of FakeTensors it knows that they have none.
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    if description["kind"] == "factory" or description.get("code"):
+        yield build_model(description, where)
+        return
+    from transformers.initialization import no_init_weights
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        with no_init_weights():  # which looks at what it has drawn
+            model = build_model(description, where)
+        yield model
+
+
 def is_empty(model: nn.Module) -> bool:
     """Whether a model's network has no memory yet."""
     return any(parameter.is_meta for parameter in model.parameters())
@@ -52,9 +72,14 @@ def is_empty(model: nn.Module) -> bool:
 
 def materialize(model: nn.Module, device: torch.device) -> None:
     """Give an empty model's tensors memory, on each rank for what it keeps of them; what is in it is not defined."""
-    net = model.get_submodule("net")
-    net.to_empty(device=device)
-    net.tie_weights()  # type: ignore[operator]
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    model.get_submodule("net").to_empty(device=device)
+    for first, *others in names.values():  # what was one tensor has become several
+        for other in others:
+            owner, _, attribute = other.rpartition(".")
+            setattr(model.get_submodule(owner), attribute, model.get_parameter(first))
     model.to(device)  # the buffers around the network; fully_shard looks up the new tensors here, too
 
 

@@ -27,7 +27,14 @@ from understudy.models.weights import Form, form, opened, write_weights
 from understudy.store.objects import MANIFEST
 
 
-def save_model(folder: Path, state: dict[str, Tensor], description: Description, tokenizer: Path | None = None) -> None:
+def save_model(
+    folder: Path,
+    state: dict[str, Tensor],
+    description: Description,
+    tokenizer: Path | None = None,
+    stages: dist.ProcessGroup | None = None,
+    copies: dist.ProcessGroup | None = None,
+) -> None:
     """Write a model's files into a folder. To be called on every rank.
 
     Args:
@@ -35,13 +42,17 @@ def save_model(folder: Path, state: dict[str, Tensor], description: Description,
         state: tensors named as in the built model, tied weights once; they may be spread over ranks.
         description: as returned by describe().
         tokenizer: a tokenizer.json to go along.
+        stages: the ranks with other tensors.
+        copies: the ranks with the same ones; default: all.
     """
     if not dist.is_initialized() or dist.get_rank() == 0:
         for name, text in _texts(description).items():
             (folder / name).write_text(text, encoding="utf-8")
         if tokenizer:
             (folder / TOKENIZER).write_bytes(tokenizer.read_bytes())
-    write_weights(folder, {name.removeprefix("net."): tensor for name, tensor in state.items()})
+    write_weights(
+        folder, {name.removeprefix("net."): tensor for name, tensor in state.items()}, stages=stages, copies=copies
+    )
 
 
 def _texts(description: Description) -> dict[str, str]:
@@ -89,13 +100,14 @@ def load_model(folder: Path, description: Description, device: torch.device) -> 
     return model.eval()
 
 
-def read_weights(model: nn.Module, folder: Path, device: torch.device) -> None:
+def read_weights(model: nn.Module, folder: Path, device: torch.device, whole: nn.Module | None = None) -> None:
     """Fill a model with a saved one's weights, on each rank with what it keeps of them.
 
     Args:
         model: as empty_model() makes it, spread over ranks or not.
         folder: the saved model's.
         device: where the model shall be.
+        whole: a model with all layers, whose weights the folder has to have, where `model` has some of them.
 
     Raises:
         UnderstudyError: the weights are not those of such a model.
@@ -107,7 +119,7 @@ def read_weights(model: nn.Module, folder: Path, device: torch.device) -> None:
     net = model.get_submodule("net")
     with opened(folder) as weights, torch.no_grad():
         forms = weights.forms
-        _check_fit(folder, forms, model)
+        _check_fit(folder, forms, whole or model)
         for name, tensor in net.state_dict(keep_vars=True).items():
             if name in forms:
                 kept(tensor).copy_(weights.read(name, tensor))

@@ -23,10 +23,10 @@ class Outputs(NamedTuple):
 
 
 class States(NamedTuple):
-    """What a language model knows of each position before its last layer, and that layer."""
+    """What a model knows before its last layer, and that layer. The image of a classifier is a position, too."""
 
     states: Tensor
-    """(B, L, width)."""
+    """(B, L, width), or (B, width)."""
     head: Callable[[Tensor], Tensor]
     """From (n, width) to logits (n, vocabulary)."""
     parameters: tuple[nn.Parameter, ...]

@@ -29,9 +29,18 @@ class ImageModel(nn.Module):
         self.register_buffer("mean", 255 * torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("std", 255 * torch.tensor(std).view(1, -1, 1, 1), persistent=False)
 
-    def forward(self, inputs: Tensor, extras: frozenset[Extra] = NOTHING) -> Outputs:
-        """Images, uint8 (B, C, S, S), to logits (B, classes), and what else is asked for."""
-        return _outputs(self.net((inputs - self.mean) / self.std, **_asked(extras)), extras)
+    def forward(
+        self, inputs: Tensor, extras: frozenset[Extra] = NOTHING, read: Callable[[States], Any] | None = None
+    ) -> Any:
+        """Images, uint8 (B, C, S, S), to Outputs: logits (B, classes), and what else is asked for.
+
+        Args:
+            inputs: the images.
+            extras: what is asked for.
+            read: called with the logits, as States; its answer is returned.
+        """
+        said = _outputs(self.net((inputs - self.mean) / self.std, **_asked(extras)), extras)
+        return read(logits_alone(said.logits)) if read else said
 
 
 class TextModel(nn.Module):
@@ -75,15 +84,17 @@ class TextModel(nn.Module):
             return States(
                 states, lambda some: head(some)[..., : self._vocab_size], (*head.parameters(),), self._vocab_size
             )
-        logits = self.net(inputs, **placed, **self._options)
-        logits = logits if isinstance(logits, Tensor) else logits.logits
-        return States(logits[..., : self._vocab_size], lambda some: some, (), self._vocab_size)
+        said = _outputs(self.net(inputs, **placed, **self._options), NOTHING)
+        return logits_alone(said.logits[..., : self._vocab_size])
 
-    def find_head(self, inputs: Tensor) -> None:
+    def find_head(self, ask: Callable[[Callable[[States], Tensor]], Tensor]) -> None:
         """Look whether the last layer, on what is below it, says what the network says; from then on logits may be had
-        for some positions alone. To be called with weights, on every rank alike.
+        for some positions alone.
 
         Some networks do something to their logits afterwards, or before the last layer: they keep all of it.
+
+        Args:
+            ask: sends some tokens through the model, which has its weights, with a `read`.
         """
         from transformers import PreTrainedModel
 
@@ -91,8 +102,15 @@ class TextModel(nn.Module):
             return
         self._head_is_apart = True
         with torch.no_grad():
-            parts = self(inputs, read=lambda said: said.head(said.states))
-        self._head_is_apart = torch.equal(parts, self(inputs).logits)
+            parts = ask(lambda said: said.head(said.states))
+            self._head_is_apart = False
+            whole = ask(lambda said: said.states)
+        self._head_is_apart = torch.equal(parts, whole)
+
+
+def logits_alone(logits: Tensor) -> States:
+    """Of a model that says its logits, and nothing of what they come from."""
+    return States(logits, lambda some: some, (), logits.shape[-1])
 
 
 def _asked(extras: frozenset[Extra]) -> dict[str, bool]:

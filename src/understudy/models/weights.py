@@ -88,45 +88,83 @@ def opened(folder: Path) -> Iterator[Weights]:
             ) from error
 
 
-def write_weights(folder: Path, tensors: Mapping[str, Tensor], smallest: int = SMALLEST) -> None:
-    """Write tensors, spread over ranks or not. To be called on every rank, with the same names in the same order.
+def write_weights(
+    folder: Path,
+    tensors: Mapping[str, Tensor],
+    smallest: int = SMALLEST,
+    stages: dist.ProcessGroup | None = None,
+    copies: dist.ProcessGroup | None = None,
+) -> None:
+    """Write tensors, spread over ranks or not. To be called on every rank.
 
     Args:
         folder: an existing folder.
-        tensors: by the names that they get.
+        tensors: by the names that they get; the same ones in the same order on the ranks of `copies`.
         smallest: bytes of a file that is not the only one.
+        stages: the ranks with other tensors; of those that several have, the first one's are written.
+        copies: the ranks with the same tensors, or parts of them; default: all.
     """
-    rank, ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    total = sum(map(_bytes, tensors.values()))
-    files = list(_shared_out(tensors, max(smallest, -(-total // MOST))))
-    names = [f"model-{number:05}-of-{len(files):05}.safetensors" for number in range(1, len(files) + 1)]
-    names = names if len(files) > 1 else [WEIGHTS]
-    for first in range(0, len(files), ranks):
-        mine: dict[str, Tensor] = {}
-        for place in range(first, min(first + ranks, len(files))):
-            for name in files[place]:
-                whole = _whole(tensors[name])  # every rank takes part
-                if place - first == rank:
-                    mine[name] = whole.cpu().contiguous()
-        if mine:
-            _save(mine, folder / names[first + rank])
-    if len(files) > 1 and rank == 0:
-        places = {tensor: name for name, inside in zip(names, files, strict=True) for tensor in inside}
+    sizes = {name: _bytes(tensor) for name, tensor in tensors.items()}
+    every = _gathered(sizes, stages)
+    own = every[stages.rank() if stages else 0]
+    total = sum(sum(sizes.values()) for sizes in every)
+    files = [list(_shared_out(sizes, max(smallest, -(-total // MOST)))) for sizes in every]
+    count = sum(map(len, files))
+    names = [f"model-{number:05}-of-{count:05}.safetensors" for number in range(1, count + 1)]
+    names = names if count > 1 else [WEIGHTS]
+    start = sum(map(len, files[: stages.rank()])) if stages else 0
+    mine = files[stages.rank() if stages else 0]
+    _write_files(folder, {name: tensors[name] for name in own}, dict(zip(names[start:], mine, strict=False)), copies)
+    if count > 1 and (not dist.is_initialized() or dist.get_rank() == 0):
+        inside = [file for stage in files for file in stage]
+        places = {tensor: name for name, file in zip(names, inside, strict=True) for tensor in file}
         index = {"metadata": {"total_size": total}, "weight_map": places}
         (folder / INDEX).write_text(json.dumps(index, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def _shared_out(tensors: Mapping[str, Tensor], most: int) -> Iterator[list[str]]:
+def _gathered(sizes: dict[str, int], stages: dist.ProcessGroup | None) -> list[dict[str, int]]:
+    """What each stage writes: bytes by name."""
+    if stages is None or stages.size() == 1:
+        return [sizes]
+    every: list[Any] = [None] * stages.size()
+    dist.all_gather_object(every, sizes, group=stages)
+    seen: set[str] = set()
+    for stage in every:
+        for name in seen & stage.keys():
+            del stage[name]
+        seen |= stage.keys()
+    return every
+
+
+def _write_files(
+    folder: Path, tensors: Mapping[str, Tensor], files: Mapping[str, list[str]], copies: dist.ProcessGroup | None
+) -> None:
+    """Write files with these tensors in them, as many at a time as there are ranks."""
+    rank, ranks = (dist.get_rank(copies), dist.get_world_size(copies)) if dist.is_initialized() else (0, 1)
+    names = list(files)
+    for first in range(0, len(names), ranks):
+        mine: dict[str, Tensor] = {}
+        for place, file in enumerate(names[first : first + ranks]):
+            for name in files[file]:
+                whole = _whole(tensors[name])  # every rank takes part
+                if place == rank:
+                    mine[name] = whole.cpu().contiguous()
+        if mine:
+            _save(mine, folder / names[first + rank])
+
+
+def _shared_out(sizes: Mapping[str, int], most: int) -> Iterator[list[str]]:
     """Names, file by file, in their order; a file has at most that many bytes, or a single tensor."""
     names: list[str] = []
-    size = 0
-    for name, tensor in tensors.items():
-        if names and size + _bytes(tensor) > most:
+    held = 0
+    for name, size in sizes.items():
+        if names and held + size > most:
             yield names
-            names, size = [], 0
+            names, held = [], 0
         names.append(name)
-        size += _bytes(tensor)
-    yield names
+        held += size
+    if names:
+        yield names
 
 
 def _bytes(tensor: Tensor) -> int:

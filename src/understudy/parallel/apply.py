@@ -1,7 +1,9 @@
 """Applying degrees to a model, in one fixed order: split its layers, recompute activations, shard it, replicate it."""
 
+import copy
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +15,7 @@ from understudy.parallel.blocks import blocks
 from understudy.parallel.context import context_parallel
 from understudy.parallel.mesh import meshes
 from understudy.parallel.tensor import tensor_parallel
-from understudy.recipe import Degrees, Recompute
+from understudy.recipe import Degrees, Pipeline, Recompute
 
 
 class Spread:
@@ -23,10 +25,14 @@ class Spread:
         found: the degrees.
         device: this rank's.
         precision: of matrix products; parameters stay in fp32.
+        pipeline: the recipe's, where there are stages.
     """
 
-    def __init__(self, found: Degrees, device: torch.device, precision: torch.dtype) -> None:
+    def __init__(
+        self, found: Degrees, device: torch.device, precision: torch.dtype, pipeline: Pipeline | None = None
+    ) -> None:
         self.degrees, self.device, self.precision = found, device, precision
+        self._splits_backward = found.pp > 1 and pipeline is not None and pipeline.splits_backward
         self.meshes = meshes(found, device.type)
 
     def over_ranks(
@@ -36,7 +42,12 @@ class Spread:
         where: str = "train",
         recompute: Recompute = "none",
     ) -> nn.Module:
-        """The model, each rank with its part, as far as its parts differ.
+        """The model, each rank with its part, as far as its parts differ: layers split, and in shards; see split()."""
+        self.split(model, tensor_plan, where, recompute)
+        return self.sharded(model)
+
+    def split(self, model: nn.Module, tensor_plan: Mapping[str, str] | None, where: str, recompute: Recompute) -> None:
+        """Split a model's layers in place, as far as degrees ask for it.
 
         Args:
             model: whole, the same on all ranks; its tensors may be without memory.
@@ -54,21 +65,37 @@ class Spread:
             context_parallel(model, self.meshes.cp, found.tp, where)
         if recompute != "none":
             checkpoint_activations(model, recompute, where)
-        return self.sharded(model)
+
+    @property
+    def wraps(self) -> bool:
+        """Whether fully_shard is around models."""
+        # DDP takes no tensors that are split already, and no pipeline: copies are then those of fully_shard with a
+        # single shard.
+        split = self.degrees.tp > 1 or self.degrees.pp > 1
+        return self.degrees.shards or (split and self.meshes.replicate.size() > 1)
 
     def sharded(self, model: nn.Module) -> nn.Module:
         """The model, with each of its repeated blocks in shards, and then what is left; its layers stay whole.
 
         The stages of ZeRO (Rajbhandari et al. 2020): before the third, weights that a forward pass has gathered stay.
         """
-        # DDP takes no tensors that are split already, so their copies are those of fully_shard with a single shard.
-        if not (self.degrees.shards or (self.degrees.tp > 1 and self.meshes.replicate.size() > 1)):
+        if not self.wraps:
             return model
         policy = MixedPrecisionPolicy(param_dtype=None if self.precision is torch.float32 else self.precision)
-        again = None if self.degrees.zero_stage == 3 else False
-        for part in (*blocks(model), model):
+        # Schedules that compute the gradients of weights later look for them in the graph, where shards are not.
+        again = None if self.degrees.zero_stage == 3 and not self._splits_backward else False
+        for part in (*(block for block in blocks(model) if next(block.parameters(), None) is not None), model):
             fully_shard(part, mesh=self.meshes.fsdp, mp_policy=policy, reshard_after_forward=again)
         return model
+
+    def for_questions(self) -> "Spread":
+        """For a model beside one that is in stages, which is only asked: all its layers, in shards over all stages."""
+        other = copy.copy(self)
+        other.degrees = Degrees(
+            dp_shard=self.meshes.loss.size() // self.degrees.cp, cp=self.degrees.cp, tp=self.degrees.tp
+        )
+        other.meshes = replace(self.meshes, fsdp=self.meshes.loss)
+        return other
 
     def own_positions(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """This rank's part of sequences: inputs, labels, and what a model has to be told of `positions` beside them."""

@@ -45,10 +45,19 @@ OPTIONS = StateDictOptions(flatten_optimizer_state_dict=True)
 
 
 class Checkpoints:
-    """The checkpoints of one training job."""
+    """The checkpoints of one training job.
 
-    def __init__(self, folder: Path, model: nn.Module, optimizer: Optimizer) -> None:
-        self._folder = folder
+    Args:
+        folder: in which they lie.
+        model: what this rank holds of it.
+        optimizer: of that.
+        copies: the ranks with the same layers; default: all.
+    """
+
+    def __init__(
+        self, folder: Path, model: nn.Module, optimizer: Optimizer, copies: dist.ProcessGroup | None = None
+    ) -> None:
+        self._folder, self._copies = folder, copies
         self._model, self._optimizer = model, optimizer
         # A group of its own, on the CPU: async_save asks for one, and the collectives of its thread must not meet those
         # of the training.
@@ -162,9 +171,9 @@ class Checkpoints:
 
         Of tensors that are not sharded a checkpoint holds some rank's; the finished model has the first rank's.
         """
-        if dist.get_world_size() > 1:
+        if dist.get_world_size(self._copies) > 1:
             for buffer in self._model.buffers():
-                dist.broadcast(buffer, 0)
+                dist.broadcast(buffer, group=self._copies, group_src=0)
 
     def _aside(self, step: int) -> Path:
         """A new folder with a name that no other attempt has, the same on every rank."""

@@ -20,7 +20,7 @@ from understudy.recipe.schema import (
     Train,
 )
 from understudy.recipe.section import Section
-from understudy.recipe.strategy import Degrees, Recompute, StrategyName, degrees
+from understudy.recipe.strategy import Degrees, Pipeline, Recompute, StrategyName, degrees
 
 __all__ = [
     "LABELS",
@@ -40,6 +40,7 @@ __all__ = [
     "Model",
     "ObjectiveSection",
     "Optimizer",
+    "Pipeline",
     "PretrainedModel",
     "Recipe",
     "Recompute",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from understudy.recipe.models import Normalization, PretrainedModel
 from understudy.recipe.schema import METRICS, MetricName, Recipe, Resources, Train
 from understudy.recipe.sources import serving
-from understudy.recipe.strategy import Degrees, degrees
+from understudy.recipe.strategy import Degrees, Pipeline, degrees
 
 Place = tuple[str | int, ...]
 Conflict = tuple[Place, str]
@@ -121,6 +121,22 @@ def _job(place: Place, train: Train, job: str, resources: Resources) -> Iterator
         yield (*place, "tensor_plan"), "splits layers over processes, and tp is 1; remove it, or use strategy: tp"
     if why := _uneven(train, found):
         yield (*place, "batch_size"), why
+    yield from _pipeline(place, train, found)
+
+
+def _pipeline(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
+    if found.pp == 1:
+        if train.pipeline != Pipeline():
+            yield (*place, "pipeline"), "is for a model in stages, and pp is 1; remove it, or use strategy: pp"
+        return
+    stages, count = found.pp * train.pipeline.stages_per_rank, train.gradient_accumulation_steps
+    least = {"GPipe": 1, "DualPipeV": stages}.get(train.pipeline.schedule, found.pp)
+    if count < least:
+        yield (
+            (*place, "gradient_accumulation_steps"),
+            f"is the number of micro-batches, and {train.pipeline.schedule} over {found.pp} processes needs {least} or "
+            f"more; the more, the less they wait",
+        )
 
 
 def _uneven(train: Train, found: Degrees) -> str | None:

@@ -8,7 +8,7 @@ from understudy.recipe.data import Data, Image, Text
 from understudy.recipe.models import Model, PretrainedModel
 from understudy.recipe.objectives import DISTILL, Distill
 from understudy.recipe.section import Fraction, Positive, Section
-from understudy.recipe.strategy import Recompute, Strategy
+from understudy.recipe.strategy import Pipeline, Recompute, Strategy
 
 Task = Literal["image-classification", "causal-lm"]
 MetricName = Literal["accuracy", "nll", "calibration_error", "perplexity", "bits_per_byte"]
@@ -88,6 +88,7 @@ class Train(Section):
     tensor_plan: dict[str, str] = Field(default={})
     """For tp: how modules are split, by their names with * for a number, in transformers' styles (colwise, rowwise,
     ...). It goes before the architecture's own plan."""
+    pipeline: Pipeline = Pipeline()
     label_smoothing: Fraction = 0.0
     """The share of a label's probability that is spread evenly over all labels (Szegedy et al. 2016)."""
     augment: Augment | None = None

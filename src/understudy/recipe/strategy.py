@@ -6,15 +6,17 @@ from pydantic import Discriminator, Tag, model_validator
 
 from understudy.recipe.section import Positive, Section
 
-StrategyName = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp", "cp"]
+StrategyName = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp", "cp", "pp"]
 
 
 Recompute = Literal["none", "full", "selective"]
 
 
 class Degrees(Section):
-    """The device mesh, as torchtitan writes it: copies x shards of a copy x parts of a sequence x of a layer."""
+    """The device mesh, as torchtitan writes it: stages x copies x shards x parts of a sequence x parts of a layer."""
 
+    pp: Positive = 1
+    """Pipeline parallel (Huang et al. 2019): processes hold some of the layers each, and read the same examples."""
     dp_replicate: Positive = 1
     dp_shard: Positive = 1
     cp: Positive = 1
@@ -33,7 +35,7 @@ class Degrees(Section):
     @property
     def world_size(self) -> int:
         """Processes that take part."""
-        return self.readers * self.cp * self.tp
+        return self.pp * self.readers * self.cp * self.tp
 
     @property
     def readers(self) -> int:
@@ -44,6 +46,44 @@ class Degrees(Section):
     def shards(self) -> bool:
         """Whether weights, or gradients, or the optimiser's state alone, are split over processes."""
         return self.dp_shard > 1
+
+
+Schedule = Literal[
+    "GPipe", "1F1B", "LoopedBFS", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"
+]
+SINGLE, V = ("GPipe", "1F1B"), ("ZBVZeroBubble", "DualPipeV")
+
+
+class Pipeline(Section):
+    """For pp: in which order stages compute micro-batches, of which gradient_accumulation_steps says the number."""
+
+    schedule: Schedule = "1F1B"
+    """As torch names them; all train the same."""
+    stages: Positive | None = None
+    """Of each process. Default: 1 with GPipe and 1F1B, 2 with the others, which wait less by having several."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Pipeline":
+        if self.schedule in SINGLE and self.stages_per_rank > 1:
+            raise ValueError(f"{self.schedule} has one stage in each process; leave stages out, or use Interleaved1F1B")
+        if self.schedule in V and self.stages_per_rank != 2:
+            raise ValueError(f"{self.schedule} has two stages in each process; leave stages out")
+        return self
+
+    @property
+    def stages_per_rank(self) -> int:
+        """Stages of each process."""
+        return self.stages or (1 if self.schedule in SINGLE else 2)
+
+    @property
+    def splits_backward(self) -> bool:
+        """Whether gradients of weights are computed apart from those of what goes between stages, and later."""
+        return self.schedule in V or self.schedule == "InterleavedZeroBubble"
+
+    @property
+    def is_v(self) -> bool:
+        """Whether stages go to and fro over the processes: the first has the first and the last."""
+        return self.schedule in V
 
 
 def _strategy_kind(value: object) -> str:
@@ -75,15 +115,15 @@ def degrees(strategy: StrategyName | Degrees, nodes: int, processes: int, where:
         given, count = f"{where}.nodes x processes", f"{nodes} x {processes}"
     if isinstance(strategy, Degrees):
         if strategy.world_size != world:
-            product = "dp_replicate x dp_shard" + (" x cp" if strategy.cp > 1 else "")
-            product += " x tp" if strategy.tp > 1 else ""
+            product = "pp x " * (strategy.pp > 1) + "dp_replicate x dp_shard"
+            product += " x cp" * (strategy.cp > 1) + " x tp" * (strategy.tp > 1)
             raise ValueError(f"{product} is {strategy.world_size}, but {given} is {count}; make them equal")
         return strategy
     if strategy == "single" and world > 1:
         raise ValueError(f"single is for one process, but {given} is {count}; use ddp, fsdp or hsdp")
     if strategy == "hsdp":
         return _hybrid(nodes, processes, where)
-    if strategy in ("cp", "tp"):
+    if strategy in ("cp", "tp", "pp"):
         return Degrees.model_validate({strategy: world})
     if strategy in ("single", "ddp"):
         return Degrees(dp_replicate=world)

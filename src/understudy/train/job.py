@@ -19,16 +19,26 @@ from torch import nn
 
 from understudy.data.augmentation import Augmentation
 from understudy.data.loader import Examples, Order, open_split
-from understudy.distill.objectives import objective
+from understudy.distill.objectives import Objective, objective
+from understudy.distill.teacher import Teacher
 from understudy.errors import InputError, disk_errors
-from understudy.models.facts import HISTORY, Description, read_facts
+from understudy.models.facts import HISTORY, Description
 from understudy.models.files import save_model
 from understudy.parallel.apply import Spread, unwrapped
 from understudy.parallel.checkpoint import Checkpoints
+from understudy.train.learning import Learner, Whole
 from understudy.train.loop import Point, Training, train
 from understudy.train.memory import keep_freed_memory
-from understudy.train.models import degrees_of, description_of, frozen_teacher, initial_model, try_others
+from understudy.train.models import (
+    Started,
+    degrees_of,
+    description_of,
+    frozen_teacher,
+    initial_model,
+    try_others,
+)
 from understudy.train.optimizers import optimizer
+from understudy.train.pipelined import Pipelined
 from understudy.train.precision import precision
 from understudy.train.validation import Validation
 from understudy.train.work import TrainingJob
@@ -91,13 +101,13 @@ def run(job: TrainingJob, callbacks: Callbacks) -> None:
         split = open_split(job.examples, "train")
         try_others(job, split)
         description = description_of(job)
-        spread = Spread(degrees_of(job), device, precision(job.train.precision, device))
-        model, aliases = initial_model(job, description, split, spread)
-        training = _training(job, split, model, spread, folder, callbacks)
+        spread = Spread(degrees_of(job), device, precision(job.train.precision, device), job.train.pipeline)
+        started = initial_model(job, description, split, spread)
+        training = _training(job, split, started, spread, folder, callbacks)
         callbacks.heartbeat("training", -1)
         curve = train(training)
         callbacks.heartbeat("saving", training.steps)
-        _save(job, folder / "output", training.model, description, aliases, curve)
+        _save(job, folder / "output", training, description, started.aliases, curve)
         callbacks.heartbeat("done", training.steps)
 
 
@@ -109,9 +119,10 @@ def _joined(callbacks: Callbacks) -> Path:
 
 
 def _training(
-    job: TrainingJob, split: Examples, model: nn.Module, spread: Spread, folder: Path, callbacks: Callbacks
+    job: TrainingJob, split: Examples, started: Started, spread: Spread, folder: Path, callbacks: Callbacks
 ) -> Training:
     """The model spread over the processes, and all that goes with it."""
+    model = started.model
     learned = objective(job.objectives, job.train).to(spread.device)
     teacher = frozen_teacher(job, split, learned.extras, spread)
     learns = spread.replicated(spread.sharded(learned)) if list(learned.parameters()) else learned
@@ -123,10 +134,7 @@ def _training(
     steps = job.train.steps or (job.train.epochs or 0) * order.steps_per_epoch
     return Training(
         model=model,
-        objective=learns,
-        extras=learned.extras,
-        in_pieces=learned.by_position and read_facts(job.examples)["task"] == "causal-lm",
-        teacher=teacher,
+        learner=_learner(job, started, learned, learns, teacher, spread),
         optimizer=chosen,
         examples=split,
         augmentation=_augmentation(job),
@@ -136,11 +144,31 @@ def _training(
         seed=job.seed,
         spread=spread,
         validation=_validation(job),
-        checkpoints=Checkpoints(folder / "checkpoints", _trained(model, learns), chosen),
+        checkpoints=Checkpoints(
+            folder / "checkpoints", _trained(model, learns), chosen, spread.meshes.copies.get_group()
+        ),
         must_stop=callbacks.must_stop,
         heartbeat=lambda step: callbacks.heartbeat("training", step),
         report=_Reporter(split, order, steps, spread.device, callbacks.report),
     )
+
+
+def _learner(
+    job: TrainingJob,
+    started: Started,
+    learned: Objective,
+    learns: nn.Module,
+    teacher: Teacher | None,
+    spread: Spread,
+) -> Learner:
+    if started.staged is None:
+        return Whole(started.model, learned, learns, teacher, spread)
+    if not learned.by_position:
+        raise InputError(
+            f"{job.section.partition('.')[0]}.train.strategy: with pp the last stage alone has a loss, and an "
+            "objective asks for more than logits; use fsdp"
+        )
+    return Pipelined(started.staged, started.model, learned, teacher, spread)
 
 
 def _validation(job: TrainingJob) -> Validation | None:
@@ -193,7 +221,7 @@ def _trained(model: nn.Module, learns: nn.Module) -> nn.Module:
 def _save(
     job: TrainingJob,
     output: Path,
-    model: nn.Module,
+    training: Training,
     description: Description,
     aliases: set[str],
     curve: list[Point],
@@ -204,9 +232,10 @@ def _save(
             output.mkdir(exist_ok=True)
         dist.barrier()
         tokenizer = job.examples / "tokenizer.json"
-        state = unwrapped(model).state_dict()
+        state = unwrapped(training.model).state_dict()
         kept = {name: tensor for name, tensor in state.items() if name not in aliases}
-        save_model(output, kept, description, tokenizer if tokenizer.exists() else None)
+        stages, copies = (mesh.get_group() for mesh in (training.spread.meshes.pp, training.spread.meshes.copies))
+        save_model(output, kept, description, tokenizer if tokenizer.exists() else None, stages, copies)
         if leads:
             (output / HISTORY).write_text(json.dumps(curve))
     dist.barrier()

@@ -19,17 +19,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from understudy.data.augmentation import Augmentation
-from understudy.data.loader import Examples, Order
-from understudy.distill.objectives import Batch
-from understudy.distill.pieces import loss_in_pieces
-from understudy.distill.teacher import Teacher
+from understudy.data.loader import Examples, Indices, Order
 from understudy.errors import Stopped, UnderstudyError
-from understudy.models.outputs import Extra
-from understudy.parallel.apply import Spread, gradient_sync
+from understudy.parallel.apply import Spread
 from understudy.parallel.checkpoint import Checkpoints
 from understudy.recipe import Train
-from understudy.train.optimizers import clip, learning_rate, set_learning_rate
-from understudy.train.precision import autocast
+from understudy.train.learning import Learner, Part
+from understudy.train.optimizers import learning_rate, set_learning_rate
 from understudy.train.validation import Validation
 
 REPORT_SECONDS = 0.5
@@ -58,13 +54,9 @@ class Training:
     """Everything that a training run consists of."""
 
     model: nn.Module
-    objective: nn.Module
-    """An Objective, or one that is spread over ranks because it has parameters."""
-    extras: frozenset[Extra]
-    """What the objective needs of the model besides its logits."""
-    in_pieces: bool
-    """Whether the loss of some positions at a time is to be had."""
-    teacher: Teacher | None
+    """This rank's layers."""
+    learner: Learner
+    """The model on all ranks, with what it learns from."""
     optimizer: Optimizer
     examples: Examples
     augmentation: Augmentation | None
@@ -103,7 +95,7 @@ def train(job: Training) -> list[Point]:
     """
     start = _resume(job)
     recent, over = _Recent(job, start), job.is_over
-    job.model.train()
+    job.learner.train(mode=True)
     for step in range(start, job.steps):
         if over:
             break
@@ -135,7 +127,7 @@ def train(job: Training) -> list[Point]:
 def _validate(job: Training, step: int) -> None:
     """Measure the model, and keep its weights if no earlier ones were better."""
     assert job.validation is not None
-    measured = job.validation.measure(job.model, job.spread, lambda: job.heartbeat(step))
+    measured = job.validation.measure(job.learner, job.spread, lambda: job.heartbeat(step))
     job.history[-1]["validation_loss"], job.history[-1]["validation_accuracy"] = measured
     if job.validation.keep_best and job.validation.best(job.history) == step:
         job.checkpoints.save_best(step)
@@ -158,52 +150,26 @@ def _save(job: Training, step: int) -> None:
 
 def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
     """One optimiser step: this rank's part of the loss, and the gradients' norm."""
-    reading, summed = job.spread.meshes.batch, job.spread.meshes.loss
-    seed_generators(step_seed(job.seed, step, summed.get_local_rank()), job.spread.device)
+    seed_generators(step_seed(job.seed, step, job.spread.meshes.loss.get_local_rank()), job.spread.device)
     batch = job.order.batch(step)
-    targets = job.examples.targets(batch)
-    parts = job.settings.gradient_accumulation_steps
-    places = job.order.places(reading.get_local_rank(), reading.size(), parts)
-    total = torch.zeros((), device=job.spread.device)
-    for part, place in enumerate(places):
-        indices = batch[place]
-        # A rank may get nothing of a micro-batch. It computes one example all the same and counts it 0 times: the
-        # others wait in the gradients' collective for it.
-        inputs, labels = job.examples.batch(indices if len(indices) else batch[:1])
-        if job.augmentation:
-            inputs = job.augmentation(inputs, step, place)
-        inputs, labels = (
-            inputs.to(job.spread.device, non_blocking=True),
-            labels.to(job.spread.device, non_blocking=True),
-        )
-        last = part + 1 == parts
-        with gradient_sync(job.model, job.spread.degrees, last), gradient_sync(job.objective, job.spread.degrees, last):
-            with autocast(job.spread.precision, job.spread.device):
-                loss = _loss(job, inputs, labels) / targets
-            if not len(indices):
-                loss = loss * 0.0
-            torch.autograd.backward(loss * summed.size())  # gradients are averaged over ranks, the loss is their sum
-        total += loss.detach()
-    norm = clip([*job.model.parameters(), *job.objective.parameters()], job.settings.max_grad_norm)
+    reading, count = job.spread.meshes.batch, job.settings.gradient_accumulation_steps
+    places = job.order.places(reading.get_local_rank(), reading.size(), count)
+    parts = (_part(job, step, batch, place) for place in places)
+    total = job.learner.gradients(parts, count, job.examples.targets(batch))
+    norm = job.learner.clip(job.settings.max_grad_norm)
     job.optimizer.step()
     job.optimizer.zero_grad(set_to_none=True)
     return total, norm
 
 
-def _loss(job: Training, inputs: Tensor, labels: Tensor) -> Tensor:
-    """Summed over the batch's targets, of this rank's positions."""
-    inputs, labels, placed = job.spread.own_positions(inputs, labels)
-    if job.in_pieces:
-        known = job.teacher.states(inputs, **placed) if job.teacher else None
-        batch = Batch(inputs, labels)
-        learned: Tensor = job.model(
-            inputs, **placed, read=lambda student: loss_in_pieces(job.objective, student, known, batch)
-        )
-        return learned
-    student = job.model(inputs, job.extras, **placed)
-    teacher = job.teacher(inputs, **placed) if job.teacher else None
-    loss: Tensor = job.objective(student, teacher, Batch(inputs, labels))
-    return loss
+def _part(job: Training, step: int, batch: Indices, place: slice) -> Part:
+    """The examples at a place in a batch, as the step sees them."""
+    indices = batch[place]
+    inputs, labels = job.examples.batch(indices if len(indices) else batch[:1])
+    if job.augmentation:
+        inputs = job.augmentation(inputs, step, place)
+    inputs, labels = (tensor.to(job.spread.device, non_blocking=True) for tensor in (inputs, labels))
+    return Part(inputs, labels, counts=len(indices) > 0)
 
 
 def seed_generators(seed: int, device: torch.device) -> None:

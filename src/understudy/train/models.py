@@ -3,6 +3,8 @@
 No rank holds a whole model that does not fit on it: transformers' models get memory only for what a rank keeps.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 import torch.distributed as dist
@@ -12,7 +14,14 @@ from understudy.data.loader import Examples
 from understudy.distill.objectives import objective
 from understudy.distill.teacher import Teacher
 from understudy.errors import InputError
-from understudy.models.build import build_model, empty_model, is_empty, materialize, tied_weights
+from understudy.models.build import (
+    build_model,
+    empty_model,
+    is_empty,
+    materialize,
+    tied_weights,
+    tried_model,
+)
 from understudy.models.describe import describe
 from understudy.models.facts import Description, read_description, read_facts
 from understudy.models.files import check_files, read_weights
@@ -21,9 +30,11 @@ from understudy.models.outputs import Extra
 from understudy.models.tasks import TextModel
 from understudy.models.trust import trusted_description
 from understudy.parallel.apply import Spread, reshard
+from understudy.parallel.layout import EXAMPLES, layout
 from understudy.parallel.tensor import has_plan
 from understudy.recipe import Degrees, degrees
 from understudy.train.shapes import check_shapes
+from understudy.train.staged import Staged, cut_into_stages
 from understudy.train.work import TrainingJob
 
 
@@ -38,15 +49,12 @@ def _try(split: Examples, description: Description, where: str, extras: frozense
     """Whether a model fits the data, without memory for it. A refusal counts only when a real one refuses, too: some
     code cannot run without memory.
     """
-    empty = empty_model(description, where)
-    if is_empty(empty):
-        try:
-            check_shapes(empty.to("meta"), split, description, torch.device("meta"), where, extras)
-        except InputError:
-            empty = build_model(description, where)
-        else:
-            return
-    check_shapes(empty, split, description, torch.device("cpu"), where, extras)
+    device = torch.device("cpu")
+    try:
+        with tried_model(description, where) as model:
+            check_shapes(model, split, description, device, where, extras)
+    except InputError:
+        check_shapes(build_model(description, where), split, description, device, where, extras)
 
 
 def extras_of(job: TrainingJob) -> frozenset[Extra]:
@@ -85,36 +93,69 @@ def description_of(job: TrainingJob) -> Description:
     return describe(job.model, read_facts(job.examples), job.section)
 
 
-def initial_model(
-    job: TrainingJob, description: Description, examples: Examples, spread: Spread
-) -> tuple[nn.Module, set[str]]:
-    """The model to start from, spread over the ranks, and the names of its tied weights."""
+@dataclass(frozen=True)
+class Started:
+    """A model to start from, spread over the ranks."""
+
+    model: nn.Module
+    """What this rank holds of it."""
+    aliases: set[str]
+    """The names of its tied weights."""
+    staged: Staged | None
+    """Its stages on this rank, where ranks hold some layers each."""
+
+
+def initial_model(job: TrainingJob, description: Description, examples: Examples, spread: Spread) -> Started:
+    """The model to start from, spread over the ranks."""
     torch.manual_seed(job.seed)
     model = empty_model(description, job.section)
     aliases = tied_weights(model)
+    if spread.degrees.pp > 1:
+        _try(examples, description, job.section, extras_of(job))
+        whole = empty_model(description, job.section)
+        with tried_model(description, job.section) as tried:
+            shown, _, _ = spread.own_positions(*examples.batch(np.zeros(EXAMPLES, dtype=np.int64)))
+            found = layout(tried, shown, _place(job))
+        staged = cut_into_stages(model, found, examples, spread, job.train, _place(job))
+        _fill(job, staged.held, description, spread.device, whole)
+        return Started(staged.settle(spread.device), aliases, staged)
     if not is_empty(model):
         model.to(spread.device)
     model = spread.over_ranks(model, job.train.tensor_plan, _place(job), job.train.activation_checkpointing)
-    if job.initial:
-        check_files(job.initial, description)
-        read_weights(model, job.initial, spread.device)
-    elif is_empty(model):
-        materialize(model, spread.device)
-        draw_weights(model.get_submodule("net"), job.seed)
+    _fill(job, model, description, spread.device)
     check_shapes(model, examples, description, spread.device, job.section, extras_of(job))
     _find_head(model, examples, spread.device)
     reshard(model)
-    return spread.replicated(model), aliases
+    return Started(spread.replicated(model), aliases, None)
+
+
+def _fill(
+    job: TrainingJob, model: nn.Module, description: Description, device: torch.device, whole: nn.Module | None = None
+) -> None:
+    """Give what this rank holds of a model its weights."""
+    if job.initial:
+        check_files(job.initial, description)
+        read_weights(model, job.initial, device, whole)
+    elif is_empty(model):
+        materialize(model, device)
+        draw_weights(model.get_submodule("net"), job.seed)
+    else:
+        model.to(device)
 
 
 def frozen_teacher(job: TrainingJob, examples: Examples, extras: frozenset[Extra], spread: Spread) -> Teacher | None:
-    """The teacher, split and sharded as the student is; None where no objective needs one."""
+    """The teacher, split and sharded as the student is; None where no objective needs one.
+
+    Where the student is in stages the teacher is not: its shards are over all of them.
+    """
     if job.teacher is None:
         return None
     assert job.teacher_model is not None, "who names a teacher says what it is"
     description = trusted_description(job.teacher, job.teacher_model, job.examples, "teacher.model")
     check_files(job.teacher, description)
     model = empty_model(description, "teacher.model")
+    if spread.degrees.pp > 1:
+        spread = spread.for_questions()
     # Without a plan of its own each rank of a tensor-parallel group asks all of it, and hears the same.
     model = spread.over_ranks(model, {} if has_plan(model) else None, "teacher.train")
     read_weights(model, job.teacher, spread.device)
@@ -127,6 +168,6 @@ def frozen_teacher(job: TrainingJob, examples: Examples, extras: frozenset[Extra
 def _find_head(model: nn.Module, examples: Examples, device: torch.device) -> None:
     """Whether a language model's logits are to be had for some positions alone, tried on the first example."""
     if isinstance(model, TextModel):
-        training = model.training
-        model.eval().find_head(examples.batch(np.zeros(1, dtype=np.int64))[0].to(device))
+        training, inputs = model.training, examples.batch(np.zeros(1, dtype=np.int64))[0].to(device)
+        model.eval().find_head(lambda read: model(inputs, read=read))
         model.train(training)

@@ -75,18 +75,33 @@ def clip(parameters: Sequence[nn.Parameter], limit: float | None) -> torch.Tenso
         The norm before that, whole on every rank.
     """
     limit = math.inf if limit is None else limit
-    groups = by_mesh([parameter for parameter in parameters if parameter.grad is not None])
-    if len(groups) < 2:
+    if len(by_mesh(_with_gradient(parameters))) < 2:
         return _whole(nn.utils.clip_grad_norm_(parameters, limit))
+    norm = gradient_norm(parameters)
+    scale_gradients(parameters, limit, norm)
+    return norm
+
+
+def gradient_norm(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
+    """The norm of all gradients together, whole on every rank."""
+    groups = by_mesh(_with_gradient(parameters))
     grads = [[parameter.grad for parameter in group if parameter.grad is not None] for group in groups]
     norm: torch.Tensor = torch.linalg.vector_norm(
         torch.stack([_whole(nn.utils.get_total_norm(group)) for group in grads])
     )
-    for group in groups:
+    return norm
+
+
+def scale_gradients(parameters: Sequence[nn.Parameter], limit: float, norm: torch.Tensor) -> None:
+    """Scale gradients whose norm is known down to one of at most `limit`."""
+    for group in by_mesh(_with_gradient(parameters)):
         mesh = _mesh(group[0])
         over = norm if mesh is None else DTensor.from_local(norm, mesh, [Replicate()] * mesh.ndim, run_check=False)
         nn.utils.clip_grads_with_norm_(group, limit, over)
-    return norm
+
+
+def _with_gradient(parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
+    return [parameter for parameter in parameters if parameter.grad is not None]
 
 
 def by_mesh(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:

@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from understudy.data.loader import IGNORED, Examples
 from understudy.distill.labels import cross_entropy
 from understudy.models.outputs import States
-from understudy.models.tasks import TextModel
-from understudy.parallel.apply import Spread, reshard, unwrapped
-from understudy.train.precision import autocast
+from understudy.parallel.apply import Spread
+from understudy.train.learning import Learner
 
 TOLD = 5.0  # seconds
 
@@ -63,48 +62,41 @@ class Validation:
         measured = _losses(curve)
         return measured[_first_least([loss for _, loss in measured])][0]
 
-    def measure(self, model: nn.Module, spread: Spread, alive: Callable[[], None]) -> Measured:
-        """Loss and accuracy on all examples. To be called on every rank; the model's mode is as before afterwards.
+    def measure(self, learner: Learner, spread: Spread, alive: Callable[[], None]) -> Measured:
+        """Loss and accuracy on all examples, of a model that learns. To be called on every rank.
 
         Args:
-            model: spread over the ranks.
+            learner: the model.
             spread: over which ranks, and how.
             alive: called now and then: a large split takes longer than a step.
         """
         batch = spread.meshes.batch
         width = max(1, self.batch_size // batch.size())
         sums = torch.zeros(3, dtype=torch.double, device=spread.device)
-        training, asked, told = model.training, unwrapped(model), time.monotonic()
-        asked.eval()
+        told = time.monotonic()
+        learner.train(mode=False)
         for first in range(0, len(self.examples), width * batch.size()):
             start = first + batch.get_local_rank() * width
             indices = np.arange(start, min(start + width, len(self.examples)))
             # Who has nothing left is asked for one example all the same, and counts none: the others wait for it.
             shown = indices if len(indices) else np.zeros(1, dtype=np.int64)
-            whole = (tensor.to(spread.device) for tensor in self.examples.batch(shown))
-            inputs, labels, placed = spread.own_positions(*whole)
-            with torch.no_grad(), autocast(spread.precision, spread.device):
-                found = _asked(asked, inputs, labels, placed)
-            if len(indices):
+            inputs, labels = (tensor.to(spread.device) for tensor in self.examples.batch(shown))
+            found = learner.ask(inputs, labels, _in_pieces)
+            if found is not None and len(indices):
                 sums += found
             if time.monotonic() - told > TOLD:
                 alive()
                 told = time.monotonic()
-        reshard(asked)
-        model.train(training)
+        learner.rest()
+        learner.train(mode=True)
         dist.all_reduce(sums, group=spread.meshes.loss.get_group())
         loss, right, targets = sums.tolist()
         return Measured(loss / targets, right / targets)
 
 
-def _asked(model: nn.Module, inputs: Tensor, labels: Tensor, placed: Mapping[str, Tensor]) -> Tensor:
-    if not isinstance(model, TextModel):
-        return _sums(model(inputs, **placed).logits, labels)
-    found: Tensor = model(inputs, **placed, read=lambda states: _in_pieces(states, labels.flatten()))
-    return found
-
-
 def _in_pieces(states: States, labels: Tensor) -> Tensor:
+    """Sums of a batch, a few positions at a time."""
+    labels = labels.flatten()
     return torch.stack([_sums(states.logits(piece), labels[piece]) for piece in states.pieces()]).sum(0)
 
 

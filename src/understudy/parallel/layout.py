@@ -1,0 +1,196 @@
+"""How a model's layers follow one another: its repeated blocks, what runs before and after them, and what each costs.
+
+Found by running the model once, so that it holds for architectures that nobody has listed.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from understudy.errors import InputError
+from understudy.parallel.blocks import blocks
+
+EXAMPLES = 2
+"""That a model is shown: the dimensions of this size are the batch's. Not 1, which a broadcast has."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a module outside of the blocks answers."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def empty(self, examples: int, device: torch.device) -> Tensor:
+        """A tensor like its answer to so many examples, of zeros that take no memory."""
+        shape = [examples if size == EXAMPLES and place == 0 else size for place, size in enumerate(self.shape)]
+        return torch.zeros((), dtype=self.dtype, device=device).expand(shape)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A model in the order in which it runs. Modules are called by their names in it."""
+
+    blocks: tuple[str, ...]
+    before: dict[str, Said | None]
+    """What runs before the blocks, or never: with parameters, and outermost."""
+    after: dict[str, Said | None]
+    hidden: Said
+    """What goes from block to block."""
+    costs: tuple[int, ...]
+    """Of each block, in floating-point operations of a forward pass."""
+    first: int
+    """Of all that runs before the blocks."""
+    last: int
+    """Of all that runs after them."""
+
+
+def layout(model: nn.Module, inputs: Tensor, where: str) -> Layout:
+    """The layout of a model.
+
+    Args:
+        model: is run once; without memory, if it can.
+        inputs: two examples.
+        where: the recipe's path of the training, for errors.
+
+    Raises:
+        InputError: the model is no chain of blocks.
+    """
+    from torch.utils.flop_counter import FlopCounterMode
+
+    assert len(inputs) == EXAMPLES
+    names = {module: name for name, module in model.named_modules()}
+    found = blocks(model)
+    if len(found) < 2:
+        raise InputError(
+            f"{where}.strategy: pp cuts a model between its repeated blocks (an nn.ModuleList), and it has none"
+        )
+    others = list(_outermost(model, set(found), where))
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        watch = _Watch(counter)
+        handles = [handle for module in (*found, *others) for handle in watch.hooks(module)]
+        model(inputs)
+    for handle in handles:
+        handle.remove()
+    order = [module for module, *_ in watch.calls]
+    chain = [call for call in watch.calls if call[0] in found]
+    _check(found, others, order, chain, names, where)
+    start, end = order.index(found[0]), order.index(found[-1])
+    spent = {module: cost for module, _, _, cost in watch.calls}
+    said = {module: _said(answer) for module, _, answer, _ in watch.calls}
+    after = {names[module]: said[module] for module in order[end + 1 :]}
+    total, costs = int(counter.get_total_flops()), tuple(spent[block] for block in found)
+    last = sum(spent[module] for module in order[end + 1 :])
+    hidden = said[found[0]]
+    assert hidden is not None
+    assert start <= end
+    return Layout(
+        blocks=tuple(names[block] for block in found),
+        before={names[module]: said.get(module) for module in others if names[module] not in after},
+        after=after,
+        hidden=hidden,
+        costs=costs,
+        first=total - sum(costs) - last,
+        last=last,
+    )
+
+
+@dataclass
+class _Watch:
+    """Who was called in which order, with what, what it answered, and what that cost."""
+
+    counter: Any
+    calls: list[tuple[nn.Module, Any, Any, int]] = field(default_factory=list)
+    _since: list[int] = field(default_factory=list)
+
+    def hooks(self, module: nn.Module) -> Iterator[Any]:
+        yield module.register_forward_pre_hook(lambda *_: self._since.append(self.counter.get_total_flops()))
+        yield module.register_forward_hook(self._called)
+
+    def _called(self, module: nn.Module, given: Any, answer: Any) -> None:
+        self.calls.append((module, given, answer, self.counter.get_total_flops() - self._since.pop()))
+
+
+def _outermost(module: nn.Module, found: set[nn.Module], where: str) -> Iterator[nn.Module]:
+    """The modules beside the blocks that have parameters, each without those inside of it."""
+    if next(module.parameters(recurse=False), None) is not None:
+        raise InputError(
+            f"{where}.strategy: pp cannot tell to which stage the parameters of {type(module).__name__} belong, which "
+            "are beside its blocks and in no module of their own; use fsdp"
+        )
+    for child in module.children():
+        if child in found:
+            continue
+        if found & set(child.modules()):
+            yield from _outermost(child, found, where)
+        elif next(child.parameters(), None) is not None:
+            yield child
+
+
+def _check(
+    found: Sequence[nn.Module],
+    others: Sequence[nn.Module],
+    order: Sequence[nn.Module],
+    chain: Sequence[tuple[nn.Module, Any, Any, int]],
+    names: dict[nn.Module, str],
+    where: str,
+) -> None:
+    fits = [block for block, *_ in chain] == list(found) and all(
+        isinstance(answer, Tensor) and given and given[0] is answer
+        for (_, _, answer, _), (_, given, _, _) in pairwise(chain)
+    )
+    if not fits:
+        raise InputError(
+            f"{where}.strategy: pp cuts a chain of blocks, each of which takes the tensor that the one before has "
+            "made; this model's blocks are none; use fsdp"
+        )
+    inside = order[order.index(found[0]) : order.index(found[-1])]
+    for module in others:
+        if order.count(module) > 1 or module in inside:
+            raise InputError(
+                f"{where}.strategy: pp cannot tell to which stage {names[module]} belongs, which runs between blocks, "
+                "or twice; use fsdp"
+            )
+
+
+def _said(answer: Any) -> Said | None:
+    return Said(tuple(answer.shape), answer.dtype) if isinstance(answer, Tensor) else None
+
+
+def boundaries(found: Layout, stages: int, where: str) -> list[range]:
+    """Which blocks each stage has, so that the slowest is as fast as can be; what is beside them counts.
+
+    Raises:
+        InputError: there are fewer blocks than stages.
+    """
+    count = len(found.blocks)
+    if count < stages:
+        raise InputError(f"{where}.strategy: the model has {count} blocks, too few for {stages} stages of pp")
+    # Ends of the first stages, and what the slowest of them takes, by the number of blocks that they have.
+    best: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
+    for stage in range(stages):
+        beside = found.first * (stage == 0) + found.last * (stage == stages - 1)
+        left = stages - stage - 1
+        best = {
+            end: min(
+                (max(slowest, sum(found.costs[start:end]) + beside), (*ends, end))
+                for start, (slowest, ends) in best.items()
+                if start < end
+            )
+            for end in range(stage + 1, count - left + 1)
+            if any(start < end for start in best)
+        }
+    ends = (0, *best[count][1])
+    return [range(start, end) for start, end in pairwise(ends)]
+
+
+def stage_costs(found: Layout, parts: Sequence[range]) -> list[int]:
+    """Floating-point operations of each stage's forward pass."""
+    costs = [sum(found.costs[block] for block in part) for part in parts]
+    costs[0] += found.first
+    costs[-1] += found.last
+    return costs

@@ -1,0 +1,171 @@
+"""Pipeline parallel: each rank runs some stages of a model, for one micro-batch after another.
+
+The schedules are torch's: GPipe (Huang et al. 2019), 1F1B (Narayanan et al. 2019), LoopedBFS (Lamy-Poirier 2023),
+Interleaved1F1B (Narayanan et al. 2021), zero-bubble and its V (Qi et al. 2024), DualPipeV (DeepSeek-AI 2024).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
+from torch.distributed.tensor import DTensor
+
+from understudy.errors import InputError
+from understudy.parallel.layout import Said
+from understudy.parallel.stages import Stage
+from understudy.recipe import Pipeline as Settings
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A micro-batch on its way through the stages."""
+
+    inputs: Tensor
+    placed: Mapping[str, Tensor]
+    """What the model takes besides."""
+    read: Callable[[Any], Tensor]
+    """What the last stage makes of what it knows."""
+    context: Callable[[], AbstractContextManager[None]]
+    """In which stages compute."""
+
+
+def homes(settings: Settings, ranks: int) -> list[int]:
+    """The rank of each stage: round and round, or to and fro, where the schedule's shape is a V."""
+    count = ranks * settings.stages_per_rank
+    if settings.is_v:
+        return [stage if stage < ranks else count - 1 - stage for stage in range(count)]
+    return [stage % ranks for stage in range(count)]
+
+
+class Pipeline:
+    """The stages of all ranks. To be made on each.
+
+    Args:
+        stages: this rank's, by their number.
+        homes: the rank of each stage.
+        mesh: one-dimensional, over the ranks.
+        settings: the recipe's.
+        parts: how many micro-batches a step has.
+        hidden: what a micro-batch is between stages.
+        where: the recipe's path of the training, for errors.
+
+    Raises:
+        InputError: the schedule needs more micro-batches, or another number of them.
+    """
+
+    def __init__(
+        self,
+        stages: Mapping[int, Stage],
+        homes: Sequence[int],
+        mesh: DeviceMesh,
+        settings: Settings,
+        parts: int,
+        hidden: Said,
+        device: torch.device,
+        where: str,
+    ) -> None:
+        self._stages, self._homes, self._group, self._device = stages, homes, mesh.get_group(), device
+        self._rank, self._count, self._hidden = mesh.get_local_rank(), parts, hidden
+        made = [self._stage(number, stage) for number, stage in sorted(stages.items())]
+        kind = get_schedule_class(settings.schedule)
+        many = issubclass(kind, PipelineScheduleMulti)
+        try:
+            self._schedule = kind(made if many else made[0], parts, loss_fn=lambda said, _: said, scale_grads=False)
+        except ValueError as error:
+            raise InputError(
+                f"{where}.gradient_accumulation_steps: {settings.schedule} over {mesh.size()} processes cannot have "
+                f"{parts} micro-batches ({error})"
+            ) from error
+
+    @property
+    def answers(self) -> bool:
+        """Whether this rank has the last stage."""
+        return self._homes[-1] == self._rank
+
+    def _stage(self, number: int, stage: Stage) -> PipelineStage:
+        hidden = torch.empty(self._hidden.shape, dtype=self._hidden.dtype, device="meta", requires_grad=True)
+        loss = torch.empty((), device="meta", requires_grad=True)
+        made = PipelineStage(
+            stage,
+            number,
+            len(self._homes),
+            self._device,
+            input_args=hidden if number else (),
+            output_args=loss if stage.is_last else hidden,
+            group=self._group,
+        )
+        made.stage_index_to_group_rank = dict(enumerate(self._homes))
+        return made
+
+    def learn(self, parts: Sequence[Asked]) -> Tensor:
+        """Gradients of the parts' answers: their sum on the rank with the last stage, 0 on others."""
+        self._show(parts)
+        losses: list[Tensor] = []
+        nothing: list[None] = [None] * len(parts)
+        self._schedule.step(
+            arg_mbs=[()] * len(parts),
+            kwarg_mbs=[{"part": number} for number in range(len(parts))],
+            target_mbs=nothing if self.answers else None,
+            losses=losses if self.answers else None,
+            return_outputs=False,
+        )
+        self._show([])
+        if not losses:
+            return torch.zeros((), device=self._device)
+        return torch.stack([loss.detach() for loss in losses]).sum()
+
+    def ask(self, asked: Asked) -> Tensor | None:
+        """The answer for a batch, without gradients, on the rank with the last stage; None on others."""
+        self._show([asked])
+        answer: Tensor | None = None
+        hidden: Tensor | None = None
+        with torch.no_grad():
+            for number, home in enumerate(self._homes):
+                if home != self._rank:
+                    continue
+                if number and self._homes[number - 1] != self._rank:
+                    shape = (len(asked.inputs), *self._hidden.shape[1:])
+                    hidden = torch.empty(shape, dtype=self._hidden.dtype, device=self._device)
+                    dist.recv(hidden, group=self._group, group_src=self._homes[number - 1])
+                said: Tensor = self._stages[number](*([hidden] if number else []), part=0)
+                if number + 1 == len(self._homes):
+                    answer = said
+                elif self._homes[number + 1] != self._rank:
+                    dist.send(said.contiguous(), group=self._group, group_dst=self._homes[number + 1])
+                hidden = said
+        self._show([])
+        return answer
+
+    def _show(self, parts: Sequence[Asked]) -> None:
+        for stage in self._stages.values():
+            stage.__dict__["parts"] = parts
+
+
+def exchange_tied(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup, other: int) -> None:
+    """Add up the gradients of parameters that this rank and another have both.
+
+    Args:
+        parameters: in the same order on both ranks.
+        group: of the pipeline.
+        other: the other's rank in it.
+    """
+    for parameter in parameters:
+        own = parameter.grad
+        assert own is not None
+        if isinstance(parameter, DTensor) and isinstance(own, DTensor):
+            # One rank's operations may have made it whole, where the other's left it in parts.
+            parameter.grad = own = own.redistribute(placements=parameter.placements)
+        own = own.to_local() if isinstance(own, DTensor) else own
+        theirs = torch.empty_like(own)
+        sent = dist.isend(own.contiguous(), group=group, group_dst=other)
+        dist.recv(theirs, group=group, group_src=other)
+        assert sent is not None
+        sent.wait()
+        own.add_(theirs)

@@ -1,0 +1,118 @@
+"""A model that learns in stages: each rank holds some of the layers, and the last stage alone has a loss.
+
+The teacher of such a model has all of its layers on every rank, in shards over all of them. The ranks of a pipeline,
+which read the same examples, share out the micro-batches among them, and the rank of the last stage gets all answers.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from understudy.data.loader import IGNORED
+from understudy.distill.objectives import Batch, Objective
+from understudy.distill.pieces import loss_in_pieces
+from understudy.distill.teacher import Teacher
+from understudy.models.outputs import States
+from understudy.parallel.apply import Spread, reshard
+from understudy.parallel.pipeline import Asked, exchange_tied
+from understudy.train.learning import Learner, Part, Read
+from understudy.train.optimizers import gradient_norm, scale_gradients
+from understudy.train.staged import Staged
+
+
+class Pipelined(Learner):
+    """Ranks with some of the layers each.
+
+    Args:
+        staged: this rank's.
+        held: what of the model this rank has.
+        objective: what it learns from, a sum over positions without parameters.
+        teacher: whom the objective asks.
+        spread: over which ranks, and how.
+    """
+
+    def __init__(
+        self, staged: Staged, held: nn.Module, objective: Objective, teacher: Teacher | None, spread: Spread
+    ) -> None:
+        self._held = held
+        self._staged, self._objective, self._teacher, self._spread = staged, objective, teacher, spread
+        self._group, self._rank = spread.meshes.pp.get_group(), spread.meshes.pp.get_local_rank()
+        self._width = staged.hidden.shape[0]
+
+    def train(self, *, mode: bool) -> None:
+        """Of each stage."""
+        for stage in self._staged.stages.values():
+            stage.train(mode)
+
+    def gradients(self, parts: Iterator[Part], count: int, targets: int) -> Tensor:
+        """All parts at once, in the order of the schedule."""
+        shown = [self._filled(part) for part in parts]
+        assert len(shown) == count
+        known = self._taught(shown) if self._teacher else [None] * count
+        # Gradients are averaged over the ranks that read other examples, the loss is their sum.
+        readers = self._spread.meshes.gradient.size()
+        asked = []
+        for (inputs, labels, placed), states in zip(shown, known, strict=True):
+            read = partial(self._loss, teacher=states, batch=Batch(inputs, labels), scale=readers / targets)
+            asked.append(Asked(inputs, placed, read, self._staged.context))
+        loss = self._staged.pipeline.learn(asked) / readers
+        self._exchange()
+        return loss
+
+    def _filled(self, part: Part) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """A micro-batch of its full width: a pipeline takes no others. What was not there has no target."""
+        inputs, labels = part.inputs, part.labels if part.counts else torch.full_like(part.labels, IGNORED)
+        if missing := self._width - len(inputs):
+            inputs = torch.cat([inputs, inputs[:1].expand(missing, *inputs.shape[1:])])
+            labels = torch.cat([labels, torch.full_like(labels[:1], IGNORED).expand(missing, *labels.shape[1:])])
+        return self._spread.own_positions(inputs, labels)
+
+    def _loss(self, student: States, *, teacher: States | None, batch: Batch, scale: float) -> Tensor:
+        return loss_in_pieces(self._objective, student, teacher, batch) * scale
+
+    def _taught(self, shown: list[tuple[Tensor, Tensor, dict[str, Tensor]]]) -> list[States | None]:
+        """What the teacher knows of each micro-batch, on the rank of the last stage."""
+        assert self._teacher is not None
+        ranks, last = dist.get_world_size(self._group), self._staged.ends[1]
+        found: list[States | None] = []
+        for first in range(0, len(shown), ranks):
+            # Who has none left asks of the last one: the others wait for its part of the teacher.
+            inputs, _, placed = shown[min(first + self._rank, len(shown) - 1)]
+            with self._staged.context():
+                said = self._teacher.states(inputs, **placed)
+            gathered = [torch.empty_like(said.states) for _ in range(ranks)] if self._rank == last else None
+            dist.gather(said.states.contiguous(), gathered, group=self._group, group_dst=last)
+            found += [said._replace(states=known) for known in gathered] if gathered else [None] * ranks
+        return found[: len(shown)]
+
+    def _exchange(self) -> None:
+        first, last = self._staged.ends
+        if first != last and self._rank in (first, last):
+            exchange_tied(self._staged.twice, self._group, last if self._rank == first else first)
+
+    def clip(self, limit: float | None) -> Tensor:
+        """Over all stages; what two of them have both is counted once."""
+        parameters = list(self._held.parameters())
+        again = {id(parameter) for parameter in self._staged.twice} if self._rank != self._staged.ends[0] else set()
+        own: list[nn.Parameter] = [parameter for parameter in parameters if id(parameter) not in again]
+        squared = gradient_norm(own).square()
+        dist.all_reduce(squared, group=self._group)
+        norm = squared.sqrt()
+        if limit is not None:
+            scale_gradients(parameters, limit, norm)
+        return norm
+
+    def ask(self, inputs: Tensor, labels: Tensor, read: Read) -> Tensor | None:
+        """The rank of the last stage has the answer."""
+        inputs, labels, placed = self._spread.own_positions(inputs, labels)
+        return self._staged.pipeline.ask(
+            Asked(inputs, placed, lambda states: read(states, labels), self._staged.context)
+        )
+
+    def rest(self) -> None:
+        """Shards alone stay."""
+        for stage in self._staged.stages.values():
+            reshard(stage)

@@ -1,0 +1,140 @@
+"""A model in stages: cut by what its layers cost, spread over ranks, and given what torch's pipeline asks for."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from understudy.data.loader import Examples
+from understudy.errors import InputError
+from understudy.models.tasks import TextModel
+from understudy.parallel.apply import Spread, reshard
+from understudy.parallel.layout import Layout, Said, boundaries, stage_costs
+from understudy.parallel.pipeline import Asked, Pipeline, homes
+from understudy.parallel.stages import Stage, cut, with_tied_alone
+from understudy.recipe import Train
+from understudy.train.precision import autocast
+
+log = logging.getLogger(__name__)
+UNEVEN = 1.05
+"""The slowest stage over the mean, from which it is said."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """This rank's stages of a model."""
+
+    held: nn.Module
+    """As in Cut; of use until there are weights."""
+    stages: Mapping[int, Stage]
+    pipeline: Pipeline
+    context: partial[AbstractContextManager[None]]
+    """In which stages compute."""
+    beside: tuple[nn.Module, ...]
+    """Modules that the rank does not run, whose parameters are tied to its own."""
+    ends: tuple[int, int]
+    """The ranks of the first and of the last stage, among those of the pipeline."""
+    example: Tensor
+    """The inputs of an example."""
+    hidden: Said
+    """What a micro-batch is between stages."""
+
+    @property
+    def twice(self) -> list[nn.Parameter]:
+        """Parameters that the ranks of the first and of the last stage have both."""
+        run = {id(parameter) for stage in self.stages.values() for parameter in stage.model.parameters()}
+        found = {id(parameter): parameter for module in self.beside for parameter in module.parameters()}
+        return [parameter for key, parameter in found.items() if key in run]
+
+    def settle(self, device: torch.device) -> nn.Module:
+        """Once there are weights: tell fully_shard, and look for the last layer.
+
+        Returns:
+            All that this rank holds of the model, under the whole model's names; it cannot be run.
+        """
+        for stage in self.stages.values():
+            stage.to(device)
+            if stage.is_last and isinstance(stage.model, TextModel):
+                training = stage.training
+                stage.eval()
+                stage.model.find_head(partial(self._ask, stage, device))
+                stage.train(training)
+            reshard(stage)
+        return with_tied_alone(self.held, self.beside, [stage.model for stage in self.stages.values()])
+
+    def _ask(self, stage: Stage, device: torch.device, read: object) -> Tensor:
+        """What the last stage says of an example whose hidden states are any."""
+        assert callable(read)
+        shape = (1, *self.hidden.shape[1:])
+        received = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(device, self.hidden.dtype)
+        stage.__dict__["parts"] = [Asked(self.example.to(device), {}, read, self.context)]
+        said: Tensor = stage(received, part=0)
+        return said
+
+
+def cut_into_stages(
+    model: nn.Module, found: Layout, examples: Examples, spread: Spread, train: Train, where: str
+) -> Staged:
+    """Cut a model, and spread this rank's stages.
+
+    Args:
+        model: as empty_model() makes it; of no use afterwards.
+        found: its layout.
+        examples: the training split.
+        spread: over which ranks, and how.
+        train: the recipe's settings.
+        where: their path in the recipe, for errors.
+
+    Raises:
+        InputError: the model cannot be cut, or its stages cannot be spread like this.
+    """
+    mesh, settings, device = spread.meshes.pp, train.pipeline, spread.device
+    example, _, _ = spread.own_positions(*examples.batch(np.zeros(1, dtype=np.int64)))
+    ranks = homes(settings, mesh.size())
+    own = [stage for stage, rank in enumerate(ranks) if rank == mesh.get_local_rank()]
+    spread.split(model, train.tensor_plan, where, train.activation_checkpointing)
+    parts = boundaries(found, len(ranks), where)
+    _say_shares(found, parts)
+    made = cut(model, found, parts, own)
+    if ranks[0] == ranks[-1] and spread.wraps and made.is_tied:
+        raise InputError(
+            f"{where}.pipeline.schedule: {settings.schedule} has the first and the last stage in one process, and they "
+            "have a tied weight, which cannot be in two of fully_shard's groups; use 1F1B, or untie it"
+        )
+    count = train.gradient_accumulation_steps
+    width = train.batch_size // (spread.meshes.batch.size() * count)
+    hidden = Said((width, *found.hidden.shape[1:]), spread.precision if spread.wraps else found.hidden.dtype)
+    stages = {
+        number: Stage(staged, passing, made.beside, hidden.dtype, is_last=number == len(ranks) - 1)
+        for number, (staged, passing) in zip(own, made.stages, strict=True)
+    }
+    for stage in stages.values():
+        spread.sharded(stage)
+    return Staged(
+        held=made.held,
+        stages=stages,
+        pipeline=Pipeline(stages, ranks, mesh, settings, count, hidden, device, where),
+        context=partial(autocast, spread.precision, device),
+        beside=made.beside,
+        ends=(ranks[0], ranks[-1]),
+        example=example,
+        hidden=hidden,
+    )
+
+
+def _say_shares(found: Layout, parts: Sequence[range]) -> None:
+    """Others wait for the slowest stage."""
+    costs = stage_costs(found, parts)
+    slowest = max(costs) * len(costs) / sum(costs)
+    if dist.get_rank() == 0 and slowest > UNEVEN:
+        log.warning(
+            "the stages have %s blocks, and the slowest takes %.2f times as long as the mean: the others wait for it",
+            ", ".join(str(len(part)) for part in parts),
+            slowest,
+        )

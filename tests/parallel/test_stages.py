@@ -1,0 +1,86 @@
+"""A model in stages: together they are the model, and each holds its own part alone."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from understudy.models.tasks import TextModel
+from understudy.parallel.layout import boundaries, layout
+from understudy.parallel.pipeline import Asked
+from understudy.parallel.stages import Stage, cut, with_tied_alone
+
+TOKENS = torch.randint(50, (3, 6), generator=torch.Generator().manual_seed(0))
+SMALL = {
+    "vocab_size": 50,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 16,
+}
+KINDS = ["llama", "gpt2", "bert", "gemma2", "qwen2"]
+
+
+def network(kind: str, *, tied: bool) -> nn.Module:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    extra = {"head_dim": 8} if kind == "gemma2" else {"is_decoder": True} if kind == "bert" else {}
+    config = AutoConfig.for_model(kind, **SMALL, **extra, tie_word_embeddings=tied)
+    return AutoModelForCausalLM.from_config(config).eval()
+
+
+def through(model: TextModel, ranks: list[list[int]], stages: int) -> tuple[Tensor, list[set[str]]]:
+    """What the stages of all ranks answer together, and what each rank holds."""
+    parts = boundaries(found := layout(model, TOKENS[:2], "train"), stages, "train")
+    made, held = {}, []
+    for own in ranks:
+        part = cut(copy.deepcopy(model), found, parts, own)
+        for number, (staged, passing) in zip(own, part.stages, strict=True):
+            made[number] = Stage(staged, passing, part.beside, torch.float32, is_last=number == stages - 1)
+        kept = with_tied_alone(part.held, part.beside, [made[number].model for number in own])
+        held.append({name for name, _ in kept.named_parameters()})
+    from contextlib import nullcontext
+
+    hidden: list[Tensor] = []
+    for number in range(stages):
+        made[number].__dict__["parts"] = [Asked(TOKENS, {}, lambda said: said.states, nullcontext)]
+        hidden = [made[number](*hidden, part=0)]
+    return hidden[0], held
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_stages_after_one_another_are_the_model(kind: str, tied: bool) -> None:
+    model = TextModel(network(kind, tied=tied), 50)
+    with torch.no_grad():
+        said, held = through(model, [[0], [1], [2]], 3)
+        assert torch.equal(said, model(TOKENS).logits)
+    everything = {name for name, _ in model.named_parameters()}
+    assert set().union(*held) == everything
+    shared = (held[0] & held[1]) | (held[1] & held[2]) | (held[0] & held[2])
+    assert len(shared) == (1 if tied else 0)
+    assert all(len(names) < 0.6 * len(everything) for names in held)
+
+
+def test_a_rank_with_the_first_and_the_last_stage_holds_a_tied_weight_once() -> None:
+    model = TextModel(network("llama", tied=True), 50)
+    with torch.no_grad():
+        said, held = through(model, [[0, 3], [1, 2]], 4)
+        assert torch.equal(said, model(TOKENS).logits)
+    assert not held[0] & held[1]
+
+
+def test_what_is_absent_says_how_it_was_configured() -> None:
+    """A model asks its layers of which kind they are, and a stage runs all of its code."""
+    model = TextModel(network("gemma2", tied=False), 50)
+    found = layout(model, TOKENS[:2], "train")
+    part = cut(model.to("meta"), found, boundaries(found, 2, "train"), [1])
+    absent = part.stages[0][0].get_submodule("net.model.layers.0")
+    assert absent.self_attn.layer_idx == 0  # type: ignore[union-attr]
+    assert not list(absent.parameters())
+    with pytest.raises(AttributeError):
+        _ = absent.no_such_thing
