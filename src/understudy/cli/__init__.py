@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from understudy import __version__
-from understudy.cli import audit, backup, doctor, init, jobs, recipe, review, run, store, submit, ui
+from understudy.cli import audit, backup, doctor, init, jobs, plan, recipe, review, run, store, submit, ui
 from understudy.cli import compile as compile_command
 from understudy.cli.output import print_error
 from understudy.cli.settings import Settings
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command()(init.init)
 app.command()(run.run)
+app.command()(plan.plan)
 app.command("compile")(compile_command.compile_)
 app.command()(submit.submit)
 app.add_typer(recipe.app, name="recipe")

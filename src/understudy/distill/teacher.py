@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from understudy.models.outputs import Extra, Outputs, States
+from understudy.parallel.apply import reshard
 
 
 class Teacher:
@@ -32,6 +33,10 @@ class Teacher:
             tuple(state.clone() for state in said.hidden_states),
             tuple(attention.clone() for attention in said.attentions),
         )
+
+    def rest(self) -> None:
+        """Give up what questions have gathered from other ranks."""
+        reshard(self._model)
 
     def states(self, inputs: Tensor, **placed: Tensor) -> States:
         """What it knows of a batch before its last layer, and that layer, without gradients."""

@@ -96,16 +96,20 @@ class TextModel(nn.Module):
         Args:
             ask: sends some tokens through the model, which has its weights, with a `read`.
         """
-        from transformers import PreTrainedModel
-
-        if not isinstance(self.net, PreTrainedModel) or self.net.get_output_embeddings() is None:
+        self.take_head_apart()
+        if not self._head_is_apart:
             return
-        self._head_is_apart = True
         with torch.no_grad():
             parts = ask(lambda said: said.head(said.states))
             self._head_is_apart = False
             whole = ask(lambda said: said.states)
         self._head_is_apart = torch.equal(parts, whole)
+
+    def take_head_apart(self) -> None:
+        """Have logits for some positions alone, as far as the network names a last layer."""
+        from transformers import PreTrainedModel
+
+        self._head_is_apart = isinstance(self.net, PreTrainedModel) and self.net.get_output_embeddings() is not None
 
 
 def logits_alone(logits: Tensor) -> States:

@@ -102,6 +102,8 @@ class Whole(Learner):
                 # Gradients are averaged over ranks, the loss is their sum.
                 torch.autograd.backward(loss * spread.meshes.gradient.size())
             total += loss.detach()
+        if self._teacher:
+            self._teacher.rest()
         return total
 
     def _loss(self, inputs: Tensor, labels: Tensor) -> Tensor:

@@ -118,7 +118,9 @@ def initial_model(job: TrainingJob, description: Description, examples: Examples
             found = layout(tried, shown, _place(job))
         staged = cut_into_stages(model, found, examples, spread, job.train, _place(job))
         _fill(job, staged.held, description, spread.device, whole)
-        return Started(staged.settle(spread.device), aliases, staged)
+        held = staged.settle(spread.device)
+        staged.find_head(spread.device)
+        return Started(held, aliases, staged)
     if not is_empty(model):
         model.to(spread.device)
     model = spread.over_ranks(model, job.train.tensor_plan, _place(job), job.train.activation_checkpointing)

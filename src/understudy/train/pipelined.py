@@ -59,6 +59,8 @@ class Pipelined(Learner):
             read = partial(self._loss, teacher=states, batch=Batch(inputs, labels), scale=readers / targets)
             asked.append(Asked(inputs, placed, read, self._staged.context))
         loss = self._staged.pipeline.learn(asked) / readers
+        if self._teacher:
+            self._teacher.rest()
         self._exchange()
         return loss
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
 from understudy.data.loader import Examples
 from understudy.errors import InputError
@@ -53,20 +54,25 @@ class Staged:
         return [parameter for key, parameter in found.items() if key in run]
 
     def settle(self, device: torch.device) -> nn.Module:
-        """Once there are weights: tell fully_shard, and look for the last layer.
+        """Once there are weights, let fully_shard know of them.
 
         Returns:
             All that this rank holds of the model, under the whole model's names; it cannot be run.
         """
         for stage in self.stages.values():
-            stage.to(device)
+            if isinstance(stage, FSDPModule):
+                stage.to(device)
+        return with_tied_alone(self.held, self.beside, [stage.model for stage in self.stages.values()])
+
+    def find_head(self, device: torch.device) -> None:
+        """Look whether the last stage's logits are to be had for some positions alone."""
+        for stage in self.stages.values():
             if stage.is_last and isinstance(stage.model, TextModel):
                 training = stage.training
                 stage.eval()
                 stage.model.find_head(partial(self._ask, stage, device))
                 stage.train(training)
             reshard(stage)
-        return with_tied_alone(self.held, self.beside, [stage.model for stage in self.stages.values()])
 
     def _ask(self, stage: Stage, device: torch.device, read: object) -> Tensor:
         """What the last stage says of an example whose hidden states are any."""

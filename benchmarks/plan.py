@@ -1,0 +1,65 @@
+"""What `understudy plan` says that ranks hold, beside what they hold, for combinations of models and strategies on CPU.
+
+python -m benchmarks.plan [--vocabulary 4096]
+
+The measure is torch's profiler, which enters every allocation of the CPU's allocator. The rank that holds most counts.
+"""
+
+import argparse
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.plan.measured import case, llama, measured, planned_peaks, text_examples
+from tests.ranks import Ranks
+from tests.train.jobs import spec, train_ranks
+
+LENGTH = 256
+TWICE, FOUR = {"gradient_accumulation_steps": 2}, {"gradient_accumulation_steps": 4}
+WAYS: list[tuple[str, Any, int, dict[str, Any], bool]] = [
+    ("single", "single", 1, {}, False),
+    ("single, 2 parts", "single", 1, TWICE, True),
+    ("ddp", "ddp", 2, TWICE, True),
+    ("zero1", "zero1", 2, TWICE, True),
+    ("zero2", "zero2", 2, {}, True),
+    ("fsdp", "fsdp", 2, TWICE, True),
+    ("fsdp of 4", "fsdp", 4, TWICE, False),
+    ("fsdp, blocks computed again", "fsdp", 2, {"activation_checkpointing": "full"}, True),
+    ("hsdp", "hsdp", 4, {}, True),
+    ("tp", "tp", 2, {}, True),
+    ("fsdp x tp", {"dp_shard": 2, "tp": 2}, 4, {}, True),
+    ("fsdp x cp", {"dp_shard": 2, "cp": 2}, 4, {}, True),
+    ("pp", "pp", 2, FOUR, True),
+    ("pp x fsdp", {"pp": 2, "dp_shard": 2}, 4, FOUR, True),
+]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--vocabulary", type=int, default=4096)
+    vocabulary = parser.parse_args().vocabulary
+    ranks = Ranks(4)
+    errors = []
+    print("| strategy | learns from | planned, MiB | measured, MiB | error |")
+    print("|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        examples, facts = text_examples(Path(folder) / "examples", vocabulary, LENGTH)
+        teacher = spec(Path(folder) / "teacher", examples, llama(384, 6, LENGTH), train={"steps": 1})
+        ranks.run(1, train_ranks, teacher)
+        for number, (name, strategy, processes, train, taught) in enumerate(WAYS):
+            student, of = llama(256, 4, LENGTH), teacher if taught else None
+            job = case(Path(folder) / str(number), examples, student, of, (strategy, processes), **train)
+            held, said = max(ranks.run(processes, measured, job)), max(planned_peaks(job, facts).values())
+            errors.append(abs(said / held - 1))
+            source = "labels and teacher" if taught else "labels"
+            print(
+                f"| {name} | {source} | {said / 2**20:.1f} | {held / 2**20:.1f} | {said / held - 1:+.1%} |", flush=True
+            )
+    print(f"mean error {statistics.mean(errors):.1%}, worst {max(errors):.1%}")
+    ranks.close()
+
+
+if __name__ == "__main__":
+    main()

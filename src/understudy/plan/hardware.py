@@ -1,0 +1,50 @@
+"""What processes run on: memory, speed, links and price, from a table that a file may replace."""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import Field, TypeAdapter, ValidationError
+
+from understudy.errors import InputError
+from understudy.recipe.section import Section
+
+Amount = Annotated[float, Field(gt=0)]
+
+
+class Hardware(Section):
+    """One kind of GPU, or a CPU, as one process has it."""
+
+    memory: Amount
+    """GiB."""
+    tflops: dict[str, Amount]
+    """By precision; one that is missing, it does not compute in."""
+    link: Amount
+    """GB/s to processes on the same node, one way."""
+    network: Amount
+    """GB/s to those on others."""
+    price: Annotated[float, Field(ge=0)]
+    """USD an hour."""
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether there is a CUDA context beside the tensors."""
+        return max(self.tflops.values()) > 1
+
+
+def table(path: Path | None = None) -> dict[str, Hardware]:
+    """Kinds of hardware by name.
+
+    Args:
+        path: a file like the one that comes along.
+
+    Raises:
+        InputError: the file cannot be read, or is none.
+    """
+    source = path or files("understudy.plan") / "hardware.yaml"
+    try:
+        return TypeAdapter(dict[str, Hardware]).validate_python(yaml.safe_load(source.read_text(encoding="utf-8")))
+    except (OSError, yaml.YAMLError, ValidationError) as error:
+        why = str(error).splitlines()[0]
+        raise InputError(f"{path}: is no table of hardware ({why}); see `understudy plan --help`") from error

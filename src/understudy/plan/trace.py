@@ -1,0 +1,228 @@
+"""The real loop of a training, run without memory on one rank of processes that are not there.
+
+Models, degrees, schedules, objectives and optimisers are those that train; torch's FakeTensors stand for every tensor,
+and its fake process group for the other ranks. What comes out is what the rank would hold, compute and send.
+"""
+
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch.distributed.device_mesh import DeviceMesh
+from torch.optim import Optimizer
+
+from understudy.distill.objectives import objective
+from understudy.distill.teacher import Teacher
+from understudy.models.build import build_model
+from understudy.models.facts import Description
+from understudy.models.tasks import TextModel
+from understudy.parallel.apply import Spread
+from understudy.parallel.layout import EXAMPLES, layout
+from understudy.parallel.tensor import has_plan
+from understudy.plan.imagined import Imagined
+from understudy.plan.ledger import Ledger, Peak
+from understudy.recipe import Degrees, ObjectiveSection, Train
+from understudy.train.learning import Learner, Part, Whole
+from understudy.train.optimizers import optimizer
+from understudy.train.pipelined import Pipelined
+from understudy.train.staged import cut_into_stages
+
+PARTS = 2
+"""Micro-batches that are traced where they come one after another: further ones are like the second."""
+STEPS = 2
+"""Of which the last counts: an optimiser's state and a schedule's buffers are there."""
+GRAIN = {"cpu": 64, "cuda": 512}
+"""What torch's allocators round up to, in bytes."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A training, as a recipe describes it."""
+
+    model: Description
+    teacher: Description | None
+    train: Train
+    objectives: tuple[ObjectiveSection, ...]
+    examples: Imagined
+    where: str
+    """The recipe's path of the training."""
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What one rank does in a step."""
+
+    peak: Peak
+    kept: int
+    """Bytes between steps: weights, optimiser, teacher."""
+    flops: int
+    """Floating-point operations of matrix products and attention."""
+    traffic: Mapping[tuple[str, tuple[int, ...]], int]
+    """Bytes handed to collectives in a step, by operation and ranks."""
+    state: int
+    """Bytes of weights and optimiser, of which a checkpoint is a copy."""
+
+
+def trace(planned: Planned, found: Degrees, rank: int, device: str, precision: torch.dtype) -> Traced:
+    """What a rank holds and does.
+
+    Args:
+        planned: the training.
+        found: its degrees.
+        rank: which one; those of a stage are alike.
+        device: whose allocator counts, cpu or cuda.
+        precision: of matrix products.
+
+    Raises:
+        InputError: the model cannot be spread like this.
+    """
+    with _no_processes(found.world_size, rank):
+        spread = Spread(found, torch.device("cpu"), precision, planned.train.pipeline)
+        facts = planned.examples.facts
+        vocabulary = facts["vocab_size"] if facts["task"] == "causal-lm" else len(facts["labels"])
+        ledger = Ledger(vocabulary, GRAIN[device])
+        with FakeTensorMode(allow_non_fake_inputs=True), _real_meshes(), ledger.watching():
+            return _traced(planned, spread, ledger)
+
+
+def _traced(planned: Planned, spread: Spread, ledger: Ledger) -> Traced:
+    held, learner = _learner(planned, spread, ledger)
+    chosen = optimizer(list(held.parameters()), planned.train.optimizer)
+    ledger.mark("parameters", held.parameters())
+    ledger.mark("optimizer", _state(chosen))
+    learner.train(mode=True)
+    batch, count = spread.meshes.batch, planned.train.gradient_accumulation_steps
+    width = planned.train.batch_size // (batch.size() * count)
+    traced = count if spread.degrees.pp > 1 else min(count, PARTS)
+    for step in range(STEPS):
+        gc.collect()
+        ledger.phase = "between steps"
+        ledger.forget()
+        kept = ledger.peak()
+        ledger.phase = "forward and backward"
+        parts = (_part(planned.examples, width, ledger) for _ in range(traced))
+        learner.gradients(parts, traced, count * width)
+        ledger.mark("gradients", (weight.grad for weight in held.parameters() if weight.grad is not None))
+        ledger.phase = "optimizer step"
+        learner.clip(planned.train.max_grad_norm)
+        chosen.step()
+        if step + 1 < STEPS:
+            chosen.zero_grad(set_to_none=True)
+    peak = ledger.peak()
+    chosen.zero_grad(set_to_none=True)
+    state = sum(map(_local_bytes, (*held.parameters(), *_state(chosen))))
+    times = count / traced
+    traffic = {which: round(size * times) for which, size in ledger.traffic.items()}
+    return Traced(peak, kept.bytes, round(ledger.flops * times), traffic, state)
+
+
+def _learner(planned: Planned, spread: Spread, ledger: Ledger) -> tuple[nn.Module, Learner]:
+    """What a rank holds of the model, and the model on all ranks."""
+    learned = objective(planned.objectives, planned.train)
+    train, where = planned.train, planned.where
+    model = _empty(planned.model, where)
+    staged = None
+    if spread.degrees.pp > 1:
+        shown, _, _ = spread.own_positions(*planned.examples.batch(np.zeros(EXAMPLES, dtype=np.int64)))
+        found = layout(_empty(planned.model, where), shown, where)
+        staged = cut_into_stages(model, found, planned.examples, spread, train, where)
+        held = staged.settle(spread.device)
+        for stage in staged.stages.values():
+            _say_head(stage.model)
+    else:
+        held = model = spread.over_ranks(model, train.tensor_plan, where, train.activation_checkpointing)
+        _say_head(model)
+    teacher = _teacher(planned, spread, learned.extras, ledger)
+    if staged:
+        return held, Pipelined(staged, held, learned, teacher, spread)
+    if spread.meshes.replicate.size() > 1 and not spread.wraps:
+        held = _Copies(held)
+    return held, Whole(held, learned, learned, teacher, spread)
+
+
+class _Copies(nn.Module):
+    """DistributedDataParallel's memory: it copies gradients into buckets. Its own code wants tensors with memory."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        size = sum(parameter.numel() for parameter in module.parameters())
+        self._buckets = torch.empty(size)
+
+    def forward(self, *given: Any, **named: Any) -> Any:
+        """What the model says."""
+        return self.module(*given, **named)
+
+
+def _teacher(planned: Planned, spread: Spread, extras: Any, ledger: Ledger) -> Teacher | None:
+    if planned.teacher is None:
+        return None
+    spread = spread.for_questions() if spread.degrees.pp > 1 else spread
+    model = _empty(planned.teacher, "teacher.model")
+    model = spread.over_ranks(model, {} if has_plan(model) else None, "teacher.train")
+    _say_head(model)
+    ledger.mark("teacher", model.parameters())
+    return Teacher(model, extras)
+
+
+def _empty(description: Description, where: str) -> nn.Module:
+    from transformers.initialization import no_init_weights
+
+    with no_init_weights():
+        return build_model(description, where)
+
+
+def _say_head(model: nn.Module) -> None:
+    """Whether logits may be had for some positions alone is tried with numbers, of which there are none."""
+    if isinstance(model, TextModel):
+        model.take_head_apart()
+
+
+def _part(examples: Imagined, width: int, ledger: Ledger) -> Part:
+    inputs, labels = examples.batch(np.zeros(width, dtype=np.int64))
+    ledger.mark("data", (inputs, labels))
+    return Part(inputs, labels, counts=True)
+
+
+def _state(chosen: Optimizer) -> list[Tensor]:
+    return [value for state in chosen.state.values() for value in state.values() if isinstance(value, Tensor)]
+
+
+def _local_bytes(tensor: Tensor) -> int:
+    local = tensor.to_local() if isinstance(tensor, torch.distributed.tensor.DTensor) else tensor
+    return local.nbytes
+
+
+@contextmanager
+def _no_processes(world_size: int, rank: int) -> Iterator[None]:
+    """A process group whose other ranks are not there, and whose collectives do nothing."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def _real_meshes() -> Iterator[None]:
+    """Device meshes made within, by fully_shard, with the numbers of their ranks."""
+    plain = DeviceMesh.__init__
+
+    @wraps(plain)
+    def made(self: DeviceMesh, *given: Any, **named: Any) -> None:
+        with unset_fake_temporarily():
+            plain(self, *given, **named)
+
+    with patch.object(DeviceMesh, "__init__", made):
+        yield

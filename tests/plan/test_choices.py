@@ -1,0 +1,58 @@
+"""Sets of degrees: all that there are, and those that make no sense for a training."""
+
+from math import comb
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.models.facts import Facts
+from understudy.plan.choices import all_degrees, refusal
+from understudy.plan.imagined import Imagined
+from understudy.plan.trace import Planned
+from understudy.recipe import LABELS, Degrees, Train
+
+TEXT: Facts = {"task": "causal-lm", "vocab_size": 300, "eos_id": 0, "sequence_length": 8}
+IMAGES: Facts = {
+    "task": "image-classification",
+    "labels": ["a", "b"],
+    "image": {"size": 8, "channels": 1},
+    "mean": [0.5],
+    "std": [0.5],
+}
+
+
+def planned(facts: Facts = TEXT, **train: Any) -> Planned:
+    config = {"model_type": "llama", "num_attention_heads": 8, "num_key_value_heads": 4}
+    model: Any = {"kind": "transformers", "config": config, **facts}
+    return Planned(model, None, Train(steps=1, **train), LABELS, Imagined(facts, 9), "student.train")
+
+
+@given(st.integers(0, 6))
+def test_every_way_to_share_out_a_power_of_two_is_there_once(power: int) -> None:
+    found = all_degrees(2**power)
+    assert len(found) == len({tuple(degrees.model_dump().items()) for degrees in found}) == comb(power + 4, 4)
+    assert all(degrees.world_size == 2**power for degrees in found)
+
+
+@pytest.mark.parametrize(
+    ("found", "train", "said"),
+    [
+        (Degrees(dp_shard=8), {"batch_size": 12}, "batch_size 12 does not divide into 8 parts"),
+        (Degrees(pp=4), {"gradient_accumulation_steps": 2}, "fewer micro-batches than stages (2 for 4)"),
+        (Degrees(tp=4), {}, "layers would be split over nodes"),
+        (Degrees(cp=4, tp=2), {}, "heads (8, 4) do not divide over tp x cp = 8"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_the_reason(found: Degrees, train: dict[str, Any], said: str) -> None:
+    assert refusal(planned(**train), found, per_node=2) == said
+
+
+def test_images_have_no_sequences() -> None:
+    assert refusal(planned(IMAGES), Degrees(cp=2), per_node=8) == "there are no sequences to split"
+
+
+def test_what_makes_sense_is_not() -> None:
+    for found in (Degrees(dp_shard=8), Degrees(tp=2, dp_shard=2), Degrees(cp=4)):
+        assert refusal(planned(), found, per_node=8) is None
