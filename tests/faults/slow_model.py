@@ -35,6 +35,41 @@ class Net(nn.Module):
         return logits
 
 
+class _Residual(nn.Module):
+    """A block that takes a while, and adds to what it gets."""
+
+    def __init__(self, width: int, pause: float) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.GELU())
+        self._pause = pause
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        time.sleep(self._pause)
+        changed: Tensor = self.inner(hidden)
+        return hidden + changed
+
+
+class _Chain(nn.Module):
+    """Blocks that follow one another, which can be cut into stages."""
+
+    def __init__(self, inputs: int, num_labels: int, width: int, pause: float) -> None:
+        super().__init__()
+        self.first = nn.Linear(inputs, width)
+        self.blocks = nn.ModuleList(_Residual(width, pause) for _ in range(4))
+        self.last = nn.Linear(width, num_labels)
+
+    def forward(self, images: Tensor) -> Tensor:
+        hidden = self.first(images.flatten(1))
+        for block in self.blocks:
+            hidden = block(hidden)
+        logits: Tensor = self.last(hidden)
+        return logits
+
+
+def chain(num_labels: int, image_size: int, num_channels: int, width: int = 64, pause: float = 0.01) -> nn.Module:
+    return _Chain(num_channels * image_size**2, num_labels, width, pause)
+
+
 def build(
     num_labels: int, image_size: int, num_channels: int, width: int = 128, dropout: float = 0.1, pause: float = 0.02
 ) -> nn.Module:

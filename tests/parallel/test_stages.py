@@ -1,6 +1,7 @@
 """A model in stages: together they are the model, and each holds its own part alone."""
 
 import copy
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -8,8 +9,7 @@ from torch import Tensor, nn
 
 from understudy.models.tasks import TextModel
 from understudy.parallel.layout import boundaries, layout
-from understudy.parallel.pipeline import Asked
-from understudy.parallel.stages import Stage, cut, with_tied_alone
+from understudy.parallel.stages import Asked, Stage, cut, with_tied_alone
 
 TOKENS = torch.randint(50, (3, 6), generator=torch.Generator().manual_seed(0))
 SMALL = {
@@ -43,11 +43,9 @@ def through(model: TextModel, ranks: list[list[int]], stages: int) -> tuple[Tens
             made[number] = Stage(staged, passing, part.beside, torch.float32, is_last=number == stages - 1)
         kept = with_tied_alone(part.held, part.beside, [made[number].model for number in own])
         held.append({name for name, _ in kept.named_parameters()})
-    from contextlib import nullcontext
-
     hidden: list[Tensor] = []
     for number in range(stages):
-        made[number].__dict__["parts"] = [Asked(TOKENS, {}, lambda said: said.states, nullcontext)]
+        made[number].parts = [Asked(TOKENS, {}, lambda said: said.states, nullcontext)]
         hidden = [made[number](*hidden, part=0)]
     return hidden[0], held
 

@@ -4,10 +4,7 @@ The schedules are torch's: GPipe (Huang et al. 2019), 1F1B (Narayanan et al. 201
 Interleaved1F1B (Narayanan et al. 2021), zero-bubble and its V (Qi et al. 2024), DualPipeV (DeepSeek-AI 2024).
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -19,21 +16,8 @@ from torch.distributed.tensor import DTensor
 
 from understudy.errors import InputError
 from understudy.parallel.layout import Said
-from understudy.parallel.stages import Stage
+from understudy.parallel.stages import Asked, Stage
 from understudy.recipe import Pipeline as Settings
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A micro-batch on its way through the stages."""
-
-    inputs: Tensor
-    placed: Mapping[str, Tensor]
-    """What the model takes besides."""
-    read: Callable[[Any], Tensor]
-    """What the last stage makes of what it knows."""
-    context: Callable[[], AbstractContextManager[None]]
-    """In which stages compute."""
 
 
 def homes(settings: Settings, ranks: int) -> list[int]:
@@ -145,7 +129,7 @@ class Pipeline:
 
     def _show(self, parts: Sequence[Asked]) -> None:
         for stage in self._stages.values():
-            stage.__dict__["parts"] = parts
+            stage.parts = parts
 
 
 def exchange_tied(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup, other: int) -> None:
@@ -164,8 +148,7 @@ def exchange_tied(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup, 
             parameter.grad = own = own.redistribute(placements=parameter.placements)
         own = own.to_local() if isinstance(own, DTensor) else own
         theirs = torch.empty_like(own)
-        sent = dist.isend(own.contiguous(), group=group, group_dst=other)
-        dist.recv(theirs, group=group, group_src=other)
-        assert sent is not None
-        sent.wait()
+        sends = dist.P2POp(dist.isend, own.contiguous(), group=group, group_peer=other)
+        for work in dist.batch_isend_irecv([sends, dist.P2POp(dist.irecv, theirs, group=group, group_peer=other)]):
+            work.wait()
         own.add_(theirs)

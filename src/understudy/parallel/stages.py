@@ -6,7 +6,8 @@ architecture.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,19 @@ import torch
 from torch import Tensor, nn
 
 from understudy.parallel.layout import Layout, Said
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A micro-batch on its way through the stages."""
+
+    inputs: Tensor
+    placed: Mapping[str, Tensor]
+    """What the model takes besides."""
+    read: Callable[[Any], Tensor]
+    """What the last stage makes of what it knows."""
+    context: Callable[[], AbstractContextManager[None]]
+    """In which stages compute."""
 
 
 @dataclass
@@ -207,7 +221,8 @@ class Stage(nn.Module):
         self.model = model
         self.beside = nn.ModuleList(beside)
         self.is_last, self.sends = is_last, sends
-        self.__dict__["passing"], self.__dict__["parts"] = passing, []
+        self.parts: Sequence[Asked] = ()
+        self._passing = passing
 
     def forward(self, *received: Tensor, part: int) -> Tensor:
         """What is to be sent on, (B, ...); of the last stage the answer.
@@ -216,7 +231,7 @@ class Stage(nn.Module):
             received: of the stage before; nothing, if there is none.
             part: which micro-batch it is, of those in `parts`.
         """
-        passing, asked = self.__dict__["passing"], self.__dict__["parts"][part]
+        passing, asked = self._passing, self.parts[part]
         passing.examples, passing.received = len(asked.inputs), received[0] if received else None
         read = asked.read if self.is_last else lambda _: torch.zeros(())
         with asked.context():
@@ -225,5 +240,4 @@ class Stage(nn.Module):
         if self.is_last:
             return answer
         assert sent is not None, "the block after the last one has kept it"
-        on_its_way: Tensor = sent.to(self.sends)
-        return on_its_way
+        return sent.to(self.sends)

@@ -17,7 +17,8 @@ from understudy.distill.pieces import loss_in_pieces
 from understudy.distill.teacher import Teacher
 from understudy.models.outputs import States
 from understudy.parallel.apply import Spread, reshard
-from understudy.parallel.pipeline import Asked, exchange_tied
+from understudy.parallel.pipeline import exchange_tied
+from understudy.parallel.stages import Asked
 from understudy.train.learning import Learner, Part, Read
 from understudy.train.optimizers import gradient_norm, scale_gradients
 from understudy.train.staged import Staged

@@ -17,8 +17,8 @@ from understudy.errors import InputError
 from understudy.models.tasks import TextModel
 from understudy.parallel.apply import Spread, reshard
 from understudy.parallel.layout import Layout, Said, boundaries, stage_costs
-from understudy.parallel.pipeline import Asked, Pipeline, homes
-from understudy.parallel.stages import Stage, cut, with_tied_alone
+from understudy.parallel.pipeline import Pipeline, homes
+from understudy.parallel.stages import Asked, Stage, cut, with_tied_alone
 from understudy.recipe import Train
 from understudy.train.precision import autocast
 
@@ -79,7 +79,7 @@ class Staged:
         assert callable(read)
         shape = (1, *self.hidden.shape[1:])
         received = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(device, self.hidden.dtype)
-        stage.__dict__["parts"] = [Asked(self.example.to(device), {}, read, self.context)]
+        stage.parts = [Asked(self.example.to(device), {}, read, self.context)]
         said: Tensor = stage(received, part=0)
         return said
 
