@@ -31,6 +31,7 @@ from understudy.parallel.tensor import has_plan
 from understudy.plan.imagined import Imagined
 from understudy.plan.ledger import Ledger, Peak
 from understudy.recipe import Degrees, ObjectiveSection, Train
+from understudy.train.averages import Averages
 from understudy.train.learning import Learner, Part, Whole
 from understudy.train.optimizers import optimizer
 from understudy.train.pipelined import Pipelined
@@ -97,6 +98,7 @@ def trace(planned: Planned, found: Degrees, rank: int, device: str, precision: t
 def _traced(planned: Planned, spread: Spread, ledger: Ledger) -> Traced:
     held, learner = _learner(planned, spread, ledger)
     chosen = optimizer(list(held.parameters()), planned.train.optimizer)
+    averages = Averages(chosen, planned.train.average) if planned.train.average else None
     ledger.mark("parameters", held.parameters())
     ledger.mark("optimizer", _state(chosen))
     learner.train(mode=True)
@@ -115,6 +117,8 @@ def _traced(planned: Planned, spread: Spread, ledger: Ledger) -> Traced:
         ledger.phase = "optimizer step"
         learner.clip(planned.train.max_grad_norm)
         chosen.step()
+        if averages:
+            averages.update(step)
         if step + 1 < STEPS:
             chosen.zero_grad(set_to_none=True)
     peak = ledger.peak()

@@ -96,6 +96,9 @@ class Train(Section):
     activation_checkpointing: Recompute = "none"
     """What a block computes is computed again in the backward pass instead of kept: all of it (full), or what costs
     little to compute (selective)."""
+    average: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """The decay of an exponential moving average of the weights (0.999); it is what is validated, and the finished
+    model."""
     checkpoint_every: Positive = 100
     """In steps."""
     validate_every: Positive | None = None

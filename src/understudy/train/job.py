@@ -26,6 +26,7 @@ from understudy.models.facts import HISTORY, Description
 from understudy.models.files import save_model
 from understudy.parallel.apply import Spread, unwrapped
 from understudy.parallel.checkpoint import Checkpoints
+from understudy.train.averages import Averages
 from understudy.train.learning import Learner, Whole
 from understudy.train.loop import Point, Training, train
 from understudy.train.memory import keep_freed_memory
@@ -136,6 +137,7 @@ def _training(
         model=model,
         learner=_learner(job, started, learned, learns, teacher, spread),
         optimizer=chosen,
+        averages=Averages(chosen, job.train.average) if job.train.average else None,
         examples=split,
         augmentation=_augmentation(job),
         order=order,

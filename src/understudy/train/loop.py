@@ -24,6 +24,7 @@ from understudy.errors import Stopped, UnderstudyError
 from understudy.parallel.apply import Spread
 from understudy.parallel.checkpoint import Checkpoints
 from understudy.recipe import Train
+from understudy.train.averages import Averages
 from understudy.train.learning import Learner, Part
 from understudy.train.optimizers import learning_rate, set_learning_rate
 from understudy.train.validation import Validation
@@ -58,6 +59,8 @@ class Training:
     learner: Learner
     """The model on all ranks, with what it learns from."""
     optimizer: Optimizer
+    averages: Averages | None
+    """Of the weights, where they are what is wanted."""
     examples: Examples
     augmentation: Augmentation | None
     """What changes inputs at random."""
@@ -121,16 +124,22 @@ def train(job: Training) -> list[Point]:
     job.checkpoints.finish()
     if job.validation and job.validation.keep_best:
         job.checkpoints.load_best(job.validation.best(job.history))
+    elif job.averages:
+        job.averages.swap()
     return job.history
 
 
 def _validate(job: Training, step: int) -> None:
     """Measure the model, and keep its weights if no earlier ones were better."""
     assert job.validation is not None
+    if job.averages:
+        job.averages.swap()
     measured = job.validation.measure(job.learner, job.spread, lambda: job.heartbeat(step))
     job.history[-1]["validation_loss"], job.history[-1]["validation_accuracy"] = measured
     if job.validation.keep_best and job.validation.best(job.history) == step:
         job.checkpoints.save_best(step)
+    if job.averages:
+        job.averages.swap()
 
 
 def _resume(job: Training) -> int:
@@ -158,6 +167,8 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
     total = job.learner.gradients(parts, count, job.examples.targets(batch))
     norm = job.learner.clip(job.settings.max_grad_norm)
     job.optimizer.step()
+    if job.averages:
+        job.averages.update(step)
     job.optimizer.zero_grad(set_to_none=True)
     return total, norm
 

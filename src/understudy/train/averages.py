@@ -1,0 +1,53 @@
+"""The exponential moving average of a model's weights (Polyak & Juditsky 1992), which often does better than the last.
+
+It lies in the optimiser's state, beside the moments, so that it is spread, checkpointed and loaded as they are.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from understudy.train.optimizers import by_mesh
+
+NAME = "average"
+"""Of the state that holds it, by parameter."""
+
+
+class Averages:
+    """The averages of the weights that an optimiser trains.
+
+    Args:
+        chosen: the optimiser, with the state that it has before its first step.
+        decay: what is kept of an average at each step, once there were many.
+    """
+
+    def __init__(self, chosen: Optimizer, decay: float) -> None:
+        self._decay = decay
+        self._optimizer = chosen
+        for parameter in self._parameters():
+            chosen.state[parameter][NAME] = parameter.detach().clone()
+
+    def update(self, step: int) -> None:
+        """Take in the weights after a step, counted from 0; the first ones count more, as in TensorFlow."""
+        share = 1 - min(self._decay, (1 + step) / (10 + step))
+        for parameters in by_mesh(list(self._parameters())):
+            averages = [self._average(parameter) for parameter in parameters]
+            torch._foreach_lerp_(averages, [parameter.detach() for parameter in parameters], share)
+
+    def swap(self) -> None:
+        """Put the averages into the model and its weights here, or back again."""
+        with torch.no_grad():
+            for parameter in self._parameters():
+                average, weight = self._average(parameter), parameter.detach().clone()
+                parameter.copy_(average)
+                average.copy_(weight)
+
+    def _parameters(self) -> Iterator[nn.Parameter]:
+        for group in self._optimizer.param_groups:
+            yield from group["params"]
+
+    def _average(self, parameter: nn.Parameter) -> Tensor:
+        found: Tensor = self._optimizer.state[parameter][NAME]
+        return found
