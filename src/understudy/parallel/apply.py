@@ -62,7 +62,7 @@ class Spread:
         if found.tp > 1 and tensor_plan is not None:
             tensor_parallel(model, self.meshes.tp, tensor_plan, where)
         if found.cp > 1:
-            context_parallel(model, self.meshes.cp, found.tp, where)
+            context_parallel(model, self.meshes.cp, 1 if tensor_plan is None else found.tp, where)
         if recompute != "none":
             checkpoint_activations(model, recompute, where)
 
