@@ -10,10 +10,11 @@ import pytest
 from tests.ranks import Ranks
 from tests.train import jobs
 from tests.train.jobs import train_ranks
-from tests.train.test_parity import DISTILL, FOUR_LAYERS, GPT, assert_same_training, column, curve
+from tests.train.test_parity import DISTILL, GPT, assert_same_training, column, curve
+from tests.train.test_pipelined import FIVE_LAYERS
 
 pytestmark = pytest.mark.second_tier
-LLAMA = {**FOUR_LAYERS["llama"], "config": {**FOUR_LAYERS["llama"]["config"], "num_key_value_heads": 4}}
+LLAMA = {**FIVE_LAYERS["llama"], "config": {**FIVE_LAYERS["llama"]["config"], "num_key_value_heads": 4}}
 
 
 @pytest.fixture(scope="module")

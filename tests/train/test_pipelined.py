@@ -1,0 +1,92 @@
+"""A model in stages trains what a whole one trains, under every schedule, and learns the same of a teacher."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.train import jobs
+from tests.train.jobs import train_ranks
+from tests.train.test_parity import DISTILL, GPT, assert_same_training, curve, train_in_pieces
+
+FIVE_LAYERS = {
+    "llama": {**jobs.LLAMA, "config": {**jobs.LLAMA["config"], "num_hidden_layers": 5}},
+    "gpt2": {**GPT, "config": {**GPT["config"], "n_layer": 5}},
+    "bert": {**jobs.BERT, "config": {**jobs.BERT["config"], "num_hidden_layers": 5}},
+    "vit": {**jobs.VIT, "config": {**jobs.VIT["config"], "num_hidden_layers": 5}},
+}
+SCHEDULES = ["GPipe", "1F1B", "LoopedBFS", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"]
+STAGES: list[tuple[str, Any, int, str]] = [
+    *(("llama", "pp", 2, schedule) for schedule in SCHEDULES),
+    *((model, "pp", 2, "1F1B") for model in ("gpt2", "bert", "vit")),
+    *((model, {"pp": 2, "dp_shard": 2}, 4, "1F1B") for model in FIVE_LAYERS),
+    ("gpt2", "pp", 2, "ZBVZeroBubble"),
+    ("llama", {"pp": 2, "dp_shard": 2}, 4, "ZBVZeroBubble"),
+    ("llama", {"pp": 2, "dp_replicate": 2}, 4, "Interleaved1F1B"),
+    ("llama", {"pp": 2, "dp_shard": 2}, 4, "InterleavedZeroBubble"),
+    ("llama", {"pp": 2, "tp": 2}, 4, "1F1B"),
+    ("llama", {"pp": 2, "cp": 2}, 4, "1F1B"),
+    ("llama", "pp", 4, "1F1B"),
+]
+
+
+@pytest.mark.parametrize(("model", "strategy", "processes", "schedule"), STAGES)
+def test_stages_train_as_a_whole_model(
+    ranks: Any,
+    tmp_path: Path,
+    image_examples: Path,
+    text_examples: Path,
+    model: str,
+    strategy: Any,
+    processes: int,
+    schedule: str,
+) -> None:
+    """Validated meanwhile, too. The last batch of an epoch is ragged."""
+    examples, chosen = image_examples if model == "vit" else text_examples, FIVE_LAYERS[model]
+    train = {"strategy": strategy, "gradient_accumulation_steps": 4, "validate_every": 4}
+    alone = jobs.spec(tmp_path / "alone", examples, chosen, train={"validate_every": 4})
+    spread = jobs.spec(
+        tmp_path / "spread", examples, chosen, processes, train={**train, "pipeline": {"schedule": schedule}}
+    )
+    ranks.run(1, train_ranks, alone)
+    ranks.run(processes, train_ranks, spread)
+    assert_same_training(spread, alone)
+    found, expected = ([point["validation_loss"] for point in curve(job)[3::4]] for job in (spread, alone))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+TAUGHT: list[tuple[str, Any, int, str]] = [
+    ("llama", "pp", 2, "1F1B"),
+    ("llama", {"pp": 2, "dp_shard": 2}, 4, "Interleaved1F1B"),
+    ("gpt2", {"pp": 2, "tp": 1, "cp": 2}, 4, "1F1B"),
+    ("llama", "pp", 2, "DualPipeV"),
+    ("vit", {"pp": 2, "dp_replicate": 2}, 4, "1F1B"),
+]
+
+
+@pytest.mark.parametrize(("model", "strategy", "processes", "schedule"), TAUGHT)
+def test_stages_learn_the_same_of_a_teacher_that_has_none(
+    ranks: Any,
+    tmp_path: Path,
+    image_examples: Path,
+    text_examples: Path,
+    model: str,
+    strategy: Any,
+    processes: int,
+    schedule: str,
+) -> None:
+    examples, chosen = image_examples if model == "vit" else text_examples, FIVE_LAYERS[model]
+    if model == "llama":
+        chosen = {**chosen, "config": {**chosen["config"], "num_key_value_heads": 4}}
+    teacher_model = jobs.VIT if model == "vit" else GPT
+    teacher = jobs.spec(tmp_path / "teacher", examples, teacher_model)
+    ranks.run(1, train_ranks, teacher)
+    changes: dict[str, Any] = {"teacher": str(teacher.output), "teacher_model": teacher_model}
+    changes |= {"objectives": DISTILL, "seed": 2}
+    alone = jobs.spec(tmp_path / "alone", examples, chosen, **changes)
+    train = {"strategy": strategy, "gradient_accumulation_steps": 4, "pipeline": {"schedule": schedule}}
+    spread = jobs.spec(tmp_path / "spread", examples, chosen, processes, train=train, **changes)
+    ranks.run(1, train_ranks, alone)
+    ranks.run(processes, train_ranks if model == "vit" else train_in_pieces, spread)
+    assert_same_training(spread, alone)
