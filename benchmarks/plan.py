@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.plan.measured import case, llama, measured, planned_peaks, text_examples
+from tests.plan.measured import case, llama, measured, planned_peak, text_examples
 from tests.ranks import Ranks
 from tests.train.jobs import spec, train_ranks
 
@@ -51,7 +51,7 @@ def main() -> None:
         for number, (name, strategy, processes, train, taught) in enumerate(WAYS):
             student, of = llama(256, 4, LENGTH), teacher if taught else None
             job = case(Path(folder) / str(number), examples, student, of, (strategy, processes), **train)
-            held, said = max(ranks.run(processes, measured, job)), max(planned_peaks(job, facts).values())
+            held, said = max(ranks.run(processes, measured, job)), planned_peak(job, facts)
             errors.append(abs(said / held - 1))
             source = "labels and teacher" if taught else "labels"
             print(

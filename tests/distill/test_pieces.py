@@ -1,18 +1,17 @@
 """The loss in pieces is the loss of all positions, with its gradients, and holds an eighth of what that holds."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from understudy.data.loader import IGNORED
 from understudy.distill.objectives import Batch, objective
 from understudy.distill.pieces import loss_in_pieces
 from understudy.models import outputs
 from understudy.models.outputs import Outputs, States
+from understudy.plan.ledger import Ledger
 from understudy.recipe import LabelsObjective, LogitsObjective, Train
 
 BOTH = (LabelsObjective(type="labels", weight=0.3), LogitsObjective(type="logits", weight=0.7, temperature=2.0))
@@ -66,45 +65,21 @@ def test_a_head_in_half_precision_gets_gradients_of_its_own_precision() -> None:
     assert head.weight.grad.dtype is torch.bfloat16
 
 
-class Held(TorchDispatchMode):
-    """The most bytes of storage that were alive at once, of those made meanwhile."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = self.most = 0
-        self._seen: set[int] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        import weakref
-
-        made = func(*args, **(kwargs or {}))
-        for tensor in torch.utils._pytree.tree_leaves(made):
-            if isinstance(tensor, Tensor) and tensor.untyped_storage()._cdata not in self._seen:
-                storage = tensor.untyped_storage()
-                self._seen.add(storage._cdata)
-                self.now += storage.nbytes()
-                self.most = max(self.most, self.now)
-                weakref.finalize(storage, self._freed, storage._cdata, storage.nbytes())
-        return made
-
-    def _freed(self, which: int, size: int) -> None:
-        self._seen.discard(which)
-        self.now -= size
-
-
 def peak(in_pieces: bool) -> int:
     """Of a distillation step's loss at a vocabulary of 128k and 8,192 tokens, on tensors without memory."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    with FakeTensorMode(), Held() as held:
+    ledger = Ledger(vocabulary=128_000, grain=1)
+    with FakeTensorMode(), ledger.watching():
         head, known, teacher, batch = case(8192, 128_000, 256)
-        held.most, before = 0, held.now
+        ledger.forget()
+        before = ledger.peak().bytes
         if in_pieces:
             loss = loss_in_pieces(objective(BOTH, TRAIN), states(head, known), teacher, batch)
         else:
             loss = objective(BOTH, TRAIN)(Outputs(head(known)), Outputs(teacher.head(teacher.states)), batch)
         loss.backward()
-    return held.most - before
+    return ledger.peak().bytes - before
 
 
 def test_it_holds_at_most_an_eighth_at_a_vocabulary_of_128k() -> None:

@@ -4,26 +4,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.models.small import network
 from understudy.models.tasks import TextModel
 
 TOKENS = torch.randint(50, (2, 6), generator=torch.Generator().manual_seed(0))
-SMALL = {
-    "vocab_size": 64,
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 16,
-}
-CHANGED = {"gemma2": {"head_dim": 8, "final_logit_softcapping": 1.0}, "granite": {"logits_scaling": 4.0}}
-
-
-def network(kind: str, **changes: object) -> nn.Module:
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **SMALL, **changes)).eval()
+CHANGED = {"gemma2": {"final_logit_softcapping": 1.0}, "granite": {"logits_scaling": 4.0}}
 
 
 @pytest.mark.parametrize("tied", [True, False])

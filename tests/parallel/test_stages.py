@@ -5,32 +5,15 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from tests.models.small import network
 from understudy.models.tasks import TextModel
 from understudy.parallel.layout import boundaries, layout
 from understudy.parallel.stages import Asked, Stage, cut, with_tied_alone
 
 TOKENS = torch.randint(50, (3, 6), generator=torch.Generator().manual_seed(0))
-SMALL = {
-    "vocab_size": 50,
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 16,
-}
 KINDS = ["llama", "gpt2", "bert", "gemma2", "qwen2"]
-
-
-def network(kind: str, *, tied: bool) -> nn.Module:
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    torch.manual_seed(0)
-    extra = {"head_dim": 8} if kind == "gemma2" else {"is_decoder": True} if kind == "bert" else {}
-    config = AutoConfig.for_model(kind, **SMALL, **extra, tie_word_embeddings=tied)
-    return AutoModelForCausalLM.from_config(config).eval()
 
 
 def through(model: TextModel, ranks: list[list[int]], stages: int) -> tuple[Tensor, list[set[str]]]:
@@ -53,7 +36,7 @@ def through(model: TextModel, ranks: list[list[int]], stages: int) -> tuple[Tens
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_stages_after_one_another_are_the_model(kind: str, tied: bool) -> None:
-    model = TextModel(network(kind, tied=tied), 50)
+    model = TextModel(network(kind, tie_word_embeddings=tied), 64)
     with torch.no_grad():
         said, held = through(model, [[0], [1], [2]], 3)
         assert torch.equal(said, model(TOKENS).logits)
@@ -65,7 +48,7 @@ def test_stages_after_one_another_are_the_model(kind: str, tied: bool) -> None:
 
 
 def test_a_rank_with_the_first_and_the_last_stage_holds_a_tied_weight_once() -> None:
-    model = TextModel(network("llama", tied=True), 50)
+    model = TextModel(network("llama", tie_word_embeddings=True), 64)
     with torch.no_grad():
         said, held = through(model, [[0, 3], [1, 2]], 4)
         assert torch.equal(said, model(TOKENS).logits)
@@ -74,7 +57,7 @@ def test_a_rank_with_the_first_and_the_last_stage_holds_a_tied_weight_once() -> 
 
 def test_what_is_absent_says_how_it_was_configured() -> None:
     """A model asks its layers of which kind they are, and a stage runs all of its code."""
-    model = TextModel(network("gemma2", tied=False), 50)
+    model = TextModel(network("gemma2", tie_word_embeddings=False), 64)
     found = layout(model, TOKENS[:2], "train")
     part = cut(model.to("meta"), found, boundaries(found, 2, "train"), [1])
     absent = part.stages[0][0].get_submodule("net.model.layers.0")

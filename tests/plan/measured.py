@@ -15,7 +15,7 @@ from understudy.jobs.specification import JobSpec
 from understudy.models.describe import describe
 from understudy.models.facts import Facts
 from understudy.plan.imagined import Imagined
-from understudy.plan.trace import Planned, trace
+from understudy.plan.trace import Planned, traces
 from understudy.recipe import Degrees, degrees
 
 LABELS = [{"type": "labels", "weight": 1.0}]
@@ -84,17 +84,15 @@ def _step_peaks(events: list[dict[str, Any]]) -> Iterator[int]:
         most = max(most, total)
 
 
-def planned_peaks(job: JobSpec, facts: Facts) -> dict[int, int]:
-    """What the plan says that a rank of each stage holds at most, by rank."""
+def planned_peak(job: JobSpec, facts: Facts) -> int:
+    """What the plan says that the rank with most holds at its peak."""
     work, processes = training(job), job.resources.processes
     strategy = work.train.strategy
     found = strategy if isinstance(strategy, Degrees) else degrees(strategy, 1, processes)
     teacher = describe(work.teacher_model, facts, "teacher.model") if work.teacher and work.teacher_model else None
     model = describe(work.model, facts, "student.model")
     planned = Planned(model, teacher, work.train, work.objectives, Imagined(facts, 64), "student.train")
-    stage = found.world_size // found.pp
-    ranks = [number * stage for number in range(found.pp)]
-    return {rank: trace(planned, found, rank, "cpu", torch.float32).peak.bytes for rank in ranks}
+    return max(traced.peak.bytes for traced in traces(planned, found, "cpu", torch.float32))
 
 
 def case(

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import nn
 
 from tests.train import jobs
 from tests.train.jobs import train_ranks
-from understudy.jobs.specification import JobSpec
-from understudy.models.weight_files import weight_files
+from tests.train.test_parity import weights
 from understudy.train.averages import Averages
 
 
@@ -33,10 +31,6 @@ def test_it_is_the_sum_that_decays() -> None:
     np.testing.assert_allclose(weight.detach().numpy(), expected, rtol=1e-6)
     averages.swap()
     assert torch.equal(weight, last)
-
-
-def weights(job: JobSpec) -> dict[str, torch.Tensor]:
-    return {name: tensor for path in weight_files(job.output) for name, tensor in load_file(path).items()}
 
 
 WAYS: list[tuple[Any, int]] = [("ddp", 2), ("fsdp", 2), ({"dp_shard": 2, "tp": 2}, 4), ({"pp": 2, "dp_shard": 2}, 4)]

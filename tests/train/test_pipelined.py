@@ -5,10 +5,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor, nn
 
 from tests.train import jobs
 from tests.train.jobs import train_ranks
-from tests.train.test_parity import DISTILL, GPT, assert_same_training, curve, train_in_pieces
+from tests.train.test_parity import DISTILL, GPT, assert_same_training, curve, refusal, train_in_pieces
+from understudy.distill.objectives import Batch, Objective
+from understudy.errors import InputError
+from understudy.models.outputs import Outputs
+from understudy.parallel.layout import Layout, Said
+from understudy.train.pipelined import Pipelined
+from understudy.train.staged import say_shares
 
 FIVE_LAYERS = {
     "llama": {**jobs.LLAMA, "config": {**jobs.LLAMA["config"], "num_hidden_layers": 5}},
@@ -31,19 +39,18 @@ STAGES: list[tuple[str, Any, int, str]] = [
 ]
 
 
+@pytest.fixture
+def examples(model: str, image_examples: Path, text_examples: Path) -> Path:
+    """What a model is for."""
+    return image_examples if model == "vit" else text_examples
+
+
 @pytest.mark.parametrize(("model", "strategy", "processes", "schedule"), STAGES)
 def test_stages_train_as_a_whole_model(
-    ranks: Any,
-    tmp_path: Path,
-    image_examples: Path,
-    text_examples: Path,
-    model: str,
-    strategy: Any,
-    processes: int,
-    schedule: str,
+    ranks: Any, tmp_path: Path, examples: Path, model: str, strategy: Any, processes: int, schedule: str
 ) -> None:
     """Validated meanwhile, too. The last batch of an epoch is ragged."""
-    examples, chosen = image_examples if model == "vit" else text_examples, FIVE_LAYERS[model]
+    chosen = FIVE_LAYERS[model]
     train = {"strategy": strategy, "gradient_accumulation_steps": 4, "validate_every": 4}
     alone = jobs.spec(tmp_path / "alone", examples, chosen, train={"validate_every": 4})
     spread = jobs.spec(
@@ -67,16 +74,9 @@ TAUGHT: list[tuple[str, Any, int, str]] = [
 
 @pytest.mark.parametrize(("model", "strategy", "processes", "schedule"), TAUGHT)
 def test_stages_learn_the_same_of_a_teacher_that_has_none(
-    ranks: Any,
-    tmp_path: Path,
-    image_examples: Path,
-    text_examples: Path,
-    model: str,
-    strategy: Any,
-    processes: int,
-    schedule: str,
+    ranks: Any, tmp_path: Path, examples: Path, model: str, strategy: Any, processes: int, schedule: str
 ) -> None:
-    examples, chosen = image_examples if model == "vit" else text_examples, FIVE_LAYERS[model]
+    chosen = FIVE_LAYERS[model]
     if model == "llama":
         chosen = {**chosen, "config": {**chosen["config"], "num_key_value_heads": 4}}
     teacher_model = jobs.VIT if model == "vit" else GPT
@@ -90,3 +90,40 @@ def test_stages_learn_the_same_of_a_teacher_that_has_none(
     ranks.run(1, train_ranks, alone)
     ranks.run(processes, train_ranks if model == "vit" else train_in_pieces, spread)
     assert_same_training(spread, alone)
+
+
+@pytest.mark.parametrize("model", ["gpt2"])
+def test_a_tied_weight_at_both_ends_of_a_v_is_refused_with_shards(ranks: Any, tmp_path: Path, examples: Path) -> None:
+    train = {"strategy": {"pp": 2, "dp_shard": 2}, "gradient_accumulation_steps": 4}
+    train["pipeline"] = {"schedule": "ZBVZeroBubble"}
+    for said in ranks.run(4, refusal, jobs.spec(tmp_path, examples, FIVE_LAYERS["gpt2"], 4, train=train)):
+        assert said.startswith("teacher.train.pipeline.schedule: ZBVZeroBubble has the first and the last stage in one")
+
+
+@pytest.mark.parametrize("model", ["llama"])
+def test_a_number_of_micro_batches_that_a_schedule_cannot_have_is_refused(
+    ranks: Any, tmp_path: Path, examples: Path
+) -> None:
+    train = {"strategy": "pp", "gradient_accumulation_steps": 1}
+    for said in ranks.run(2, refusal, jobs.spec(tmp_path, examples, FIVE_LAYERS["llama"], 2, train=train)):
+        assert said.startswith("teacher.train.gradient_accumulation_steps: 1F1B over 2 processes cannot have 1 micro")
+
+
+def test_an_objective_that_asks_for_more_than_logits_is_refused() -> None:
+    class Hidden(Objective):
+        def forward(self, student: Outputs, teacher: Outputs | None, batch: Batch) -> Tensor:
+            return student.logits.sum()
+
+    nothing: Any = None
+    with pytest.raises(InputError, match=r"student\.train\.strategy: with pp the last stage alone has a loss"):
+        Pipelined(nothing, nn.Module(), Hidden(), None, nothing, "student.train")
+
+
+def test_stages_of_unequal_cost_are_said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.distributed.get_rank", lambda: 0)
+    found = Layout(("a", "b", "c"), {}, {}, Said((2, 4), torch.float32), (10, 10, 10), 0, 0)
+    say_shares(found, [range(2), range(2, 3)])
+    assert "the stages have 2, 1 blocks, and the slowest takes 1.33 times as long as the mean" in caplog.text
+    caplog.clear()
+    say_shares(found, [range(1), range(1, 2), range(2, 3)])
+    assert not caplog.text

@@ -114,9 +114,14 @@ class Order:
 
         The slices are fixed positions of a full batch; in a short one the last of them are short or empty.
         """
-        width = self.batch_size // (world_size * parts)
+        width = part_width(self.batch_size, world_size, parts)
         starts = ((part * world_size + rank) * width for part in range(parts))
         return [slice(start, start + width) for start in starts]
+
+
+def part_width(batch_size: int, readers: int, parts: int) -> int:
+    """Examples in each of the micro-batches that a reader splits its share of a batch into."""
+    return batch_size // (readers * parts)
 
 
 @lru_cache(maxsize=2)

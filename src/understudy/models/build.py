@@ -57,12 +57,16 @@ def tried_model(description: Description, where: str = "model") -> Iterator[nn.M
     if description["kind"] == "factory" or description.get("code"):
         yield build_model(description, where)
         return
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        yield undrawn_model(description, where)
+
+
+def undrawn_model(description: Description, where: str = "model") -> nn.Module:
+    """A new model whose weights were not drawn: drawing looks at values, which FakeTensors do not have."""
     from transformers.initialization import no_init_weights
 
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        with no_init_weights():  # which looks at what it has drawn
-            model = build_model(description, where)
-        yield model
+    with no_init_weights():
+        return build_model(description, where)
 
 
 def is_empty(model: nn.Module) -> bool:

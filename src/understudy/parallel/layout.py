@@ -60,8 +60,6 @@ def layout(model: nn.Module, inputs: Tensor, where: str) -> Layout:
     Raises:
         InputError: the model is no chain of blocks.
     """
-    from torch.utils.flop_counter import FlopCounterMode
-
     assert len(inputs) == EXAMPLES
     names = {module: name for name, module in model.named_modules()}
     found = blocks(model)
@@ -70,28 +68,19 @@ def layout(model: nn.Module, inputs: Tensor, where: str) -> Layout:
             f"{where}.strategy: pp cuts a model between its repeated blocks (an nn.ModuleList), and it has none"
         )
     others = list(_outermost(model, set(found), where))
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        watch = _Watch(counter)
-        handles = [handle for module in (*found, *others) for handle in watch.hooks(module)]
-        model(inputs)
-    for handle in handles:
-        handle.remove()
-    order = [module for module, *_ in watch.calls]
-    chain = [call for call in watch.calls if call[0] in found]
-    _check(found, others, order, chain, names, where)
-    start, end = order.index(found[0]), order.index(found[-1])
-    spent = {module: cost for module, _, _, cost in watch.calls}
-    said = {module: _said(answer) for module, _, answer, _ in watch.calls}
-    after = {names[module]: said[module] for module in order[end + 1 :]}
-    total, costs = int(counter.get_total_flops()), tuple(spent[block] for block in found)
-    last = sum(spent[module] for module in order[end + 1 :])
+    calls, total = _watched(model, inputs, (*found, *others))
+    order = [module for module, *_ in calls]
+    _check(found, others, order, [call for call in calls if call[0] in found], names, where)
+    behind = order[order.index(found[-1]) + 1 :]
+    spent = {module: cost for module, _, _, cost in calls}
+    said = {module: _said(answer) for module, _, answer, _ in calls}
     hidden = said[found[0]]
     assert hidden is not None
-    assert start <= end
+    costs, last = tuple(spent[block] for block in found), sum(spent[module] for module in behind)
     return Layout(
         blocks=tuple(names[block] for block in found),
-        before={names[module]: said.get(module) for module in others if names[module] not in after},
-        after=after,
+        before={names[module]: said.get(module) for module in others if module not in behind},
+        after={names[module]: said[module] for module in behind},
         hidden=hidden,
         costs=costs,
         first=total - sum(costs) - last,
@@ -99,12 +88,29 @@ def layout(model: nn.Module, inputs: Tensor, where: str) -> Layout:
     )
 
 
+Call = tuple[nn.Module, Any, Any, int]
+"""A module, what it was given, what it answered, and what that cost."""
+
+
+def _watched(model: nn.Module, inputs: Tensor, modules: Sequence[nn.Module]) -> tuple[list[Call], int]:
+    """The calls of some modules in a forward pass, and what all of it costs."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        watch = _Watch(counter)
+        handles = [handle for module in modules for handle in watch.hooks(module)]
+        model(inputs)
+    for handle in handles:
+        handle.remove()
+    return watch.calls, int(counter.get_total_flops())
+
+
 @dataclass
 class _Watch:
-    """Who was called in which order, with what, what it answered, and what that cost."""
+    """Who was called, in order."""
 
     counter: Any
-    calls: list[tuple[nn.Module, Any, Any, int]] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
     _since: list[int] = field(default_factory=list)
 
     def hooks(self, module: nn.Module) -> Iterator[Any]:
@@ -135,7 +141,7 @@ def _check(
     found: Sequence[nn.Module],
     others: Sequence[nn.Module],
     order: Sequence[nn.Module],
-    chain: Sequence[tuple[nn.Module, Any, Any, int]],
+    chain: Sequence[Call],
     names: dict[nn.Module, str],
     where: str,
 ) -> None:

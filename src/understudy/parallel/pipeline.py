@@ -15,6 +15,7 @@ from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_sc
 from torch.distributed.tensor import DTensor
 
 from understudy.errors import InputError
+from understudy.models.parts import kept
 from understudy.parallel.layout import Said
 from understudy.parallel.stages import Asked, Stage
 from understudy.recipe import Pipeline as Settings
@@ -56,7 +57,7 @@ class Pipeline:
         where: str,
     ) -> None:
         self._stages, self._homes, self._group, self._device = stages, homes, mesh.get_group(), device
-        self._rank, self._count, self._hidden = mesh.get_local_rank(), parts, hidden
+        self._rank, self._hidden = mesh.get_local_rank(), hidden
         made = [self._stage(number, stage) for number, stage in sorted(stages.items())]
         kind = get_schedule_class(settings.schedule)
         many = issubclass(kind, PipelineScheduleMulti)
@@ -146,7 +147,7 @@ def exchange_tied(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup, 
         if isinstance(parameter, DTensor) and isinstance(own, DTensor):
             # One rank's operations may have made it whole, where the other's left it in parts.
             parameter.grad = own = own.redistribute(placements=parameter.placements)
-        own = own.to_local() if isinstance(own, DTensor) else own
+        own = kept(own)
         theirs = torch.empty_like(own)
         sends = dist.P2POp(dist.isend, own.contiguous(), group=group, group_peer=other)
         for work in dist.batch_isend_irecv([sends, dist.P2POp(dist.irecv, theirs, group=group, group_peer=other)]):

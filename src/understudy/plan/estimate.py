@@ -8,11 +8,11 @@ from understudy.plan.trace import Traced
 from understudy.recipe import Degrees, Train
 
 EFFICIENCY = 0.45
-"""Of the data sheet's speed that training reaches in products of matrices; published runs have 0.35 to 0.55."""
+"""Of the data sheet's speed that training is assumed to reach in products of matrices; not measured here."""
 FRAGMENTED = 0.05
-"""Of the peak, that the allocator cannot use."""
+"""Of the peak, that the allocator is assumed not to be able to use."""
 CONTEXT = 1.0
-"""GiB that CUDA and NCCL take beside the tensors."""
+"""GiB that CUDA and NCCL are assumed to take beside the tensors."""
 OVERLAPPED = ("_allgather_base_", "_reduce_scatter_base_")
 """What fully_shard sends while it computes."""
 GIB, GIGA, TERA = 2**30, 1e9, 1e12

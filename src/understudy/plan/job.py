@@ -11,7 +11,7 @@ from understudy.plan.choices import all_degrees, refusal
 from understudy.plan.estimate import Estimate, estimate
 from understudy.plan.hardware import Hardware
 from understudy.plan.imagined import Imagined, description_of, facts_of
-from understudy.plan.trace import Planned, trace
+from understudy.plan.trace import Planned, traces
 from understudy.recipe import LABELS, Degrees, Recipe, degrees
 
 EXAMPLES = 2**20
@@ -86,7 +86,5 @@ def _estimated(job: Job, found: Degrees, hardware: Hardware) -> Estimate:
     able = "bf16" in hardware.tflops and hardware.is_gpu
     precision = "bf16" if train.precision == "bf16" or (train.precision == "auto" and able) else "fp32"
     kind = torch.bfloat16 if precision == "bf16" else torch.float32
-    stage = found.world_size // found.pp
     device = "cuda" if hardware.is_gpu else "cpu"
-    ranks = [trace(job.planned, found, number * stage, device, kind) for number in range(found.pp)]
-    return estimate(train, found, ranks, hardware, job.processes, precision)
+    return estimate(train, found, traces(job.planned, found, device, kind), hardware, job.processes, precision)

@@ -19,6 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from understudy.models.parts import kept
+
 Kind = Literal[
     "parameters", "gradients", "optimizer", "teacher", "activations", "logits", "communication", "temporary", "data"
 ]
@@ -96,8 +98,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def mark(self, kind: Kind, tensors: Iterable[Tensor]) -> None:
         """Say of which kind tensors are, whatever they were taken for."""
         for tensor in tensors:
-            local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-            if (serial := self._serial.get(local.untyped_storage()._cdata)) is not None:
+            if (serial := self._serial.get(kept(tensor).untyped_storage()._cdata)) is not None:
                 self._kinds[serial] = kind
 
     def forget(self) -> None:

@@ -20,19 +20,22 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 
+from understudy.data.loader import part_width
 from understudy.distill.objectives import objective
 from understudy.distill.teacher import Teacher
-from understudy.models.build import build_model
+from understudy.models.build import undrawn_model
 from understudy.models.facts import Description
+from understudy.models.outputs import Extra
+from understudy.models.parts import kept
 from understudy.models.tasks import TextModel
 from understudy.parallel.apply import Spread
 from understudy.parallel.layout import EXAMPLES, layout
-from understudy.parallel.tensor import has_plan
 from understudy.plan.imagined import Imagined
 from understudy.plan.ledger import Ledger, Peak
 from understudy.recipe import Degrees, ObjectiveSection, Train
 from understudy.train.averages import Averages
 from understudy.train.learning import Learner, Part, Whole
+from understudy.train.models import teacher_over_ranks
 from understudy.train.optimizers import optimizer
 from understudy.train.pipelined import Pipelined
 from understudy.train.staged import cut_into_stages
@@ -95,6 +98,12 @@ def trace(planned: Planned, found: Degrees, rank: int, device: str, precision: t
             return _traced(planned, spread, ledger)
 
 
+def traces(planned: Planned, found: Degrees, device: str, precision: torch.dtype) -> list[Traced]:
+    """A rank of each stage: those of a stage are alike. See trace()."""
+    stage = found.world_size // found.pp
+    return [trace(planned, found, number * stage, device, precision) for number in range(found.pp)]
+
+
 def _traced(planned: Planned, spread: Spread, ledger: Ledger) -> Traced:
     held, learner = _learner(planned, spread, ledger)
     chosen = optimizer(list(held.parameters()), planned.train.optimizer)
@@ -103,13 +112,13 @@ def _traced(planned: Planned, spread: Spread, ledger: Ledger) -> Traced:
     ledger.mark("optimizer", _state(chosen))
     learner.train(mode=True)
     batch, count = spread.meshes.batch, planned.train.gradient_accumulation_steps
-    width = planned.train.batch_size // (batch.size() * count)
+    width = part_width(planned.train.batch_size, batch.size(), count)
     traced = count if spread.degrees.pp > 1 else min(count, PARTS)
     for step in range(STEPS):
         gc.collect()
         ledger.phase = "between steps"
         ledger.forget()
-        kept = ledger.peak()
+        between = ledger.peak().bytes
         ledger.phase = "forward and backward"
         parts = (_part(planned.examples, width, ledger) for _ in range(traced))
         learner.gradients(parts, traced, count * width)
@@ -123,21 +132,21 @@ def _traced(planned: Planned, spread: Spread, ledger: Ledger) -> Traced:
             chosen.zero_grad(set_to_none=True)
     peak = ledger.peak()
     chosen.zero_grad(set_to_none=True)
-    state = sum(map(_local_bytes, (*held.parameters(), *_state(chosen))))
+    state = sum(kept(tensor).nbytes for tensor in (*held.parameters(), *_state(chosen)))
     times = count / traced
     traffic = {which: round(size * times) for which, size in ledger.traffic.items()}
-    return Traced(peak, kept.bytes, round(ledger.flops * times), traffic, state)
+    return Traced(peak, between, round(ledger.flops * times), traffic, state)
 
 
 def _learner(planned: Planned, spread: Spread, ledger: Ledger) -> tuple[nn.Module, Learner]:
     """What a rank holds of the model, and the model on all ranks."""
     learned = objective(planned.objectives, planned.train)
     train, where = planned.train, planned.where
-    model = _empty(planned.model, where)
+    model = undrawn_model(planned.model, where)
     staged = None
     if spread.degrees.pp > 1:
         shown, _, _ = spread.own_positions(*planned.examples.batch(np.zeros(EXAMPLES, dtype=np.int64)))
-        found = layout(_empty(planned.model, where), shown, where)
+        found = layout(undrawn_model(planned.model, where), shown, where)
         staged = cut_into_stages(model, found, planned.examples, spread, train, where)
         held = staged.settle(spread.device)
         for stage in staged.stages.values():
@@ -147,7 +156,7 @@ def _learner(planned: Planned, spread: Spread, ledger: Ledger) -> tuple[nn.Modul
         _say_head(model)
     teacher = _teacher(planned, spread, learned.extras, ledger)
     if staged:
-        return held, Pipelined(staged, held, learned, teacher, spread)
+        return held, Pipelined(staged, held, learned, teacher, spread, where)
     if spread.meshes.replicate.size() > 1 and not spread.wraps:
         held = _Copies(held)
     return held, Whole(held, learned, learned, teacher, spread)
@@ -167,22 +176,13 @@ class _Copies(nn.Module):
         return self.module(*given, **named)
 
 
-def _teacher(planned: Planned, spread: Spread, extras: Any, ledger: Ledger) -> Teacher | None:
+def _teacher(planned: Planned, spread: Spread, extras: frozenset[Extra], ledger: Ledger) -> Teacher | None:
     if planned.teacher is None:
         return None
-    spread = spread.for_questions() if spread.degrees.pp > 1 else spread
-    model = _empty(planned.teacher, "teacher.model")
-    model = spread.over_ranks(model, {} if has_plan(model) else None, "teacher.train")
+    model = teacher_over_ranks(undrawn_model(planned.teacher, "teacher.model"), spread)
     _say_head(model)
     ledger.mark("teacher", model.parameters())
     return Teacher(model, extras)
-
-
-def _empty(description: Description, where: str) -> nn.Module:
-    from transformers.initialization import no_init_weights
-
-    with no_init_weights():
-        return build_model(description, where)
 
 
 def _say_head(model: nn.Module) -> None:
@@ -199,11 +199,6 @@ def _part(examples: Imagined, width: int, ledger: Ledger) -> Part:
 
 def _state(chosen: Optimizer) -> list[Tensor]:
     return [value for state in chosen.state.values() for value in state.values() if isinstance(value, Tensor)]
-
-
-def _local_bytes(tensor: Tensor) -> int:
-    local = tensor.to_local() if isinstance(tensor, torch.distributed.tensor.DTensor) else tensor
-    return local.nbytes
 
 
 @contextmanager

@@ -36,6 +36,7 @@ from understudy.train.models import (
     description_of,
     frozen_teacher,
     initial_model,
+    place,
     try_others,
 )
 from understudy.train.optimizers import optimizer
@@ -165,12 +166,7 @@ def _learner(
 ) -> Learner:
     if started.staged is None:
         return Whole(started.model, learned, learns, teacher, spread)
-    if not learned.by_position:
-        raise InputError(
-            f"{job.section.partition('.')[0]}.train.strategy: with pp the last stage alone has a loss, and an "
-            "objective asks for more than logits; use fsdp"
-        )
-    return Pipelined(started.staged, started.model, learned, teacher, spread)
+    return Pipelined(started.staged, started.model, learned, teacher, spread, place(job))
 
 
 def _validation(job: TrainingJob) -> Validation | None:
@@ -180,8 +176,7 @@ def _validation(job: TrainingJob) -> Validation | None:
     examples = open_split(job.examples, "validation")
     if len(examples) == 0:
         raise InputError(
-            f"{job.section.partition('.')[0]}.train.validate_every: the data has no validation split; give it a share, "
-            "data.validation"
+            f"{place(job)}.validate_every: the data has no validation split; give it a share, data.validation"
         )
     train = job.train
     assert train.validate_every is not None

@@ -102,7 +102,7 @@ class Whole(Learner):
                 # Gradients are averaged over ranks, the loss is their sum.
                 torch.autograd.backward(loss * spread.meshes.gradient.size())
             total += loss.detach()
-        if self._teacher:
+        if self._teacher and spread.degrees.zero_stage == 3:  # before, weights are in shards for the optimiser alone
             self._teacher.rest()
         return total
 

@@ -71,17 +71,17 @@ def degrees_of(job: TrainingJob) -> Degrees:
     try:
         found = degrees(job.train.strategy, dist.get_world_size() // job.processes, job.processes)
     except ValueError as error:
-        raise InputError(f"{_place(job)}.strategy: {error}") from error
+        raise InputError(f"{place(job)}.strategy: {error}") from error
     facts = read_facts(job.examples)
     if found.cp > 1 and (facts["task"] != "causal-lm" or facts["sequence_length"] % found.cp):
         raise InputError(
-            f"{_place(job)}.strategy: cp splits sequences of tokens evenly over {found.cp} processes; "
+            f"{place(job)}.strategy: cp splits sequences of tokens evenly over {found.cp} processes; "
             "data.text.sequence_length has to be a multiple of that"
         )
     return found
 
 
-def _place(job: TrainingJob) -> str:
+def place(job: TrainingJob) -> str:
     """The recipe's path of the training."""
     return f"{job.section.partition('.')[0]}.train"
 
@@ -111,19 +111,19 @@ def initial_model(job: TrainingJob, description: Description, examples: Examples
     model = empty_model(description, job.section)
     aliases = tied_weights(model)
     if spread.degrees.pp > 1:
-        _try(examples, description, job.section, extras_of(job))
-        whole = empty_model(description, job.section)
+        whole = empty_model(description, job.section) if job.initial else None
         with tried_model(description, job.section) as tried:
+            check_shapes(tried, examples, description, torch.device("cpu"), job.section, extras_of(job))
             shown, _, _ = spread.own_positions(*examples.batch(np.zeros(EXAMPLES, dtype=np.int64)))
-            found = layout(tried, shown, _place(job))
-        staged = cut_into_stages(model, found, examples, spread, job.train, _place(job))
+            found = layout(tried, shown, place(job))
+        staged = cut_into_stages(model, found, examples, spread, job.train, place(job))
         _fill(job, staged.held, description, spread.device, whole)
         held = staged.settle(spread.device)
         staged.find_head(spread.device)
         return Started(held, aliases, staged)
     if not is_empty(model):
         model.to(spread.device)
-    model = spread.over_ranks(model, job.train.tensor_plan, _place(job), job.train.activation_checkpointing)
+    model = spread.over_ranks(model, job.train.tensor_plan, place(job), job.train.activation_checkpointing)
     _fill(job, model, description, spread.device)
     check_shapes(model, examples, description, spread.device, job.section, extras_of(job))
     _find_head(model, examples, spread.device)
@@ -155,16 +155,20 @@ def frozen_teacher(job: TrainingJob, examples: Examples, extras: frozenset[Extra
     assert job.teacher_model is not None, "who names a teacher says what it is"
     description = trusted_description(job.teacher, job.teacher_model, job.examples, "teacher.model")
     check_files(job.teacher, description)
-    model = empty_model(description, "teacher.model")
-    if spread.degrees.pp > 1:
-        spread = spread.for_questions()
-    # Without a plan of its own each rank of a tensor-parallel group asks all of it, and hears the same.
-    model = spread.over_ranks(model, {} if has_plan(model) else None, "teacher.train")
+    model = teacher_over_ranks(empty_model(description, "teacher.model"), spread)
     read_weights(model, job.teacher, spread.device)
     check_shapes(model, examples, description, spread.device, "teacher.model", extras)
     _find_head(model, examples, spread.device)
     reshard(model)
     return Teacher(model, extras)
+
+
+def teacher_over_ranks(model: nn.Module, spread: Spread) -> nn.Module:
+    """A model that is only asked, each rank with its part, beside one that is spread like this."""
+    if spread.degrees.pp > 1:
+        spread = spread.for_questions()
+    # Without a plan of its own each rank of a tensor-parallel group asks all of it, and hears the same.
+    return spread.over_ranks(model, {} if has_plan(model) else None, "teacher.train")
 
 
 def _find_head(model: nn.Module, examples: Examples, device: torch.device) -> None:

@@ -15,6 +15,7 @@ from understudy.data.loader import IGNORED
 from understudy.distill.objectives import Batch, Objective
 from understudy.distill.pieces import loss_in_pieces
 from understudy.distill.teacher import Teacher
+from understudy.errors import InputError
 from understudy.models.outputs import States
 from understudy.parallel.apply import Spread, reshard
 from understudy.parallel.pipeline import exchange_tied
@@ -33,11 +34,26 @@ class Pipelined(Learner):
         objective: what it learns from, a sum over positions without parameters.
         teacher: whom the objective asks.
         spread: over which ranks, and how.
+        where: the recipe's path of the training, for errors.
+
+    Raises:
+        InputError: the objective asks for more than logits.
     """
 
     def __init__(
-        self, staged: Staged, held: nn.Module, objective: Objective, teacher: Teacher | None, spread: Spread
+        self,
+        staged: Staged,
+        held: nn.Module,
+        objective: Objective,
+        teacher: Teacher | None,
+        spread: Spread,
+        where: str,
     ) -> None:
+        if not objective.by_position:
+            raise InputError(
+                f"{where}.strategy: with pp the last stage alone has a loss, and an objective asks for more "
+                "than logits; use fsdp"
+            )
         self._held = held
         self._staged, self._objective, self._teacher, self._spread = staged, objective, teacher, spread
         self._group, self._rank = spread.meshes.pp.get_group(), spread.meshes.pp.get_local_rank()

@@ -12,13 +12,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
-from understudy.data.loader import Examples
+from understudy.data.loader import Examples, part_width
 from understudy.errors import InputError
 from understudy.models.tasks import TextModel
 from understudy.parallel.apply import Spread, reshard
 from understudy.parallel.layout import Layout, Said, boundaries, stage_costs
 from understudy.parallel.pipeline import Pipeline, homes
-from understudy.parallel.stages import Asked, Stage, cut, with_tied_alone
+from understudy.parallel.stages import Asked, Cut, Stage, cut, with_tied_alone
 from understudy.recipe import Train
 from understudy.train.precision import autocast
 
@@ -106,22 +106,17 @@ def cut_into_stages(
     own = [stage for stage, rank in enumerate(ranks) if rank == mesh.get_local_rank()]
     spread.split(model, train.tensor_plan, where, train.activation_checkpointing)
     parts = boundaries(found, len(ranks), where)
-    _say_shares(found, parts)
+    say_shares(found, parts)
     made = cut(model, found, parts, own)
-    if ranks[0] == ranks[-1] and spread.wraps and made.is_tied:
+    if made.is_tied and spread.wraps and settings.is_v:
         raise InputError(
             f"{where}.pipeline.schedule: {settings.schedule} has the first and the last stage in one process, and they "
             "have a tied weight, which cannot be in two of fully_shard's groups; use 1F1B, or untie it"
         )
     count = train.gradient_accumulation_steps
-    width = train.batch_size // (spread.meshes.batch.size() * count)
+    width = part_width(train.batch_size, spread.meshes.batch.size(), count)
     hidden = Said((width, *found.hidden.shape[1:]), spread.precision if spread.wraps else found.hidden.dtype)
-    stages = {
-        number: Stage(staged, passing, made.beside, hidden.dtype, is_last=number == len(ranks) - 1)
-        for number, (staged, passing) in zip(own, made.stages, strict=True)
-    }
-    for stage in stages.values():
-        spread.sharded(stage)
+    stages = _spread_stages(made, own, len(ranks) - 1, hidden, spread)
     return Staged(
         held=made.held,
         stages=stages,
@@ -134,7 +129,17 @@ def cut_into_stages(
     )
 
 
-def _say_shares(found: Layout, parts: Sequence[range]) -> None:
+def _spread_stages(made: Cut, own: Sequence[int], last: int, hidden: Said, spread: Spread) -> dict[int, Stage]:
+    stages = {
+        number: Stage(staged, passing, made.beside, hidden.dtype, is_last=number == last)
+        for number, (staged, passing) in zip(own, made.stages, strict=True)
+    }
+    for stage in stages.values():
+        spread.sharded(stage)
+    return stages
+
+
+def say_shares(found: Layout, parts: Sequence[range]) -> None:
     """Others wait for the slowest stage."""
     costs = stage_costs(found, parts)
     slowest = max(costs) * len(costs) / sum(costs)
