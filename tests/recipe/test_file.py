@@ -636,3 +636,17 @@ def test_texts_are_not_augmented() -> None:
     changes = ["task=causal-lm", "data.source.type=python-docs", "data.image=null", "student.train.augment.flip=true"]
     with pytest.raises(InputError, match=r"student\.train\.augment: does not apply to the task causal-lm; remove it"):
         from_values(parse(DIGITS).data, changes, "here")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "parts", "least"), [("GPipe", 1, 1), ("1F1B", 3, 4), ("ZBVZeroBubble", 4, 4), ("DualPipeV", 4, 8)]
+)
+def test_a_pipeline_needs_micro_batches_enough_for_its_stages(schedule: str, parts: int, least: int) -> None:
+    overrides = ["student.train.strategy=pp", "resources.distill.processes=4", "student.train.batch_size=48"]
+    overrides += [f"student.train.pipeline.schedule={schedule}", f"student.train.gradient_accumulation_steps={parts}"]
+    if parts >= least:
+        found = from_values(parse(DIGITS).data, overrides, "here").student.train
+        assert (found.pipeline.schedule, found.gradient_accumulation_steps) == (schedule, parts)
+        return
+    with pytest.raises(InputError, match=f"{schedule} over 4 processes needs {least} or more"):
+        from_values(parse(DIGITS).data, overrides, "here")
