@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from understudy.cli.checkout import checkout
-from understudy.cli.recipe import Overrides, RecipePath
+from understudy.cli.recipe import Overrides, RecipePath, decided
 
 if TYPE_CHECKING:
     from understudy.recipe import Recipe
@@ -22,13 +22,13 @@ def compile_(
     overrides: Overrides = None,
 ) -> None:
     """Write the pipeline's IR, and the Pipeline and PipelineVersion objects that Kubernetes takes."""
-    from understudy.recipe.file import load
+    from understudy.recipe.file import read
 
     sys.path.insert(0, str(checkout()))
     from pipelines.compiled import write
     from pipelines.pods import MOUNT
 
-    wanted = load(recipe, overrides or [])
+    wanted = decided(read(recipe, overrides or ())).recipe
     for path in write(wanted, images, output):
         typer.echo(path)
     say_what_pods_need(wanted, MOUNT)

@@ -1,6 +1,7 @@
 """understudy recipe: the schema, a recipe with its defaults, and what is wrong with one."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -78,3 +79,16 @@ def checked(
     if looked.problems:
         raise written.source.error(looked.problems)
     return written, looked.unknown
+
+
+def decided(written: "Written") -> "Written":
+    """A recipe whose strategies are degrees, or names of theirs: auto is what the plan ranks first.
+
+    Raises:
+        InputError: nothing fits, or it is not said on what a training runs.
+    """
+    if not written.recipe.undecided:
+        return written
+    from understudy.plan import automatic
+
+    return replace(written, recipe=automatic.decided(written.recipe, lambda text: typer.echo(text, err=True)))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from understudy.cli.checkout import checkout
-from understudy.cli.recipe import Overrides, RecipePath, checked
+from understudy.cli.recipe import Overrides, RecipePath, checked, decided
 from understudy.cli.settings import Settings
 from understudy.errors import DONE, FAILED, REJECTED, STOPPED, InputError, UnderstudyError
 
@@ -64,11 +64,11 @@ def run(
     if on is Place.CLUSTER:
         from understudy.cli.cluster import run_there
 
-        there, _ = checked(recipe, overrides or (), elsewhere=True)
+        there = decided(checked(recipe, overrides or (), elsewhere=True)[0])
         raise typer.Exit(run_there(there.recipe, namespace, settings.quiet))
     try:
         remote_cache.address()  # an old name of its variable is refused before anything is made
-        written, _ = checked(recipe, overrides or ())
+        written = decided(checked(recipe, overrides or ())[0])
         store, uri = Store(settings.store_folder), settings.tracking_uri
         if database(uri):  # a server that does not answer stops no training; a local registry is put right, or refused
             server_at(uri).check()

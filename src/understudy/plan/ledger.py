@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, Literal
 from unittest.mock import patch
 
@@ -15,7 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
@@ -60,9 +62,10 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Within it, what happens is entered. Storages change their size behind the dispatcher's back, too: fully_shard
-        frees what it has gathered.
+        frees what it has gathered. What DTensor does with whole shapes, once, to find those of parts, is not of the
+        training.
         """
-        plain = torch.UntypedStorage.resize_
+        plain, find_shapes = torch.UntypedStorage.resize_, ShardingPropagator._propagate_tensor_meta_non_cached
 
         def resize(storage: torch.UntypedStorage, size: int) -> Any:
             answer = plain(storage, size)
@@ -71,7 +74,16 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._change(serial, self._rounded(size))
             return answer
 
-        with patch.object(torch.UntypedStorage, "resize_", resize), self:
+        @wraps(find_shapes)
+        def unseen(*args: Any, **named: Any) -> Any:
+            with _disable_current_modes():
+                return find_shapes(*args, **named)
+
+        with (
+            patch.object(torch.UntypedStorage, "resize_", resize),
+            patch.object(ShardingPropagator, "_propagate_tensor_meta_non_cached", unseen),
+            self,
+        ):
             yield
 
     def __torch_dispatch__(

@@ -112,6 +112,8 @@ def _job(place: Place, train: Train, job: str, resources: Resources) -> Iterator
     yield from _elastic(job, train, resources)
     if train.steps and train.schedule.warmup >= train.steps:
         yield (*place, "schedule", "warmup"), f"{train.schedule.warmup} of {train.steps} steps; leave some to train in"
+    if train.strategy == "auto":  # the plan refuses what does not go together
+        return
     try:
         found = degrees(train.strategy, resources.nodes, resources.processes, f"resources.{job}")
     except ValueError as error:
@@ -165,7 +167,7 @@ def _elastic(job: str, train: Train, resources: Resources) -> Iterator[Conflict]
     where: Place = ("resources", job, "min_nodes")
     if least > most:
         yield where, f"{least} is more than nodes, which is {most}; make it {most} or less"
-    if least < most and isinstance(train.strategy, Degrees):
+    if least < most and (isinstance(train.strategy, Degrees) or train.strategy == "auto"):
         yield where, "degrees are for one number of nodes; write strategy as ddp, fsdp or hsdp, or leave min_nodes out"
         return
     for nodes in range(least, most):

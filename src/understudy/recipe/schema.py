@@ -84,7 +84,8 @@ class Train(Section):
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """auto: bf16 where the GPU computes in it, fp32 otherwise."""
     strategy: Strategy = "single"
-    """hsdp shards inside a node and replicates over nodes; on one node it keeps two replicas."""
+    """hsdp shards inside a node and replicates over nodes; on one node it keeps two replicas. auto is what
+    `understudy plan` ranks first, chosen when a run begins."""
     tensor_plan: dict[str, str] = Field(default={})
     """For tp: how modules are split, by their names with * for a number, in transformers' styles (colwise, rowwise,
     ...). It goes before the architecture's own plan."""
@@ -198,6 +199,9 @@ class Resources(Section):
     threads: Positive | None = None
     """CPU threads per process. Default: all cores, in a cluster those of `cpu`, for a single process; otherwise one."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    hardware: str | None = None
+    """What each process has, by its name in the plan's table, such as H100: what `understudy plan` and strategy: auto
+    plan for. Nothing else follows from it."""
     pool: str | None = None
     """In a cluster: the node pool, one of those in the cluster's settings. Default: any node without taints."""
     cpu: Quantity | None = None
@@ -252,6 +256,13 @@ class Recipe(Section):
     def models(self) -> dict[str, Model]:
         """Teacher's and student's model by their place in the recipe."""
         return {"teacher.model": self.teacher.model, "student.model": self.student.model}
+
+    @property
+    def undecided(self) -> tuple[Literal["teacher", "student"], ...]:
+        """The sections whose training leaves its degrees to the plan."""
+        trained: dict[Literal["teacher", "student"], Train | None]
+        trained = {"teacher": self.teacher.train, "student": self.student.train}
+        return tuple(section for section, train in trained.items() if train and train.strategy == "auto")
 
     @property
     def metrics(self) -> tuple[MetricName, ...]:

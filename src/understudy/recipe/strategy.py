@@ -6,7 +6,7 @@ from pydantic import Discriminator, Tag, model_validator
 
 from understudy.recipe.section import Positive, Section
 
-StrategyName = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp", "cp", "pp"]
+StrategyName = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp", "cp", "pp", "auto"]
 
 
 Recompute = Literal["none", "full", "selective"]
@@ -31,6 +31,10 @@ class Degrees(Section):
         if self.zero_stage < 3 and self.dp_shard == 1:
             raise ValueError("zero_stage says what is kept in shards, and dp_shard is 1; leave one of them out")
         return self
+
+    def __str__(self) -> str:
+        parts = [f"{name} {size}" for name, size in self.model_dump().items() if name != "zero_stage" and size > 1]
+        return " x ".join(parts) or "one process"
 
     @property
     def world_size(self) -> int:
@@ -109,6 +113,8 @@ def degrees(strategy: StrategyName | Degrees, nodes: int, processes: int, where:
     Raises:
         ValueError: the strategy does not fit the number of processes; the message says why, and what would.
     """
+    if strategy == "auto":
+        raise ValueError("auto is chosen when a run begins; here it has to be degrees, or a name of theirs")
     world, given = nodes * processes, f"{where}.processes"
     count = f"{processes}"
     if nodes > 1:

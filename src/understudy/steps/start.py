@@ -16,6 +16,7 @@ from understudy.steps.lookup import reuse
 from understudy.store import Run, Store
 
 log = logging.getLogger(__name__)
+UNDECIDED = "auto is chosen where a recipe is compiled or submitted, by what has torch; compile it with --set"
 
 
 @dataclass(frozen=True)
@@ -82,4 +83,7 @@ def _checked(values: dict[str, Any], overrides: str, seed: int) -> Recipe:
     found = findings(written.recipe, Here(models=False, waits_for_hub=False))
     if found.problems:
         raise written.source.error(found.problems)
+    undecided = [((section, "train", "strategy"), UNDECIDED) for section in written.recipe.undecided]
+    if undecided:
+        raise written.source.error(undecided)
     return written.recipe

@@ -1,0 +1,70 @@
+"""`strategy: auto`: the recipe with the degrees in its place that the plan ranks first."""
+
+from collections.abc import Callable
+
+from understudy.errors import InputError
+from understudy.plan.hardware import Hardware, table
+from understudy.plan.job import Job, jobs
+from understudy.plan.ranking import Ranking, ranking
+from understudy.plan.remedies import nearest_miss
+from understudy.recipe import Degrees, Recipe
+
+SECTIONS = {"teacher": "teacher", "distill": "student"}
+"""Where the recipe describes each job's training."""
+
+
+def decided(recipe: Recipe, say: Callable[[str], None]) -> Recipe:
+    """The recipe with degrees wherever it leaves them to the plan.
+
+    Args:
+        recipe: is planned for the hardware that its resources name, or CPUs where its device is cpu.
+        say: told what was chosen.
+
+    Raises:
+        InputError: nothing fits (the message says what would), or it is not said on what the training runs.
+    """
+    known = table()
+    for job in list(jobs(recipe)) if recipe.undecided else ():
+        if job.degrees is None:
+            kind = _kind(job, recipe, known)
+            chosen = best_degrees(job, known[kind], ranking(job.planned, job.place(known[kind])))
+            say(f"{job.planned.where}.strategy: auto is {chosen} on {job.nodes} x {job.processes} {kind}")
+            recipe = with_strategy(recipe, job, chosen)
+    return recipe
+
+
+def best_degrees(job: Job, hardware: Hardware, found: Ranking) -> Degrees:
+    """The fastest that fit.
+
+    Raises:
+        InputError: none does.
+    """
+    if found.best:
+        return found.best.degrees
+    where = f"{job.planned.where}.strategy"
+    if not found.estimates:
+        reasons = "; ".join(dict.fromkeys(why for _, why in found.refused))
+        raise InputError(f"{where}: no degrees are for {job.nodes} x {job.processes} processes: {reasons}")
+    miss = nearest_miss(job.planned, found.estimates[0], job.place(hardware))
+    raise InputError(f"{where}: nothing fits. {miss}")
+
+
+def with_strategy(recipe: Recipe, job: Job, chosen: Degrees) -> Recipe:
+    """The recipe with these degrees for one of its trainings."""
+    section = getattr(recipe, SECTIONS[job.name])
+    train = section.train.model_copy(update={"strategy": chosen})
+    return recipe.model_copy(update={SECTIONS[job.name]: section.model_copy(update={"train": train})})
+
+
+def _kind(job: Job, recipe: Recipe, known: dict[str, Hardware]) -> str:
+    """What a job runs on, by its name in the table."""
+    resources = recipe.resources.by_job[job.name]
+    if resources.hardware is None and resources.device == "cpu":
+        return "CPU"
+    names = ", ".join(known)
+    where = f"resources.{job.name}.hardware"
+    if resources.hardware is None:
+        raise InputError(f"{where}: strategy: auto has to know what it chooses for; give one of {names}")
+    if resources.hardware not in known:
+        raise InputError(f"{where}: {resources.hardware} is not in the table ({names})")
+    return resources.hardware

@@ -1,0 +1,141 @@
+"""What a deep model takes, from shallow ones: each further block adds what one more of few has added.
+
+A language model's blocks are alike, and its trace is mostly the same block again and again. Memory at the peak, work
+and traffic grow on a line with their number, from the first few blocks on.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from understudy.models.build import undrawn_model
+from understudy.models.facts import Description
+from understudy.parallel.blocks import blocks
+from understudy.parallel.layout import boundaries
+from understudy.parallel.pipeline import homes
+from understudy.plan.ledger import Kind, Peak
+from understudy.plan.trace import Planned, Traced, laid_out, traces
+from understudy.recipe import Degrees
+
+FEW = 3
+"""Blocks of the smaller model that is traced, of each of its stages, and of its teacher. At two, a block that is
+gathered beforehand and one that is let go are the same ones, and the next adds more than further ones."""
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How many blocks a model has, all alike, and where its configuration says so."""
+
+    blocks: int
+    setting: str
+
+    def cut(self, description: Description, count: int) -> Description:
+        """The same model with so many of them."""
+        assert description["kind"] == "transformers"
+        config = dict(description["config"])
+        for name, value in config.items():
+            if isinstance(value, list) and len(value) == self.blocks:
+                config[name] = value[:count]
+        changed: Any = {**description, "config": {**config, self.setting: count}}
+        return changed  # type: ignore[no-any-return]
+
+
+def depth(description: Description, where: str) -> Depth | None:
+    """A model's depth; None where its blocks are not all alike, or code of one's own makes them."""
+    if description["kind"] != "transformers":
+        return None
+    from transformers import AutoConfig
+
+    config = description["config"]
+    made = AutoConfig.for_model(**config)
+    setting = made.attribute_map.get("num_hidden_layers", "num_hidden_layers")
+    count = getattr(made, setting, None)
+    found = blocks(undrawn_model(description, where))
+    shapes = {tuple((name, weight.shape) for name, weight in block.named_parameters()) for block in found}
+    each = [value for value in config.values() if isinstance(value, list) and len(value) == count]
+    if count != len(found) or len(shapes) != 1 or any(value != value[:1] * len(value) for value in each):
+        return None
+    return Depth(count, setting)
+
+
+Depths = tuple[Depth | None, Depth | None]
+"""Of a model and of its teacher."""
+
+
+def depths(planned: Planned) -> Depths:
+    """Of the models of a training."""
+    teacher = depth(planned.teacher, "teacher.model") if planned.teacher else None
+    return depth(planned.model, planned.where), teacher
+
+
+def deep_traces(planned: Planned, found: Degrees, known: Depths, device: str, precision: torch.dtype) -> list[Traced]:
+    """As traces(), in a fraction of the time where blocks are alike.
+
+    Args:
+        planned: the training.
+        found: its degrees.
+        known: the depths of the training's models.
+        device: whose allocator counts, cpu or cuda.
+        precision: of matrix products.
+
+    Raises:
+        InputError: the model cannot be spread like this.
+    """
+    own, taught = known
+    per_rank = planned.train.pipeline.stages_per_rank if found.pp > 1 else 1
+    stages = found.pp * per_rank
+    if own is None or own.blocks <= (FEW + 1) * stages:
+        return traces(planned, found, device, precision)
+
+    def shallow(count: int, teacher: int) -> list[Traced]:
+        model = own.cut(planned.model, count * stages)
+        asked = taught.cut(planned.teacher, teacher) if planned.teacher and taught else planned.teacher
+        return traces(replace(planned, model=model, teacher=asked), found, device, precision, even=True)
+
+    base, deeper = shallow(FEW, FEW), shallow(FEW + 1, FEW)
+    answering = shallow(FEW, FEW + 1) if planned.teacher and taught else base
+    above = taught.blocks - FEW if taught else 0
+    return [
+        _on_line(start, [(more, share / per_rank - FEW), (asked, above)])
+        for start, more, asked, share in zip(base, deeper, answering, _shares(planned, found, own), strict=True)
+    ]
+
+
+def _shares(planned: Planned, found: Degrees, own: Depth) -> list[int]:
+    """How many blocks each rank of a pipeline has."""
+    if found.pp == 1:
+        return [own.blocks]
+    ranks = homes(planned.train.pipeline, found.pp)
+    seen = laid_out(replace(planned, model=own.cut(planned.model, FEW)), found)
+    whole = replace(seen, blocks=seen.blocks[:1] * own.blocks, costs=seen.costs[:1] * own.blocks)
+    shares = Counter[int]()
+    for rank, part in zip(ranks, boundaries(whole, len(ranks), planned.where), strict=True):
+        shares[rank] += len(part)
+    return [shares[rank] for rank in range(found.pp)]
+
+
+def _on_line(start: Traced, further: Sequence[tuple[Traced, float]]) -> Traced:
+    """What is at `start`, and so many times what each of the others has more than it."""
+
+    def number(first: int, others: Sequence[int]) -> int:
+        return round(first + sum((other - first) * times for other, (_, times) in zip(others, further, strict=True)))
+
+    kinds: dict[Kind, int] = {
+        kind: number(start.peak.kinds.get(kind, 0), [more.peak.kinds.get(kind, 0) for more, _ in further])
+        for kind in {kind: None for traced in (start, *(more for more, _ in further)) for kind in traced.peak.kinds}
+    }
+    traffic: Mapping[tuple[str, tuple[int, ...]], int] = {
+        which: number(start.traffic.get(which, 0), [more.traffic.get(which, 0) for more, _ in further])
+        for which in {which: None for traced in (start, *(more for more, _ in further)) for which in traced.traffic}
+    }
+    ordered = dict(sorted(kinds.items(), key=lambda held: -held[1]))
+    return Traced(
+        peak=Peak(number(start.peak.bytes, [more.peak.bytes for more, _ in further]), start.peak.phase, ordered),
+        kept=number(start.kept, [more.kept for more, _ in further]),
+        flops=number(start.flops, [more.flops for more, _ in further]),
+        traffic=traffic,
+        state=number(start.state, [more.state for more, _ in further]),
+    )

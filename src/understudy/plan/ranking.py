@@ -1,0 +1,118 @@
+"""Every set of degrees of a training: the fastest that fits first, and why the others make no sense or do not fit."""
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from typing import Any
+
+import torch
+
+from understudy.errors import InputError
+from understudy.plan.choices import all_degrees, refusal
+from understudy.plan.depth import Depths, deep_traces, depths
+from understudy.plan.estimate import Estimate, estimate
+from understudy.plan.hardware import Hardware
+from understudy.plan.trace import Planned
+from understudy.recipe import Degrees
+
+ENOUGH = 8
+"""Sets of degrees, from which processes of their own are worth their start."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a training runs on."""
+
+    hardware: Hardware
+    nodes: int
+    processes: int
+    """On each node."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Sets of degrees for as many processes as a place has."""
+
+    estimates: tuple[Estimate, ...]
+    """The fastest first, and what does not fit last, the smallest first."""
+    refused: tuple[tuple[Degrees, str], ...]
+    """Those that make no sense, with the reason."""
+
+    @property
+    def best(self) -> Estimate | None:
+        """The fastest that fits."""
+        return next((found for found in self.estimates if found.fits), None)
+
+
+def estimated(planned: Planned, found: Degrees, place: Place, known: Depths | None = None) -> Estimate:
+    """What a training takes with these degrees.
+
+    Args:
+        planned: the training.
+        found: its degrees.
+        place: what it runs on.
+        known: the depths of its models, where they were looked for already.
+
+    Raises:
+        InputError: the model cannot be spread like this.
+    """
+    train, hardware = planned.train, place.hardware
+    able = "bf16" in hardware.tflops and hardware.is_gpu
+    precision = "bf16" if train.precision == "bf16" or (train.precision == "auto" and able) else "fp32"
+    kind = torch.bfloat16 if precision == "bf16" else torch.float32
+    device = "cuda" if hardware.is_gpu else "cpu"
+    traced = deep_traces(planned, found, known or depths(planned), device, kind)
+    return estimate(train, found, traced, hardware, place.processes, precision)
+
+
+def ranking(planned: Planned, place: Place) -> Ranking:
+    """All sets of degrees for a training."""
+    refused, asked = [], []
+    for found in all_degrees(place.nodes * place.processes):
+        why = refusal(planned, found, place.processes)
+        if why:
+            refused.append((found, why))
+        else:
+            asked.append(found)
+    estimates = []
+    for found, answer in zip(asked, _answers(planned, asked, place), strict=True):
+        if isinstance(answer, Estimate):
+            estimates.append(answer)
+        else:
+            refused.append((found, answer))
+    estimates.sort(key=lambda other: (not other.fits, other.step if other.fits else other.memory, other.memory))
+    return Ranking(tuple(estimates), tuple(refused))
+
+
+def _answers(planned: Planned, asked: Sequence[Degrees], place: Place) -> Iterator[Estimate | str]:
+    with _workers(len(asked)) as pool:
+        yield from (pool.map if pool else map)(partial(_answer, planned, place, depths(planned)), asked)
+
+
+def _answer(planned: Planned, place: Place, known: Depths, found: Degrees) -> Estimate | str:
+    try:
+        return estimated(planned, found, place, known)
+    except InputError as error:
+        return str(error)
+
+
+@contextmanager
+def _workers(count: int) -> Iterator[ProcessPoolExecutor | None]:
+    cores = len(os.sched_getaffinity(0))
+    if count < ENOUGH or cores < 2:
+        yield None
+        return
+    with ProcessPoolExecutor(min(cores, count), get_context("spawn"), initializer=_quiet) as pool:
+        yield pool
+
+
+def _quiet(*_: Any) -> None:
+    """Each process traces on one core, and what it has to say of a set of degrees is its answer."""
+    import logging
+
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)

@@ -1,0 +1,63 @@
+"""One value of a recipe's file changed, and nothing else of its text: comments and order stay."""
+
+from typing import Any
+
+import yaml as pyyaml
+
+from understudy.recipe import yaml
+from understudy.recipe.yaml import Place, Value
+
+
+def with_value(text: str, place: Place, value: Value) -> str | None:
+    """The text with another value at a place, whose section it has.
+
+    Args:
+        text: the YAML of a recipe, without errors.
+        place: where; the last part is added where it is missing.
+        value: is written in one line.
+
+    Returns:
+        The new text; None where it cannot be changed there alone, as behind an alias.
+    """
+    section: Any = pyyaml.compose(text, Loader=pyyaml.SafeLoader)
+    for key in place[:-1]:
+        section = _child(section, key)
+    if not isinstance(section, pyyaml.MappingNode) or not section.value:
+        return None
+    old = _child(section, place[-1])
+    words = _flow(value)
+    if old is not None:
+        changed = text[: old.start_mark.index] + words + text[_end(old) :]
+    else:
+        start = section.value[0][0].start_mark
+        next_key = ", " if section.flow_style else "\n" + " " * start.column
+        changed = f"{text[: start.index]}{place[-1]}: {words}{next_key}{text[start.index :]}"
+    return changed if yaml.parse(changed).data == _with(yaml.parse(text).data, place, value) else None
+
+
+def _child(section: Any, key: str | int) -> Any:
+    if not isinstance(section, pyyaml.MappingNode):
+        return None
+    return next((value for name, value in section.value if name.value == key), None)
+
+
+def _end(node: pyyaml.Node) -> int:
+    """Where a value's own text ends: that of a block's last value, since the block goes on over comments behind it."""
+    if isinstance(node, pyyaml.CollectionNode) and not node.flow_style and node.value:
+        last = node.value[-1]
+        return _end(last[1] if isinstance(node, pyyaml.MappingNode) else last)
+    end: int = node.end_mark.index
+    return end
+
+
+def _flow(value: Value) -> str:
+    words: str = pyyaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=2**16)
+    return words.removesuffix("\n").removesuffix("\n...")
+
+
+def _with(data: Value, place: Place, value: Value) -> Value:
+    if not place:
+        return value
+    assert isinstance(data, dict)
+    key = str(place[0])
+    return {**data, key: _with(data.get(key), place[1:], value)}
