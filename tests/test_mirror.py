@@ -78,6 +78,9 @@ WITHOUT = {
     "train/work.py": "a training job's type",
     "train/job.py": "train/test_parity.py and train/test_resume.py",
     "train/loop.py": "train/test_parity.py and train/test_resume.py",
+    "train/curve.py": "train/test_parity.py, and train/test_guard.py for its marks",
+    "train/training.py": "types of a training: train/test_parity.py",
+    "recipe/training.py": "recipe/test_schema.py",
 }
 
 

@@ -52,6 +52,8 @@ def test_the_last_tenth_of_the_curve_counts_and_the_students_is_a_bound():
     history = [{"loss": 5.0}] * 18 + [{"loss": 0.1}, {"loss": 0.3}]
     found = training_losses({"teacher": history, "student": history, "control": []}, DISTILL)
     assert found == pytest.approx({"teacher": 0.2, "student": 2.0})
+    skipped = [*history, {"loss": 9.0, "skipped": 1}, {"skipped": 2}]
+    assert training_losses({"teacher": skipped}, DISTILL) == {"teacher": found["teacher"]}
     assert "student" not in training_losses({"student": history}, DISTILL[1:])
 
 

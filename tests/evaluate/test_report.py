@@ -173,6 +173,18 @@ def test_the_validation_loss_is_drawn_where_it_was_measured():
     assert validated.lines[-1].get_xydata().tolist() == [[4, 1.5 / 4], [8, 1.5 / 8]]
 
 
+def test_steps_that_were_skipped_are_marked_and_counted_and_are_no_part_of_the_curve():
+    points = [
+        {**point, "skipped": {7: 1, 9: 2}[point["step"]]} if point["step"] in (7, 9) else point for point in HISTORY
+    ]
+    points[8].pop("loss")
+    points[20] = {**points[20], "passed_over": 5}
+    axes = training_plot({"teacher": points}).axes[0]
+    assert axes.get_title() == "teacher\n2 steps skipped\n5 batches passed over"
+    assert {7.0, 9.0} & set(axes.lines[0].get_xdata()) == set()
+    assert [line.get_xdata()[0] for line in axes.lines[2:]] == [7, 9]
+
+
 def test_smoothing_keeps_a_line_and_damps_noise():
     line = np.linspace(3, 1, 200)
     np.testing.assert_allclose(smoothed(line)[5:-5], line[5:-5])

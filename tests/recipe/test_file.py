@@ -98,8 +98,8 @@ BAD = {
         "\tbatch_size: 3": "r.yaml:12: not YAML: found character '\\t' that cannot start any token; indent with spaces",
         "frobnicate: 3": "r.yaml:12: teacher.train.frobnicate: unknown key; known here: steps, epochs, batch_size, "
         "gradient_accumulation_steps, optimizer, schedule, max_grad_norm, precision, strategy, tensor_plan, "
-        "pipeline, label_smoothing, augment, activation_checkpointing, average, checkpoint_every, "
-        "validate_every, keep_best, patience",
+        "pipeline, label_smoothing, augment, activation_checkpointing, average, guard, "
+        "checkpoint_every, validate_every, keep_best, patience",
     },
     "source: {type: digits}": {
         "source: {type: digts}": "r.yaml:4: data.source.type: expected "

@@ -36,6 +36,11 @@ def test_of_a_reported_step_what_was_validated_is_still_to_be_said() -> None:
     point = {"step": 4, "loss": 0.5, "grad_norm": 1.0, "validation_loss": 0.7, "validation_accuracy": 0.2}
     assert unreported(point) == {"step": 4, "validation_loss": 0.7, "validation_accuracy": 0.2}
     assert unreported({"step": 4, "loss": 0.5}) == {"step": 4}
+    assert unreported({"step": 4, "loss": 0.5, "skipped": 2, "passed_over": 5}) == {
+        "step": 4,
+        "skipped": 2,
+        "passed_over": 5,
+    }
 
 
 @pytest.mark.parametrize(

@@ -111,12 +111,20 @@ def rewrite_unseen(path: Path, content: bytes) -> None:
         ("resources.distill.threads=1", set()),
         ("teacher.train.checkpoint_every=7", set()),
         ("student.train.checkpoint_every=7", set()),
+        ("student.train.guard={}", STUDENT),
     ],
 )
 def test_a_changed_value_repeats_what_depends_on_it(
     keys: Keys, digits: Recipe, change: Change, override: str, expected: set[str]
 ) -> None:
     assert repeated(keys(digits), keys(change(digits, override))) == expected
+
+
+def test_a_guard_goes_back_to_checkpoints_and_where_they_are_decides_its_numbers(
+    keys: Keys, digits: Recipe, change: Change
+) -> None:
+    guarded = change(digits, "student.train.guard={}")
+    assert repeated(keys(guarded), keys(change(guarded, "student.train.checkpoint_every=7"))) == STUDENT
 
 
 @pytest.mark.parametrize(

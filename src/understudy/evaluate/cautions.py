@@ -88,7 +88,8 @@ def training_losses(
     labels = sum(objective.weight for objective in objectives if isinstance(objective, LabelsObjective))
     found = {}
     for role, history in histories.items():
-        last = [float(line["loss"]) for line in history[-max(1, len(history) // 10) :]]
+        taken = [float(line["loss"]) for line in history if "skipped" not in line]
+        last = taken[-max(1, len(taken) // 10) :]
         weight = labels if role == "student" else 1.0
         if last and weight > 0:
             found[role] = sum(last) / len(last) / weight

@@ -132,11 +132,13 @@ def quality_plot(models: Mapping[str, ModelMeasures], name: MetricName) -> Figur
 
 
 def training_plot(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
-    """Training loss of each model, raw and smoothed, and validation loss, where it was measured.
+    """Training loss of each model, raw and smoothed, and validation loss, where it was measured; dotted lines are steps
+    that were skipped.
 
     Each has an axis of its own: the losses are not the same function.
     """
-    trained = {role: history for role, history in histories.items() if history}
+    curves = {role: [entry for entry in history if "skipped" not in entry] for role, history in histories.items()}
+    trained = {role: curve for role, curve in curves.items() if curve}
     figure = _figure(2.7)
     for axes, (role, history) in zip(figure.subplots(1, len(trained), squeeze=False)[0], trained.items(), strict=True):
         steps = np.array([entry["step"] for entry in history])
@@ -149,13 +151,23 @@ def training_plot(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figur
                 *zip(*measured, strict=True), color=RED, marker=".", linewidth=1.2, label="validation, labels alone"
             )
             axes.legend(loc="upper right")
-        axes.set_title(role)
+        for entry in histories[role]:
+            if "skipped" in entry:
+                axes.axvline(entry["step"], color=GREY, linewidth=0.6, linestyle=":")
+        axes.set_title("\n".join([role, *_left_out(histories[role])]))
         axes.set_xlabel("step")
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         if losses.min() > 0 and losses.max() > 30 * losses.min():
             axes.set_yscale("log")
     figure.axes[0].set_ylabel("training loss")
     return figure
+
+
+def _left_out(history: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a guard kept from being learned, a line for each kind."""
+    kinds = {"skipped": "steps skipped", "passed_over": "batches passed over"}
+    counts = {kind: max((int(entry[kind]) for entry in history if kind in entry), default=0) for kind in kinds}
+    return [f"{counts[kind]} {words}" for kind, words in kinds.items() if counts[kind]]
 
 
 def smoothed(losses: FloatArray) -> FloatArray:

@@ -5,15 +5,12 @@ from understudy.recipe.models import ArchitectureModel, FactoryModel, Model, Pre
 from understudy.recipe.objectives import LABELS, LabelsObjective, LogitsObjective, ObjectiveSection
 from understudy.recipe.schema import (
     METRICS,
-    Augment,
     Evaluate,
     Gate,
     JobResources,
     MetricName,
-    Optimizer,
     Recipe,
     Resources,
-    Schedule,
     Student,
     Task,
     Teacher,
@@ -21,6 +18,7 @@ from understudy.recipe.schema import (
 )
 from understudy.recipe.section import Section
 from understudy.recipe.strategy import Degrees, Pipeline, Recompute, StrategyName, degrees
+from understudy.recipe.training import Augment, Guard, Optimizer, Schedule
 
 __all__ = [
     "LABELS",
@@ -32,6 +30,7 @@ __all__ = [
     "Evaluate",
     "FactoryModel",
     "Gate",
+    "Guard",
     "Image",
     "JobResources",
     "LabelsObjective",

@@ -2,13 +2,14 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from understudy.recipe.data import Data, Image, Text
 from understudy.recipe.models import Model, PretrainedModel
 from understudy.recipe.objectives import DISTILL, Distill
 from understudy.recipe.section import Fraction, Positive, Section
 from understudy.recipe.strategy import Pipeline, Recompute, Strategy
+from understudy.recipe.training import Augment, Guard, Optimizer, Schedule
 
 Task = Literal["image-classification", "causal-lm"]
 MetricName = Literal["accuracy", "nll", "calibration_error", "perplexity", "bits_per_byte"]
@@ -28,45 +29,6 @@ def _as_text(value: object) -> object:
 
 
 Quantity = Annotated[str, Field(pattern=QUANTITY), BeforeValidator(_as_text)]
-
-
-class Optimizer(Section):
-    """AdamW (Loshchilov & Hutter 2019) or SGD with momentum."""
-
-    name: Literal["adamw", "sgd"] = "adamw"
-    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
-    beta1: Fraction = 0.9
-    beta2: Fraction = 0.999
-    momentum: Fraction = 0.9
-
-
-def _warmup_kind(value: object) -> str:
-    return "share" if isinstance(value, float) else "steps"
-
-
-Warmup = Annotated[
-    Annotated[int, Field(ge=0), Tag("steps")] | Annotated[float, Field(gt=0, lt=1), Tag("share")],
-    Discriminator(_warmup_kind),
-]
-
-
-class Schedule(Section):
-    """Linear warm-up, then decay to `final` times the learning rate."""
-
-    warmup: Warmup = 0
-    """In steps, or as a share of all of them (0.1)."""
-    decay: Literal["cosine", "linear", "constant"] = "cosine"
-    final: Annotated[float, Field(ge=0, le=1)] = 0.0
-
-
-class Augment(Section):
-    """How training images are changed at random; teacher and student see the same."""
-
-    flip: bool = False
-    """Half of them from left to right."""
-    crop: Annotated[int, Field(ge=0)] = 0
-    """Pixels of a black frame around them, out of which their size is cut at a random place."""
 
 
 class Train(Section):
@@ -100,6 +62,8 @@ class Train(Section):
     average: Annotated[float, Field(gt=0, lt=1)] | None = None
     """The decay of an exponential moving average of the weights (0.999); it is what is validated, and the finished
     model."""
+    guard: Guard | None = None
+    """Steps that would hurt are skipped. Without it a loss that is not a number ends the training."""
     checkpoint_every: Positive = 100
     """In steps."""
     validate_every: Positive | None = None

@@ -15,12 +15,14 @@ LARGEST = 2**53  # of steps, and of whole numbers that are measured
 BATCH = 1000  # metrics; what MLflow takes at once
 MOST = 16 * 2**20  # bytes that are read at once: a rank may leave a file of any size
 VALIDATED = ("validation_loss", "validation_accuracy")
+GUARDED = {"skipped": "skipped_steps", "passed_over": "batches_passed_over"}
+"""What a guard did, by its name in MLflow: both count from the training's first step."""
 PACE = {"image-classification": "images_per_second", "causal-lm": "tokens_per_second"}
 
 
 def unreported(point: Point) -> Point:
     """What a point of a finished curve has beyond what was reported of its step meanwhile."""
-    return {name: number for name, number in point.items() if name in ("step", *VALIDATED)}
+    return {name: number for name, number in point.items() if name in ("step", *VALIDATED, *GUARDED)}
 
 
 class Tail:
@@ -85,6 +87,6 @@ def send(server: TrackingServer, run_id: str, task: str, points: Iterable[Point]
 
 def _metrics(point: Point, task: str) -> list[Value]:
     names = {"loss": "loss", "learning_rate": "learning_rate", "grad_norm": "grad_norm", "memory": "memory_bytes"}
-    names |= {"rate": PACE[task], **{name: name for name in VALIDATED}}
+    names |= {"rate": PACE[task], **{name: name for name in VALIDATED}, **GUARDED}
     at = int(1000 * (point.get("time") or time.time()))
     return [Value(name, float(point[key]), at, int(point["step"])) for key, name in names.items() if key in point]

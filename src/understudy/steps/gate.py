@@ -58,7 +58,9 @@ def _histories(work: Work) -> dict[str, list[dict[str, float]]]:
 
     read = {role: read_json(work.input(role) / "history.json") for role in trained(work)}
     known = {role: list(points_of(curve)) for role, curve in read.items() if isinstance(curve, list)}
-    curves = {role: [dict(point) for point in points if "loss" in point] for role, points in known.items()}
+    curves = {
+        role: [dict(point) for point in points if {"loss", "skipped"} & set(point)] for role, points in known.items()
+    }
     return {role: points for role, points in curves.items() if points}
 
 

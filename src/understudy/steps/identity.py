@@ -30,12 +30,12 @@ def model_identity(model: Model, store: Store, where: str) -> Mapping[str, objec
 def training_identity(train: Train | None, resources: Resources, seed: int) -> Mapping[str, object]:
     """The settings of a training that decide its numbers.
 
-    Checkpoints have none. Threads change the order of sums, and so the last bits, from machine to machine; what one
-    machine has trained is not trained again for that.
+    Checkpoints have none, unless a guard goes back to them. Threads change the order of sums, and so the last bits,
+    from machine to machine; what one machine has trained is not trained again for that.
     """
     if train is None:
         return {}
-    settings = train.model_dump(mode="json", exclude={"checkpoint_every"})
+    settings = train.model_dump(mode="json", exclude=set() if train.guard else {"checkpoint_every"})
     least = [resources.min_nodes] if resources.min_nodes else []
     world = [resources.nodes, resources.processes, *least]
     return {"seed": seed, "train": settings, "world": world, "device": platform().job_device(resources)}

@@ -27,8 +27,9 @@ from understudy.models.files import save_model
 from understudy.parallel.apply import Spread, unwrapped
 from understudy.parallel.checkpoint import Checkpoints
 from understudy.train.averages import Averages
+from understudy.train.guard import Guard
 from understudy.train.learning import Learner, Whole
-from understudy.train.loop import Point, Training, train
+from understudy.train.loop import train
 from understudy.train.memory import keep_freed_memory
 from understudy.train.models import (
     Started,
@@ -42,6 +43,7 @@ from understudy.train.models import (
 from understudy.train.optimizers import optimizer
 from understudy.train.pipelined import Pipelined
 from understudy.train.precision import precision
+from understudy.train.training import Point, Training
 from understudy.train.validation import Validation
 from understudy.train.work import TrainingJob
 
@@ -147,6 +149,7 @@ def _training(
         seed=job.seed,
         spread=spread,
         validation=_validation(job),
+        guard=Guard(job.train.guard, spread.meshes.tp.size()) if job.train.guard else None,
         checkpoints=Checkpoints(
             folder / "checkpoints", _trained(model, learns), chosen, spread.meshes.copies.get_group()
         ),
@@ -249,13 +252,18 @@ class _Reporter:
 
     def __call__(self, points: list[Point], seconds: float) -> None:
         targets = sum(self._examples.targets(self._order.batch(point["step"] - 1)) for point in points)
-        last = points[-1]
+        last = next((point for point in reversed(points) if "skipped" not in point), None)
+        if last is None:
+            return
+        loss, norm = last["loss"], last["grad_norm"]
+        assert loss is not None
+        assert norm is not None
         self._report(
             Report(
                 step=last["step"],
-                loss=last["loss"],
+                loss=loss,
                 learning_rate=last["learning_rate"],
-                grad_norm=last["grad_norm"],
+                grad_norm=norm,
                 steps=self._steps,
                 rate=targets / seconds,
                 memory=self._memory(),

@@ -1,0 +1,112 @@
+"""The curve of a training: points that are gathered on the device, and summed over ranks a few at a time."""
+
+import math
+import time
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from understudy.errors import UnderstudyError
+from understudy.train.guard import Mark
+from understudy.train.training import Point, Training
+
+REPORT_SECONDS = 0.5
+CURVE_POINTS = 5000
+
+
+class Recent:
+    """The steps since the last report: kept on the device, summed over ranks once, seldom enough to cost nothing."""
+
+    def __init__(self, job: Training, steps: int) -> None:
+        self._job, self._interval = job, 1
+        self.start(steps)
+
+    def add(self, rate: float, loss: Tensor, norm: Tensor, mark: Mark) -> None:
+        """A step: its learning rate, this rank's share of its loss, its gradients' norm."""
+        self._rates.append(rate)
+        self._marks.append(mark)
+        self._losses.append(loss)
+        self._norms.append(norm.detach())
+
+    def is_due(self) -> bool:
+        """Whether it is time for a report."""
+        return len(self._rates) >= self._interval
+
+    def flush(self, steps: int) -> bool:
+        """Add the steps to the history, and report them. The answer, the same on every rank: is a stop wanted?"""
+        losses = torch.stack(self._losses).float().cpu()
+        norms = torch.stack(self._norms).float().cpu()
+        taken = torch.tensor(["skipped" not in mark for mark in self._marks])
+        self._refuse_nan(losses.where(taken, 0.0), norms.where(taken, 0.0))
+        elapsed = time.perf_counter() - self._since
+        # Summed over ranks: the losses are shares of one sum. Norms are the same on every rank already.
+        summed = losses.double()
+        dist.all_reduce(summed, group=self._job.spread.meshes.loss.get_group())
+        shared = torch.tensor([elapsed, float(self._job.must_stop())], dtype=torch.double)
+        dist.all_reduce(shared)
+        points = [
+            _point(step, loss, rate, norm, mark)
+            for step, (loss, rate, norm, mark) in enumerate(
+                zip(summed.tolist(), self._rates, norms.tolist(), self._marks, strict=True), self._first + 1
+            )
+        ]
+        self._job.history += [point for point in points if self._is_kept(point)]
+        if dist.get_rank() == 0:
+            self._job.report(points, elapsed)
+        self._job.heartbeat(steps)
+        # From the mean over ranks, which all of them know: each has to come to the same interval, or they would meet in
+        # different collectives.
+        pace = shared[0].item() / dist.get_world_size() / len(points)
+        self._interval = max(1, int(REPORT_SECONDS / max(pace, 1e-6)))
+        self.start(steps)
+        return bool(shared[1].item())
+
+    def start(self, steps: int) -> None:
+        """Go on after so many steps, with none to report."""
+        self._first, self._since = steps, time.perf_counter()
+        self._losses: list[Tensor] = []
+        self._norms: list[Tensor] = []
+        self._rates: list[float] = []
+        self._marks: list[Mark] = []
+
+    def _is_kept(self, point: Point) -> bool:
+        """A curve has some thousand points, however long the training is."""
+        step, steps, validation = point["step"], self._job.steps, self._job.validation
+        validated = validation is not None and validation.is_due(step, steps)
+        marked = "skipped" in point or "passed_over" in point
+        return step % -(-steps // CURVE_POINTS) == 0 or step == steps or validated or marked
+
+    def _refuse_nan(self, losses: Tensor, norms: Tensor) -> None:
+        # Told before the checkpoint that this report may lead to: one with NaN in it would be the one to resume from.
+        # Every rank says its own first bad step in a place of its own, so that the sum tells them apart.
+        found = torch.zeros(2, dist.get_world_size(), dtype=torch.long)
+        found[:, dist.get_rank()] = torch.tensor([self._first_bad(losses), self._first_bad(norms)])
+        dist.all_reduce(found)
+        by_rank = found[0] if found[0].any() else found[1]  # the loss says which rank; its gradient is NaN on all
+        if not by_rank.any():
+            return
+        step = int(by_rank[by_rank > 0].min())
+        ranks = ", ".join(str(rank) for rank, value in enumerate(by_rank.tolist()) if value == step)
+        self._job.checkpoints.finish()
+        last = self._job.checkpoints.latest()
+        kept = f"the last good checkpoint is step {last}" if last else "there is no checkpoint yet"
+        raise UnderstudyError(
+            f"the loss or its gradient is not a number any more at step {step}, on rank {ranks}; {kept}. "
+            "A smaller learning rate, a warm-up or max_grad_norm usually helps."
+        )
+
+    def _first_bad(self, values: Tensor) -> int:
+        """The first step, counted from 1, whose value is not finite; 0 for none."""
+        bad = ~values.isfinite()
+        return self._first + int(bad.float().argmax()) + 1 if bad.any() else 0
+
+
+def _point(step: int, loss: float, rate: float, norm: float, mark: Mark) -> Point:
+    point = Point(step=step, loss=_finite(loss), learning_rate=rate, grad_norm=_finite(norm))
+    point.update(mark)  # type: ignore[typeddict-item]
+    return point
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
