@@ -13,6 +13,9 @@ class Optimizer(Section):
     name: Literal["adamw", "sgd"] = "adamw"
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    no_decay: tuple[str, ...] | None = None
+    """Names of parameters without weight decay, with * for any part of them: ["*.bias", "*norm*"]. Default: all vectors
+    (biases, norms)."""
     beta1: Fraction = 0.9
     beta2: Fraction = 0.999
     momentum: Fraction = 0.9

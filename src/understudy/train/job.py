@@ -27,6 +27,7 @@ from understudy.models.files import save_model
 from understudy.parallel.apply import Spread, unwrapped
 from understudy.parallel.checkpoint import Checkpoints
 from understudy.train.averages import Averages
+from understudy.train.decay import exempt
 from understudy.train.guard import Guard
 from understudy.train.learning import Learner, Whole
 from understudy.train.loop import train
@@ -130,7 +131,9 @@ def _training(
     learned = objective(job.objectives, job.train).to(spread.device)
     teacher = frozen_teacher(job, split, learned.extras, spread)
     learns = spread.replicated(spread.sharded(learned)) if list(learned.parameters()) else learned
-    chosen = optimizer([*model.parameters(), *learns.parameters()], job.train.optimizer)
+    patterns = job.train.optimizer.no_decay
+    named = None if patterns is None else exempt(model, learns, patterns, f"{place(job)}.optimizer.no_decay")
+    chosen = optimizer([*model.parameters(), *learns.parameters()], job.train.optimizer, named)
     order = Order(len(split), job.train.batch_size, job.seed)
     with disk_errors(folder):
         (folder / "checkpoints").mkdir(exist_ok=True)

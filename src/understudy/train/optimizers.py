@@ -1,7 +1,7 @@
 """Optimisers and the learning rate as a function of the step."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import torch
 from torch import nn
@@ -13,13 +13,22 @@ from understudy.recipe import Optimizer as OptimizerSettings
 from understudy.recipe import Schedule
 
 
-def optimizer(parameters: Sequence[nn.Parameter], settings: OptimizerSettings) -> Optimizer:
-    """The recipe's optimiser. Vectors (biases, norms) get no weight decay."""
+def optimizer(
+    parameters: Sequence[nn.Parameter], settings: OptimizerSettings, exempt: Container[int] | None = None
+) -> Optimizer:
+    """The recipe's optimiser.
+
+    Args:
+        parameters: of which it trains those that require gradients.
+        settings: its own.
+        exempt: parameters without weight decay, by id(); default: vectors (biases, norms).
+    """
     trained = [parameter for parameter in parameters if parameter.requires_grad]
+    spared = {id(parameter) for parameter in trained if parameter.ndim < 2} if exempt is None else exempt
     groups = [
         {"params": alike, "weight_decay": settings.weight_decay if decays else 0.0}
         for decays in (True, False)
-        for alike in by_mesh([parameter for parameter in trained if (parameter.ndim > 1) is decays])
+        for alike in by_mesh([parameter for parameter in trained if (id(parameter) in spared) is not decays])
     ]
     if settings.name == "sgd":
         chosen: Optimizer = SGD(groups, lr=0.0, momentum=settings.momentum, fused=True)

@@ -1,0 +1,50 @@
+"""Which parameters get no weight decay, where a recipe names them (optimizer.no_decay)."""
+
+import re
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+
+import torch.distributed as dist
+from torch import nn
+
+from understudy.errors import InputError
+from understudy.parallel.apply import unwrapped
+
+NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+
+
+def exempt(model: nn.Module, learns: nn.Module, patterns: Sequence[str], where: str) -> set[int]:
+    """The parameters that are named, by id(); a weight that is tied is named by each of its names.
+
+    To be called on every rank: each may hold some layers alone.
+
+    Args:
+        model: what this rank holds of it, under the names that it is saved with.
+        learns: the objective, whose parameters are called `objective.`.
+        patterns: as of a shell, in which * stands for dots too.
+        where: their place in the recipe.
+
+    Raises:
+        InputError: a pattern names no parameter of the whole model.
+    """
+    own = [(name.removeprefix("net."), parameter) for name, parameter in _named(model)]
+    own += [(f"objective.{name}", parameter) for name, parameter in _named(learns)]
+    names: list[list[str]] = [[] for _ in range(dist.get_world_size())]
+    dist.all_gather_object(names, [name for name, _ in own])
+    _refuse_unmatched(patterns, [name for held in names for name in held], where)
+    return {id(parameter) for name, parameter in own if _matches(name, patterns)}
+
+
+def _named(module: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
+    return unwrapped(module).named_parameters(remove_duplicate=False)
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _refuse_unmatched(patterns: Sequence[str], names: Sequence[str], where: str) -> None:
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            known = ", ".join(dict.fromkeys(NUMBER.sub("*", name) for name in names))
+            raise InputError(f"{where}: {pattern} names no parameter; there are {known}")
