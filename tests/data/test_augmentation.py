@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.data.augmentation import Augmentation
-from understudy.recipe import Augment
+from understudy.data.operations import OPERATIONS
+from understudy.recipe import Augment, RandAugment
 
 unhurried = settings(deadline=None)
 BATCH = 24
@@ -47,17 +48,22 @@ def test_nothing_chosen_changes_nothing() -> None:
 
 
 @unhurried
-@given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 9))
-def test_what_happens_to_an_image_does_not_depend_on_who_reads_it(ranks: int, parts: int, step: int) -> None:
+@given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 9), st.booleans())
+def test_what_happens_to_an_image_does_not_depend_on_who_reads_it(
+    ranks: int, parts: int, step: int, operated: bool
+) -> None:
     from understudy.data.loader import Order
 
     order = Order(100, BATCH - BATCH % (ranks * parts), 7)
-    augment = Augmentation(Augment(flip=True, crop=2), 7, order.batch_size)
-    shown = images(order.batch_size)
+    chosen = RandAugment(operations=2, magnitude=7) if operated else None
+    augment = Augmentation(Augment(flip=True, crop=2, rand_augment=chosen), 7, order.batch_size)
+    shown = images(order.batch_size, channels=3)
     whole = augment(shown, step, slice(0, order.batch_size))
     for rank in range(ranks):
         for places in order.places(rank, ranks, parts):
             assert torch.equal(augment(shown[places], step, places), whole[places])
+            listed = np.arange(order.batch_size)[places]
+            assert torch.equal(augment(shown[places], step, listed), whole[places])
 
 
 def test_half_are_flipped_and_places_are_even() -> None:
@@ -84,3 +90,38 @@ def test_a_short_batch_and_a_single_example_are_changed_alike() -> None:
 def test_every_step_draws_anew(step: int) -> None:
     shown = images(BATCH)
     assert not torch.equal(changed(shown, step, crop=2), changed(shown, step + 1, crop=2))
+
+
+@unhurried
+@given(st.integers(0, 10), st.integers(0, 50))
+def test_each_image_gets_one_of_the_operations(magnitude: int, step: int) -> None:
+    shown = images(BATCH, channels=3)
+    found = changed(shown, step, rand_augment=RandAugment(operations=1, magnitude=magnitude))
+    strengths = [torch.full((BATCH,), sign * magnitude / 10, dtype=torch.double) for sign in (-1, 1)]
+    possible = [operation(shown, strength) for operation in OPERATIONS.values() for strength in strengths]
+    for place, after in enumerate(found):
+        assert any(torch.equal(after, one[place]) for one in possible)
+
+
+def test_operations_follow_one_another_and_all_are_drawn_alike_often() -> None:
+    class Counting(dict[str, Any]):
+        """Operations that do nothing but count."""
+
+        def values(self) -> Any:
+            return [self.counted(name) for name in OPERATIONS]
+
+        def counted(self, name: str) -> Any:
+            def operation(shown: Tensor, _strength: Tensor) -> Tensor:
+                self[name] = self.get(name, 0) + len(shown)
+                return shown
+
+            return operation
+
+    drawn = Counting.fromkeys(OPERATIONS, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("understudy.data.augmentation.OPERATIONS", drawn)
+        for step in range(100):
+            changed(images(BATCH), step, rand_augment=RandAugment(operations=3, magnitude=5))
+    assert sum(drawn[name] for name in OPERATIONS) == 100 * BATCH * 3
+    expected = 100 * BATCH * 3 / len(OPERATIONS)
+    assert all(abs(drawn[name] - expected) < 5 * expected**0.5 for name in OPERATIONS)

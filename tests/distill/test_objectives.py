@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_softmax, rel_entr
 from torch import Tensor
+from torch.nn.functional import cross_entropy as torch_cross_entropy
+from torch.nn.functional import one_hot
 
 from understudy.data.loader import IGNORED
 from understudy.distill.labels import cross_entropy
 from understudy.distill.logits import soft_cross_entropy
-from understudy.distill.objectives import Batch, Objective, objective
+from understudy.distill.objectives import Batch, Mixed, Objective, objective
 from understudy.models.outputs import Outputs
 from understudy.recipe import LABELS, LabelsObjective, LogitsObjective, Train
 
@@ -73,6 +75,21 @@ def test_the_soft_part_is_the_divergence_of_the_softened_distributions(case: Cas
     student, teacher, labels = case
     found = soft_cross_entropy(student, teacher, labels, temperature).item()
     assert found == pytest.approx(soft(student, teacher, labels, temperature), rel=1e-3, abs=1e-4)
+
+
+@unhurried
+@given(st.integers(0, 10_000), st.integers(2, 7), st.floats(0, 1), st.sampled_from([0.0, 0.1]))
+def test_of_mixed_examples_it_is_that_of_the_mixed_labels(seed: int, classes: int, share: float, smooth: float) -> None:
+    """torch's own, of labels that are distributions."""
+    random = torch.Generator().manual_seed(seed)
+    logits, labels = torch.randn(6, classes, generator=random), torch.randint(0, classes, (2, 6), generator=random)
+    learns = objective(LABELS, Train(steps=1, label_smoothing=smooth))
+    found = learns(Outputs(logits), None, Batch(INPUTS, labels[0], Mixed(labels[1], share)))
+    first, second = one_hot(labels, classes).double()
+    expected = torch_cross_entropy(
+        logits.double(), share * first + (1 - share) * second, reduction="sum", label_smoothing=smooth
+    )
+    assert found.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-5)
 
 
 @unhurried

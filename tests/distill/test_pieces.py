@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from understudy.data.loader import IGNORED
-from understudy.distill.objectives import Batch, objective
+from understudy.distill.objectives import Batch, Mixed, objective
 from understudy.distill.pieces import loss_in_pieces
 from understudy.models import outputs
 from understudy.models.outputs import Outputs, States
@@ -39,9 +39,11 @@ def few_held(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("few_held")
+@pytest.mark.parametrize("mixed", [True, False])
 @pytest.mark.parametrize("with_teacher", [True, False])
-def test_loss_and_gradients_are_those_of_all_positions(with_teacher: bool) -> None:
+def test_loss_and_gradients_are_those_of_all_positions(with_teacher: bool, mixed: bool) -> None:
     head, known, teacher, batch = case(40, 50, 8)
+    batch = batch._replace(mixed=Mixed(batch.labels.flip(0), 0.3) if mixed else None)
     learned = objective(BOTH if with_teacher else BOTH[:1], TRAIN)
     whole = learned(Outputs(head(known)), Outputs(teacher.head(teacher.states)), batch)
     expected = torch.autograd.grad(3 * whole, (known, *head.parameters()))

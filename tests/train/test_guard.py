@@ -206,8 +206,11 @@ def train_until(job: JobSpec, factors: Mapping[int, float], step: int) -> None:
 
 
 def test_where_going_back_does_not_help_it_fails(ranks: Any, tmp_path: Path, image_examples: Path) -> None:
-    job = jobs.spec(tmp_path, image_examples, jobs.VIT, train=STEPS)
-    said = ranks.run(1, failure, job, dict.fromkeys(range(14, 99), math.nan))[0]
+    helped = jobs.spec(tmp_path / "helped", image_examples, jobs.VIT, train=STEPS)
+    ranks.run(1, train_hurt, helped, dict.fromkeys(range(14, 23), math.nan))
+    assert [point["passed_over"] for point in curve(helped) if "passed_over" in point] == [11]
+    job = jobs.spec(tmp_path / "job", image_examples, jobs.VIT, train=STEPS)
+    said = ranks.run(1, failure, job, dict.fromkeys(range(14, 26), math.nan))[0]
     assert said.startswith(
         "at step 15, 3 in a row were skipped (its loss is nan), and training went back to step 12 3 times already."
     )

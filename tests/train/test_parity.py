@@ -88,11 +88,15 @@ def assert_same_training(spread: JobSpec, alone: JobSpec) -> None:
         )
 
 
-@pytest.mark.parametrize(("strategy", "processes"), [("ddp", 2), ("fsdp", 2)])
+AUGMENT = {"flip": True, "crop": 2, "rand_augment": {"operations": 2, "magnitude": 5}, "mixup": 0.4}
+IN_STAGES = pytest.param("pp", 2, marks=pytest.mark.second_tier)
+
+
+@pytest.mark.parametrize(("strategy", "processes"), [("ddp", 2), ("fsdp", 2), IN_STAGES])
 def test_images_are_changed_alike_under_every_strategy(
     ranks: Any, tmp_path: Path, image_examples: Path, strategy: Any, processes: int
 ) -> None:
-    train: dict[str, Any] = {"augment": {"flip": True, "crop": 2}, "label_smoothing": 0.1}
+    train: dict[str, Any] = {"augment": AUGMENT, "label_smoothing": 0.1}
     alone = jobs.spec(tmp_path / "alone", image_examples, jobs.VIT, train=train)
     plain = jobs.spec(tmp_path / "plain", image_examples, jobs.VIT)
     train |= {"strategy": strategy, "gradient_accumulation_steps": 2}
@@ -102,6 +106,20 @@ def test_images_are_changed_alike_under_every_strategy(
     ranks.run(processes, train_ranks, spread)
     assert_same_training(spread, alone)
     assert column(curve(plain), "loss")[0] != column(curve(alone), "loss")[0]
+
+
+def test_a_teacher_is_asked_about_the_images_that_the_student_sees(
+    ranks: Any, tmp_path: Path, image_examples: Path
+) -> None:
+    """A student that starts as its teacher has nothing to learn from what that says of the same images."""
+    teacher = jobs.spec(tmp_path / "teacher", image_examples, jobs.VIT)
+    ranks.run(1, train_ranks, teacher)
+    given: dict[str, Any] = {"teacher": str(teacher.output), "initial": str(teacher.output)}
+    job = jobs.spec(
+        tmp_path / "job", image_examples, jobs.VIT, train={"augment": AUGMENT}, objectives=DISTILL[1:], **given
+    )
+    ranks.run(1, train_ranks, job)
+    assert column(curve(job), "loss")[0] == pytest.approx(0, abs=1e-6)
 
 
 RECOMPUTED = [("single", 1), ("ddp", 2), ("fsdp", 2), ({"dp_shard": 2, "tp": 2}, 4)]
@@ -272,11 +290,16 @@ def test_single_process_equals_a_loop_written_by_hand(ranks: Any, tmp_path: Path
     job = jobs.spec(tmp_path / "job", image_examples, jobs.VIT)
     ranks.run(1, train_ranks, job)
     trained = training(job)
-    expected = ranks.run(1, by_hand, str(image_examples), jobs.VIT, trained.train.model_dump(), trained.seed)[0]
-    np.testing.assert_allclose(column(curve(job), "loss"), expected, rtol=1e-6)
+    given = (str(image_examples), jobs.VIT, trained.train.model_dump(), trained.seed)
+    np.testing.assert_allclose(column(curve(job), "loss"), ranks.run(1, by_hand, *given)[0], rtol=1e-6)
+    mixed = jobs.spec(tmp_path / "mixed", image_examples, jobs.VIT, train={"augment": {"mixup": 0.4}})
+    ranks.run(1, train_ranks, mixed)
+    np.testing.assert_allclose(column(curve(mixed), "loss"), ranks.run(1, by_hand, *given, 0.4)[0], rtol=1e-6)
 
 
-def by_hand(examples: str, model: dict[str, Any], train: dict[str, Any], seed: int) -> list[float]:
+def by_hand(
+    examples: str, model: dict[str, Any], train: dict[str, Any], seed: int, mixup: float | None = None
+) -> list[float]:
     facts = json.loads((Path(examples) / "examples.json").read_text())
     images = torch.from_numpy(np.load(Path(examples) / "train.images.npy"))
     labels = torch.from_numpy(np.load(Path(examples) / "train.labels.npy"))
@@ -295,7 +318,13 @@ def by_hand(examples: str, model: dict[str, Any], train: dict[str, Any], seed: i
         order = np.random.default_rng([seed, epoch]).permutation(45)[16 * place : 16 * (place + 1)]
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, train["steps"], settings["learning_rate"], Schedule(**train["schedule"]))
-        loss = torch.nn.functional.cross_entropy(module(images[order]).logits, labels[order])
+        shown, known = images[order], torch.nn.functional.one_hot(labels[order], len(facts["labels"])).double()
+        if mixup:
+            random = np.random.default_rng([seed, step, 1])
+            other, share = random.permutation(len(order)), random.beta(mixup, mixup)
+            shown = (share * shown + (1 - share) * shown[other]).round()
+            known = share * known + (1 - share) * known[other]
+        loss = torch.nn.functional.cross_entropy(module(shown).logits, known.float())
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(module.parameters(), train["max_grad_norm"])

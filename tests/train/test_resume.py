@@ -49,6 +49,14 @@ def test_a_job_goes_on_bit_for_bit(
     assert_goes_on(ranks, processes, job)
 
 
+def test_a_job_with_changed_and_mixed_images_goes_on_bit_for_bit(
+    ranks: Any, tmp_path: Path, image_examples: Path
+) -> None:
+    augment = {"flip": True, "rand_augment": {"operations": 2, "magnitude": 5}, "mixup": 0.4}
+    job = jobs.spec(tmp_path, image_examples, jobs.VIT, train={"augment": augment, "checkpoint_every": 3})
+    assert_goes_on(ranks, 1, job)
+
+
 @pytest.mark.parametrize(("strategy", "processes"), [("single", 1), ("ddp", 2), ("fsdp", 2)])
 @pytest.mark.parametrize("model", [RESNET, DINO], ids=["running means", "a weight that gets no gradient"])
 def test_a_job_of_another_kind_of_model_goes_on_bit_for_bit(

@@ -1,4 +1,4 @@
-"""Training images changed at random: flipped, and cut out of a frame around them.
+"""Training images changed at random: flipped, cut out of a frame around them, and what RandAugment does.
 
 What happens to an image follows from (seed, step, its place in the batch). So it is the same under every strategy, and
 after a resume; teacher and student see the same image (Beyer et al. 2022 found that a student needs this).
@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from understudy.data.loader import Indices
+from understudy.data.operations import OPERATIONS
 from understudy.recipe import Augment
 
 
@@ -17,14 +19,15 @@ class Augmentation:
 
     def __init__(self, settings: Augment, seed: int, batch_size: int) -> None:
         self._settings, self._seed, self._batch_size = settings, seed, batch_size
+        self._operations = settings.rand_augment.operations if settings.rand_augment else 0
 
-    def __call__(self, images: Tensor, step: int, places: slice) -> Tensor:
+    def __call__(self, images: Tensor, step: int, places: slice | Indices) -> Tensor:
         """The images, changed.
 
         Args:
             images: uint8 (B, C, S, S).
             step: of the training.
-            places: of these images in the step's batch, which may be shorter than the slice.
+            places: of these images in the step's batch, which may be shorter than a slice.
         """
         random = np.random.default_rng([self._seed, step])
         flipped = random.random(self._batch_size)[places] < (0.5 if self._settings.flip else 0.0)
@@ -35,4 +38,18 @@ class Augmentation:
         framed = functional.pad(images, (frame,) * 4)  # in black
         image = torch.arange(count)[:, None, None]
         changed = framed[image, :, rows[:, :, None], torch.from_numpy(columns)[:, None, :]]
-        return changed.permute(0, 3, 1, 2).contiguous()
+        changed = changed.permute(0, 3, 1, 2).contiguous()
+        for _ in range(self._operations):
+            which = random.integers(0, len(OPERATIONS), self._batch_size)[places][:count]
+            signs = random.choice([-1.0, 1.0], self._batch_size)[places][:count]
+            self._operate(changed, which, torch.from_numpy(signs))
+        return changed
+
+    def _operate(self, images: Tensor, which: Indices, signs: Tensor) -> None:
+        """An operation on each image, in place."""
+        assert self._settings.rand_augment is not None
+        strengths = signs * self._settings.rand_augment.magnitude / 10
+        for number, operation in enumerate(OPERATIONS.values()):
+            own = torch.from_numpy(np.flatnonzero(which == number))
+            if len(own):
+                images[own] = operation(images[own], strengths[own])

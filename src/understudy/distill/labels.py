@@ -10,7 +10,11 @@ from understudy.recipe import LabelsObjective, Train
 
 
 class Labels(Objective):
-    """Negative log-likelihood of the labels, which may be smoothed (Szegedy et al. 2016)."""
+    """Negative log-likelihood of the labels, which may be smoothed (Szegedy et al. 2016).
+
+    Of mixed examples that of both labels, by their shares, which is the same as that of the mixed label (Zhang et al.
+    2018).
+    """
 
     by_position = True
 
@@ -21,7 +25,11 @@ class Labels(Objective):
     def forward(self, student: Outputs, teacher: Outputs | None, batch: Batch) -> Tensor:
         """The sum over targets."""
         del teacher
-        return cross_entropy(student.logits, batch.labels, self._smoothing)
+        loss = cross_entropy(student.logits, batch.labels, self._smoothing)
+        if batch.mixed is None:
+            return loss
+        other = cross_entropy(student.logits, batch.mixed.labels, self._smoothing)
+        return batch.mixed.share * loss + (1 - batch.mixed.share) * other
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:

@@ -16,12 +16,21 @@ from understudy.recipe import ObjectiveSection, Train
 from understudy.recipe.objectives import OBJECTIVES
 
 
+class Mixed(NamedTuple):
+    """Second labels, of examples that are a mixture of two (mixup)."""
+
+    labels: Tensor
+    share: float
+    """Of the first labels."""
+
+
 class Batch(NamedTuple):
     """What a rank reads at a time."""
 
     inputs: Tensor
     labels: Tensor
     """Positions with IGNORED have no target."""
+    mixed: Mixed | None = None
 
 
 class Objective(nn.Module, ABC):

@@ -29,7 +29,7 @@ def loss_in_pieces(objective: Compare, student: States, teacher: States | None, 
         batch: inputs and labels, (B, L) or (B,).
     """
     inputs, labels = batch.inputs.flatten(0, batch.labels.ndim - 1), batch.labels.flatten()
-    pieces = list(student.pieces())
+    pieces, mixed = list(student.pieces()), batch.mixed
     states = student.states.flatten(0, -2)
 
     def loss(own: Tensor, piece: slice) -> Tensor:
@@ -37,7 +37,8 @@ def loss_in_pieces(objective: Compare, student: States, teacher: States | None, 
         if teacher:
             with torch.no_grad():
                 said = Outputs(teacher.logits(piece))
-        return objective(Outputs(student.head(own)), said, Batch(inputs[piece], labels[piece]))
+        second = mixed._replace(labels=mixed.labels.flatten()[piece]) if mixed else None
+        return objective(Outputs(student.head(own)), said, Batch(inputs[piece], labels[piece], second))
 
     if len(pieces) == 1:
         return loss(states, pieces[0])

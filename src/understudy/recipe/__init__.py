@@ -18,7 +18,7 @@ from understudy.recipe.schema import (
 )
 from understudy.recipe.section import Section
 from understudy.recipe.strategy import Degrees, Pipeline, Recompute, StrategyName, degrees
-from understudy.recipe.training import Augment, Guard, Optimizer, Schedule
+from understudy.recipe.training import Augment, Guard, Optimizer, RandAugment, Schedule
 
 __all__ = [
     "LABELS",
@@ -41,6 +41,7 @@ __all__ = [
     "Optimizer",
     "Pipeline",
     "PretrainedModel",
+    "RandAugment",
     "Recipe",
     "Recompute",
     "Resources",

@@ -40,6 +40,15 @@ class Schedule(Section):
     final: Annotated[float, Field(ge=0, le=1)] = 0.0
 
 
+class RandAugment(Section):
+    """Random operations on each image (Cubuk et al. 2020)."""
+
+    operations: Positive
+    """How many, one after the other, each drawn from all fourteen."""
+    magnitude: Annotated[int, Field(ge=0, le=10)]
+    """How much each changes, from nothing to the most."""
+
+
 class Augment(Section):
     """How training images are changed at random; teacher and student see the same."""
 
@@ -47,6 +56,10 @@ class Augment(Section):
     """Half of them from left to right."""
     crop: Annotated[int, Field(ge=0)] = 0
     """Pixels of a black frame around them, out of which their size is cut at a random place."""
+    rand_augment: RandAugment | None = None
+    """After that."""
+    mixup: Annotated[float, Field(gt=0)] | None = None
+    """Each is mixed with another of its batch, labels too, with shares of Beta(mixup, mixup) (Zhang et al. 2018)."""
 
 
 class Guard(Section):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from understudy.distill.objectives import Batch, Objective
+from understudy.distill.objectives import Batch, Mixed, Objective
 from understudy.distill.pieces import loss_in_pieces
 from understudy.distill.teacher import Teacher
 from understudy.models.outputs import States
@@ -30,6 +30,7 @@ class Part(NamedTuple):
     labels: Tensor
     counts: bool
     """False where the rank gets nothing of it: it computes one example all the same, since others wait for it."""
+    mixed: Mixed | None = None
 
 
 class Learner(ABC):
@@ -96,7 +97,7 @@ class Whole(Learner):
                 gradient_sync(self._objective, spread.degrees, last),
             ):
                 with autocast(spread.precision, spread.device):
-                    loss = self._loss(part.inputs, part.labels) / targets
+                    loss = self._loss(part) / targets
                 if not part.counts:
                     loss = loss * 0.0
                 # Gradients are averaged over ranks, the loss is their sum.
@@ -106,10 +107,10 @@ class Whole(Learner):
             self._teacher.rest()
         return total
 
-    def _loss(self, inputs: Tensor, labels: Tensor) -> Tensor:
+    def _loss(self, part: Part) -> Tensor:
         """Summed over the batch's targets, of this rank's positions."""
-        inputs, labels, placed = self._spread.own_positions(inputs, labels)
-        batch = Batch(inputs, labels)
+        inputs, labels, placed = self._spread.own_positions(part.inputs, part.labels)
+        batch = Batch(inputs, labels, part.mixed)
         if self._by_position:
             known = self._teacher.states(inputs, **placed) if self._teacher else None
             loss: Tensor = self._model(

@@ -9,10 +9,13 @@ continues bit for bit. Where a guard has passed over batches, the step that read
 import hashlib
 import json
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from understudy.data.loader import Indices
+from understudy.data.mixup import mix
+from understudy.distill.objectives import Mixed
 from understudy.errors import Stopped, UnderstudyError
 from understudy.train.curve import Recent
 from understudy.train.guard import Buffers
@@ -160,12 +163,23 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
 
 def _part(job: Training, position: int, batch: Indices, place: slice) -> Part:
     """The examples at a place in a batch, as the step sees them that reads at this position in the data."""
-    indices = batch[place]
-    inputs, labels = job.examples.batch(indices if len(indices) else batch[:1])
-    if job.augmentation:
-        inputs = job.augmentation(inputs, position, place)
+    own = np.arange(len(batch))[place]
+    counts = len(own) > 0
+    own = own if counts else np.zeros(1, dtype=np.int64)
+    inputs, labels = _seen(job, position, batch, own)
+    mixed = None
+    if job.settings.augment and job.settings.augment.mixup:
+        made = mix(job.settings.augment.mixup, job.seed, position, len(batch))
+        partners, others = _seen(job, position, batch, made.partners[own])
+        inputs, mixed = made.images(inputs, partners), Mixed(others.to(job.spread.device), made.share)
     inputs, labels = (tensor.to(job.spread.device, non_blocking=True) for tensor in (inputs, labels))
-    return Part(inputs, labels, counts=len(indices) > 0)
+    return Part(inputs, labels, counts, mixed)
+
+
+def _seen(job: Training, position: int, batch: Indices, places: Indices) -> tuple[Tensor, Tensor]:
+    """Inputs and labels at places in a batch."""
+    inputs, labels = job.examples.batch(batch[places])
+    return job.augmentation(inputs, position, places) if job.augmentation else inputs, labels
 
 
 def seed_generators(seed: int, device: torch.device) -> None:

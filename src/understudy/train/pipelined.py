@@ -66,14 +66,16 @@ class Pipelined(Learner):
 
     def gradients(self, parts: Iterator[Part], count: int, targets: int) -> Tensor:
         """All parts at once, in the order of the schedule."""
-        shown = [self._filled(part) for part in parts]
-        assert len(shown) == count
+        filled = [self._filled(part) for part in parts]
+        assert len(filled) == count
+        shown = [self._spread.own_positions(part.inputs, part.labels) for part in filled]
         known = self._taught(shown) if self._teacher else [None] * count
         # Gradients are averaged over the ranks that read other examples, the loss is their sum.
         readers = self._spread.meshes.gradient.size()
         asked = []
-        for (inputs, labels, placed), states in zip(shown, known, strict=True):
-            read = partial(self._loss, teacher=states, batch=Batch(inputs, labels), scale=readers / targets)
+        for part, (inputs, labels, placed), states in zip(filled, shown, known, strict=True):
+            batch = Batch(inputs, labels, part.mixed)
+            read = partial(self._loss, teacher=states, batch=batch, scale=readers / targets)
             asked.append(Asked(inputs, placed, read, self._staged.context))
         loss = self._staged.pipeline.learn(asked) / readers
         if self._teacher:
@@ -81,13 +83,16 @@ class Pipelined(Learner):
         self._exchange()
         return loss
 
-    def _filled(self, part: Part) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def _filled(self, part: Part) -> Part:
         """A micro-batch of its full width: a pipeline takes no others. What was not there has no target."""
-        inputs, labels = part.inputs, part.labels if part.counts else torch.full_like(part.labels, IGNORED)
-        if missing := self._width - len(inputs):
-            inputs = torch.cat([inputs, inputs[:1].expand(missing, *inputs.shape[1:])])
-            labels = torch.cat([labels, torch.full_like(labels[:1], IGNORED).expand(missing, *labels.shape[1:])])
-        return self._spread.own_positions(inputs, labels)
+        mixed = part.mixed and part.mixed._replace(labels=self._filled_labels(part.mixed.labels, part.counts))
+        inputs, missing = part.inputs, self._width - len(part.inputs)
+        inputs = torch.cat([inputs, inputs[:1].expand(missing, *inputs.shape[1:])]) if missing else inputs
+        return part._replace(inputs=inputs, labels=self._filled_labels(part.labels, part.counts), mixed=mixed)
+
+    def _filled_labels(self, labels: Tensor, counts: bool) -> Tensor:
+        labels, missing = labels if counts else torch.full_like(labels, IGNORED), self._width - len(labels)
+        return torch.cat([labels, torch.full_like(labels[:1], IGNORED).expand(missing, *labels.shape[1:])])
 
     def _loss(self, student: States, *, teacher: States | None, batch: Batch, scale: float) -> Tensor:
         return loss_in_pieces(self._objective, student, teacher, batch) * scale

@@ -1,0 +1,182 @@
+"""The operations of RandAugment (Cubuk et al. 2020), on tensors: what each does is what Pillow does.
+
+Their ranges are those of AutoAugment (Cubuk et al. 2019, table 6). At magnitude 0 each leaves an image as it is; but
+equalize and autocontrast know no magnitude.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+Operation = Callable[[Tensor, Tensor], Tensor]
+"""Of images, uint8 (B, C, S, S), and strengths, float64 (B,) from -1 to 1; the images, changed."""
+
+
+def _moved(images: Tensor, matrices: Tensor) -> Tensor:
+    """The nearest pixel from elsewhere, or black.
+
+    Args:
+        images: (B, C, S, S).
+        matrices: (B, 2, 3); where x and y of a pixel's middle come from.
+    """
+    size = images.shape[-1]
+    middle = torch.arange(size, dtype=torch.double) + 0.5
+    # No product of matrices: how it rounds depends on how many there are.
+    of_x, of_y, shift = (part[..., None, None] for part in matrices.unbind(-1))
+    columns, rows = (of_x * middle + of_y * middle[:, None] + shift).floor().long().unbind(1)
+    inside = (columns >= 0) & (columns < size) & (rows >= 0) & (rows < size)
+    image = torch.arange(len(images))[:, None, None]
+    found = images.permute(0, 2, 3, 1)[image, rows.clamp(0, size - 1), columns.clamp(0, size - 1)]
+    return found.mul(inside[..., None]).permute(0, 3, 1, 2).contiguous()
+
+
+def _matrices(strength: Tensor, rows: list[list[Tensor | float]]) -> Tensor:
+    return torch.stack(
+        [torch.stack([torch.as_tensor(n, dtype=torch.double).expand_as(strength) for n in row], -1) for row in rows], 1
+    )
+
+
+def rotate(images: Tensor, strength: Tensor) -> Tensor:
+    """By up to 30 degrees, around the middle."""
+    angle, middle = strength * math.radians(30), images.shape[-1] / 2
+    # One by one: torch's of many at once have other last bits.
+    cos, sin = (torch.tensor([of(one) for one in angle.tolist()], dtype=torch.double) for of in (math.cos, math.sin))
+    # Pillow turns counterclockwise; y goes down.
+    return _moved(
+        images,
+        _matrices(
+            strength,
+            [[cos, -sin, middle - middle * cos + middle * sin], [sin, cos, middle - middle * sin - middle * cos]],
+        ),
+    )
+
+
+def shear_x(images: Tensor, strength: Tensor) -> Tensor:
+    """By up to 0.3."""
+    return _moved(images, _matrices(strength, [[1.0, 0.3 * strength, 0.0], [0.0, 1.0, 0.0]]))
+
+
+def shear_y(images: Tensor, strength: Tensor) -> Tensor:
+    """By up to 0.3."""
+    return _moved(images, _matrices(strength, [[1.0, 0.0, 0.0], [0.3 * strength, 1.0, 0.0]]))
+
+
+def translate_x(images: Tensor, strength: Tensor) -> Tensor:
+    """By up to 150 / 331 of the size."""
+    far = strength * (150 / 331 * images.shape[-1])
+    return _moved(images, _matrices(strength, [[1.0, 0.0, far], [0.0, 1.0, 0.0]]))
+
+
+def translate_y(images: Tensor, strength: Tensor) -> Tensor:
+    """By up to 150 / 331 of the size."""
+    far = strength * (150 / 331 * images.shape[-1])
+    return _moved(images, _matrices(strength, [[1.0, 0.0, 0.0], [0.0, 1.0, far]]))
+
+
+def _blended(plain: Tensor, images: Tensor, strength: Tensor) -> Tensor:
+    """Between a plainer image, at -1, and beyond the image itself: a factor from 0.1 to 1.9."""
+    plain, factor = plain.float(), (1 + 0.9 * strength).float()[:, None, None, None]
+    return (plain + factor * (images.float() - plain)).clamp(0, 255).to(torch.uint8)
+
+
+def _grey(images: Tensor) -> Tensor:
+    """Luma (B, 1, S, S), as ITU-R BT.601 weighs colours."""
+    if images.shape[1] == 1:
+        return images
+    weights = torch.tensor([19595, 38470, 7471])[:, None, None]
+    return (((images.long() * weights).sum(1, keepdim=True) + 0x8000) >> 16).to(torch.uint8)
+
+
+def brightness(images: Tensor, strength: Tensor) -> Tensor:
+    """Against black."""
+    return _blended(torch.zeros_like(images), images, strength)
+
+
+def color(images: Tensor, strength: Tensor) -> Tensor:
+    """Against shades of grey."""
+    return _blended(_grey(images), images, strength)
+
+
+def contrast(images: Tensor, strength: Tensor) -> Tensor:
+    """Against the grey that the image is on average."""
+    mean = _grey(images).double().mean((1, 2, 3)).add(0.5).floor()
+    return _blended(mean[:, None, None, None], images, strength)
+
+
+def sharpness(images: Tensor, strength: Tensor) -> Tensor:
+    """Against a smoothed image, whose outermost pixels are as they were."""
+    if images.shape[-1] < 3:
+        return images
+    channels = images.shape[1]
+    kernel = torch.tensor([[1.0, 1.0, 1.0], [1.0, 5.0, 1.0], [1.0, 1.0, 1.0]]).expand(channels, 1, 3, 3)
+    smooth = images.float()
+    smooth[..., 1:-1, 1:-1] = (functional.conv2d(smooth, kernel, groups=channels) / 13 + 0.5).floor()
+    return _blended(smooth, images, strength)
+
+
+def posterize(images: Tensor, strength: Tensor) -> Tensor:
+    """Down to 4 bits of 8."""
+    gone = (4 * strength.abs()).round().long()
+    return images & (256 - 2**gone).to(torch.uint8)[:, None, None, None]
+
+
+def solarize(images: Tensor, strength: Tensor) -> Tensor:
+    """What is as bright as a threshold is inverted; the threshold falls from 256 to 0."""
+    threshold = (256 * (1 - strength.abs()))[:, None, None, None]
+    return images.where(images < threshold, 255 - images)
+
+
+def _looked_up(images: Tensor, tables: Tensor) -> Tensor:
+    """Levels by (B, C, 256) tables."""
+    return tables.clamp(0, 255).to(torch.uint8).gather(2, images.flatten(2).long()).view_as(images)
+
+
+def autocontrast(images: Tensor, _strength: Tensor) -> Tensor:
+    """Each channel from black to white."""
+    flat, levels = images.flatten(2).double(), torch.arange(256, dtype=torch.double)
+    low, high = flat.amin(-1, keepdim=True), flat.amax(-1, keepdim=True)
+    scale = torch.full_like(low, 255) / (high - low).clamp(min=1)  # a number by a tensor is its inverse times that
+    return _looked_up(images, torch.where(high > low, levels * scale - low * scale, levels).trunc())
+
+
+def equalize(images: Tensor, _strength: Tensor) -> Tensor:
+    """Each channel with levels that are as frequent as each other, as far as that goes."""
+    count, channels = images.shape[:2]
+    number = torch.arange(count * channels).view(count, channels, 1) * 256
+    counts = torch.bincount((images.flatten(2).long() + number).flatten(), minlength=count * channels * 256)
+    counts = counts.view(count, channels, 256)
+    last = counts.gather(2, images.flatten(2).amax(-1, keepdim=True).long())
+    step = (counts.sum(-1, keepdim=True) - last) // 255
+    below = counts.cumsum(-1) - counts
+    tables = (step // 2 + below) // step.clamp(min=1)
+    return _looked_up(images, torch.where(step > 0, tables, torch.arange(256)))
+
+
+def identity(images: Tensor, _strength: Tensor) -> Tensor:
+    """As it is."""
+    return images
+
+
+OPERATIONS: Mapping[str, Operation] = {
+    operation.__name__: operation
+    for operation in (
+        identity,
+        autocontrast,
+        equalize,
+        rotate,
+        solarize,
+        color,
+        posterize,
+        contrast,
+        brightness,
+        sharpness,
+        shear_x,
+        shear_y,
+        translate_x,
+        translate_y,
+    )
+}
+"""All fourteen, each as likely as the others."""
