@@ -1,8 +1,10 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from understudy.registry.curves import Tail, points_of, unreported
+from understudy.registry.curves import Tail, points_of, send, unreported
+from understudy.registry.tracking import Value
 
 
 def test_half_a_line_waits_and_a_torn_one_is_left_out(tmp_path: Path) -> None:
@@ -51,3 +53,15 @@ def test_what_is_no_point_is_left_out(line: str, tmp_path: Path) -> None:
     path.write_text(f'{line}\n{{"step": 1, "loss": NaN, "memory": {10**400}}}\n')
     [point] = Tail(path).read()
     assert sorted(point) == ["loss", "step"]
+
+
+def test_what_a_guard_did_has_metrics_of_its_own() -> None:
+    class Server:
+        """What is logged."""
+
+        def log(self, _run_id: str, values: list[Value]) -> None:
+            self.logged = {value.key: value.value for value in values}
+
+    server: Any = Server()
+    send(server, "run", "causal-lm", [{"step": 7, "learning_rate": 0.1, "skipped": 2, "passed_over": 5, "time": 1.0}])
+    assert server.logged == {"learning_rate": 0.1, "skipped_steps": 2.0, "batches_passed_over": 5.0}
