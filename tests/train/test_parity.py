@@ -13,13 +13,14 @@ from tests.jobs.specs import training
 from tests.models.sections import section
 from tests.train import jobs
 from tests.train.jobs import train_ranks
+from understudy.data.augmentation import Augmentation
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
 from understudy.models.build import build_model
 from understudy.models.describe import describe
 from understudy.models.initial import draw_weights
 from understudy.models.weight_files import weight_files
-from understudy.recipe import Schedule
+from understudy.recipe import Augment, Schedule
 from understudy.train.optimizers import learning_rate
 
 STRATEGIES = [
@@ -292,7 +293,7 @@ def test_single_process_equals_a_loop_written_by_hand(ranks: Any, tmp_path: Path
     trained = training(job)
     given = (str(image_examples), jobs.VIT, trained.train.model_dump(), trained.seed)
     np.testing.assert_allclose(column(curve(job), "loss"), ranks.run(1, by_hand, *given)[0], rtol=1e-6)
-    mixed = jobs.spec(tmp_path / "mixed", image_examples, jobs.VIT, train={"augment": {"mixup": 0.4}})
+    mixed = jobs.spec(tmp_path / "mixed", image_examples, jobs.VIT, train={"augment": {"crop": 2, "mixup": 0.4}})
     ranks.run(1, train_ranks, mixed)
     np.testing.assert_allclose(column(curve(mixed), "loss"), ranks.run(1, by_hand, *given, 0.4)[0], rtol=1e-6)
 
@@ -322,6 +323,7 @@ def by_hand(
         if mixup:
             random = np.random.default_rng([seed, step, 1])
             other, share = random.permutation(len(order)), random.beta(mixup, mixup)
+            shown = Augmentation(Augment(crop=2), seed, 16)(shown, step, slice(0, 16))
             shown = (share * shown + (1 - share) * shown[other]).round()
             known = share * known + (1 - share) * known[other]
         loss = torch.nn.functional.cross_entropy(module(shown).logits, known.float())
