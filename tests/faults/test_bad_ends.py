@@ -47,6 +47,15 @@ def test_a_loss_that_is_no_number_names_step_rank_and_checkpoint(stage: Stage, t
     succeeds(stage, once)
 
 
+@pytest.mark.second_tier
+def test_with_a_guard_its_step_is_skipped_and_the_log_says_so(stage: Stage, tmp_path: Path) -> None:
+    guarded = stages.recipe("ddp", "nan", {"guard": {}}, at=25, rank=1, sign=str(tmp_path / "sign"))
+    code, _, error = stages.ended(stage.steps(guarded))
+    assert code == 0, error
+    logs = [path.read_text() for path in stage.store.glob("runs/*/logs/teacher/**/stderr.log")]
+    assert [text.count("step 25 is skipped: its loss is nan") for text in sorted(logs, key=len)] == [0, 1]
+
+
 @EITHER_RANK
 def test_a_killed_rank_is_named_and_memory_as_the_reason(stage: Stage, tmp_path: Path, rank: int) -> None:
     said = fails(stage, stages.recipe("ddp", "killed", at=19, rank=rank, sign=str(tmp_path / "sign")))
