@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 Operation = Callable[[Tensor, Tensor], Tensor]
 """Of images, uint8 (B, C, S, S), and strengths, float64 (B,) from -1 to 1; the images, changed."""
@@ -28,9 +27,8 @@ def _moved(images: Tensor, matrices: Tensor) -> Tensor:
     of_x, of_y, shift = (part[..., None, None] for part in matrices.unbind(-1))
     columns, rows = (of_x * middle + of_y * middle[:, None] + shift).floor().long().unbind(1)
     inside = (columns >= 0) & (columns < size) & (rows >= 0) & (rows < size)
-    image = torch.arange(len(images))[:, None, None]
-    found = images.permute(0, 2, 3, 1)[image, rows.clamp(0, size - 1), columns.clamp(0, size - 1)]
-    return found.mul(inside[..., None]).permute(0, 3, 1, 2).contiguous()
+    places = (rows * size + columns).where(inside, 0).flatten(1)[:, None].expand(-1, images.shape[1], -1)
+    return images.flatten(2).gather(2, places).view_as(images) * inside[:, None]
 
 
 def _matrices(strength: Tensor, rows: list[list[Tensor | float]]) -> Tensor:
@@ -79,15 +77,15 @@ def translate_y(images: Tensor, strength: Tensor) -> Tensor:
 def _blended(plain: Tensor, images: Tensor, strength: Tensor) -> Tensor:
     """Between a plainer image, at -1, and beyond the image itself: a factor from 0.1 to 1.9."""
     plain, factor = plain.float(), (1 + 0.9 * strength).float()[:, None, None, None]
-    return (plain + factor * (images.float() - plain)).clamp(0, 255).to(torch.uint8)
+    return images.float().sub_(plain).mul_(factor).add_(plain).clamp_(0, 255).to(torch.uint8)
 
 
 def _grey(images: Tensor) -> Tensor:
     """Luma (B, 1, S, S), as ITU-R BT.601 weighs colours."""
     if images.shape[1] == 1:
         return images
-    weights = torch.tensor([19595, 38470, 7471])[:, None, None]
-    return (((images.long() * weights).sum(1, keepdim=True) + 0x8000) >> 16).to(torch.uint8)
+    weights = torch.tensor([19595, 38470, 7471], dtype=torch.int32)[:, None, None]
+    return (((images.int() * weights).sum(1, keepdim=True, dtype=torch.int32) + 0x8000) >> 16).to(torch.uint8)
 
 
 def brightness(images: Tensor, strength: Tensor) -> Tensor:
@@ -110,10 +108,11 @@ def sharpness(images: Tensor, strength: Tensor) -> Tensor:
     """Against a smoothed image, whose outermost pixels are as they were."""
     if images.shape[-1] < 3:
         return images
-    channels = images.shape[1]
-    kernel = torch.tensor([[1.0, 1.0, 1.0], [1.0, 5.0, 1.0], [1.0, 1.0, 1.0]]).expand(channels, 1, 3, 3)
     smooth = images.float()
-    smooth[..., 1:-1, 1:-1] = (functional.conv2d(smooth, kernel, groups=channels) / 13 + 0.5).floor()
+    rows = smooth[..., :-2] + smooth[..., 1:-1] + smooth[..., 2:]
+    around = rows[..., :-2, :] + rows[..., 1:-1, :] + rows[..., 2:, :]
+    # Of a pixel and those around it, itself five times; whole numbers up to here.
+    smooth[..., 1:-1, 1:-1] = around.add_(smooth[..., 1:-1, 1:-1], alpha=4).div_(13).add_(0.5).floor_()
     return _blended(smooth, images, strength)
 
 
