@@ -172,6 +172,27 @@ def test_text_is_measured_as_by_hand(tmp_path, text_examples):
     assert sum(one["examples"] for one in measures["slices"]) == measures["examples"] == 8
 
 
+def test_the_recipes_stride_is_how_far_windows_of_text_move(tmp_path, text_examples):
+    model = {"type": "llama", "config": {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}}
+    folders = {role: saved(tmp_path / role, model, TEXT, seed) for seed, role in enumerate(("teacher", "student"))}
+    found = {}
+    for stride in (None, 6, 1):
+        (tmp_path / str(stride)).mkdir()
+        recipe = recipe_for("causal-lm", model, teacher={"model": model, "train": {"steps": 1}})
+        recipe = recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"stride": stride})})
+        found[stride] = run(tmp_path / str(stride), folders, text_examples, recipe)[1]
+    assert all(np.array_equal(found[None][name], found[6][name]) for name in found[None])
+    text = np.load(text_examples / "test.tokens.npy").astype(np.int64)
+    begin, end = np.load(text_examples / "test.offsets.npy")[4:6]
+    network, expected = loaded(folders["student"]), 0.0
+    for place in range(begin, end):
+        inputs = torch.from_numpy(text[max(begin, place + 1 - 6) - 1 : place])[None]
+        logits = network(inputs).logits[0, -1].detach()
+        expected -= logits.log_softmax(dim=-1)[text[place]].item()
+    assert found[1]["student.nll"][4] == pytest.approx(expected, rel=1e-5)
+    assert found[1]["student.nll"][4] != pytest.approx(found[6]["student.nll"][4], rel=1e-4)
+
+
 def test_a_model_that_gives_nan_is_not_measured_and_fails_the_gate(tmp_path, image_examples):
     np.save(image_examples / "test.images.npy", np.zeros((30, 1, 4, 4), dtype=np.uint8))
     folders = {

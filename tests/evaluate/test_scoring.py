@@ -55,7 +55,7 @@ def test_a_bigram_scores_documents_as_token_by_token(tmp_path_factory, texts, le
     torch.manual_seed(0)
     bigram = nn.Embedding(VOCABULARY, VOCABULARY)
     log_probabilities = bigram.weight.log_softmax(dim=-1).detach().numpy()
-    split = Documents(folder, length, EOS)
+    split = Documents(folder, length, EOS, length)
     with torch.inference_mode():
         scores = scored(bigram, split, size)
     for number, text in enumerate(texts):
@@ -74,7 +74,7 @@ def test_a_bigram_scores_documents_as_token_by_token(tmp_path_factory, texts, le
 def test_a_model_sees_its_window_and_nothing_else(tmp_path_factory, texts, length, size):
     folder = tmp_path_factory.mktemp("documents")
     write_documents(folder, texts)
-    scores = scored(Sighted(), Documents(folder, length, EOS), size)
+    scores = scored(Sighted(), Documents(folder, length, EOS, length), size)
     for number, text in enumerate(texts):
         inputs, targets = [EOS, *text], [*text, EOS]
         expected = 0.0
@@ -83,6 +83,66 @@ def test_a_model_sees_its_window_and_nothing_else(tmp_path_factory, texts, lengt
             window = torch.tensor(targets[start : start + length])
             expected += nn.functional.cross_entropy(logits, window, reduction="sum").item()
         assert scores.nll[number] == pytest.approx(expected, rel=1e-5)
+
+
+def rolling(tokens, length, context):
+    """lm-eval's get_rolling_token_windows, written from its definition: inputs, and the targets at their end."""
+    yield [EOS, *tokens[: length - 1]][: len(tokens)], tokens[:length]
+    done = length
+    while done < len(tokens):
+        end = min(done + length - context + 1, len(tokens))
+        yield tokens[end - length - 1 : end - 1], tokens[done:end]
+        done = end
+
+
+@settings(deadline=None, max_examples=40)
+@given(documents, st.integers(2, 9), st.data(), st.integers(1, 5))
+def test_windows_that_overlap_are_those_of_lm_eval(tmp_path_factory, texts, length, data, size):
+    folder = tmp_path_factory.mktemp("documents")
+    write_documents(folder, texts)
+    stride = data.draw(st.integers(1, length - 1))
+    scores = scored(Sighted(), Documents(folder, length, EOS, stride), size)
+    for number, text in enumerate(texts):
+        expected = 0.0
+        for inputs, targets in rolling([*text, EOS], length, length - stride + 1):
+            logits = Sighted()(torch.tensor([inputs])).float()[0, -len(targets) :]
+            expected += nn.functional.cross_entropy(logits, torch.tensor(targets), reduction="sum").item()
+        assert scores.nll[number] == pytest.approx(expected, rel=1e-5)
+
+
+@settings(deadline=None, max_examples=200)
+@given(documents, st.integers(2, 30), st.data(), st.integers(1, 5))
+def test_every_token_is_counted_once_with_the_context_that_the_stride_leaves(
+    tmp_path_factory, texts, length, data, size
+):
+    folder = tmp_path_factory.mktemp("documents")
+    write_documents(folder, texts)
+    stride = data.draw(st.integers(1, length))
+    split = Documents(folder, length, EOS, stride)
+    begins = np.load(folder / "test.offsets.npy")
+    seen = []
+    for batch in split.batches(size):
+        assert batch.inputs.shape[1] <= length
+        for targets, examples in zip(batch.targets, batch.examples, strict=True):
+            counted = np.flatnonzero(examples >= 0)
+            document = examples[counted[0]]
+            assert np.array_equal(counted, np.arange(counted[0], counted[-1] + 1))
+            seen += [(document, target) for target in targets[counted]]
+            context = counted[0]
+            assert context == 0 or context >= length - stride
+            assert context + len(counted) <= begins[document + 1] - begins[document]
+    expected = [(number, token) for number, text in enumerate(texts) for token in [*text, EOS]]
+    assert sorted(seen) == sorted(expected)
+    assert split.batch_count(size) == len(list(split.batches(size)))
+
+
+def test_a_shorter_stride_gives_more_context_and_the_whole_length_the_old_windows(tmp_path):
+    write_documents(tmp_path, [[1, 2, 3, 4, 5, 6]])
+    whole, half = (next(Documents(tmp_path, 4, EOS, stride).batches(9)) for stride in (4, 2))
+    assert whole.inputs.tolist() == [[0, 1, 2, 3], [4, 5, 6, 4]]
+    assert whole.examples.tolist() == [[0, 0, 0, 0], [0, 0, 0, -1]]
+    assert half.inputs.tolist() == [[0, 1, 2, 3], [2, 3, 4, 5], [3, 4, 5, 6]]
+    assert half.examples.tolist() == [[0, 0, 0, 0], [-1, -1, 0, 0], [-1, -1, -1, 0]]
 
 
 def test_predictions_agree_with_torch():
@@ -127,4 +187,4 @@ def test_images_come_once_each_and_again_when_timing_needs_more(tmp_path):
 
 def test_documents_give_full_windows_for_timing_however_short_they_are(tmp_path):
     write_documents(tmp_path, [[1], [2, 3]])
-    assert Documents(tmp_path, 4, EOS).sample(2).tolist() == [[1, 0, 2, 3], [0, 1, 0, 2]]
+    assert Documents(tmp_path, 4, EOS, 4).sample(2).tolist() == [[1, 0, 2, 3], [0, 1, 0, 2]]

@@ -151,6 +151,7 @@ APPENDED = [
     ("gate: {minimum: 90}", "r.yaml:18: gate.minimum: 90 is more than 1 (100 %); an accuracy of 90 % is 0.9"),
     ("evaluate:\n  metrics:\n  - nll\n  - bits_per_byte", "r.yaml:21: evaluate.metrics[1]: bits_per_byte does not fit "
      "the task image-classification; use one of accuracy, nll, calibration_error"),
+    ("evaluate: {stride: 8}", "r.yaml:18: evaluate.stride: does not apply to the task image-classification; remove it"),
     ("evaluate: {metrics: accuracy}", 'r.yaml:18: evaluate.metrics: expected a list, got "accuracy"'),
     ("resources: {distill: {processes: 2}}", "r.yaml:15: student.train.strategy: single is for one process, but "
      "resources.distill.processes is 2; use ddp, fsdp or hsdp"),
@@ -268,6 +269,15 @@ def test_a_model_with_new_outputs_has_no_names_for_them(tmp_path: Path) -> None:
     overrides = ["teacher={model: {pretrained: /m, labels: [a, b]}}", "student.model={pretrained: /m, labels: [a, b]}"]
     assert [line.rpartition("}: ")[2] for line in said(tmp_path, DIGITS, overrides)] == [
         "student.model.labels: the model is trained further, with outputs for the data's labels; remove it"
+    ]
+
+
+def test_windows_that_are_measured_leave_no_gaps(tmp_path: Path) -> None:
+    text = PYDOC.replace("data:", "data:\n  text: {sequence_length: 8}")
+    assert load(write(tmp_path, text), ["evaluate.stride=8"]).evaluate.stride == 8
+    assert said(tmp_path, text, ["evaluate.stride=9"]) == [
+        "--set evaluate.stride=9: evaluate.stride: 9 tokens, and data.text.sequence_length is 8: what lies between "
+        "windows is not measured; make it 8 or less"
     ]
 
 

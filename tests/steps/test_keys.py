@@ -134,6 +134,7 @@ def test_a_guard_goes_back_to_checkpoints_and_where_they_are_decides_its_numbers
         ("data.text.tokenizer.vocab_size=512", PREPARE),
         ("student.distill.logits.temperature=5", DISTILL),
         ("gate.metric=accuracy", EVALUATE),
+        ("evaluate.stride=16", EVALUATE),
     ],
 )
 def test_a_changed_value_of_a_text_recipe_does_so_too(

@@ -80,7 +80,7 @@ def measure(
     """
     described = json.loads((examples / "examples.json").read_text(encoding="utf-8"))
     kinds, modules = _loaded(models, recipe, examples, torch.device(device))
-    with splits_by_role(kinds, examples, records, folder) as splits:
+    with splits_by_role(kinds, examples, records, folder, recipe.evaluate.stride) as splits:
         results = _run(modules, splits, recipe, torch.device(device), described.get("labels", ()), progress)
     found = quality(results.per_example, list(models), recipe.metrics)
     measures: Measures = {

@@ -1,8 +1,11 @@
 """From logits to per-example results: what every metric is later made from.
 
-An image is one prediction. A document is one prediction per token: it is cut into windows of the recipe's sequence
-length that do not overlap; a window's first token is predicted from the token before it alone, the document's first
-from the end-of-text token. Every token is predicted once, so that sums over windows are sums over documents.
+An image is one prediction. A document is one prediction per token, in windows of the recipe's sequence length; a
+window's first token is predicted from the token before it alone, the document's first from the end-of-text token. A
+window begins a stride after the one before it. Where the stride is shorter than the window, they overlap, and only the
+tokens that no earlier window had are counted; the last one begins earlier, so that it is as long as the others. These
+are the windows of lm-eval's rolling log-likelihood with a context of `length - stride + 1` tokens (Gao et al. 2021).
+Every token is counted once, so that sums over windows are sums over documents.
 """
 
 from collections.abc import Iterator
@@ -22,7 +25,10 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Batch:
-    """inputs for a model; targets, and the example that each target belongs to (-1 for padding), of one shape."""
+    """inputs for a model; targets, and the example that each target belongs to, of one shape.
+
+    An example of -1 is padding, or context that an earlier window has counted.
+    """
 
     inputs: NDArray[Any]
     targets: Integers
@@ -55,19 +61,22 @@ class Images:
 
 
 class Documents:
-    """The test split of documents, memory-mapped, as windows of `length` tokens."""
+    """The test split of documents, memory-mapped, as windows of `length` tokens, `stride` tokens apart."""
 
-    def __init__(self, folder: Path, length: int, eos: int, split: str = "test") -> None:
+    def __init__(self, folder: Path, length: int, eos: int, stride: int, split: str = "test") -> None:
         self.text = np.load(folder / f"{split}.tokens.npy", mmap_mode="r")
         self.length, self.eos = length, eos
         self.bytes: Integers = np.load(folder / f"{split}.bytes.npy")
         offsets: Integers = np.load(folder / f"{split}.offsets.npy")
         self.tokens = np.diff(offsets)
-        windows = -(-self.tokens // length)
+        windows = np.where(self.tokens > 0, 1 - np.minimum(0, length - self.tokens) // stride, 0)
         self.documents = np.repeat(np.arange(len(self.tokens)), windows)
         nth = np.arange(len(self.documents)) - np.repeat(np.cumsum(windows) - windows, windows)
-        self.starts = offsets[self.documents] + nth * length
-        self.lengths = np.minimum(length, offsets[self.documents + 1] - self.starts)
+        ends = np.minimum(length + nth * stride, self.tokens[self.documents])
+        starts = nth * stride if stride == length else np.maximum(ends - length, 0)
+        self.starts, self.lengths = offsets[self.documents] + starts, ends - starts
+        self.seen = np.where(nth > 0, length + (nth - 1) * stride - starts, 0)
+        """Tokens at a window's start that earlier windows have counted."""
 
     def batch_count(self, size: int) -> int:
         """How many batches there are."""
@@ -82,7 +91,8 @@ class Documents:
             real = steps < self.lengths[rows, None]
             places = np.where(real, self.starts[rows, None] + steps, self.starts[rows, None])
             before = np.where(places == 0, self.eos, self.text[places - 1])
-            examples = np.where(real, self.documents[rows, None], -1)
+            counted = real & (steps >= self.seen[rows, None])
+            examples = np.where(counted, self.documents[rows, None], -1)
             yield Batch(before.astype(np.int64), self.text[places].astype(np.int64), examples)
 
     def sample(self, size: int) -> NDArray[Any]:

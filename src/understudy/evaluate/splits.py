@@ -22,7 +22,7 @@ TestSplit = Images | Documents
 
 @contextmanager
 def splits_by_role(
-    models: Mapping[str, Description], examples: Path, records: Path | None, scratch: Path
+    models: Mapping[str, Description], examples: Path, records: Path | None, scratch: Path, stride: int | None = None
 ) -> Iterator[dict[str, TestSplit]]:
     """The same examples in the same order for every model.
 
@@ -31,6 +31,7 @@ def splits_by_role(
         examples: the folder of an `examples` object.
         records: that of the records that it was made from; needed where a model's images have another shape.
         scratch: an existing folder; what is made there is gone afterwards.
+        stride: of documents' windows, in tokens; None is the sequence length.
 
     Raises:
         InputError: the test split is empty.
@@ -38,7 +39,8 @@ def splits_by_role(
     facts = read_facts(examples)
     split: TestSplit
     if facts["task"] == "causal-lm":
-        split = Documents(examples, facts["sequence_length"], facts["eos_id"])
+        length = facts["sequence_length"]
+        split = Documents(examples, length, facts["eos_id"], stride or length)
     else:
         split = Images(examples)
     if not len(split.tokens):

@@ -22,6 +22,7 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
     yield from _data(recipe)
     yield from _models(recipe)
     yield from _metrics(recipe)
+    yield from _stride(recipe)
     if recipe.teacher.train:
         yield from _job(("teacher", "train"), recipe.teacher.train, "teacher", recipe.resources.teacher)
         yield from _augment(("teacher", "train", "augment"), recipe.teacher.train, recipe)
@@ -97,6 +98,16 @@ def _metrics(recipe: Recipe) -> Iterator[Conflict]:
     for place, metric in asked:
         if metric not in known:
             yield place, f"{metric} does not fit the task {recipe.task}; use one of {', '.join(known)}"
+
+
+def _stride(recipe: Recipe) -> Iterator[Conflict]:
+    place: Place = ("evaluate", "stride")
+    stride, length = recipe.evaluate.stride or 0, recipe.text.sequence_length
+    if stride and recipe.task != "causal-lm":
+        yield place, f"does not apply to the task {recipe.task}; remove it"
+    elif stride > length:
+        why = f"{stride} tokens, and data.text.sequence_length is {length}: what lies between windows is not measured"
+        yield place, f"{why}; make it {length} or less"
 
 
 def _augment(place: Place, train: Train, recipe: Recipe) -> Iterator[Conflict]:

@@ -123,6 +123,9 @@ class Evaluate(Section):
     metrics: tuple[MetricName, ...] | None = None
     """Default: all that fit the task."""
     batch_size: Positive = 64
+    stride: Positive | None = None
+    """For text, in tokens: how far the window moves in which a model sees a document; a token is counted in the first
+    window that has it. A shorter one gives more context, and takes longer. Default: the sequence length."""
     latency: Latency = Latency()
 
 

@@ -22,12 +22,13 @@ def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
         for where, model in recipe.models.items()
         if isinstance(model, FactoryModel)
     }
+    stride = recipe.evaluate.stride or recipe.text.sequence_length
     return {
         "task": recipe.task,
         "code": code,
         "metrics": list(recipe.metrics),
         "gate_metric": recipe.gate_metric,
-        "evaluate": recipe.evaluate.model_dump(mode="json"),
+        "evaluate": recipe.evaluate.model_dump(mode="json") | {"stride": stride},
         "device": platform().job_device(recipe.resources.by_job["evaluate"]),
     }
 
