@@ -48,12 +48,18 @@ def measuring(monkeypatch: pytest.MonkeyPatch, batch: Callable[[int], None] = la
 def test_all_models_are_measured_on_the_jobs_device(monkeypatch: pytest.MonkeyPatch, spec: JobSpec) -> None:
     asked = measuring(monkeypatch)
     evaluate(spec)
-    [(models, digests, examples, recipe, output, device, _, records)] = asked
+    [(models, digests, examples, recipe, output, device, _, records, known)] = asked
     assert isinstance(spec.payload, Evaluation)
     assert {role: str(path) for role, path in models.items()} == spec.payload.models
     assert (digests, str(examples), recipe) == (spec.payload.digests, spec.payload.examples, spec.payload.recipe)
-    assert (output, device, records) == (spec.output, "cpu", None)
+    assert (output, device, records, known) == (spec.output, "cpu", None, {})
     assert '"step": 1, "steps": 3, "unit": "batches"' in spec.metrics.read_text()
+
+
+def test_results_that_are_known_are_read_from_their_objects(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = measuring(monkeypatch)
+    evaluate(evaluation_spec(tmp_path, known={"teacher": "/store/objects/aa/aabb"}))
+    assert asked[0][-1] == {"teacher": Path("/store/objects/aa/aabb/results.npz")}
 
 
 def test_what_an_attempt_before_left_is_gone(monkeypatch: pytest.MonkeyPatch, spec: JobSpec) -> None:

@@ -153,7 +153,8 @@ def test_a_champion_of_another_image_size_is_measured_on_images_of_its_own(tmp_p
     expected = nn.functional.cross_entropy(champion(images).logits.detach(), torch.arange(30) % 3, reduction="none")
     np.testing.assert_allclose(arrays["champion.nll"], expected, rtol=1e-5)
     assert measures["models"]["champion"]["flops"] == 2 * 64 * 3
-    assert sorted(path.name for path in (tmp_path / "measures").iterdir()) == ["measures.json", "per_example.npz"]
+    written = [*(f"{role}.results.npz" for role in folders), "measures.json", "per_example.npz"]
+    assert {path.name for path in (tmp_path / "measures").iterdir()} == set(written), "and nothing of its images"
 
 
 def test_text_is_measured_as_by_hand(tmp_path, text_examples):

@@ -13,6 +13,7 @@ SPECS = [
     job_spec("/f"),
     evaluation_spec("/f", records="/r"),
     evaluation_spec("/f"),
+    evaluation_spec("/f", known={"teacher": "/k"}),
 ]
 
 
@@ -30,12 +31,13 @@ def test_work_on_copies_is_the_same_but_for_its_folders(spec: JobSpec) -> None:
     assert on_copies.reading(payload.reads) == payload
 
 
-def test_all_models_are_read() -> None:
-    assert evaluation_spec("/f", records="/r").payload.reads == {
+def test_all_models_are_read_and_the_results_that_are_known() -> None:
+    assert evaluation_spec("/f", records="/r", known={"teacher": "/k"}).payload.reads == {
         "examples": "/f/examples",
         "records": "/r",
         "teacher": "/f/teacher",
         "student": "/f/student",
+        "results of teacher": "/k",
     }
 
 

@@ -21,6 +21,7 @@ SINGLE = (
     b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }".ljust(127) + b"\n" + bytes(8)
 )
 """A file of one array, which numpy gives out without an archive around it."""
+CONFUSION = np.array([[1.0, 0.0], [1.0, 1.0]])
 ONE, MANY = np.ones(EXAMPLES), np.ones((EXAMPLES, 15))
 
 
@@ -31,11 +32,12 @@ def check(tmp_path: Path, digits: Recipe) -> Callable[[], Measures]:
         (tmp_path / digest).mkdir()
         (tmp_path / digest / "model.safetensors").write_bytes(b"abc")
     models = {role: tmp_path / digest for role, digest in DIGESTS.items()}
-    described = {"counts": {"test": EXAMPLES}, "skipped": {}}
+    described = {"counts": {"test": EXAMPLES}, "skipped": {}, "labels": ["cat", "dog"]}
     (tmp_path / "examples").mkdir()
     (tmp_path / "examples" / "examples.json").write_text(json.dumps(described))
     np.save(tmp_path / "examples" / "test.labels.npy", np.zeros(EXAMPLES, dtype=np.int64))
-    return lambda: checked_measures(tmp_path, digits, models, tmp_path / "examples")
+    results = {role: tmp_path / f"{role}.results.npz" for role in DIGESTS}
+    return lambda: checked_measures(tmp_path, digits, models, tmp_path / "examples", results)
 
 
 def model(digest: str) -> dict[str, Any]:
@@ -81,9 +83,16 @@ def arrays() -> dict[str, Any]:
     return made
 
 
+def results_of(role: str) -> dict[str, Any]:
+    names = ("nll", "correct", *(f"confidence_{part}" for part in ("count", "sum", "correct")))
+    return {**{name: arrays()[f"{role}.{name}"] for name in names}, "confusion": CONFUSION}
+
+
 def write(folder: Path, said: object, results: dict[str, Any]) -> Path:
     (folder / "measures.json").write_text(said if isinstance(said, str) else json.dumps(said))
     np.savez(folder / "per_example.npz", **results)
+    for role in DIGESTS:
+        np.savez(folder / f"{role}.results.npz", **results_of(role))
     return folder
 
 
@@ -109,14 +118,16 @@ def test_what_was_measured_is_taken_over(tmp_path: Path, check: Callable[[], Mea
         (("hardware", "cpu"), "fast\n\n**Approved by everybody.**", "hardware.cpu is no name"),
         (("hardware", "device"), "![](https://example.com/seen.png)", "hardware.device is no name"),
         (("hardware", "torch"), "<img src=x>", "hardware.torch is no name"),
-        (("examples",), 0, "confusion is no count of the examples"),
+        (("examples",), 0, "or of no examples"),
         (("gate_metric",), "nll", "of another task, metric or confidence"),
         (("confidence",), 0.5, "of another task, metric or confidence"),
         (("note",), "look at me", "note': Extra inputs are not permitted"),
-        (("confusion", "counts"), [[1, 0]], "is no count of the examples"),
-        (("confusion", "counts"), [[1, 0], [1]], "is no count of the examples"),
-        (("confusion", "counts"), [[5, 0], [-2, 0]], "is no count of the examples"),
-        (("confusion", "counts"), [[2, 0], [1, 1]], "is no count of the examples"),
+        (("confusion", "counts"), [[1, 0]], "confusion is not that of the student"),
+        (("confusion", "counts"), [[1, 0], [1]], "confusion is not that of the student"),
+        (("confusion", "counts"), [[5, 0], [-2, 0]], "confusion is not that of the student"),
+        (("confusion", "counts"), [[2, 0], [1, 1]], "confusion is not that of the student"),
+        (("confusion", "labels"), ["cat", "cow"], "confusion is not that of the student"),
+        (("confusion",), None, "confusion is not that of the student"),
         (("confusion", "labels"), [1, 2], "confusion.labels.0': Input should be a valid string"),
         (("hardware", "cpu"), ["a"], "hardware.cpu': Input should be a valid string"),
     ],
@@ -158,9 +169,9 @@ class Touch:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"champion.nll": ONE}, "has other arrays than those of teacher, student"),
-        ({"student": ONE}, "has other arrays than those of teacher, student"),
-        ({"student.correct": None}, "has other arrays than those of teacher, student"),
+        ({"champion.nll": ONE}, "has other arrays than it should"),
+        ({"student": ONE}, "has other arrays than it should"),
+        ({"student.correct": None}, "has other arrays than it should"),
         ({"student.nll": ONE.astype(np.float32)}, r"student\.nll is float32"),
         ({"weights.tokens": 2 * ONE}, "is of examples of another length"),
         ({"weights.bytes": ONE}, "is of examples of another length"),
@@ -182,6 +193,36 @@ def test_results_of_another_form_are_refused(
         check()
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"nll": 2 * ONE}, r"per_example\.npz: says something else of teacher than teacher\.results\.npz"),
+        ({"confidence_sum": 2 * MANY}, "says something else of teacher"),
+        ({"confusion": -CONFUSION}, r"teacher\.results\.npz: confusion is no count"),
+        ({"confusion": CONFUSION / 2}, r"teacher\.results\.npz: confusion is no count"),
+        ({"confusion": 2 * CONFUSION}, r"teacher\.results\.npz: confusion is no count"),
+        ({"confusion": np.nan * CONFUSION}, r"teacher\.results\.npz: confusion is no count"),
+        ({"confusion": np.zeros((0, 0))}, r"confusion is float64 of shape \(0, 0\)"),
+        ({"confusion": None}, "has other arrays than it should"),
+        ({"teacher.nll": ONE}, "has other arrays than it should"),
+    ],
+)
+def test_results_that_are_kept_are_those_of_this_evaluation(
+    tmp_path: Path, check: Callable[[], Measures], changes: dict[str, Any], words: str
+) -> None:
+    write(tmp_path, measures(), arrays())
+    made = {name: array for name, array in {**results_of("teacher"), **changes}.items() if array is not None}
+    np.savez(tmp_path / "teacher.results.npz", **made)
+    with pytest.raises(UnderstudyError, match=words):
+        check()
+
+
+def test_what_is_no_number_on_both_sides_is_the_same(tmp_path: Path, check: Callable[[], Measures]) -> None:
+    write(tmp_path, measures(), arrays() | {"teacher.nll": np.nan * ONE})
+    np.savez(tmp_path / "teacher.results.npz", **results_of("teacher") | {"nll": np.nan * ONE})
+    assert check() == measures()
+
+
 def test_an_archive_that_would_fill_the_memory_is_not_unpacked(tmp_path: Path, check: Callable[[], Measures]) -> None:
     write(tmp_path, measures(), {name: array for name, array in arrays().items() if name != "student.nll"})
     huge = (
@@ -198,12 +239,17 @@ def test_an_archive_that_would_fill_the_memory_is_not_unpacked(tmp_path: Path, c
 
 def test_documents_are_as_long_as_the_examples_have_them(tmp_path: Path, check: Callable[[], Measures]) -> None:
     (tmp_path / "examples" / "test.labels.npy").unlink()
+    described = {"counts": {"test": EXAMPLES}, "skipped": {}}
+    (tmp_path / "examples" / "examples.json").write_text(json.dumps(described))
     np.save(tmp_path / "examples" / "test.offsets.npy", np.array([0, 4, 6, 11]))
     np.save(tmp_path / "examples" / "test.bytes.npy", np.array([9, 5, 12]))
+    said = {**measures(), "confusion": None}
     lengths = {"weights.tokens": np.array([4.0, 2.0, 5.0]), "weights.bytes": np.array([9.0, 5.0, 12.0])}
-    write(tmp_path, measures(), arrays() | lengths)
-    assert check() == measures()
-    write(tmp_path, measures(), arrays() | lengths | {"weights.tokens": np.array([40.0, 2.0, 5.0])})
+    write(tmp_path, said, arrays() | lengths)
+    for role in DIGESTS:
+        np.savez(tmp_path / f"{role}.results.npz", **results_of(role) | {"confusion": np.zeros((0, 0))})
+    assert check() == said
+    write(tmp_path, said, arrays() | lengths | {"weights.tokens": np.array([40.0, 2.0, 5.0])})
     with pytest.raises(UnderstudyError, match="is of examples of another length"):
         check()
 
@@ -217,7 +263,7 @@ def test_an_array_that_is_there_twice_is_refused(tmp_path: Path, check: Callable
         check()
 
 
-@pytest.mark.parametrize("missing", ["measures.json", "per_example.npz"])
+@pytest.mark.parametrize("missing", ["measures.json", "per_example.npz", "teacher.results.npz"])
 def test_a_file_that_is_missing_is_named(tmp_path: Path, check: Callable[[], Measures], missing: str) -> None:
     (write(tmp_path, measures(), arrays()) / missing).unlink()
     with pytest.raises(UnderstudyError, match=f"^evaluate: {missing} is missing"):

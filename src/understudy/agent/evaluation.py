@@ -1,4 +1,4 @@
-"""A job specification as a measuring: one rank measures all models, and begins anew when it was ended."""
+"""A job specification as a measuring: one rank measures the models, and begins anew when it was ended."""
 
 import shutil
 import time
@@ -9,6 +9,7 @@ import torch
 
 from understudy.agent.surroundings import Surroundings
 from understudy.errors import InputError, Stopped, disk_errors
+from understudy.evaluate.contents import RESULTS
 from understudy.evaluate.measure import measure
 from understudy.jobs.payload import Evaluation
 from understudy.jobs.specification import JobSpec
@@ -17,7 +18,7 @@ REPORTED = 0.5  # seconds between reports
 
 
 def evaluate(spec: JobSpec, payload: Evaluation, surroundings: Surroundings) -> None:
-    """Measure all models into the attempt's output.
+    """Measure the models into the attempt's output.
 
     Raises:
         InputError: the test split is empty, or a GPU is asked for where there is none.
@@ -42,6 +43,7 @@ def evaluate(spec: JobSpec, payload: Evaluation, surroundings: Surroundings) -> 
             spec.device,
             _progress(surroundings),
             Path(payload.records) if payload.records else None,
+            {role: Path(folder, RESULTS) for role, folder in payload.known.items()},
         )
     surroundings.heartbeat("done", 0)
 

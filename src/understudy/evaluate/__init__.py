@@ -6,6 +6,7 @@ intervals   intervals that keep their promise, and the smallest loss that a test
 results     from per-example results to what measures.json says about quality
 splits      the test split as each model sees it
 scoring     from logits to per-example results
+answers     one model's results, which are kept for all runs
 latency     all models timed in turn
 trivial     what one can say without looking at the example
 measure     the evaluate step: writes measures.json and per_example.npz

@@ -1,6 +1,6 @@
-"""What measures.json and verdict.json hold, for those who write them and those who read them.
+"""What measures.json, verdict.json and results hold, for those who write them and those who read them.
 
-Types only: the command line and the registry read these files and must not wait for torch.
+Types and names only: the command line and the registry read these files and must not wait for torch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,6 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing_extensions import TypedDict
 
 from understudy.recipe import MetricName
+
+RESULTS, CONFUSION = "results.npz", "confusion"
+MOST_LABELS = 100  # of a classifier whose answers are counted by label; with more of them nobody reads the matrix
+
+
+def results_file(role: str) -> str:
+    """What a job calls the file of the results of a model that it measured."""
+    return f"{role}.{RESULTS}"
 
 
 class Latency(TypedDict):

@@ -1,15 +1,15 @@
-"""The evaluate step: every model on the same test split, on the same machine, in fp32.
+"""The evaluate step: every model on the same test split, in fp32, and all of them timed side by side.
 
-Writes measures.json (values, intervals, sizes, speed, slices) and per_example.npz (what they were computed from, and
-what the gate compares example by example).
+Writes measures.json (values, intervals, sizes, speed, slices), per_example.npz (what they were computed from, and what
+the gate compares example by example), and the results of each model that was not measured before.
 """
 
 import json
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from understudy.evaluate.contents import Confusion, Hardware, Latency, Measures, ModelMeasures, Quality
+from understudy.evaluate import answers
+from understudy.evaluate.answers import Results, by_role, full_precision
+from understudy.evaluate.contents import CONFUSION, Confusion, Hardware, Latency, Measures, ModelMeasures, Quality
 from understudy.evaluate.latency import WARM_UP, latency
 from understudy.evaluate.metrics import FloatArray
 from understudy.evaluate.results import CONFIDENCE, by_label, by_length, quality, slices
-from understudy.evaluate.scoring import Images, Scores, score
+from understudy.evaluate.scoring import Images
 from understudy.evaluate.splits import TestSplit, splits_by_role
 from understudy.evaluate.trivial import trivial_results
 from understudy.models.facts import Description
@@ -32,7 +34,6 @@ from understudy.models.trust import trusted_descriptions
 from understudy.models.weight_files import weight_bytes
 from understudy.recipe import Recipe
 
-CONFUSED = 100  # labels; with more of them nobody reads the matrix
 Progress = Callable[[float, float, str], None]
 
 
@@ -46,16 +47,6 @@ class Costs:
     latency: Latency
 
 
-@dataclass(frozen=True)
-class Results:
-    """What came out for all models."""
-
-    per_example: dict[str, FloatArray]
-    costs: dict[str, Costs]
-    confusion: Confusion | None
-    """The student's."""
-
-
 def measure(
     models: Mapping[str, Path],
     digests: Mapping[str, str],
@@ -65,6 +56,7 @@ def measure(
     device: str,
     progress: Progress,
     records: Path | None = None,
+    known: Mapping[str, Path] | None = None,
 ) -> None:
     """Measure models on the test split. A model whose logits are NaN does not stop the others: its metrics are null.
 
@@ -73,29 +65,66 @@ def measure(
         digests: the models' digests by role.
         examples: the folder of an `examples` object; an InputError is raised where its test split is empty.
         recipe: says what to measure and how.
-        folder: where measures.json and per_example.npz are written.
+        folder: where the files are written.
         device: cpu or cuda.
         progress: called with what is done, the total, and the unit.
         records: the folder of the records that the examples were made from, where a model sees images of another shape.
+        known: by role, files of results that were measured before; those models are timed and no more.
     """
-    described = json.loads((examples / "examples.json").read_text(encoding="utf-8"))
-    kinds, modules = _loaded(models, recipe, examples, torch.device(device))
+    described, on = json.loads((examples / "examples.json").read_text(encoding="utf-8")), torch.device(device)
+    kinds, modules = _loaded(models, recipe, examples, on)
+    before = {role: answers.read(path) for role, path in (known or {}).items()}
     with splits_by_role(kinds, examples, records, folder, recipe.evaluate.stride) as splits:
-        results = _run(modules, splits, recipe, torch.device(device), described.get("labels", ()), progress)
-    found = quality(results.per_example, list(models), recipe.metrics)
+        results, costs = _run(modules, splits, before, recipe, len(described.get("labels", ())), on, progress)
+    for role in results.keys() - before.keys():
+        answers.write(folder, role, results[role])
+    split, per_example = splits["teacher"], _per_example(splits["teacher"], results)
+    found = quality(per_example, list(models), recipe.metrics)
     measures: Measures = {
         "task": recipe.task,
         "split": "test",
-        "examples": len(splits["teacher"].tokens),
+        "examples": len(split.tokens),
         "data": {key: described[key] for key in ("counts", "skipped")},
         "gate_metric": recipe.gate_metric,
         "confidence": CONFIDENCE,
-        "hardware": hardware(torch.device(device)),
-        "models": {role: _of_model(models[role], digests[role], found[role], results.costs[role]) for role in models},
-        "slices": slices(results.per_example, list(models), recipe.gate_metric, _groups(splits["teacher"], described)),
-        "confusion": results.confusion,
+        "hardware": hardware(on),
+        "models": {role: _of_model(models[role], digests[role], found[role], costs[role]) for role in models},
+        "slices": slices(per_example, list(models), recipe.gate_metric, _groups(split, described)),
+        "confusion": _confusion(results["student"], described.get("labels", ())) if "student" in results else None,
     }
-    _write(folder, measures, results.per_example | trivial_results(examples))
+    _write(folder, measures, per_example | trivial_results(examples))
+
+
+def _run(
+    modules: Mapping[str, nn.Module],
+    splits: Mapping[str, TestSplit],
+    before: Mapping[str, Results],
+    recipe: Recipe,
+    labels: int,
+    device: torch.device,
+    progress: Progress,
+) -> tuple[dict[str, Results], dict[str, Costs]]:
+    """Results of all models, of which some were there before, and what their answers cost."""
+    size = recipe.evaluate.batch_size
+    batches = sum(splits[role].batch_count(size) for role in modules if role not in before)
+    done, total = count(1), batches + WARM_UP + recipe.evaluate.latency.repeats
+
+    def tick() -> None:
+        progress(next(done), total, "batches")
+
+    found = {
+        role: before.get(role) or answers.results(module, splits[role], size, device, labels, tick)
+        for role, module in modules.items()
+    }
+    return found, _costs(modules, splits, recipe, device, tick)
+
+
+def _per_example(split: TestSplit, results: Mapping[str, Results]) -> dict[str, FloatArray]:
+    """How much each example weighs, and what came out for it, by model."""
+    found = {"weights.tokens": split.tokens.astype(np.float64), "weights.bytes": split.bytes.astype(np.float64)}
+    for role, of_model in results.items():
+        found |= by_role(role, of_model)
+    return found
 
 
 def _loaded(
@@ -149,47 +178,22 @@ def _groups(split: TestSplit, described: Mapping[str, Any]) -> dict[str, NDArray
     return by_length(split.bytes, "bytes")
 
 
-def _run(
+def _costs(
     modules: Mapping[str, nn.Module],
     splits: Mapping[str, TestSplit],
     recipe: Recipe,
     device: torch.device,
-    labels: Sequence[str],
-    progress: Progress,
-) -> Results:
-    """Per-example results of all models, and what their answers cost; `labels` are a classifier's."""
-    settings = recipe.evaluate
-    size, repeats = settings.batch_size, settings.latency.repeats
-    split = splits["teacher"]
-    total = len(modules) * split.batch_count(size) + WARM_UP + repeats
-    done = iter(range(1, total + 1))
-
-    def tick() -> None:
-        progress(next(done), total, "batches")
-
-    timed = settings.latency.batch_size
-    inputs = {role: torch.from_numpy(splits[role].sample(timed)).to(device) for role in modules}
+    tick: Callable[[], None],
+) -> dict[str, Costs]:
+    """What the answers of all models cost, by role."""
+    timed = recipe.evaluate.latency
+    inputs = {role: torch.from_numpy(splits[role].sample(timed.batch_size)).to(device) for role in modules}
     flops = {role: flops_per_example(module, inputs[role]) for role, module in modules.items()}
-    results: dict[str, FloatArray] = {
-        "weights.tokens": split.tokens.astype(np.float64),
-        "weights.bytes": split.bytes.astype(np.float64),
-    }
-    confusion: Confusion | None = None
-    with torch.inference_mode(), _full_precision():
-        for role, module in modules.items():
-            counted = len(labels) if role == "student" and len(labels) <= CONFUSED else 0
-            scores = Scores(len(split.tokens), counted)
-            for batch in splits[role].batches(size):
-                score(module, batch, device, scores)
-                tick()
-            results |= scores.arrays(role)
-            if counted:
-                confusion = {"labels": list(labels), "counts": scores.confusion.tolist()}
-        speed = latency(modules, inputs, repeats, tick)
-    costs = {role: Costs(parameter_count(modules[role]), flops[role], speed[role]) for role in modules}
-    return Results(results, costs, confusion)
+    with torch.inference_mode(), full_precision():
+        speed = latency(modules, inputs, timed.repeats, tick)
+    return {role: Costs(parameter_count(modules[role]), flops[role], speed[role]) for role in modules}
 
 
-def _full_precision() -> AbstractContextManager[Any]:
-    """fp32 on GPUs too: convolutions would use TF32 (10 bits of mantissa) unless told not to."""
-    return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+def _confusion(found: Results, labels: Sequence[str]) -> Confusion | None:
+    counts = found[CONFUSION]
+    return {"labels": list(labels), "counts": counts.astype(int).tolist()} if counts.size else None

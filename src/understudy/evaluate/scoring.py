@@ -121,10 +121,10 @@ class Scores:
         for part, values in (("count", np.ones_like(confidence)), ("sum", confidence), ("correct", correct)):
             np.add.at(self.confidence[part], place, values)
 
-    def arrays(self, role: str) -> dict[str, FloatArray]:
-        """The arrays under the names that per_example.npz has."""
-        confidence = {f"{role}.confidence_{part}": values for part, values in self.confidence.items()}
-        return {f"{role}.nll": self.nll, f"{role}.correct": self.correct, **confidence}
+    def arrays(self) -> dict[str, FloatArray]:
+        """The sums by name; per_example.npz has the model's role before it."""
+        confidence = {f"confidence_{part}": values for part, values in self.confidence.items()}
+        return {"nll": self.nll, "correct": self.correct, **confidence}
 
 
 def score(module: nn.Module, batch: Batch, device: torch.device, scores: Scores) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.evaluate.answers import by_role
 from understudy.evaluate.metrics import FloatArray
 from understudy.evaluate.scoring import Scores
 
@@ -34,7 +35,7 @@ def trivial_results(examples: Path) -> dict[str, FloatArray]:
     counts = np.ones(classes)
     for _, chunk in _chunks(train):
         counts += np.bincount(chunk, minlength=classes)
-    return _scores(counts / counts.sum(), test, ends).arrays("trivial")
+    return by_role("trivial", _scores(counts / counts.sum(), test, ends).arrays())
 
 
 def _scores(shares: FloatArray, targets: NDArray[Any], ends: NDArray[Any]) -> Scores:

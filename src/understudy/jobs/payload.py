@@ -42,7 +42,7 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The measuring of all of a run's models, side by side; what it leaves is measures."""
+    """The measuring of a run's models, side by side; what it leaves is measures, and results by model."""
 
     kind: Literal["evaluation"] = "evaluation"
     examples: str
@@ -54,16 +54,21 @@ class Evaluation:
     """The models' digests by role."""
     recipe: Recipe
     """Says what the models are, what to measure and how."""
+    known: dict[str, str] = field(default_factory=dict)
+    """Folders of results by role: of models that were measured before, and are only timed."""
 
     @property
     def reads(self) -> dict[str, str]:
         """The folders that ranks read, by what they are."""
-        return {**self.models, "examples": self.examples, **({"records": self.records} if self.records else {})}
+        results = {f"results of {role}": folder for role, folder in self.known.items()}
+        records = {"records": self.records} if self.records else {}
+        return {**self.models, "examples": self.examples, **records, **results}
 
     def reading(self, places: Mapping[str, str]) -> "Evaluation":
         """The same work on copies: folders by the names of `reads`."""
         models = {role: places[role] for role in self.models}
-        return replace(self, examples=places["examples"], records=places.get("records"), models=models)
+        known = {role: places[f"results of {role}"] for role in self.known}
+        return replace(self, examples=places["examples"], records=places.get("records"), models=models, known=known)
 
 
 Payload = Training | Evaluation | Collectives

@@ -1,15 +1,20 @@
-"""Models -> measures: every model side by side on the same test split, by a job that holds no credentials."""
+"""Models -> measures: every model on the same test split, by a job that holds no credentials.
 
+Results that are in the store are not measured again; all models are timed side by side each time.
+"""
+
+import time
 from collections.abc import Mapping
 
+from understudy.evaluate.contents import RESULTS, results_file
 from understudy.launch.platform import platform
-from understudy.recipe import FactoryModel, Recipe
+from understudy.recipe import Recipe
 from understudy.steps.champion import champion_input
 from understudy.steps.delivery import deliver
-from understudy.steps.identity import model_identity
 from understudy.steps.job import run_job
 from understudy.steps.job_spec import evaluation_spec
 from understudy.steps.measures import FILES, checked_measures
+from understudy.steps.results import remembered, settings_of
 from understudy.steps.step import Step, Work, World
 from understudy.store import Run, Store
 
@@ -17,19 +22,12 @@ MODELS = ("teacher", "student", "control", "champion")
 
 
 def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
-    code = {
-        where: model_identity(model, store, where)
-        for where, model in recipe.models.items()
-        if isinstance(model, FactoryModel)
-    }
-    stride = recipe.evaluate.stride or recipe.text.sequence_length
     return {
         "task": recipe.task,
-        "code": code,
         "metrics": list(recipe.metrics),
         "gate_metric": recipe.gate_metric,
-        "evaluate": recipe.evaluate.model_dump(mode="json") | {"stride": stride},
-        "device": platform().job_device(recipe.resources.by_job["evaluate"]),
+        "latency": recipe.evaluate.latency.model_dump(mode="json"),
+        **settings_of(recipe, store),
     }
 
 
@@ -38,12 +36,19 @@ def _champion(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
 
 
 def _evaluate(work: Work) -> None:
-    roles = [role for role in MODELS if role in work.inputs]
-    spec = evaluation_spec(work, roles)
-    platform().prepare(work.run)
-    deliver(run_job(work, spec), work.staged, FILES.__contains__)
-    models = {role: work.input(role) for role in roles}
-    measures = checked_measures(work.staged, work.recipe, models, work.input("examples"))
+    models = {role: work.input(role) for role in MODELS if role in work.inputs}
+    began = time.monotonic()
+    with remembered(work, list(models)) as results:
+        spec = evaluation_spec(work, list(models), results.known)
+        platform().prepare(work.run)
+        left = work.lease.staging()
+        files = {role: left / results_file(role) for role in models if role not in results.known}
+        deliver(run_job(work, spec), left, {*FILES, *map(results_file, models)}.__contains__)
+        known = {role: folder / RESULTS for role, folder in results.known.items()}
+        measures = checked_measures(left, work.recipe, models, work.input("examples"), known | files)
+        results.keep(files, time.monotonic() - began)
+    for name in FILES:
+        (left / name).rename(work.staged / name)
     for role, model in measures["models"].items():
         work.facts.update({f"{role}/{name}": value for name, value in model["metrics"].items() if value is not None})
 
@@ -59,7 +64,7 @@ EVALUATE = Step(
     inputs=("examples", "teacher", "student", "control"),
     outside=_champion,
 )
-"""The evaluate step: every model on the same test split, on the same machine, in fp32.
+"""The evaluate step: every model on the same test split, in fp32, and timed on the same machine.
 
 Writes measures.json (values, intervals, sizes, speed, slices) and per_example.npz (what they were computed from, and
 what the gate compares example by example).

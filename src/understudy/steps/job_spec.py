@@ -1,5 +1,6 @@
 """The job specification of a step, made from the recipe, the inputs and the platform."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from understudy.jobs.payload import Evaluation, Payload, Training
@@ -44,14 +45,15 @@ def training_spec(
     return _job_spec(work, role, payload, resources)
 
 
-def evaluation_spec(work: Work, roles: list[str]) -> JobSpec:
-    """The specification of the measuring of models, by their roles."""
+def evaluation_spec(work: Work, roles: list[str], known: Mapping[str, Path]) -> JobSpec:
+    """The specification of the measuring of models, by their roles; folders of results that are known already too."""
     payload = Evaluation(
         examples=str(work.input("examples")),
         records=str(work.input("records")) if "records" in work.inputs else None,
         models={role: str(work.input(role)) for role in roles},
         digests={role: work.inputs[role] for role in roles},
         recipe=work.recipe,
+        known={role: str(folder) for role, folder in known.items()},
     )
     return _job_spec(work, "evaluate", payload, work.recipe.resources.by_job["evaluate"])
 

@@ -1,0 +1,63 @@
+"""One model's answers to the test split, in fp32: its results, example by example.
+
+They know no role and no other model: the teacher of one run is measured once, and may be the champion of another.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from understudy.evaluate.contents import CONFUSION, MOST_LABELS, results_file
+from understudy.evaluate.metrics import FloatArray
+from understudy.evaluate.scoring import Scores, score
+from understudy.evaluate.splits import TestSplit
+
+Results = dict[str, FloatArray]
+"""Sums by example, as of Scores, and `confusion`: how many images of a label (row) were taken for which (column)."""
+
+
+def results(
+    module: nn.Module, split: TestSplit, size: int, device: torch.device, labels: int, tick: Callable[[], None]
+) -> Results:
+    """A model's results.
+
+    Args:
+        module: the model, on its device.
+        split: the test split as it sees it.
+        size: inputs in a batch.
+        device: the model's.
+        labels: of a classifier, otherwise 0.
+        tick: called after each batch.
+    """
+    scores = Scores(len(split.tokens), labels if labels <= MOST_LABELS else 0)
+    with torch.inference_mode(), full_precision():
+        for batch in split.batches(size):
+            score(module, batch, device, scores)
+            tick()
+    return {**scores.arrays(), CONFUSION: scores.confusion.astype(np.float64)}
+
+
+def full_precision() -> AbstractContextManager[Any]:
+    """fp32 on GPUs too: convolutions would use TF32 (10 bits of mantissa) unless told not to."""
+    return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+
+
+def write(folder: Path, role: str, found: Results) -> None:
+    """Write a model's results into a folder, as those of a role."""
+    np.savez_compressed(folder / results_file(role), allow_pickle=False, **found)
+
+
+def read(path: Path) -> Results:
+    """Results that were written before."""
+    with np.load(path, allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+def by_role(role: str, found: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+    """A model's sums by example, under the names that per_example.npz has."""
+    return {f"{role}.{name}": array for name, array in found.items() if name != CONFUSION}

@@ -1,0 +1,163 @@
+"""A model's results on a test split: an object of their own, measured once for all runs, whatever its role is there.
+
+Their key holds what decides them: the model, the examples, the code that measures, how the examples are fed to it, and
+the device. And since all models of a run are measured in one process, where one's own code could falsify the others'
+results, it holds the code that the recipe's models bring: results pass from run to run only where that is the same.
+
+Latency is never remembered: it is a comparison, and all models of a run are timed side by side.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from understudy.errors import Fenced, Stopped
+from understudy.evaluate.contents import RESULTS
+from understudy.launch.platform import platform
+from understudy.models.facts import DESCRIPTION
+from understudy.recipe import FactoryModel, Recipe
+from understudy.revision import revision
+from understudy.steps.identity import model_identity
+from understudy.steps.step import Parts, Work
+from understudy.store import Lease, Store, remote_cache
+from understudy.store.files import canonical, read_json, sha256
+
+KIND = "results"
+MODULES = ("understudy.evaluate.answers", "understudy.models.files", "understudy.models.trust")
+"""What computes them, with all that these import."""
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """The results of a run's models by role: which are in the store, and what is to be measured."""
+
+    work: Work
+    parts: Mapping[str, Parts]
+    """What decides each model's results."""
+    found: dict[str, str] = field(default_factory=dict)
+    """Digests by key."""
+    leases: dict[str, Lease] = field(default_factory=dict)
+    """Of what this run measures, by key."""
+
+    @property
+    def known(self) -> dict[str, Path]:
+        """The folders of the results that are in the store."""
+        of_roles = {role: self.found.get(key_of(parts)) for role, parts in self.parts.items()}
+        return {role: self.work.store.objects.path(digest) for role, digest in of_roles.items() if digest}
+
+    def keep(self, files: Mapping[str, Path], seconds: float) -> None:
+        """Move new results into the store, where the next run finds them.
+
+        Args:
+            files: by role; all were checked.
+            seconds: how long it took to measure them.
+        """
+        for role, file in files.items():
+            key = key_of(self.parts[role])
+            # Whoever took the lease of a process that was frozen keeps the same results. And of two roles with one
+            # model the first is kept.
+            with suppress(Fenced):
+                if lease := self.leases.pop(key, None):
+                    self._publish(lease, self.parts[role], file, seconds)
+
+    def _publish(self, lease: Lease, parts: Parts, file: Path, seconds: float) -> None:
+        store, staged = self.work.store, lease.staging()
+        os.rename(file, staged / RESULTS)
+        store.conclude(lease, self.work.step, parts, staged, KIND, parts["inputs"], {}, seconds)
+        if remote := remote_cache.of_environment(self.work.report_waiting):
+            remote.send(store, key_of(parts))
+
+
+@contextmanager
+def remembered(work: Work, roles: list[str]) -> Iterator[Remembered]:
+    """What is known of a run's models, and the right to measure the rest of it, until the block ends.
+
+    Raises:
+        Stopped: the run was asked to stop while another one measured.
+    """
+    remembers = Remembered(work, {role: _parts(work, role, roles) for role in roles})
+    try:
+        # All runs go through the keys in one order, so that no two of them wait for each other.
+        for key in sorted({key_of(parts) for parts in remembers.parts.values()}):
+            _find_or_lease(remembers, key)
+        yield remembers
+    finally:
+        for lease in remembers.leases.values():
+            with suppress(Fenced):
+                lease.release_if_held()
+
+
+def key_of(parts: Parts) -> str:
+    """The step cache's key of results."""
+    return sha256(canonical(parts))
+
+
+def settings_of(recipe: Recipe, store: Store) -> Mapping[str, object]:
+    """What of a recipe decides any model's results. Its factories' arguments are in the models."""
+    code = {
+        model.factory: model_identity(model, store, where)["content"]
+        for where, model in recipe.models.items()
+        if isinstance(model, FactoryModel)
+    }
+    return {
+        "batch_size": recipe.evaluate.batch_size,
+        "stride": recipe.evaluate.stride or recipe.text.sequence_length,
+        "device": platform().job_device(recipe.resources.by_job["evaluate"]),
+        "code": code,
+    }
+
+
+def _parts(work: Work, role: str, roles: list[str]) -> Parts:
+    inputs = {"examples": work.inputs["examples"], "model": work.inputs[role]}
+    if role == "champion" and "records" in work.inputs:  # what its images are made from
+        inputs["records"] = work.inputs["records"]
+    brought = {sha256(canonical(code)) for role in roles if (code := _code(work.input(role)))}
+    return {
+        "step": KIND,
+        "code": revision(MODULES),
+        "recipe": {**settings_of(work.recipe, work.store), "brought": sorted(brought)},
+        "inputs": inputs,
+        "world": {},
+    }
+
+
+def _code(model: Path) -> object:
+    """The code that lies beside a pretrained model's weights, if there is any."""
+    return (read_json(model / DESCRIPTION) or {}).get("code")
+
+
+def _find_or_lease(remembers: Remembered, key: str) -> None:
+    work = remembers.work
+    if _find(remembers, key):
+        return
+    lease = work.store.acquire(key) or _wait(remembers, key)
+    if lease is None:
+        if not _find(remembers, key):
+            raise Stopped(f"{work.step}: stopped while it waited for another run; run again to resume")
+        return
+    remembers.leases[key] = lease
+    remote = remote_cache.of_environment(work.report_waiting)
+    if _find(remembers, key) or (remote and remote.fetch(work.store, key) and _find(remembers, key)):
+        remembers.leases.pop(key).finish()
+
+
+def _find(remembers: Remembered, key: str) -> bool:
+    """Whether the results are in the store; the run uses them then."""
+    if cached := remembers.work.store.cached_step(key, remembers.work.run):
+        remembers.found[key] = cached.digest
+    return cached is not None
+
+
+def _wait(remembers: Remembered, key: str) -> Lease | None:
+    """Wait for the run that measures the same model."""
+    work = remembers.work
+    role = next(role for role, parts in remembers.parts.items() if key_of(parts) == key)
+    work.report_waiting(f"another run measures the {role}")
+
+    def gave_up() -> bool:
+        work.lease.check()
+        return work.run.stop_requested or _find(remembers, key)
+
+    return work.store.wait_for(key, gave_up)

@@ -1,0 +1,414 @@
+"""What is measured of a model once, and who measures it again: the evaluate step with its rank in this process."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.models.sections import section
+from understudy.agent import evaluation
+from understudy.agent.heartbeat import HeartbeatWriter
+from understudy.agent.surroundings import Surroundings
+from understudy.errors import Stopped, UnderstudyError
+from understudy.evaluate import answers
+from understudy.jobs.payload import Evaluation
+from understudy.jobs.specification import JobSpec
+from understudy.models.build import build_model
+from understudy.models.describe import describe
+from understudy.models.files import save_model
+from understudy.recipe import Recipe
+from understudy.revision import modules_reached
+from understudy.steps import evaluate as evaluate_step
+from understudy.steps import results as remembers
+from understudy.steps.evaluate import EVALUATE
+from understudy.steps.execution import execute
+from understudy.steps.step import Result, Work
+from understudy.store import Run, Store, gc
+from understudy.store.remote_cache import ADDRESS
+
+pytestmark = pytest.mark.timeout(60)  # a lease that nobody gives back would be waited for
+EMBEDDING = {"factory": "torch.nn:Embedding", "kwargs": {"num_embeddings": 9, "embedding_dim": 9}}
+COUNTS = {"counts": {"train": 1, "validation": 0, "test": 8}, "skipped": 0}
+TEXT = {**COUNTS, "task": "causal-lm", "vocab_size": 9, "eos_id": 0, "sequence_length": 6}
+RECIPE: dict[str, Any] = {
+    "name": "here",
+    "task": "causal-lm",
+    "data": {"source": {"type": "python-docs"}, "text": {"sequence_length": 6}},
+    "teacher": {"model": EMBEDDING, "train": {"steps": 1}},
+    "student": {"model": EMBEDDING, "train": {"steps": 1}},
+    "evaluate": {"batch_size": 3, "latency": {"repeats": 1}},
+    "resources": {"distill": {"threads": 1, "device": "cpu"}},
+}
+BATCHES = 5  # of 13 windows
+
+
+class Stage:
+    """A store with examples, and the jobs of its runs: which models each was to measure, and its batches."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = Store(folder / "store")
+        self._folder = folder
+        self.jobs: list[list[str]] = []
+        self.batches = 0
+        self.before_job: Callable[[JobSpec], None] = lambda spec: None
+        self.examples = self._examples()
+
+    def _examples(self) -> str:
+        folder = self._folder / "examples"
+        folder.mkdir()
+        generator = np.random.default_rng(0)
+        texts = [[*generator.integers(1, 9, length), 0] for length in (0, 3, 6, 11, 25, 8, 2, 4)]
+        (folder / "examples.json").write_text(json.dumps(TEXT))
+        np.save(folder / "test.tokens.npy", np.concatenate(texts).astype(np.uint16))
+        np.save(folder / "test.offsets.npy", np.cumsum([0, *map(len, texts)]))
+        np.save(folder / "train.tokens.npy", np.array([1, 1, 2, 0], dtype=np.uint16))
+        np.save(folder / "test.bytes.npy", np.array([4 * (len(text) - 1) for text in texts]))
+        return self.store.objects.publish(folder, "examples")
+
+    def model(self, seed: int) -> str:
+        """The digest of a model."""
+        folder = self._folder / f"model-{seed}"
+        folder.mkdir()
+        description = describe(section(EMBEDDING), TEXT, "teacher.model")  # type: ignore[arg-type]
+        torch.manual_seed(seed)
+        save_model(folder, build_model(description).state_dict(), description)
+        return self.store.objects.publish(folder, "model")
+
+    def new_run(self, **changes: Any) -> Run:
+        recipe = Recipe.model_validate({**RECIPE, **changes})
+        return self.store.create_run(recipe.name, recipe.model_dump(mode="json", by_alias=True), "")
+
+    def measured(
+        self, teacher: str, student: str, champion: str = "", run: Run | None = None, **changes: Any
+    ) -> Result:
+        """The measures of a run."""
+        inputs = {"examples": self.examples, "teacher": teacher, "student": student}
+        inputs |= {"champion": champion} if champion else {}
+        return execute(EVALUATE, self.store, run or self.new_run(**changes), inputs, {})
+
+    def results(self) -> list[str]:
+        """The digests of all results."""
+        found = {digest: self.store.objects.manifest(digest) for digest in self.store.objects}
+        return [digest for digest, manifest in found.items() if manifest and manifest.kind == "results"]
+
+    def run_job(self, work: Work, spec: JobSpec) -> Path:
+        """Stands in for the launcher."""
+        assert isinstance(spec.payload, Evaluation)
+        self.jobs.append([role for role in spec.payload.models if role not in spec.payload.known])
+        self.before_job(spec)
+        Path(spec.folder).mkdir(exist_ok=True)
+        evaluation.evaluate(spec, spec.payload, Surroundings(spec, HeartbeatWriter(spec, 0)))
+        return spec.output
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    threads, score, made = torch.get_num_threads(), answers.score, Stage(tmp_path)
+
+    def counted(*arguments: Any) -> None:
+        made.batches += 1
+        score(*arguments)
+
+    monkeypatch.setattr(evaluate_step, "run_job", made.run_job)
+    monkeypatch.setattr(evaluate_step, "platform", lambda: SimpleNamespace(prepare=lambda run: None))
+    monkeypatch.setattr(answers, "score", counted)
+    yield made
+    torch.set_num_threads(threads)
+
+
+def said(result: Result) -> tuple[dict[str, Any], bytes]:
+    """All that was measured but for speed."""
+    measures = json.loads((result.path / "measures.json").read_text())
+    for model in measures["models"].values():
+        del model["latency"]
+    return measures, (result.path / "per_example.npz").read_bytes()
+
+
+def test_a_run_with_another_student_measures_that_alone_and_says_what_all_anew_would(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    teacher, first, second = (stage.model(seed) for seed in range(3))
+    stage.measured(teacher, first)
+    assert (stage.jobs, stage.batches) == ([["teacher", "student"]], 2 * BATCHES)
+    reused = stage.measured(teacher, second)
+    assert (stage.jobs[1:], stage.batches) == ([["student"]], 3 * BATCHES)
+    (tmp_path / "anew").mkdir()
+    anew = Stage(tmp_path / "anew")
+    monkeypatch.setattr(evaluate_step, "run_job", anew.run_job)
+    fresh = anew.measured(*(anew.model(seed) for seed in (0, 2)))
+    assert anew.jobs == [["teacher", "student"]]
+    assert said(fresh) == said(reused)
+    assert sorted(path.name for path in reused.path.iterdir()) == ["manifest.json", "measures.json", "per_example.npz"]
+
+
+def test_the_student_of_one_recipe_is_the_champion_of_another_and_is_not_measured_again(stage: Stage) -> None:
+    teacher, first, second = (stage.model(seed) for seed in range(3))
+    before = stage.measured(teacher, first)
+    result = stage.measured(teacher, second, first, name="other", seed=7)
+    assert stage.jobs[1:] == [["student"]]
+    with np.load(result.path / "per_example.npz") as now, np.load(before.path / "per_example.npz") as then:
+        assert np.array_equal(now["champion.nll"], then["student.nll"])
+    manifest = stage.store.objects.manifest(stage.results()[0])
+    assert manifest is not None
+    assert manifest.inputs.keys() == {"examples", "model"}
+    assert {path for path, _, _ in manifest.files} == {"results.npz"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"evaluate": {**RECIPE["evaluate"], "latency": {"repeats": 2}}}, []),
+        ({"evaluate": {**RECIPE["evaluate"], "metrics": ["nll"]}}, []),
+        ({"evaluate": {**RECIPE["evaluate"], "stride": 6}, "gate": {"metric": "nll"}}, []),
+        ({"evaluate": {**RECIPE["evaluate"], "stride": 2}}, ["teacher", "student"]),
+        ({"evaluate": {**RECIPE["evaluate"], "batch_size": 4}}, ["teacher", "student"]),
+    ],
+)
+def test_what_decides_results_and_what_does_not(stage: Stage, changes: dict[str, Any], expected: list[str]) -> None:
+    teacher, student = stage.model(0), stage.model(1)
+    stage.measured(teacher, student)
+    stage.measured(teacher, student, **changes)
+    assert stage.jobs[1:] == [expected]
+
+
+def test_a_device_and_a_factory_have_results_of_their_own_and_a_factorys_arguments_have_none(
+    store: Store,
+) -> None:
+    def settings(**changes: Any) -> Any:
+        return remembers.settings_of(Recipe.model_validate({**RECIPE, **changes}), store)
+
+    def student(**model: Any) -> dict[str, Any]:
+        return {"model": {**EMBEDDING, **model}, "train": {"steps": 1}}
+
+    assert settings(seed=3, student=student(kwargs={"num_embeddings": 9, "embedding_dim": 4})) == settings()
+    assert settings(student=student(factory="torch.nn:Linear")) != settings()
+    assert settings(resources={"evaluate": {"device": "cuda"}}) != settings()
+
+
+def test_code_that_a_model_brings_counts_for_all_that_are_measured_beside_it(stage: Stage) -> None:
+    models = {role: stage.model(seed) for seed, role in enumerate(("teacher", "student"))}
+
+    def keys() -> set[str]:
+        inputs = {"examples": stage.examples, **models}
+        work = SimpleNamespace(
+            inputs=inputs,
+            recipe=Recipe.model_validate(RECIPE),
+            store=stage.store,
+            input=lambda role: stage.store.objects.path(inputs[role]),
+        )
+        return {remembers.key_of(remembers._parts(work, role, list(models))) for role in models}  # type: ignore[arg-type]
+
+    before = keys()
+    path = stage.store.objects.path(models["student"]) / "understudy.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "code": {"net.py": "import os"}}))
+    assert not before & keys()
+
+
+def test_results_count_the_code_that_scores_and_not_the_code_that_compares_or_times() -> None:
+    reached = modules_reached(remembers.MODULES)
+    assert {"understudy.evaluate.scoring", "understudy.evaluate.splits", "understudy.models.build"} <= reached
+    others = {f"understudy.evaluate.{name}" for name in ("latency", "statistics", "intervals", "gate", "measure")}
+    assert not reached & others
+
+
+def test_damaged_results_are_measured_again(stage: Stage) -> None:
+    teacher, first, second = (stage.model(seed) for seed in range(3))
+    whole = stage.measured(teacher, first)
+    for digest in stage.results():
+        path = stage.store.objects.path(digest) / "results.npz"
+        path.chmod(0o644)
+        path.write_bytes(path.read_bytes()[:-1])
+    run = stage.new_run()
+    again = stage.measured(teacher, second, run=run)
+    assert stage.jobs[1:] == [["teacher", "student"]]
+    with np.load(whole.path / "per_example.npz") as before, np.load(again.path / "per_example.npz") as now:
+        assert np.array_equal(before["teacher.nll"], now["teacher.nll"])
+    assert any("damaged, so evaluate was done again" in note for note in run.notes)
+
+
+def test_results_of_a_job_that_is_refused_are_not_kept(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    teacher, student = stage.model(0), stage.model(1)
+    written = answers.write
+
+    def falsify(folder: Path, role: str, found: answers.Results) -> None:
+        written(folder, role, {**found, "nll": found["nll"] / 2} if role == "teacher" else found)
+
+    monkeypatch.setattr(answers, "write", falsify)
+    with pytest.raises(UnderstudyError, match="says something else of teacher"):
+        stage.measured(teacher, student)
+    assert not stage.results()
+    monkeypatch.setattr(answers, "write", written)
+    stage.measured(teacher, student)
+    assert stage.jobs == [["teacher", "student"]] * 2
+
+
+def test_a_job_that_says_something_else_than_what_is_remembered_is_refused(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    teacher, first, second = (stage.model(seed) for seed in range(3))
+    stage.measured(teacher, first)
+    read = answers.read
+    monkeypatch.setattr(answers, "read", lambda path: {**read(path), "nll": read(path)["nll"] * 2})
+    with pytest.raises(UnderstudyError, match=r"says something else of teacher than results\.npz"):
+        stage.measured(teacher, second)
+
+
+def test_what_was_measured_is_kept_when_the_run_ends_before_its_measures_are(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    teacher, student = stage.model(0), stage.model(1)
+    conclude = Store.conclude
+
+    def killed(store: Store, *arguments: Any, **named: Any) -> str:
+        if arguments[4] == "measures":
+            raise OSError("killed")
+        return conclude(store, *arguments, **named)
+
+    monkeypatch.setattr(Store, "conclude", killed)
+    with pytest.raises(OSError, match="killed"):
+        stage.measured(teacher, student)
+    monkeypatch.setattr(Store, "conclude", conclude)
+    stage.measured(teacher, student)
+    assert stage.jobs == [["teacher", "student"], []]
+
+
+class Beside(threading.Thread):
+    """Measures beside the test."""
+
+    def __init__(self, measure: Callable[[], Result]) -> None:
+        super().__init__(daemon=True)
+        self._measure, self.outcome = measure, list[Result | BaseException]()
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.outcome.append(self._measure())
+        except BaseException as error:
+            self.outcome.append(error)
+
+
+def waits(run: Run) -> bool:
+    state = run.state("evaluate")
+    return state is not None and "another run measures the teacher" in state.detail
+
+
+def until(condition: Callable[[], Any]) -> None:
+    for _ in range(2000):
+        if condition():
+            return
+        time.sleep(0.005)
+    pytest.fail("waited in vain")
+
+
+@pytest.fixture
+def measuring(stage: Stage) -> Iterator[threading.Event]:
+    """Set, and the first job goes on."""
+    go_on, first = threading.Event(), threading.Lock()
+
+    def hold(spec: JobSpec) -> None:
+        if first.acquire(blocking=False):
+            assert go_on.wait(20)
+
+    stage.before_job = hold
+    yield go_on
+    go_on.set()
+
+
+def test_of_two_runs_at_once_one_measures_what_both_need(stage: Stage, measuring: threading.Event) -> None:
+    teacher, first, second = (stage.model(seed) for seed in range(3))
+    one = Beside(lambda: stage.measured(teacher, first))
+    until(lambda: stage.jobs)
+    run = stage.new_run()
+    other = Beside(lambda: stage.measured(teacher, second, run=run))
+    until(lambda: waits(run))
+    measuring.set()
+    one.join(20)
+    other.join(20)
+    assert [type(found) for found in one.outcome + other.outcome] == [Result, Result]
+    assert stage.jobs == [["teacher", "student"], ["student"]]
+    assert len(stage.results()) == 3
+    assert not list((stage.store.folder / "work").iterdir())
+
+
+def test_a_run_that_waits_for_anothers_results_can_be_stopped(stage: Stage, measuring: threading.Event) -> None:
+    teacher, first, second = (stage.model(seed) for seed in range(3))
+    one, run = Beside(lambda: stage.measured(teacher, first)), stage.new_run()
+    until(lambda: stage.jobs)
+    other = Beside(lambda: stage.measured(teacher, second, run=run))
+    until(lambda: waits(run))
+    run.request_stop()
+    other.join(20)
+    assert isinstance(other.outcome[0], Stopped)
+    measuring.set()
+    one.join(20)
+    assert isinstance(one.outcome[0], Result)
+
+
+def test_the_next_run_measures_what_one_that_failed_has_left(stage: Stage) -> None:
+    teacher, student = stage.model(0), stage.model(1)
+
+    def fail(spec: JobSpec) -> None:
+        raise UnderstudyError("the node is gone")
+
+    stage.before_job = fail
+    with pytest.raises(UnderstudyError, match="the node is gone"):
+        stage.measured(teacher, student)
+    stage.before_job = lambda spec: None
+    stage.measured(teacher, student)
+    assert stage.jobs == [["teacher", "student"]] * 2
+
+
+def test_a_run_whose_right_to_measure_was_taken_over_keeps_nothing_and_goes_on(stage: Stage) -> None:
+    teacher, student = stage.model(0), stage.model(1)
+
+    def take_over(spec: JobSpec) -> None:
+        for folder in (stage.store.folder / "work").glob("[0-9a-f]*/1.*"):
+            if not Path(spec.folder).is_relative_to(folder):
+                os.rename(folder, folder.with_name("2.other"))
+
+    stage.before_job = take_over
+    result = stage.measured(teacher, student)
+    assert (result.path / "measures.json").exists()
+    assert not stage.results()
+
+
+def test_one_model_in_two_roles_is_kept_once(stage: Stage) -> None:
+    teacher, student = stage.model(0), stage.model(1)
+    stage.measured(teacher, student, student)
+    assert len(stage.results()) == 2
+    stage.measured(teacher, student, teacher)
+    assert stage.jobs[1:] == [[]]
+
+
+def test_gc_keeps_results_until_they_are_not_used_any_more(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gc, "YOUNG", -1.0)
+    stage.measured(stage.model(0), stage.model(1))
+    results = {stage.store.objects.path(digest) for digest in stage.results()}
+    assert len(results) == 2
+    for run in stage.store.runs():
+        run.end(0)
+    assert not results & {removal.path for removal in gc.plan(stage.store, [])}
+    removals = gc.plan(stage.store, [], forget_after=-1.0)
+    assert results <= {removal.path for removal in removals}
+    gc.collect(stage.store, removals, [])
+    assert not stage.results()
+
+
+def test_results_of_another_store_come_from_the_remote_cache(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ADDRESS, f"file://{tmp_path / 'bucket'}")
+    stage.measured(stage.model(0), stage.model(1))
+    (tmp_path / "there").mkdir()
+    there = Stage(tmp_path / "there")
+    monkeypatch.setattr(evaluate_step, "run_job", there.run_job)
+    there.measured(*(there.model(seed) for seed in (0, 2)))
+    assert there.jobs == [["student"]]
