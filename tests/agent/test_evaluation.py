@@ -1,18 +1,24 @@
 """A rank that measures: what it leaves, and how it ends when somebody wants it to."""
 
+import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from tests.evaluate import small
 from tests.jobs.specs import evaluation_spec
+from tests.ranks import Ranks
 from understudy.agent import evaluation
 from understudy.agent.heartbeat import HeartbeatWriter
 from understudy.agent.surroundings import Surroundings
 from understudy.errors import InputError, Stopped
+from understudy.evaluate.shares import Share
 from understudy.jobs.payload import Evaluation
 from understudy.jobs.specification import JobSpec
 
@@ -48,18 +54,18 @@ def measuring(monkeypatch: pytest.MonkeyPatch, batch: Callable[[int], None] = la
 def test_all_models_are_measured_on_the_jobs_device(monkeypatch: pytest.MonkeyPatch, spec: JobSpec) -> None:
     asked = measuring(monkeypatch)
     evaluate(spec)
-    [(models, digests, examples, recipe, output, device, _, records, known)] = asked
+    [(models, digests, examples, recipe, output, device, _, records, known, share)] = asked
     assert isinstance(spec.payload, Evaluation)
     assert {role: str(path) for role, path in models.items()} == spec.payload.models
     assert (digests, str(examples), recipe) == (spec.payload.digests, spec.payload.examples, spec.payload.recipe)
-    assert (output, device, records, known) == (spec.output, "cpu", None, {})
+    assert (output, device, records, known, share) == (spec.output, "cpu", None, {}, Share(0, 1))
     assert '"step": 1, "steps": 3, "unit": "batches"' in spec.metrics.read_text()
 
 
 def test_results_that_are_known_are_read_from_their_objects(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked = measuring(monkeypatch)
     evaluate(evaluation_spec(tmp_path, known={"teacher": "/store/objects/aa/aabb"}))
-    assert asked[0][-1] == {"teacher": Path("/store/objects/aa/aabb/results.npz")}
+    assert asked[0][-2] == {"teacher": Path("/store/objects/aa/aabb/results.npz")}
 
 
 def test_what_an_attempt_before_left_is_gone(monkeypatch: pytest.MonkeyPatch, spec: JobSpec) -> None:
@@ -94,3 +100,66 @@ def test_a_gpu_that_is_not_there_is_said_before_anything_is_loaded(
     with pytest.raises(InputError, match=r"^resources\.evaluate\.device: cuda is asked for"):
         evaluate(spec)
     assert not asked
+
+
+def evaluate_rank(spec: JobSpec) -> None:
+    """What one rank of the job does."""
+    assert isinstance(spec.payload, Evaluation)
+    surroundings = Surroundings(spec, HeartbeatWriter(spec, int(os.environ["RANK"])))
+    evaluation.evaluate(spec, spec.payload, surroundings)
+
+
+def measured(
+    ranks: Ranks,
+    folder: Path,
+    processes: int,
+    facts: dict[str, Any],
+    model: dict[str, Any],
+    known: tuple[str, ...] = (),
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What that many ranks say of a teacher and a student, but for their speed; and each model's results."""
+    folder.mkdir()
+    objects = folder.parent
+    spec = evaluation_spec(
+        folder,
+        examples=str(objects / "examples"),
+        models={role: str(objects / role) for role in ("teacher", "student")},
+        recipe=small.recipe(facts, model),
+        known={role: str(objects / f"results of {role}") for role in known},
+    )
+    spec = replace(spec, resources=spec.resources.model_copy(update={"processes": processes}))
+    ranks.run(processes, evaluate_rank, spec)
+    measures = json.loads((spec.output / "measures.json").read_text())
+    for of_model in measures["models"].values():
+        del of_model["latency"]
+    files = {path.name: path for path in spec.output.iterdir()}
+    assert files.keys() == {"measures.json", "per_example.npz", *(f"{r}.results.npz" for r in {*MODELS} - {*known})}
+    return measures, {name: path.read_bytes() for name, path in files.items() if name != "measures.json"}
+
+
+MODELS = ("teacher", "student")
+TASKS = pytest.mark.parametrize(("facts", "model"), [(small.TEXT, small.LLAMA), (small.IMAGES, small.VIT)])
+
+
+@TASKS
+def test_several_ranks_measure_what_one_does_to_the_last_bit(
+    ranks: Ranks, tmp_path: Path, facts: dict[str, Any], model: dict[str, Any]
+) -> None:
+    small.examples(tmp_path / "examples", facts)
+    for seed, role in enumerate(MODELS):
+        small.saved(tmp_path / role, model, facts, seed)
+    alone = measured(ranks, tmp_path / "1", 1, facts, model)
+    assert measured(ranks, tmp_path / "3", 3, facts, model) == alone
+    assert np.isfinite(alone[0]["models"]["student"]["metrics"]["nll"])
+
+
+def test_ranks_with_nothing_to_measure_leave_the_timing_to_the_first(ranks: Ranks, tmp_path: Path) -> None:
+    small.examples(tmp_path / "examples", small.TEXT)
+    for seed, role in enumerate(MODELS):
+        small.saved(tmp_path / role, small.LLAMA, small.TEXT, seed)
+    measures, files = measured(ranks, tmp_path / "1", 1, small.TEXT, small.LLAMA)
+    for role in MODELS:
+        (tmp_path / f"results of {role}").mkdir()
+        (tmp_path / f"results of {role}" / "results.npz").write_bytes(files[f"{role}.results.npz"])
+    now = measured(ranks, tmp_path / "2", 2, small.TEXT, small.LLAMA, MODELS)
+    assert now == (measures, {"per_example.npz": files["per_example.npz"]})

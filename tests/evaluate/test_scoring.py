@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from understudy.evaluate.scoring import Documents, Images, Scores, predictions, score
+from understudy.evaluate.scoring import Documents, Images, Scores, predicted, predictions
 from understudy.models.outputs import Outputs
 
 CPU, EOS, VOCABULARY = torch.device("cpu"), 0, 7
@@ -43,7 +43,8 @@ def scored(net, split, size):
     module = Says(net)
     scores = Scores(len(split.tokens))
     for batch in split.batches(size):
-        score(module, batch, CPU, scores)
+        found = predicted(module, batch, CPU)
+        scores.add(found.examples, found.nll, found.correct, found.confidence)
     return scores
 
 

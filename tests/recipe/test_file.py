@@ -272,6 +272,14 @@ def test_a_model_with_new_outputs_has_no_names_for_them(tmp_path: Path) -> None:
     ]
 
 
+def test_models_are_measured_on_one_node_by_any_number_of_processes(tmp_path: Path) -> None:
+    assert load(write(tmp_path, PYDOC), ["resources.evaluate.processes=3"]).resources.by_job["evaluate"].processes == 3
+    assert said(tmp_path, PYDOC, ["resources.evaluate.nodes=2"]) == [
+        "--set resources.evaluate.nodes=2: resources.evaluate.nodes: models are measured on one node; set it to 1, or "
+        "leave it out, and give processes instead"
+    ]
+
+
 def test_windows_that_are_measured_leave_no_gaps(tmp_path: Path) -> None:
     text = PYDOC.replace("data:", "data:\n  text: {sequence_length: 8}")
     assert load(write(tmp_path, text), ["evaluate.stride=8"]).evaluate.stride == 8

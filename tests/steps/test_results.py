@@ -13,17 +13,15 @@ import numpy as np
 import pytest
 import torch
 
-from tests.models.sections import section
+from tests.evaluate.small import TEXT, examples, recipe, saved
 from understudy.agent import evaluation
 from understudy.agent.heartbeat import HeartbeatWriter
 from understudy.agent.surroundings import Surroundings
 from understudy.errors import Stopped, UnderstudyError
 from understudy.evaluate import answers
+from understudy.evaluate.scoring import Predicted
 from understudy.jobs.payload import Evaluation
 from understudy.jobs.specification import JobSpec
-from understudy.models.build import build_model
-from understudy.models.describe import describe
-from understudy.models.files import save_model
 from understudy.recipe import Recipe
 from understudy.revision import modules_reached
 from understudy.steps import evaluate as evaluate_step
@@ -36,17 +34,7 @@ from understudy.store.remote_cache import ADDRESS
 
 pytestmark = pytest.mark.timeout(60)  # a lease that nobody gives back would be waited for
 EMBEDDING = {"factory": "torch.nn:Embedding", "kwargs": {"num_embeddings": 9, "embedding_dim": 9}}
-COUNTS = {"counts": {"train": 1, "validation": 0, "test": 8}, "skipped": 0}
-TEXT = {**COUNTS, "task": "causal-lm", "vocab_size": 9, "eos_id": 0, "sequence_length": 6}
-RECIPE: dict[str, Any] = {
-    "name": "here",
-    "task": "causal-lm",
-    "data": {"source": {"type": "python-docs"}, "text": {"sequence_length": 6}},
-    "teacher": {"model": EMBEDDING, "train": {"steps": 1}},
-    "student": {"model": EMBEDDING, "train": {"steps": 1}},
-    "evaluate": {"batch_size": 3, "latency": {"repeats": 1}},
-    "resources": {"distill": {"threads": 1, "device": "cpu"}},
-}
+RECIPE = recipe(TEXT, EMBEDDING)
 BATCHES = 5  # of 13 windows
 
 
@@ -59,28 +47,11 @@ class Stage:
         self.jobs: list[list[str]] = []
         self.batches = 0
         self.before_job: Callable[[JobSpec], None] = lambda spec: None
-        self.examples = self._examples()
-
-    def _examples(self) -> str:
-        folder = self._folder / "examples"
-        folder.mkdir()
-        generator = np.random.default_rng(0)
-        texts = [[*generator.integers(1, 9, length), 0] for length in (0, 3, 6, 11, 25, 8, 2, 4)]
-        (folder / "examples.json").write_text(json.dumps(TEXT))
-        np.save(folder / "test.tokens.npy", np.concatenate(texts).astype(np.uint16))
-        np.save(folder / "test.offsets.npy", np.cumsum([0, *map(len, texts)]))
-        np.save(folder / "train.tokens.npy", np.array([1, 1, 2, 0], dtype=np.uint16))
-        np.save(folder / "test.bytes.npy", np.array([4 * (len(text) - 1) for text in texts]))
-        return self.store.objects.publish(folder, "examples")
+        self.examples = self.store.objects.publish(examples(folder / "examples", TEXT), "examples")
 
     def model(self, seed: int) -> str:
         """The digest of a model."""
-        folder = self._folder / f"model-{seed}"
-        folder.mkdir()
-        description = describe(section(EMBEDDING), TEXT, "teacher.model")  # type: ignore[arg-type]
-        torch.manual_seed(seed)
-        save_model(folder, build_model(description).state_dict(), description)
-        return self.store.objects.publish(folder, "model")
+        return self.store.objects.publish(saved(self._folder / f"model-{seed}", EMBEDDING, TEXT, seed), "model")
 
     def new_run(self, **changes: Any) -> Run:
         recipe = Recipe.model_validate({**RECIPE, **changes})
@@ -111,15 +82,15 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    threads, score, made = torch.get_num_threads(), answers.score, Stage(tmp_path)
+    threads, predicted, made = torch.get_num_threads(), answers.predicted, Stage(tmp_path)
 
-    def counted(*arguments: Any) -> None:
+    def counted(*arguments: Any) -> Predicted:
         made.batches += 1
-        score(*arguments)
+        return predicted(*arguments)
 
     monkeypatch.setattr(evaluate_step, "run_job", made.run_job)
     monkeypatch.setattr(evaluate_step, "platform", lambda: SimpleNamespace(prepare=lambda run: None))
-    monkeypatch.setattr(answers, "score", counted)
+    monkeypatch.setattr(answers, "predicted", counted)
     yield made
     torch.set_num_threads(threads)
 

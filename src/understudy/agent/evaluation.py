@@ -1,16 +1,21 @@
-"""A job specification as a measuring: one rank measures the models, and begins anew when it was ended."""
+"""A job specification as a measuring: its ranks share out the test split, and begin anew when they were ended."""
 
+import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from understudy.agent.surroundings import Surroundings
 from understudy.errors import InputError, Stopped, disk_errors
 from understudy.evaluate.contents import RESULTS
 from understudy.evaluate.measure import measure
+from understudy.evaluate.shares import WHOLE, Share
 from understudy.jobs.payload import Evaluation
 from understudy.jobs.specification import JobSpec
 
@@ -18,37 +23,72 @@ REPORTED = 0.5  # seconds between reports
 
 
 def evaluate(spec: JobSpec, payload: Evaluation, surroundings: Surroundings) -> None:
-    """Measure the models into the attempt's output.
+    """Do this rank's part of measuring the models into the attempt's output.
 
     Raises:
         InputError: the test split is empty, or a GPU is asked for where there is none.
         UnderstudyError: a model is not what the recipe says.
         Stopped: somebody wanted the rank to end.
     """
-    if spec.device == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"{spec.section}.device: cuda is asked for, but torch sees no GPU here; set it to cpu")
+    device = _device(spec)
     torch.set_num_threads(spec.threads)
-    folder = surroundings.join_attempt(surroundings.begin_attempt(spec.world_size))
-    surroundings.heartbeat("loading", -1)
-    output = folder / "output"
-    shutil.rmtree(output, ignore_errors=True)  # of an attempt that was ended
-    with disk_errors(output):
-        output.mkdir()
-        measure(
-            {role: Path(model) for role, model in payload.models.items()},
-            payload.digests,
-            Path(payload.examples),
-            payload.recipe,
-            output,
-            spec.device,
-            _progress(surroundings),
-            Path(payload.records) if payload.records else None,
-            {role: Path(folder, RESULTS) for role, folder in payload.known.items()},
-        )
+    surroundings.heartbeat("joining the process group", -1)
+    with _share(spec) as share:
+        output = _output(spec, surroundings, share)
+        surroundings.heartbeat("loading", -1)
+        with disk_errors(output):
+            measure(
+                {role: Path(model) for role, model in payload.models.items()},
+                payload.digests,
+                Path(payload.examples),
+                payload.recipe,
+                output,
+                device,
+                _progress(surroundings, share),
+                Path(payload.records) if payload.records else None,
+                {role: Path(folder, RESULTS) for role, folder in payload.known.items()},
+                share,
+            )
     surroundings.heartbeat("done", 0)
 
 
-def _progress(surroundings: Surroundings) -> Callable[[float, float, str], None]:
+def _device(spec: JobSpec) -> str:
+    if spec.device == "cpu":
+        return "cpu"
+    if not torch.cuda.is_available():
+        raise InputError(f"{spec.section}.device: cuda is asked for, but torch sees no GPU here; set it to cpu")
+    device = f"cuda:{os.environ['LOCAL_RANK']}"
+    torch.cuda.set_device(device)
+    return device
+
+
+@contextmanager
+def _share(spec: JobSpec) -> Iterator[Share]:
+    """What is this rank's. What ranks exchange are numbers by example, on CPUs."""
+    if spec.world_size == 1:
+        yield WHOLE
+        return
+    dist.init_process_group("gloo")
+    yield Share(dist.get_rank(), dist.get_world_size())
+    dist.destroy_process_group()  # not on an error: the others, whom that lets fail too, must not be heard first
+
+
+def _output(spec: JobSpec, surroundings: Surroundings, share: Share) -> Path:
+    """The folder of the result: new, and the same for all ranks."""
+    name: list[Any] = [surroundings.begin_attempt(spec.world_size) if share.rank == 0 else ""]
+    if share.of > 1:
+        dist.broadcast_object_list(name, 0)
+    output = surroundings.join_attempt(name[0]) / "output"
+    if share.rank == 0:
+        shutil.rmtree(output, ignore_errors=True)  # of an attempt that was ended
+        with disk_errors(output):
+            output.mkdir()
+    if share.of > 1:
+        dist.barrier()
+    return output
+
+
+def _progress(surroundings: Surroundings, share: Share) -> Callable[[float, float, str], None]:
     """Called after each batch."""
     reported = 0.0
 
@@ -59,6 +99,7 @@ def _progress(surroundings: Surroundings) -> Callable[[float, float, str], None]
         if time.monotonic() - reported >= REPORTED:
             reported = time.monotonic()
             surroundings.heartbeat("measuring", int(done))
-            surroundings.report({"step": done, "steps": total, "unit": unit})
+            if share.rank == 0:
+                surroundings.report({"step": done, "steps": total, "unit": unit})
 
     return tell

@@ -14,7 +14,8 @@ from torch import nn
 
 from understudy.evaluate.contents import CONFUSION, MOST_LABELS, results_file
 from understudy.evaluate.metrics import FloatArray
-from understudy.evaluate.scoring import Scores, score
+from understudy.evaluate.scoring import Scores, predicted
+from understudy.evaluate.shares import WHOLE, Share
 from understudy.evaluate.splits import TestSplit
 
 Results = dict[str, FloatArray]
@@ -22,9 +23,15 @@ Results = dict[str, FloatArray]
 
 
 def results(
-    module: nn.Module, split: TestSplit, size: int, device: torch.device, labels: int, tick: Callable[[], None]
+    module: nn.Module,
+    split: TestSplit,
+    size: int,
+    device: torch.device,
+    labels: int,
+    tick: Callable[[int], None],
+    share: Share = WHOLE,
 ) -> Results:
-    """A model's results.
+    """A model's results; of no meaning on other ranks than the first.
 
     Args:
         module: the model, on its device.
@@ -32,13 +39,19 @@ def results(
         size: inputs in a batch.
         device: the model's.
         labels: of a classifier, otherwise 0.
-        tick: called after each batch.
+        tick: called with the number of batches that the ranks have done, each time that they have done some.
+        share: this rank's of the batches.
     """
-    scores = Scores(len(split.tokens), labels if labels <= MOST_LABELS else 0)
+    counted, batches = labels if labels <= MOST_LABELS else 0, split.batch_count(size)
+    scores = Scores(len(split.tokens), counted)
     with torch.inference_mode(), full_precision():
-        for batch in split.batches(size):
-            score(module, batch, device, scores)
-            tick()
+        mine = split.batches(size, share)
+        for done in range(0, batches, share.of):
+            batch = next(mine, None)
+            for one in share.gathered(predicted(module, batch, device, counted) if batch else None):
+                scores.add(one.examples, one.nll, one.correct, one.confidence)
+                scores.confusion += one.confusion
+            tick(min(share.of, batches - done))
     return {**scores.arrays(), CONFUSION: scores.confusion.astype(np.float64)}
 
 

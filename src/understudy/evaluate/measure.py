@@ -7,9 +7,8 @@ the gate compares example by example), and the results of each model that was no
 import json
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from understudy.evaluate.latency import WARM_UP, latency
 from understudy.evaluate.metrics import FloatArray
 from understudy.evaluate.results import CONFIDENCE, by_label, by_length, quality, slices
 from understudy.evaluate.scoring import Images
+from understudy.evaluate.shares import WHOLE, Share
 from understudy.evaluate.splits import TestSplit, splits_by_role
 from understudy.evaluate.trivial import trivial_results
 from understudy.models.facts import Description
@@ -57,8 +57,11 @@ def measure(
     progress: Progress,
     records: Path | None = None,
     known: Mapping[str, Path] | None = None,
+    share: Share = WHOLE,
 ) -> None:
     """Measure models on the test split. A model whose logits are NaN does not stop the others: its metrics are null.
+
+    Of several ranks the first writes the files, and times the models once the others have done their share.
 
     Args:
         models: a folder of a saved model for each role: teacher, student, and perhaps control and champion.
@@ -70,12 +73,18 @@ def measure(
         progress: called with what is done, the total, and the unit.
         records: the folder of the records that the examples were made from, where a model sees images of another shape.
         known: by role, files of results that were measured before; those models are timed and no more.
+        share: this rank's of the batches; a process group of all ranks is there when it is not the whole.
     """
     described, on = json.loads((examples / "examples.json").read_text(encoding="utf-8")), torch.device(device)
     kinds, modules = _loaded(models, recipe, examples, on)
     before = {role: answers.read(path) for role, path in (known or {}).items()}
     with splits_by_role(kinds, examples, records, folder, recipe.evaluate.stride) as splits:
-        results, costs = _run(modules, splits, before, recipe, len(described.get("labels", ())), on, progress)
+        steps = _steps(progress, _batches(splits, recipe, before, models) + WARM_UP + recipe.evaluate.latency.repeats)
+        results = _results(modules, splits, before, recipe, len(described.get("labels", ())), on, steps, share)
+        share.finish()
+        if share.rank:
+            return
+        costs = _costs(modules, splits, recipe, on, lambda: steps(1))
     for role in results.keys() - before.keys():
         answers.write(folder, role, results[role])
     split, per_example = splits["teacher"], _per_example(splits["teacher"], results)
@@ -95,28 +104,41 @@ def measure(
     _write(folder, measures, per_example | trivial_results(examples))
 
 
-def _run(
+def _batches(
+    splits: Mapping[str, TestSplit], recipe: Recipe, before: Mapping[str, Results], roles: Iterable[str]
+) -> int:
+    """How many there are to predict."""
+    return sum(splits[role].batch_count(recipe.evaluate.batch_size) for role in roles if role not in before)
+
+
+def _steps(progress: Progress, total: int) -> Callable[[int], None]:
+    """Reports, when it is called, so many batches more as done."""
+    done = 0
+
+    def more(batches: int) -> None:
+        nonlocal done
+        done += batches
+        progress(done, total, "batches")
+
+    return more
+
+
+def _results(
     modules: Mapping[str, nn.Module],
     splits: Mapping[str, TestSplit],
     before: Mapping[str, Results],
     recipe: Recipe,
     labels: int,
     device: torch.device,
-    progress: Progress,
-) -> tuple[dict[str, Results], dict[str, Costs]]:
-    """Results of all models, of which some were there before, and what their answers cost."""
+    tick: Callable[[int], None],
+    share: Share,
+) -> dict[str, Results]:
+    """Results of all models, of which some were there before."""
     size = recipe.evaluate.batch_size
-    batches = sum(splits[role].batch_count(size) for role in modules if role not in before)
-    done, total = count(1), batches + WARM_UP + recipe.evaluate.latency.repeats
-
-    def tick() -> None:
-        progress(next(done), total, "batches")
-
-    found = {
-        role: before.get(role) or answers.results(module, splits[role], size, device, labels, tick)
+    return {
+        role: before.get(role) or answers.results(module, splits[role], size, device, labels, tick, share)
         for role, module in modules.items()
     }
-    return found, _costs(modules, splits, recipe, device, tick)
 
 
 def _per_example(split: TestSplit, results: Mapping[str, Results]) -> dict[str, FloatArray]:

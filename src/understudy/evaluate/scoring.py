@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from understudy.evaluate.metrics import BINS, FloatArray, bin_of
+from understudy.evaluate.shares import WHOLE, Share
 
 Integers = NDArray[np.int64]
 
@@ -48,9 +49,9 @@ class Images:
         """How many batches there are."""
         return -(-len(self.labels) // size)
 
-    def batches(self, size: int) -> Iterator[Batch]:
-        """All examples in order."""
-        for start in range(0, len(self.labels), size):
+    def batches(self, size: int, share: Share = WHOLE) -> Iterator[Batch]:
+        """A share of all examples, in order."""
+        for start in range(size * share.rank, len(self.labels), size * share.of):
             rows = slice(start, start + size)
             labels = self.labels[rows]
             yield Batch(np.array(self.images[rows]), labels, np.arange(start, start + len(labels)))
@@ -82,10 +83,12 @@ class Documents:
         """How many batches there are."""
         return -(-len(self.starts) // size)
 
-    def batches(self, size: int) -> Iterator[Batch]:
-        """All windows, the long ones first: those of a batch are then about equally long and need little padding."""
+    def batches(self, size: int, share: Share = WHOLE) -> Iterator[Batch]:
+        """A share of all windows, the long ones first: those of a batch are then about equally long and need little
+        padding.
+        """
         order = np.argsort(-self.lengths, kind="stable")
-        for start in range(0, len(order), size):
+        for start in range(size * share.rank, len(order), size * share.of):
             rows = order[start : start + size]
             steps = np.arange(self.lengths[rows].max())
             real = steps < self.lengths[rows, None]
@@ -127,18 +130,31 @@ class Scores:
         return {"nll": self.nll, "correct": self.correct, **confidence}
 
 
-def score(module: nn.Module, batch: Batch, device: torch.device, scores: Scores) -> None:
-    """Let a model predict a batch, and add what came out."""
+@dataclass(frozen=True)
+class Predicted:
+    """What a model made of a batch: (P,) each, without padding and context."""
+
+    examples: Integers
+    nll: FloatArray
+    correct: FloatArray
+    confidence: FloatArray
+    confusion: Integers
+    """How many of a label (row) were taken for which (column)."""
+
+
+def predicted(module: nn.Module, batch: Batch, device: torch.device, labels: int = 0) -> Predicted:
+    """Let a model predict a batch; `labels` of a classifier whose mistakes are counted by them."""
     logits = module(torch.from_numpy(batch.inputs).to(device)).logits
     real = torch.from_numpy(batch.examples >= 0).to(device)
     nll, correct, confidence = predictions(logits, torch.from_numpy(batch.targets).to(device))
-    if scores.confusion.size:
+    confusion = np.zeros((labels, labels), dtype=np.int64)
+    if labels:
         known = ~correct.isnan().cpu().numpy()
         taken_for = logits.argmax(dim=-1).cpu().numpy()
-        np.add.at(scores.confusion, (batch.targets[known], taken_for[known]), 1)
-    scores.add(
-        batch.examples[batch.examples >= 0], *(part[real].double().cpu().numpy() for part in (nll, correct, confidence))
-    )
+        np.add.at(confusion, (batch.targets[known], taken_for[known]), 1)
+    nll, correct, confidence = (part[real].double() for part in (nll, correct, confidence))
+    examples = batch.examples[batch.examples >= 0]
+    return Predicted(examples, nll.cpu().numpy(), correct.cpu().numpy(), confidence.cpu().numpy(), confusion)
 
 
 def predictions(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -166,10 +166,11 @@ def _uneven(train: Train, found: Degrees) -> str | None:
 
 
 def _alone(resources: Resources) -> Iterator[Conflict]:
-    """What contradicts that one process measures all models."""
-    for name in ("nodes", "min_nodes", "processes"):
+    """What contradicts that models are measured on one node, where they are timed."""
+    for name in ("nodes", "min_nodes"):
         if (getattr(resources, name) or 1) > 1:
-            yield ("resources", "evaluate", name), "models are measured in one process; set it to 1, or leave it out"
+            why = "models are measured on one node; set it to 1, or leave it out, and give processes instead"
+            yield ("resources", "evaluate", name), why
 
 
 def _elastic(job: str, train: Train, resources: Resources) -> Iterator[Conflict]:
