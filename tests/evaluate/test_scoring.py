@@ -111,7 +111,7 @@ def test_windows_that_overlap_are_those_of_lm_eval(tmp_path_factory, texts, leng
         assert scores.nll[number] == pytest.approx(expected, rel=1e-5)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(documents, st.integers(2, 30), st.data(), st.integers(1, 5))
 def test_every_token_is_counted_once_with_the_context_that_the_stride_leaves(
     tmp_path_factory, texts, length, data, size

@@ -30,7 +30,8 @@ from understudy.steps.evaluate import EVALUATE
 from understudy.steps.execution import execute
 from understudy.steps.step import Result, Work
 from understudy.store import Run, Store, gc
-from understudy.store.remote_cache import ADDRESS
+from understudy.store.objects import Objects
+from understudy.store.remote_cache import ADDRESS, RemoteCache
 
 pytestmark = pytest.mark.timeout(60)  # a lease that nobody gives back would be waited for
 EMBEDDING = {"factory": "torch.nn:Embedding", "kwargs": {"num_embeddings": 9, "embedding_dim": 9}}
@@ -164,23 +165,37 @@ def test_a_device_and_a_factory_have_results_of_their_own_and_a_factorys_argumen
     assert settings(resources={"evaluate": {"device": "cuda"}}) != settings()
 
 
+def keys(stage: Stage, inputs: dict[str, str]) -> dict[str, str]:
+    """The keys of the models' results by role."""
+    roles = [role for role in ("teacher", "student", "champion") if role in inputs]
+    given = {"examples": stage.examples, **inputs}
+    work: Any = SimpleNamespace(
+        inputs=given,
+        recipe=Recipe.model_validate(RECIPE),
+        store=stage.store,
+        input=lambda role: stage.store.objects.path(given[role]),
+    )
+    return {role: remembers.key_of(parts) for role, parts in remembers.parts_by_role(work, roles).items()}
+
+
 def test_code_that_a_model_brings_counts_for_all_that_are_measured_beside_it(stage: Stage) -> None:
     models = {role: stage.model(seed) for seed, role in enumerate(("teacher", "student"))}
-
-    def keys() -> set[str]:
-        inputs = {"examples": stage.examples, **models}
-        work = SimpleNamespace(
-            inputs=inputs,
-            recipe=Recipe.model_validate(RECIPE),
-            store=stage.store,
-            input=lambda role: stage.store.objects.path(inputs[role]),
-        )
-        return {remembers.key_of(remembers._parts(work, role, list(models))) for role in models}  # type: ignore[arg-type]
-
-    before = keys()
+    before = keys(stage, models)
     path = stage.store.objects.path(models["student"]) / "understudy.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "code": {"net.py": "import os"}}))
-    assert not before & keys()
+    assert not set(before.values()) & set(keys(stage, models).values())
+
+
+def test_a_champion_that_sees_images_of_its_own_shape_has_results_of_their_own(stage: Stage) -> None:
+    models = {role: stage.model(seed) for seed, role in enumerate(("teacher", "student", "champion"))}
+    before, after = keys(stage, models), keys(stage, {**models, "records": "d" * 64})
+    assert before["champion"] != after["champion"]
+    assert [before[role] for role in ("teacher", "student")] == [after[role] for role in ("teacher", "student")]
+
+
+def test_the_keys_of_one_model_in_two_roles_are_one(stage: Stage) -> None:
+    model = stage.model(0)
+    assert len(set(keys(stage, {"teacher": model, "student": model, "champion": model}).values())) == 1
 
 
 def test_results_count_the_code_that_scores_and_not_the_code_that_compares_or_times() -> None:
@@ -323,6 +338,23 @@ def test_a_run_that_waits_for_anothers_results_can_be_stopped(stage: Stage, meas
     assert isinstance(one.outcome[0], Result)
 
 
+def test_a_disk_that_is_full_leaves_the_work_to_the_next_run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    teacher, student = stage.model(0), stage.model(1)
+    publish = Objects.publish
+
+    def full(objects: Objects, staged: Path, kind: str, *rest: Any) -> str:
+        if kind == "results":
+            raise UnderstudyError("the disk is full")
+        return publish(objects, staged, kind, *rest)
+
+    monkeypatch.setattr(Objects, "publish", full)
+    with pytest.raises(UnderstudyError, match="the disk is full"):
+        stage.measured(teacher, student)
+    monkeypatch.setattr(Objects, "publish", publish)
+    stage.measured(teacher, student)
+    assert stage.jobs == [["teacher", "student"]] * 2
+
+
 def test_the_next_run_measures_what_one_that_failed_has_left(stage: Stage) -> None:
     teacher, student = stage.model(0), stage.model(1)
 
@@ -383,3 +415,22 @@ def test_results_of_another_store_come_from_the_remote_cache(
     monkeypatch.setattr(evaluate_step, "run_job", there.run_job)
     there.measured(*(there.model(seed) for seed in (0, 2)))
     assert there.jobs == [["student"]]
+
+
+def test_results_that_cannot_be_sent_are_sent_by_the_next_run(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ADDRESS, f"file://{tmp_path / 'bucket'}")
+    send = RemoteCache.send
+
+    def fails(remote: RemoteCache, store: Store, key: str) -> None:
+        raise UnderstudyError("the bucket cannot be written")
+
+    teacher, student = stage.model(0), stage.model(1)
+    monkeypatch.setattr(RemoteCache, "send", fails)
+    with pytest.raises(UnderstudyError, match="cannot be written"):
+        stage.measured(teacher, student)
+    monkeypatch.setattr(RemoteCache, "send", send)
+    stage.measured(teacher, student)
+    assert stage.jobs == [["teacher", "student"], []]
+    assert len(list((tmp_path / "bucket" / "step-cache").iterdir())) == 3, "two models' results, and measures"

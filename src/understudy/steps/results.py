@@ -56,19 +56,20 @@ class Remembered:
             seconds: how long it took to measure them.
         """
         for role, file in files.items():
-            key = key_of(self.parts[role])
             # Whoever took the lease of a process that was frozen keeps the same results. And of two roles with one
             # model the first is kept.
             with suppress(Fenced):
-                if lease := self.leases.pop(key, None):
+                if lease := self.leases.get(key_of(self.parts[role])):
                     self._publish(lease, self.parts[role], file, seconds)
+        if remote := remote_cache.of_environment(self.work.report_waiting):
+            for key in sorted(map(key_of, self.parts.values())):
+                remote.send(self.work.store, key)
 
     def _publish(self, lease: Lease, parts: Parts, file: Path, seconds: float) -> None:
-        store, staged = self.work.store, lease.staging()
+        staged = lease.staging()
         os.rename(file, staged / RESULTS)
-        store.conclude(lease, self.work.step, parts, staged, KIND, parts["inputs"], {}, seconds)
-        if remote := remote_cache.of_environment(self.work.report_waiting):
-            remote.send(store, key_of(parts))
+        self.work.store.conclude(lease, self.work.step, parts, staged, KIND, parts["inputs"], {}, seconds)
+        del self.leases[key_of(parts)]
 
 
 @contextmanager
@@ -78,7 +79,7 @@ def remembered(work: Work, roles: list[str]) -> Iterator[Remembered]:
     Raises:
         Stopped: the run was asked to stop while another one measured.
     """
-    remembers = Remembered(work, {role: _parts(work, role, roles) for role in roles})
+    remembers = Remembered(work, parts_by_role(work, roles))
     try:
         # All runs go through the keys in one order, so that no two of them wait for each other.
         for key in sorted({key_of(parts) for parts in remembers.parts.values()}):
@@ -110,18 +111,21 @@ def settings_of(recipe: Recipe, store: Store) -> Mapping[str, object]:
     }
 
 
-def _parts(work: Work, role: str, roles: list[str]) -> Parts:
-    inputs = {"examples": work.inputs["examples"], "model": work.inputs[role]}
-    if role == "champion" and "records" in work.inputs:  # what its images are made from
-        inputs["records"] = work.inputs["records"]
+def parts_by_role(work: Work, roles: list[str]) -> dict[str, Parts]:
+    """What decides the results of each of a run's models."""
     brought = {sha256(canonical(code)) for role in roles if (code := _code(work.input(role)))}
+    settings, code = {**settings_of(work.recipe, work.store), "brought": sorted(brought)}, revision(MODULES)
     return {
-        "step": KIND,
-        "code": revision(MODULES),
-        "recipe": {**settings_of(work.recipe, work.store), "brought": sorted(brought)},
-        "inputs": inputs,
-        "world": {},
+        role: {"step": KIND, "code": code, "recipe": settings, "inputs": _inputs(work, role), "world": {}}
+        for role in roles
     }
+
+
+def _inputs(work: Work, role: str) -> dict[str, str]:
+    found = {"examples": work.inputs["examples"], "model": work.inputs[role]}
+    if role == "champion" and "records" in work.inputs:  # what its images are made from
+        found["records"] = work.inputs["records"]
+    return found
 
 
 def _code(model: Path) -> object:
