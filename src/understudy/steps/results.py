@@ -58,7 +58,7 @@ class Remembered:
         for role, file in files.items():
             # Whoever took the lease of a process that was frozen keeps the same results. And of two roles with one
             # model the first is kept.
-            with suppress(Fenced):
+            with suppress(Fenced, FileNotFoundError):  # the latter when it is taken over at this moment
                 if lease := self.leases.get(key_of(self.parts[role])):
                     self._publish(lease, self.parts[role], file, seconds)
         if remote := remote_cache.of_environment(self.work.report_waiting):
