@@ -125,6 +125,7 @@ def ours(size: dict[str, int], folder: Path) -> float:
         initial=None,
         teacher=None,
         teacher_model=None,
+        teacher_precision="fp32",
         others={},
         asked=(),
         processes=1,

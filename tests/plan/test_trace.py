@@ -1,12 +1,18 @@
 """What the plan says that ranks hold, beside what they hold."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.plan.measured import case, llama, measured, planned_peak, text_examples
+from tests.plan.test_depth import llama as llama_of
+from tests.plan.test_depth import planned
 from tests.train.jobs import spec, train_ranks
+from understudy.plan.trace import traces
+from understudy.recipe import Degrees
 
 LENGTH = 128
 WAYS: list[tuple[Any, int, dict[str, Any], bool]] = [
@@ -32,3 +38,12 @@ def test_a_plan_is_what_ranks_hold(
     job = case(tmp_path / "job", examples, llama(128, 4, LENGTH), teacher, (strategy, processes), **train)
     held = ranks.run(processes, measured, job)
     assert planned_peak(job, facts) == pytest.approx(max(held), rel=0.08)
+
+
+def test_a_teacher_in_bf16_takes_half() -> None:
+    job = planned(llama_of(2), llama_of(3))
+    kinds = [
+        traces(replace(job, teacher_precision=kind), Degrees(dp_shard=2), "cpu", torch.float32)[0].peak.kinds
+        for kind in ("fp32", "bf16")
+    ]
+    assert kinds[1]["teacher"] == pytest.approx(kinds[0]["teacher"] / 2, rel=0.01)

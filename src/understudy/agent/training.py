@@ -34,6 +34,7 @@ def training_job(spec: JobSpec, payload: Training) -> TrainingJob:
         initial=Path(payload.initial) if payload.initial else None,
         teacher=Path(payload.teacher) if payload.teacher else None,
         teacher_model=payload.teacher_model,
+        teacher_precision=payload.teacher_precision,
         others=payload.others,
         asked=payload.asked,
         processes=spec.processes,

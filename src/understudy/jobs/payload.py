@@ -19,6 +19,8 @@ class Training:
     teacher: str | None
     teacher_model: Model | None
     """What the recipe says of that teacher: its files are compared with it."""
+    teacher_precision: Literal["fp32", "bf16"] = "fp32"
+    """What its weights are kept in."""
     model: Model
     train: Train
     objectives: tuple[ObjectiveSection, ...]

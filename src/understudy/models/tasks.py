@@ -26,6 +26,8 @@ class ImageModel(nn.Module):
     def __init__(self, net: nn.Module, mean: list[float], std: list[float]) -> None:
         super().__init__()
         self.net = net
+        self.kind = torch.float32
+        """In which the network computes."""
         self.register_buffer("mean", 255 * torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("std", 255 * torch.tensor(std).view(1, -1, 1, 1), persistent=False)
 
@@ -39,7 +41,8 @@ class ImageModel(nn.Module):
             extras: what is asked for.
             read: called with the logits, as States; its answer is returned.
         """
-        said = _outputs(self.net((inputs - self.mean) / self.std, **_asked(extras)), extras)
+        pixels = ((inputs - self.mean) / self.std).to(self.kind)
+        said = _outputs(self.net(pixels, **_asked(extras)), extras)
         return read(logits_alone(said.logits)) if read else said
 
 

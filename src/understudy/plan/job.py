@@ -69,6 +69,7 @@ def jobs(recipe: Recipe) -> Iterator[Job]:
         resources = recipe.resources.teacher
         alone = Planned(teacher, None, recipe.teacher.train, LABELS, examples, "teacher.train")
         yield Job("teacher", alone, resources.nodes, resources.processes, resources.hardware)
-    taught = Planned(student, teacher, recipe.student.train, recipe.student.distill, examples, "student.train")
+    own = recipe.student
+    taught = Planned(student, teacher, own.train, own.distill, examples, "student.train", own.teacher_precision)
     resources = recipe.resources.distill
     yield Job("distill", taught, resources.nodes, resources.processes, resources.hardware)

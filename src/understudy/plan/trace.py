@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import patch
 
 import numpy as np
@@ -39,6 +39,7 @@ from understudy.train.learning import Learner, Part, Whole
 from understudy.train.models import teacher_over_ranks
 from understudy.train.optimizers import optimizer
 from understudy.train.pipelined import Pipelined
+from understudy.train.precision import PRECISIONS
 from understudy.train.staged import cut_into_stages
 
 PARTS = 2
@@ -58,6 +59,7 @@ class Planned:
     examples: Imagined
     where: str
     """The recipe's path of the training."""
+    teacher_precision: Literal["fp32", "bf16"] = "fp32"
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,8 @@ class _Copies(nn.Module):
 def _teacher(planned: Planned, spread: Spread, extras: frozenset[Extra], ledger: Ledger) -> Teacher | None:
     if planned.teacher is None:
         return None
-    model = teacher_over_ranks(undrawn_model(planned.teacher, "teacher.model"), spread)
+    kind = PRECISIONS[planned.teacher_precision]
+    model = teacher_over_ranks(undrawn_model(planned.teacher, "teacher.model"), spread, kind)
     _say_head(model)
     ledger.mark("teacher", model.parameters())
     return Teacher(model, extras)

@@ -106,6 +106,8 @@ class Student(Section):
     train: Train
     distill: Distill = DISTILL
     """Weighted objectives; the loss is their sum."""
+    teacher_precision: Literal["fp32", "bf16"] = "fp32"
+    """What the teacher's weights are kept in, and computed in, beside the student: bf16 takes half the memory."""
     control: bool = True
     """Train the same student without the teacher too: same budget, same seed."""
 

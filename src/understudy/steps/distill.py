@@ -12,7 +12,8 @@ from understudy.store import Store
 
 
 def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
-    return {**student_identity(recipe, store), **objectives_identity(recipe.student.distill)}
+    teacher = {"teacher_precision": recipe.student.teacher_precision}
+    return {**student_identity(recipe, store), **teacher, **objectives_identity(recipe.student.distill)}
 
 
 def _distill(work: Work) -> None:

@@ -35,6 +35,7 @@ def training_spec(
         initial=str(initial) if initial else None,
         teacher=str(work.input("teacher")) if "teacher" in work.inputs else None,
         teacher_model=work.recipe.teacher.model if "teacher" in work.inputs else None,
+        teacher_precision=work.recipe.student.teacher_precision,
         model=model,
         train=train,
         objectives=objectives,

@@ -26,6 +26,7 @@ from understudy.models.describe import describe
 from understudy.models.facts import Description, read_description, read_facts
 from understudy.models.files import check_files, read_weights
 from understudy.models.initial import draw_weights
+from understudy.models.narrow import narrowed
 from understudy.models.outputs import Extra
 from understudy.models.tasks import TextModel
 from understudy.models.trust import trusted_description
@@ -33,6 +34,7 @@ from understudy.parallel.apply import Spread, reshard
 from understudy.parallel.layout import EXAMPLES, layout
 from understudy.parallel.tensor import has_plan
 from understudy.recipe import Degrees, degrees
+from understudy.train.precision import PRECISIONS
 from understudy.train.shapes import check_shapes
 from understudy.train.staged import Staged, cut_into_stages
 from understudy.train.work import TrainingJob
@@ -155,16 +157,23 @@ def frozen_teacher(job: TrainingJob, examples: Examples, extras: frozenset[Extra
     assert job.teacher_model is not None, "who names a teacher says what it is"
     description = trusted_description(job.teacher, job.teacher_model, job.examples, "teacher.model")
     check_files(job.teacher, description)
-    model = teacher_over_ranks(empty_model(description, "teacher.model"), spread)
-    read_weights(model, job.teacher, spread.device)
+    model = teacher_over_ranks(empty_model(description, "teacher.model"), spread, PRECISIONS[job.teacher_precision])
+    read_weights(model, job.teacher, spread.device, whole=empty_model(description, "teacher.model"))
     check_shapes(model, examples, description, spread.device, "teacher.model", extras)
     _find_head(model, examples, spread.device)
     reshard(model)
     return Teacher(model, extras)
 
 
-def teacher_over_ranks(model: nn.Module, spread: Spread) -> nn.Module:
-    """A model that is only asked, each rank with its part, beside one that is spread like this."""
+def teacher_over_ranks(model: nn.Module, spread: Spread, kind: torch.dtype) -> nn.Module:
+    """A model that is only asked, each rank with its part, beside one that is spread like this.
+
+    Args:
+        model: whole, with memory or without.
+        spread: of the other one.
+        kind: what its weights are kept in.
+    """
+    narrowed(model, kind)
     if spread.degrees.pp > 1:
         spread = spread.for_questions()
     # Without a plan of its own each rank of a tensor-parallel group asks all of it, and hears the same.

@@ -6,6 +6,8 @@ import torch
 
 from understudy.errors import InputError
 
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
 
 def precision(wanted: str, device: torch.device) -> torch.dtype:
     """The type behind a recipe's precision; auto is bf16 where the GPU computes in it, fp32 otherwise.

@@ -26,6 +26,8 @@ class TrainingJob:
     teacher: Path | None
     teacher_model: Model | None
     """The object with the teacher, and what the recipe says of it, if an objective needs one."""
+    teacher_precision: Literal["fp32", "bf16"]
+    """What its weights are kept in."""
     others: Mapping[str, Model]
     """Models that later jobs of the run will train, by their place in the recipe: tried on an example beforehand."""
     asked: tuple[ObjectiveSection, ...]
