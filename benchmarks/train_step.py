@@ -101,7 +101,8 @@ def by_hand(size: dict[str, int], folder: Path) -> float:
 def ours(size: dict[str, int], folder: Path) -> float:
     """Understudy's loop, as a job runs it."""
     from understudy.recipe import LABELS, FactoryModel, Train
-    from understudy.train.job import Callbacks, Report, run
+    from understudy.train.job import Callbacks, run
+    from understudy.train.reports import Report
     from understudy.train.work import TrainingJob
 
     images, labels = examples()

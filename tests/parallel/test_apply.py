@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from understudy.parallel.apply import Spread, gradient_sync, unwrapped
-from understudy.recipe import Degrees
+from understudy.recipe import Compression, Degrees
 
 
 class Net(nn.Module):
@@ -105,3 +105,32 @@ def test_processes_speak_to_each_other_only_after_the_last_part(ranks: Any) -> N
     (first, last), (others_first, others_last) = ranks.run(2, parts_of_a_batch)
     assert first != others_first
     torch.testing.assert_close(torch.tensor(last), torch.tensor(others_last))
+
+
+ROUNDED = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+@pytest.mark.parametrize("kind", list(ROUNDED))
+def test_each_replica_rounds_its_own_gradients(ranks: Any, kind: str) -> None:
+    own = [torch.linspace(-1, 1 + rank, 12).reshape(3, 4) for rank in range(2)]
+    first, second = (gradient.to(ROUNDED[kind]) / 2 for gradient in own)
+    for found in ranks.run(2, averaged, kind):
+        assert torch.equal(torch.tensor(found), (first + second).float())
+        assert not torch.equal(torch.tensor(found), (own[0] + own[1]) / 2)
+
+
+def averaged(kind: Any) -> Any:
+    """The gradient of a matrix whose gradient is, on each rank, a ramp of its own."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    try:
+        over = Spread(Degrees(dp_replicate=2), torch.device("cpu"), torch.float32, compression=Compression(type=kind))
+        layer = nn.Linear(4, 3, bias=False)
+        inputs = torch.linspace(-1, 1 + dist.get_rank(), 12).reshape(3, 4)
+        model = over.replicated(layer)
+        model(inputs).diagonal().sum().backward()
+        assert layer.weight.grad is not None
+        return layer.weight.grad.tolist()
+    finally:
+        dist.destroy_process_group()

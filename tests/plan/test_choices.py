@@ -42,6 +42,7 @@ def test_every_way_to_share_out_a_power_of_two_is_there_once(power: int) -> None
         (Degrees(dp_shard=8), {"batch_size": 12}, "batch_size 12 does not divide into 8 parts"),
         (Degrees(pp=4), {"gradient_accumulation_steps": 2}, "fewer micro-batches than stages (2 for 4)"),
         (Degrees(tp=4), {}, "layers would be split over nodes"),
+        (Degrees(cp=16), {}, "sequences of 8 do not divide into 16 parts"),
         (Degrees(cp=4, tp=2), {}, "heads (8, 4) do not divide over tp x cp = 8"),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.jobs.specs import with_payload
 from tests.plan.measured import case, llama, measured, planned_peak, text_examples
 from tests.plan.test_depth import llama as llama_of
 from tests.plan.test_depth import planned
@@ -20,6 +21,7 @@ WAYS: list[tuple[Any, int, dict[str, Any], bool]] = [
     ("ddp", 2, {}, False),
     ("fsdp", 2, {"gradient_accumulation_steps": 2}, True),
     ("fsdp", 2, {"activation_checkpointing": "full"}, False),
+    ("ddp", 2, {"diloco": {"every": 100}}, False),
     ("tp", 2, {}, True),
     ("pp", 2, {"gradient_accumulation_steps": 4}, True),
 ]
@@ -47,3 +49,16 @@ def test_a_teacher_in_bf16_takes_half() -> None:
         for kind in ("fp32", "bf16")
     ]
     assert kinds[1]["teacher"] == pytest.approx(kinds[0]["teacher"] / 2, rel=0.01)
+
+
+@pytest.mark.parametrize("strategy", [pytest.param("ddp", marks=pytest.mark.second_tier), "fsdp"])
+def test_adapters_take_what_they_take(ranks: Any, tmp_path: Path, strategy: str) -> None:
+    examples, facts = text_examples(tmp_path / "examples", 2048, LENGTH)
+    pretrained = spec(tmp_path / "pretrained", examples, llama(128, 4, LENGTH), train={"steps": 1})
+    ranks.run(1, train_ranks, pretrained)
+    train = {"lora": {"modules": ["q_proj", "v_proj"]}}
+    plain = case(tmp_path / "plain", examples, llama(128, 4, LENGTH), None, (strategy, 2))
+    job = case(tmp_path / "job", examples, llama(128, 4, LENGTH), None, (strategy, 2), **train)
+    held = ranks.run(2, measured, with_payload(job, initial=str(pretrained.output)))
+    assert planned_peak(job, facts) == pytest.approx(max(held), rel=0.08)
+    assert planned_peak(job, facts) < planned_peak(plain, facts)

@@ -98,7 +98,7 @@ BAD = {
         "\tbatch_size: 3": "r.yaml:12: not YAML: found character '\\t' that cannot start any token; indent with spaces",
         "frobnicate: 3": "r.yaml:12: teacher.train.frobnicate: unknown key; known here: steps, epochs, batch_size, "
         "gradient_accumulation_steps, optimizer, schedule, max_grad_norm, precision, strategy, tensor_plan, "
-        "pipeline, label_smoothing, augment, activation_checkpointing, average, guard, "
+        "pipeline, compression, diloco, lora, label_smoothing, augment, activation_checkpointing, average, guard, "
         "checkpoint_every, validate_every, keep_best, patience",
     },
     "source: {type: digits}": {
@@ -668,3 +668,85 @@ def test_a_pipeline_needs_micro_batches_enough_for_its_stages(schedule: str, par
         return
     with pytest.raises(InputError, match=f"{schedule} over 4 processes needs {least} or more"):
         from_values(parse(DIGITS).data, overrides, "here")
+
+
+@pytest.mark.parametrize("strategy", ["single", "fsdp", "tp", "pp", "hsdp"])
+def test_only_whole_models_send_gradients_in_fewer_bytes(strategy: str) -> None:
+    overrides = [f"student.train.strategy={strategy}", "student.train.compression.type=bf16"]
+    overrides += ["student.train.gradient_accumulation_steps=4"] if strategy == "pp" else []
+    overrides += ["resources.distill.processes=4"] if strategy != "single" else []
+    with pytest.raises(InputError, match=r"student\.train\.compression: is for whole models on several proc"):
+        from_values(parse(DIGITS).data, overrides, "here")
+    overrides = ["student.train.strategy=ddp", "student.train.compression.type=bf16", "resources.distill.processes=4"]
+    assert from_values(parse(DIGITS).data, overrides, "here").student.train.compression is not None
+
+
+def test_powersgd_has_a_rank_and_keeps_the_number_of_processes() -> None:
+    overrides = ["student.train.strategy=ddp", "student.train.compression.type=powersgd", "resources.distill.nodes=2"]
+    with pytest.raises(InputError, match=r"student\.train\.compression: rank belongs to powersgd, which needs one"):
+        from_values(parse(DIGITS).data, overrides, "here")
+    overrides += ["student.train.compression.rank=2"]
+    assert from_values(parse(DIGITS).data, overrides, "here").student.train.compression is not None
+    with pytest.raises(InputError, match=r"compression: each process keeps what powersgd has not sent yet"):
+        from_values(parse(DIGITS).data, [*overrides, "resources.distill.min_nodes=1"], "here")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("strategy=fsdp", r"diloco: is for several replicas, whose layers and sequences are not split; remove it"),
+        ("strategy={dp_replicate: 2, tp: 2}", r"diloco: is for several replicas, whose layers and sequences are not"),
+        ("validate_every=6", r"validate_every: replicas are one model after every 4 steps; make it a multiple of that"),
+        ("average=0.9", r"average: is of one model, and replicas train apart; leave it out, or diloco"),
+        ("compression.type=bf16", r"compression: replicas that train apart send no gradients; leave it out"),
+    ],
+)
+def test_replicas_that_train_apart_share_nothing_in_between(change: str, said: str) -> None:
+    overrides = ["student.train.strategy=ddp", "student.train.diloco.every=4", "resources.distill.processes=4"]
+    assert from_values(parse(DIGITS).data, overrides, "here").student.train.diloco is not None
+    with pytest.raises(InputError, match=said):
+        from_values(parse(DIGITS).data, [*overrides, f"student.train.{change}"], "here")
+
+
+def test_replicas_that_train_apart_keep_their_number() -> None:
+    overrides = ["student.train.strategy=ddp", "student.train.diloco.every=4", "resources.distill.nodes=2"]
+    with pytest.raises(InputError, match=r"diloco: each replica has an optimiser's state of its own"):
+        from_values(parse(DIGITS).data, [*overrides, "resources.distill.min_nodes=1"], "here")
+
+
+LORA = "student.train.lora={modules: [q_proj]}"
+PRETRAINED = "student.model={pretrained: models/vit}"
+
+
+@pytest.mark.parametrize("strategy", ["tp", "pp", "cp", "{dp_shard: 2, tp: 2}"])
+def test_adapters_are_of_pretrained_models_whose_layers_are_whole(strategy: str) -> None:
+    assert from_values(parse(DIGITS).data, [PRETRAINED, LORA], "here").student.train.lora is not None
+    with pytest.raises(InputError, match=r"student\.train\.lora: the model is not pretrained, and what stays frozen"):
+        from_values(parse(DIGITS).data, [LORA], "here")
+    overrides = [PRETRAINED, LORA, f"student.train.strategy={strategy}", "resources.distill.processes=4"]
+    with pytest.raises(InputError, match=r"student\.train\.lora: layers, sequences and stages are not split beside ad"):
+        from_values(parse(DIGITS).data, overrides, "here")
+
+
+@pytest.mark.parametrize("modules", ["[]", "null"])
+def test_adapters_need_layers(modules: str) -> None:
+    with pytest.raises(InputError, match=r"student\.train\.lora\.modules: "):
+        from_values(parse(DIGITS).data, [PRETRAINED, f"student.train.lora={{modules: {modules}}}"], "here")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (("guard.rollback_after=2", "diloco.every=2", "strategy=ddp"), "train.guard: skips steps of all replicas"),
+        (
+            ("guard.rollback_after=2", "compression={type: powersgd, rank: 1}", "strategy=ddp"),
+            "train.guard: what powersgd has not sent yet",
+        ),
+        (("strategy=auto", "diloco.every=2"), "train.strategy: auto chooses among all degrees, and diloco is for some"),
+        (("strategy=auto", "compression.type=bf16"), "train.strategy: auto chooses among all degrees"),
+    ],
+)
+def test_ways_of_training_that_do_not_go_together_are_refused(settings: tuple[str, ...], words: str) -> None:
+    overrides = [f"student.train.{setting}" for setting in settings]
+    with pytest.raises(InputError, match=words):
+        from_values(parse(DIGITS).data, [*overrides, "resources.distill.processes=2"], "here")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.jobs.specs import training
 from tests.train import jobs
 from tests.train.jobs import train_ranks
 from understudy.jobs.specification import JobSpec
@@ -29,12 +30,14 @@ def files(job: JobSpec) -> dict[str, bytes]:
     return {name: (job.output / name).read_bytes() for name in (WEIGHTS, "history.json")}
 
 
-def assert_goes_on(ranks: Any, processes: int, job: JobSpec) -> None:
-    """Train, take the last checkpoint away, train again."""
+def assert_goes_on(ranks: Any, processes: int, job: JobSpec, last: int = 6) -> None:
+    """Train, take the last checkpoint away, train again from the one before, which is that of step `last`."""
     ranks.run(processes, train_ranks, job)
     unbroken = files(job)
     shutil.rmtree(job.output)
-    shutil.rmtree(Path(job.folder) / "checkpoints" / "step-9")
+    checkpoints = Path(job.folder) / "checkpoints"
+    assert {path.name for path in checkpoints.glob("step-*")} == {f"step-{last}", f"step-{training(job).train.steps}"}
+    shutil.rmtree(checkpoints / f"step-{training(job).train.steps}")
     ranks.run(processes, train_ranks, job)
     assert files(job) == unbroken
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook, fp16_compress_hook
+from torch.distributed.checkpoint.stateful import Stateful
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -14,8 +16,9 @@ from understudy.parallel.activation_checkpointing import checkpoint_activations
 from understudy.parallel.blocks import blocks
 from understudy.parallel.context import context_parallel
 from understudy.parallel.mesh import meshes
+from understudy.parallel.powersgd import PowerSGD
 from understudy.parallel.tensor import tensor_parallel
-from understudy.recipe import Degrees, Pipeline, Recompute
+from understudy.recipe import Compression, Degrees, Pipeline, Recompute
 
 
 class Spread:
@@ -26,14 +29,27 @@ class Spread:
         device: this rank's.
         precision: of matrix products; parameters stay in fp32.
         pipeline: the recipe's, where there are stages.
+        compression: the recipe's, of gradients that DistributedDataParallel sends.
+        apart: whether replicas train apart: their gradients stay their own.
     """
 
+    own: list[Stateful]
+    """What this rank has for itself of models that were replicated: a checkpoint holds it for each rank."""
+
     def __init__(
-        self, found: Degrees, device: torch.device, precision: torch.dtype, pipeline: Pipeline | None = None
+        self,
+        found: Degrees,
+        device: torch.device,
+        precision: torch.dtype,
+        pipeline: Pipeline | None = None,
+        compression: Compression | None = None,
+        *,
+        apart: bool = False,
     ) -> None:
         self.degrees, self.device, self.precision = found, device, precision
         self._splits_backward = found.pp > 1 and pipeline is not None and pipeline.splits_backward
-        self.meshes = meshes(found, device.type)
+        self._compression, self._apart, self.own = compression, apart, []
+        self.meshes = meshes(found, device.type, apart=apart)
 
     def over_ranks(
         self,
@@ -111,15 +127,30 @@ class Spread:
     def replicated(self, model: nn.Module) -> nn.Module:
         """The model with its copies on other ranks, if there are any: gradients come out averaged over them.
 
+        Replicas that train apart stay as they are.
+
         Args:
             model: as over_ranks() returns it, with its weights.
         """
-        if self.meshes.replicate.size() == 1 or isinstance(model, FSDPModule):
+        if self._apart or self.meshes.replicate.size() == 1 or isinstance(model, FSDPModule):
             return model
         # Without find_unused_parameters DDP sorts its buckets anew after the first step, and with them the order in
         # which more than two ranks' gradients are summed: a run that resumes would part from one that went on.
         group = self.meshes.replicate.get_group()
-        return DistributedDataParallel(model, process_group=group, find_unused_parameters=True)
+        copies = DistributedDataParallel(model, process_group=group, find_unused_parameters=True)
+        if self._compression:
+            self._compress(copies, self._compression)
+        return copies
+
+    def _compress(self, copies: DistributedDataParallel, chosen: Compression) -> None:
+        group = self.meshes.replicate.get_group()
+        if chosen.rank is None:
+            hook = {"fp16": fp16_compress_hook, "bf16": bf16_compress_hook}[chosen.type]
+            copies.register_comm_hook(group, hook)
+            return
+        power = PowerSGD(chosen.rank, group)
+        copies.register_comm_hook(power, PowerSGD.__call__)
+        self.own.append(power)
 
 
 def gradient_sync(model: nn.Module, found: Degrees, last: bool) -> AbstractContextManager[None]:

@@ -8,7 +8,7 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from io import IOBase
@@ -30,11 +30,13 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
+from torch.distributed.checkpoint.stateful import Stateful
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.optim import Optimizer
 
 from understudy.errors import Fenced, UnderstudyError, disk_errors
 from understudy.parallel.checksums import is_damaged, write_checksums
+from understudy.parallel.own_state import load_own, own_tensors
 
 log = logging.getLogger(__name__)
 
@@ -52,12 +54,18 @@ class Checkpoints:
         model: what this rank holds of it.
         optimizer: of that.
         copies: the ranks with the same layers; default: all.
+        own: what every rank has for itself.
     """
 
     def __init__(
-        self, folder: Path, model: nn.Module, optimizer: Optimizer, copies: dist.ProcessGroup | None = None
+        self,
+        folder: Path,
+        model: nn.Module,
+        optimizer: Optimizer,
+        copies: dist.ProcessGroup | None = None,
+        own: Sequence[Stateful] = (),
     ) -> None:
-        self._folder, self._copies = folder, copies
+        self._folder, self._copies, self._own = folder, copies, own
         self._model, self._optimizer = model, optimizer
         # A group of its own, on the CPU: async_save asks for one, and the collectives of its thread must not meet those
         # of the training.
@@ -100,13 +108,11 @@ class Checkpoints:
         model, optimizer = get_state_dict(self._model, self._optimizer, options=OPTIONS)
         state: dict[str, Any] = {"model": model, "optimizer": optimizer}
         load(state, checkpoint_id=path, process_group=self._group)
+        model, optimizer = state["model"], state["optimizer"]
         set_state_dict(
-            self._model,
-            self._optimizer,
-            model_state_dict=state["model"],
-            optim_state_dict=state["optimizer"],
-            options=OPTIONS,
+            self._model, self._optimizer, model_state_dict=model, optim_state_dict=optimizer, options=OPTIONS
         )
+        load_own(self._own, path, self._group)
         return (path / PROGRESS).read_text()
 
     def save(self, step: int, progress: str) -> None:
@@ -124,7 +130,7 @@ class Checkpoints:
         self._align_buffers()
         aside = self._aside(step)
         model, optimizer = get_state_dict(self._model, self._optimizer, options=OPTIONS)
-        state = {"model": model, "optimizer": optimizer}
+        state = {"model": model, "optimizer": optimizer, **own_tensors(self._own)}
         future = async_save(state, storage_writer=_Writer(aside, progress), process_group=self._group)
         assert isinstance(future, Future)
         self._pending = future, aside, step

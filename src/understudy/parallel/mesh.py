@@ -36,8 +36,14 @@ class Meshes:
     """One-dimensional: parts of each layer. Its ranks read the same examples."""
 
 
-def meshes(found: Degrees, device: str) -> Meshes:
-    """The meshes over all processes of the job. To be called on every rank."""
+def meshes(found: Degrees, device: str, *, apart: bool = False) -> Meshes:
+    """The meshes over all processes of the job. To be called on every rank.
+
+    Args:
+        found: the degrees.
+        device: cpu or cuda.
+        apart: whether replicas train apart: shards know nothing of other replicas then.
+    """
     # The last dimension's ranks are neighbours: what speaks most, speaks inside a node.
     names = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
     sizes = (found.pp, found.dp_replicate, found.dp_shard, found.cp, found.tp)
@@ -52,7 +58,7 @@ def meshes(found: Degrees, device: str) -> Meshes:
         batch=world["dp_replicate", "dp_shard"]._flatten("batch"),
         loss=world["pp", "dp_replicate", "dp_shard", "cp"]._flatten("loss"),
         gradient=world["dp_replicate", "dp_shard", "cp"]._flatten("gradient"),
-        fsdp=DeviceMesh._concatenate([replicate, shards]) if replicate.size() > 1 else shards,
+        fsdp=DeviceMesh._concatenate([replicate, shards]) if replicate.size() > 1 and not apart else shards,
         replicate=replicate,
         pp=world["pp"],
         copies=world["dp_replicate", "dp_shard", "cp", "tp"]._flatten("copies"),

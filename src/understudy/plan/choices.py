@@ -33,8 +33,12 @@ def refusal(planned: Planned, found: Degrees, per_node: int) -> str | None:
         return f"fewer micro-batches than stages ({train.gradient_accumulation_steps} for {found.pp})"
     if found.tp > per_node:
         return "layers would be split over nodes"
-    if found.cp > 1 and planned.examples.facts["task"] != "causal-lm":
-        return "there are no sequences to split"
+    if found.cp > 1:
+        facts = planned.examples.facts
+        if facts["task"] != "causal-lm":
+            return "there are no sequences to split"
+        if facts["sequence_length"] % found.cp:
+            return f"sequences of {facts['sequence_length']} do not divide into {found.cp} parts"
     heads = [config[name] for name in HEADS if name in config] if isinstance(config, dict) else []
     if any(count % (found.tp * found.cp) for count in heads):
         return f"heads ({', '.join(map(str, heads))}) do not divide over tp x cp = {found.tp * found.cp}"

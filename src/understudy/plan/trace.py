@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 from understudy.data.loader import part_width
 from understudy.distill.objectives import objective
 from understudy.distill.teacher import Teacher
+from understudy.models.adapters import add_adapters
 from understudy.models.build import undrawn_model
 from understudy.models.facts import Description
 from understudy.models.outputs import Extra
@@ -36,6 +37,7 @@ from understudy.plan.ledger import Ledger, Peak
 from understudy.recipe import Degrees, ObjectiveSection, Train
 from understudy.train.averages import Averages
 from understudy.train.learning import Learner, Part, Whole
+from understudy.train.local_steps import LocalSteps
 from understudy.train.models import teacher_over_ranks
 from understudy.train.optimizers import optimizer
 from understudy.train.pipelined import Pipelined
@@ -123,6 +125,8 @@ def _traced(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) -> 
     held, learner = _learner(planned, spread, ledger, even=even)
     chosen = optimizer(list(held.parameters()), planned.train.optimizer)
     averages = Averages(chosen, planned.train.average) if planned.train.average else None
+    if planned.train.diloco:  # its state counts; what replicas send once in many steps does not
+        LocalSteps(chosen, planned.train.diloco, spread.meshes.replicate.get_group())
     _make_state(chosen)
     ledger.mark("parameters", held.parameters())
     ledger.mark("optimizer", _state(chosen))
@@ -165,12 +169,14 @@ def _learner(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) ->
         for stage in staged.stages.values():
             _say_head(stage.model)
     else:
+        if train.lora:
+            add_adapters(model, train.lora, where)
         held = model = spread.over_ranks(model, train.tensor_plan, where, train.activation_checkpointing)
         _say_head(model)
     teacher = _teacher(planned, spread, learned.extras, ledger)
     if staged:
         return held, Pipelined(staged, held, learned, teacher, spread, where)
-    if spread.meshes.replicate.size() > 1 and not spread.wraps:
+    if spread.meshes.replicate.size() > 1 and not spread.wraps and not train.diloco:
         held = _Copies(held)
     return held, Whole(held, learned, learned, teacher, spread)
 
@@ -181,7 +187,7 @@ class _Copies(nn.Module):
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
-        size = sum(parameter.numel() for parameter in module.parameters())
+        size = sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
         self._buckets = torch.empty(size)
 
     def forward(self, *given: Any, **named: Any) -> Any:
@@ -233,7 +239,8 @@ def _imagined(planned: Planned, found: Degrees, rank: int, precision: torch.dtyp
     gc.disable()
     try:
         with _no_processes(found.world_size, rank):
-            spread = Spread(found, torch.device("cpu"), precision, planned.train.pipeline)
+            apart = planned.train.diloco is not None
+            spread = Spread(found, torch.device("cpu"), precision, planned.train.pipeline, apart=apart)
             with FakeTensorMode(allow_non_fake_inputs=True), _real_meshes():
                 yield spread
     finally:

@@ -1,6 +1,7 @@
 """What a run is: one recipe, its sections, its rules, and how it is read from YAML."""
 
 from understudy.recipe.data import Data, Image, Text
+from understudy.recipe.lora import Lora
 from understudy.recipe.models import ArchitectureModel, FactoryModel, Model, PretrainedModel
 from understudy.recipe.objectives import LABELS, LabelsObjective, LogitsObjective, ObjectiveSection
 from understudy.recipe.schema import (
@@ -17,7 +18,7 @@ from understudy.recipe.schema import (
     Train,
 )
 from understudy.recipe.section import Section
-from understudy.recipe.strategy import Degrees, Pipeline, Recompute, StrategyName, degrees
+from understudy.recipe.strategy import Compression, Degrees, Diloco, Pipeline, Recompute, StrategyName, degrees
 from understudy.recipe.training import Augment, Guard, Optimizer, RandAugment, Schedule
 
 __all__ = [
@@ -25,8 +26,10 @@ __all__ = [
     "METRICS",
     "ArchitectureModel",
     "Augment",
+    "Compression",
     "Data",
     "Degrees",
+    "Diloco",
     "Evaluate",
     "FactoryModel",
     "Gate",
@@ -35,6 +38,7 @@ __all__ = [
     "JobResources",
     "LabelsObjective",
     "LogitsObjective",
+    "Lora",
     "MetricName",
     "Model",
     "ObjectiveSection",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from understudy.recipe.models import Normalization, PretrainedModel
+from understudy.recipe.models import Model, Normalization, PretrainedModel
 from understudy.recipe.schema import METRICS, MetricName, Recipe, Resources, Train
 from understudy.recipe.sources import serving
 from understudy.recipe.strategy import Degrees, Pipeline, degrees
@@ -26,8 +26,10 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
     if recipe.teacher.train:
         yield from _job(("teacher", "train"), recipe.teacher.train, "teacher", recipe.resources.teacher)
         yield from _augment(("teacher", "train", "augment"), recipe.teacher.train, recipe)
+        yield from _lora(("teacher", "train", "lora"), recipe.teacher.train, recipe.teacher.model)
     yield from _job(("student", "train"), recipe.student.train, "distill", recipe.resources.distill)
     yield from _augment(("student", "train", "augment"), recipe.student.train, recipe)
+    yield from _lora(("student", "train", "lora"), recipe.student.train, recipe.student.model)
     yield from _alone(recipe.resources.by_job["evaluate"])
 
 
@@ -119,11 +121,26 @@ def _augment(place: Place, train: Train, recipe: Recipe) -> Iterator[Conflict]:
         yield (*place, "crop"), f"{train.augment.crop} pixels, and images have {recipe.image.size}; some would be black"
 
 
+def _lora(place: Place, train: Train, model: Model) -> Iterator[Conflict]:
+    if train.lora is None:
+        return
+    if not isinstance(model, PretrainedModel):
+        yield place, "the model is not pretrained, and what stays frozen would be random; remove it"
+    strategy = train.strategy
+    split = isinstance(strategy, Degrees) and strategy.pp * strategy.cp * strategy.tp > 1
+    if split or strategy in ("pp", "cp", "tp"):
+        yield place, "layers, sequences and stages are not split beside adapters; use single, ddp, fsdp or hsdp"
+
+
 def _job(place: Place, train: Train, job: str, resources: Resources) -> Iterator[Conflict]:
     yield from _elastic(job, train, resources)
     if train.steps and train.schedule.warmup >= train.steps:
         yield (*place, "schedule", "warmup"), f"{train.schedule.warmup} of {train.steps} steps; leave some to train in"
-    if train.strategy == "auto":  # the plan refuses what does not go together
+    yield from _guard(place, train)
+    if train.strategy == "auto":  # the plan leaves out degrees that do not go with the rest
+        for name in ("compression", "diloco", "lora"):
+            if getattr(train, name):
+                yield (*place, "strategy"), f"auto chooses among all degrees, and {name} is for some; name them"
         return
     try:
         found = degrees(train.strategy, resources.nodes, resources.processes, f"resources.{job}")
@@ -135,6 +152,20 @@ def _job(place: Place, train: Train, job: str, resources: Resources) -> Iterator
     if why := _uneven(train, found):
         yield (*place, "batch_size"), why
     yield from _pipeline(place, train, found)
+    yield from _compression(place, train, found, resources)
+    yield from _diloco(place, train, found, resources)
+
+
+def _guard(place: Place, train: Train) -> Iterator[Conflict]:
+    """What a step that is skipped would leave behind."""
+    if train.guard and train.diloco:
+        yield (
+            (*place, "guard"),
+            "skips steps of all replicas at once, and those of diloco train apart; remove one of them",
+        )
+    if train.guard and train.compression and train.compression.type == "powersgd":
+        why = "what powersgd has not sent yet would keep a gradient that is no number; use bf16, or remove one of them"
+        yield (*place, "guard"), why
 
 
 def _pipeline(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
@@ -150,6 +181,39 @@ def _pipeline(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
             f"is the number of micro-batches, and {train.pipeline.schedule} over {found.pp} processes needs {least} or "
             f"more; the more, the less they wait",
         )
+
+
+def _compression(place: Place, train: Train, found: Degrees, resources: Resources) -> Iterator[Conflict]:
+    if train.compression is None:
+        return
+    if not found.is_replicated:
+        why = "is for whole models on several processes; remove it, or use strategy: ddp"
+        yield (*place, "compression"), why
+    if train.compression.type == "powersgd" and (resources.min_nodes or resources.nodes) < resources.nodes:
+        why = "each process keeps what powersgd has not sent yet, which another number of them cannot take over"
+        yield (*place, "compression"), f"{why}; use bf16, or leave min_nodes out"
+
+
+def _diloco(place: Place, train: Train, found: Degrees, resources: Resources) -> Iterator[Conflict]:
+    """What contradicts that replicas train apart."""
+    if train.diloco is None:
+        return
+    every = train.diloco.every
+    if found.dp_replicate == 1 or found.pp * found.cp * found.tp > 1:
+        why = "is for several replicas, whose layers and sequences are not split; remove it, or use ddp or hsdp"
+        yield (*place, "diloco"), why
+    if train.validate_every and train.validate_every % every:
+        yield (
+            (*place, "validate_every"),
+            f"replicas are one model after every {every} steps; make it a multiple of that",
+        )
+    if train.average:
+        yield (*place, "average"), "is of one model, and replicas train apart; leave it out, or diloco"
+    if train.compression:
+        yield (*place, "compression"), "replicas that train apart send no gradients; leave it out, or diloco"
+    if (resources.min_nodes or resources.nodes) < resources.nodes:
+        why = "each replica has an optimiser's state of its own, which another number of them cannot take over"
+        yield (*place, "diloco"), f"{why}; leave min_nodes out, or diloco"
 
 
 def _uneven(train: Train, found: Degrees) -> str | None:

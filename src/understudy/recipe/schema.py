@@ -5,10 +5,11 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from understudy.recipe.data import Data, Image, Text
+from understudy.recipe.lora import Lora
 from understudy.recipe.models import Model, PretrainedModel
 from understudy.recipe.objectives import DISTILL, Distill
 from understudy.recipe.section import Fraction, Positive, Section
-from understudy.recipe.strategy import Pipeline, Recompute, Strategy
+from understudy.recipe.strategy import Compression, Diloco, Pipeline, Recompute, Strategy
 from understudy.recipe.training import Augment, Guard, Optimizer, Schedule
 
 Task = Literal["image-classification", "causal-lm"]
@@ -52,6 +53,10 @@ class Train(Section):
     """For tp: how modules are split, by their names with * for a number, in transformers' styles (colwise, rowwise,
     ...). It goes before the architecture's own plan."""
     pipeline: Pipeline = Pipeline()
+    compression: Compression | None = None
+    diloco: Diloco | None = None
+    lora: Lora | None = None
+    """For pretrained models."""
     label_smoothing: Fraction = 0.0
     """The share of a label's probability that is spread evenly over all labels (Szegedy et al. 2016)."""
     augment: Augment | None = None

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
-from understudy.recipe.section import Positive, Section
+from understudy.recipe.section import Fraction, Positive, Section
 
 StrategyName = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp", "cp", "pp", "auto"]
 
@@ -47,9 +47,40 @@ class Degrees(Section):
         return self.dp_replicate * self.dp_shard
 
     @property
+    def is_replicated(self) -> bool:
+        """Whether processes hold whole models, whose gradients DistributedDataParallel averages."""
+        return self.world_size > 1 and not self.shards and self.tp == self.pp == 1
+
+    @property
     def shards(self) -> bool:
         """Whether weights, or gradients, or the optimiser's state alone, are split over processes."""
         return self.dp_shard > 1
+
+
+class Compression(Section):
+    """For ddp: what gradients are sent as. Every way loses something of them."""
+
+    type: Literal["fp16", "bf16", "powersgd"]
+    """Rounded to 16 bits, or as products of two thin matrices (Vogels et al. 2019)."""
+    rank: Positive | None = None
+    """For powersgd: how thin; the paper takes 1 to 4."""
+
+    @model_validator(mode="after")
+    def _has_a_rank(self) -> "Compression":
+        if (self.type == "powersgd") != (self.rank is not None):
+            raise ValueError("rank belongs to powersgd, which needs one; 2 is a good first choice")
+        return self
+
+
+class Diloco(Section):
+    """For ddp and hsdp: replicas train apart, and meet now and then. The numbers are those of Douillard et al. 2023."""
+
+    every: Positive = 500
+    """Steps that each replica takes by itself on its part of each batch."""
+    learning_rate: Annotated[float, Field(gt=0)] = 0.7
+    """Of the outer optimiser, for which the mean of how far replicas came is the gradient."""
+    momentum: Fraction = 0.9
+    """Nesterov's, of the outer optimiser."""
 
 
 Schedule = Literal[

@@ -6,7 +6,6 @@ messages or files to and fro is left to the caller.
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,20 +15,23 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.optim import Optimizer
 
 from understudy.data.augmentation import Augmentation
 from understudy.data.loader import Examples, Order, open_split
 from understudy.distill.objectives import Objective, objective
 from understudy.distill.teacher import Teacher
 from understudy.errors import InputError, disk_errors
+from understudy.models.adapters import merged
 from understudy.models.facts import HISTORY, Description
 from understudy.models.files import save_model
-from understudy.parallel.apply import Spread, unwrapped
+from understudy.parallel.apply import Spread, reshard, unwrapped
 from understudy.parallel.checkpoint import Checkpoints
 from understudy.train.averages import Averages
 from understudy.train.decay import exempt
 from understudy.train.guard import Guard
 from understudy.train.learning import Learner, Whole
+from understudy.train.local_steps import LocalSteps
 from understudy.train.loop import train
 from understudy.train.memory import keep_freed_memory
 from understudy.train.models import (
@@ -44,27 +46,10 @@ from understudy.train.models import (
 from understudy.train.optimizers import optimizer
 from understudy.train.pipelined import Pipelined
 from understudy.train.precision import precision
+from understudy.train.reports import Report, Reporter
 from understudy.train.training import Point, Training
 from understudy.train.validation import Validation
 from understudy.train.work import TrainingJob
-
-
-@dataclass(frozen=True)
-class Report:
-    """Where a training stands, for whoever watches it."""
-
-    step: int
-    loss: float
-    learning_rate: float
-    grad_norm: float
-    steps: int
-    """All steps of the training."""
-    rate: float
-    """Targets (images, tokens) a second, over all ranks."""
-    memory: int
-    """Bytes: the most that the GPU held, or the resident set of the first rank's process."""
-    time: float
-    """Unix seconds."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +91,7 @@ def run(job: TrainingJob, callbacks: Callbacks) -> None:
         split = open_split(job.examples, "train")
         try_others(job, split)
         description = description_of(job)
-        spread = Spread(degrees_of(job), device, precision(job.train.precision, device), job.train.pipeline)
+        spread = _spread(job, device)
         started = initial_model(job, description, split, spread)
         training = _training(job, split, started, spread, folder, callbacks)
         callbacks.heartbeat("training", -1)
@@ -114,6 +99,13 @@ def run(job: TrainingJob, callbacks: Callbacks) -> None:
         callbacks.heartbeat("saving", training.steps)
         _save(job, folder / "output", training, description, started.aliases, curve)
         callbacks.heartbeat("done", training.steps)
+
+
+def _spread(job: TrainingJob, device: torch.device) -> Spread:
+    settings = job.train
+    numbers = precision(settings.precision, device)
+    apart = settings.diloco is not None
+    return Spread(degrees_of(job), device, numbers, settings.pipeline, settings.compression, apart=apart)
 
 
 def _joined(callbacks: Callbacks) -> Path:
@@ -134,6 +126,7 @@ def _training(
     patterns = job.train.optimizer.no_decay
     named = None if patterns is None else exempt(model, learns, patterns, f"{place(job)}.optimizer.no_decay")
     chosen = optimizer([*model.parameters(), *learns.parameters()], job.train.optimizer, named)
+    local_steps = _local_steps(job, chosen, spread)
     order = Order(len(split), job.train.batch_size, job.seed)
     with disk_errors(folder):
         (folder / "checkpoints").mkdir(exist_ok=True)
@@ -144,6 +137,7 @@ def _training(
         learner=_learner(job, started, learned, learns, teacher, spread),
         optimizer=chosen,
         averages=Averages(chosen, job.train.average) if job.train.average else None,
+        local_steps=local_steps,
         examples=split,
         augmentation=_augmentation(job),
         order=order,
@@ -154,11 +148,15 @@ def _training(
         validation=_validation(job),
         guard=Guard(job.train.guard, spread.meshes.tp.size()) if job.train.guard else None,
         checkpoints=Checkpoints(
-            folder / "checkpoints", _trained(model, learns), chosen, spread.meshes.copies.get_group()
+            folder / "checkpoints",
+            _trained(model, learns),
+            chosen,
+            spread.meshes.copies.get_group(),
+            [*spread.own, *([local_steps] if local_steps else [])],
         ),
         must_stop=callbacks.must_stop,
         heartbeat=lambda step: callbacks.heartbeat("training", step),
-        report=_Reporter(split, order, steps, spread.device, callbacks.report),
+        report=Reporter(split, order, steps, spread.device, callbacks.report),
     )
 
 
@@ -173,6 +171,10 @@ def _learner(
     if started.staged is None:
         return Whole(started.model, learned, learns, teacher, spread)
     return Pipelined(started.staged, started.model, learned, teacher, spread, place(job))
+
+
+def _local_steps(job: TrainingJob, chosen: Optimizer, spread: Spread) -> LocalSteps | None:
+    return LocalSteps(chosen, job.train.diloco, spread.meshes.replicate.get_group()) if job.train.diloco else None
 
 
 def _validation(job: TrainingJob) -> Validation | None:
@@ -235,48 +237,11 @@ def _save(
             output.mkdir(exist_ok=True)
         dist.barrier()
         tokenizer = job.examples / "tokenizer.json"
-        state = unwrapped(training.model).state_dict()
-        kept = {name: tensor for name, tensor in state.items() if name not in aliases}
+        model = unwrapped(training.model)
+        reshard(model)
+        kept = {name: tensor for name, tensor in merged(model).items() if name not in aliases}
         stages, copies = (mesh.get_group() for mesh in (training.spread.meshes.pp, training.spread.meshes.copies))
         save_model(output, kept, description, tokenizer if tokenizer.exists() else None, stages, copies)
         if leads:
             (output / HISTORY).write_text(json.dumps(curve))
     dist.barrier()
-
-
-class _Reporter:
-    """Makes reports of the points on the curve."""
-
-    def __init__(
-        self, examples: Examples, order: Order, steps: int, device: torch.device, report: Callable[[Report], None]
-    ) -> None:
-        self._examples, self._order, self._steps, self._device = examples, order, steps, device
-        self._report = report
-
-    def __call__(self, points: list[Point], seconds: float) -> None:
-        targets = sum(self._examples.targets(self._order.batch(point["step"] - 1)) for point in points)
-        last = next((point for point in reversed(points) if "skipped" not in point), None)
-        if last is None:
-            return
-        loss, norm = last["loss"], last["grad_norm"]
-        assert loss is not None
-        assert norm is not None
-        self._report(
-            Report(
-                step=last["step"],
-                loss=loss,
-                learning_rate=last["learning_rate"],
-                grad_norm=norm,
-                steps=self._steps,
-                rate=targets / seconds,
-                memory=self._memory(),
-                time=time.time(),
-            )
-        )
-
-    def _memory(self) -> int:
-        """Bytes: the most that the GPU held, or the process's resident set."""
-        if self._device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self._device)
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")

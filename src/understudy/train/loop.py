@@ -153,6 +153,8 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
     norm = job.learner.clip(job.settings.max_grad_norm)
     if job.guard is None or job.guard.allows(step + 1, total, norm):
         job.optimizer.step()
+        if job.local_steps:
+            job.local_steps.after(step + 1, job.steps)
         if job.averages:
             job.averages.update(step)
     elif buffers:

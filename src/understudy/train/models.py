@@ -14,6 +14,7 @@ from understudy.data.loader import Examples
 from understudy.distill.objectives import objective
 from understudy.distill.teacher import Teacher
 from understudy.errors import InputError
+from understudy.models.adapters import add_adapters, draw_adapters
 from understudy.models.build import (
     build_model,
     empty_model,
@@ -112,6 +113,8 @@ def initial_model(job: TrainingJob, description: Description, examples: Examples
     torch.manual_seed(job.seed)
     model = empty_model(description, job.section)
     aliases = tied_weights(model)
+    if job.train.lora:
+        add_adapters(model, job.train.lora, place(job))
     if spread.degrees.pp > 1:
         whole = empty_model(description, job.section) if job.initial else None
         with tried_model(description, job.section) as tried:
@@ -126,7 +129,8 @@ def initial_model(job: TrainingJob, description: Description, examples: Examples
     if not is_empty(model):
         model.to(spread.device)
     model = spread.over_ranks(model, job.train.tensor_plan, place(job), job.train.activation_checkpointing)
-    _fill(job, model, description, spread.device)
+    _fill(job, model, description, spread.device, empty_model(description, job.section) if job.train.lora else None)
+    draw_adapters(model, job.seed)
     check_shapes(model, examples, description, spread.device, job.section, extras_of(job))
     _find_head(model, examples, spread.device)
     reshard(model)

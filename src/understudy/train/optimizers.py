@@ -31,7 +31,8 @@ def optimizer(
         for alike in by_mesh([parameter for parameter in trained if (id(parameter) in spared) is not decays])
     ]
     if settings.name == "sgd":
-        chosen: Optimizer = SGD(groups, lr=0.0, momentum=settings.momentum, fused=True)
+        fused = not any(isinstance(parameter, DTensor) for parameter in trained)  # torch has no fused SGD of shards
+        chosen: Optimizer = SGD(groups, lr=0.0, momentum=settings.momentum, fused=fused)
     else:
         chosen = AdamW(groups, lr=0.0, betas=(settings.beta1, settings.beta2), fused=True)
     _make_state(chosen)

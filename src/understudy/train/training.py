@@ -15,6 +15,7 @@ from understudy.recipe import Train
 from understudy.train.averages import Averages
 from understudy.train.guard import Guard, Kept, Mark
 from understudy.train.learning import Learner
+from understudy.train.local_steps import LocalSteps
 from understudy.train.validation import Validation
 
 
@@ -48,6 +49,8 @@ class Training:
     optimizer: Optimizer
     averages: Averages | None
     """Of the weights, where they are what is wanted."""
+    local_steps: LocalSteps | None
+    """Where replicas train apart."""
     examples: Examples
     augmentation: Augmentation | None
     """What changes inputs at random."""

@@ -1,0 +1,140 @@
+"""LoRA: linear layers of a frozen model, each with a trained product of two thin matrices beside it (Hu et al. 2022).
+
+y = W x + alpha / rank * B A x. A is drawn, B begins at 0, and at the end W takes B A in: the finished model has the
+names and shapes that it had. An adapter is a module of its own in its layer, called by a hook. The layer keeps its
+class and the names of its weights, so files are read as ever, and what shards a block shards its adapters too.
+"""
+
+import hashlib
+import math
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn import functional
+
+from understudy.errors import InputError
+from understudy.models.build import tied_weights
+from understudy.models.parts import kept, kept_part
+from understudy.recipe import Lora
+
+NAME = "lora"
+"""Of an adapter in its layer."""
+
+
+class Adapter(nn.Module):
+    """What is added to a linear layer's output: (..., inputs) to (..., outputs)."""
+
+    def __init__(self, inputs: int, outputs: int, settings: Lora, device: torch.device) -> None:
+        super().__init__()
+        self.a = nn.Parameter(torch.empty(settings.rank, inputs, device=device))
+        self.b = nn.Parameter(torch.empty(outputs, settings.rank, device=device))
+        self.scale = settings.alpha / settings.rank
+        self.dropout = nn.Dropout(settings.dropout)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Its share of the output."""
+        return functional.linear(functional.linear(self.dropout(inputs), self.a), self.b) * self.scale
+
+    def product(self) -> Tensor:
+        """What it adds to a weight (outputs, inputs), whole on every rank."""
+        a, b = (whole.full_tensor() if isinstance(whole, DTensor) else whole for whole in (self.a, self.b))
+        return (b @ a).detach() * self.scale
+
+
+def add_adapters(model: nn.Module, settings: Lora, where: str) -> None:
+    """Freeze a model in place, and give the layers that the recipe names adapters, which draw_adapters() begins.
+
+    Args:
+        model: whole, before it is spread over ranks; its tensors may be without memory.
+        settings: the recipe's.
+        where: the recipe's path of the training, for errors.
+
+    Raises:
+        InputError: a name is that of no layer which can have one.
+    """
+    net = model.get_submodule("net")
+    linear = {name: module for name, module in net.named_modules() if _is_linear(module)}
+    adapted = _chosen(settings.modules, list(linear), f"{where}.lora.modules")
+    tied = _tied(model)
+    model.requires_grad_(requires_grad=False)
+    for name in _chosen(settings.whole, [name for name, _ in net.named_modules() if name], f"{where}.lora.whole"):
+        net.get_submodule(name).requires_grad_()
+    for name in adapted:
+        layer = linear[name]
+        weight = layer.get_parameter("weight")
+        if id(weight) in tied:
+            raise InputError(f"{where}.lora.modules: the weight of {name} is another layer's too; leave it out")
+        inputs, outputs = weight.shape if _is_turned(layer) else reversed(weight.shape)
+        layer.add_module(NAME, Adapter(inputs, outputs, settings, weight.device))
+        layer.register_forward_hook(_add)
+
+
+def draw_adapters(model: nn.Module, seed: int) -> None:
+    """Give adapters the values that they begin with, the same bits however the model is spread.
+
+    A as nn.Linear draws its weights and as the authors' code does, B 0: at first nothing is added.
+    """
+    for name, _, adapter in _adapters(model):
+        digest = hashlib.blake2b(f"{seed} {name} {NAME}".encode(), digest_size=7).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest))
+        whole = torch.empty(adapter.a.shape)
+        nn.init.kaiming_uniform_(whole, a=math.sqrt(5), generator=generator)
+        kept(adapter.a.detach()).copy_(whole[kept_part(adapter.a)])
+        kept(adapter.b.detach()).zero_()
+
+
+def merged(model: nn.Module) -> dict[str, Tensor]:
+    """A model's state with its adapters in its weights, which are changed in place. To be called on every rank."""
+    inside: set[str] = set()
+    for name, layer, adapter in _adapters(model):
+        weight, product = layer.get_parameter("weight").detach(), adapter.product()
+        product = product.T if _is_turned(layer) else product
+        kept(weight).add_(product[kept_part(weight)])
+        inside |= {f"{name}.{NAME}.a", f"{name}.{NAME}.b"}
+    return {name: tensor for name, tensor in model.state_dict().items() if name not in inside}
+
+
+def _adapters(model: nn.Module) -> Iterator[tuple[str, nn.Module, Adapter]]:
+    for name, layer in model.named_modules():
+        adapter = getattr(layer, NAME, None)
+        if isinstance(adapter, Adapter):
+            yield name, layer, adapter
+
+
+def _add(layer: nn.Module, given: tuple[Any, ...], said: Tensor) -> Tensor:
+    share: Tensor = layer.get_submodule(NAME)(given[0])
+    return said + share
+
+
+def _is_linear(module: nn.Module) -> bool:
+    # Its subclasses may be read without being called, as that of nn.MultiheadAttention is; then no hook runs.
+    return type(module) is nn.Linear or _is_turned(module)
+
+
+def _is_turned(module: nn.Module) -> bool:
+    """Whether it is GPT-2's linear layer, whose weight is (inputs, outputs)."""
+    from transformers.pytorch_utils import Conv1D
+
+    return isinstance(module, Conv1D)
+
+
+def _tied(model: nn.Module) -> set[int]:
+    return {id(model.get_parameter(name)) for name in tied_weights(model)}
+
+
+def _chosen(patterns: tuple[str, ...], names: list[str], where: str) -> list[str]:
+    """The names that patterns are those of, or the end of after a dot."""
+    for pattern in patterns:
+        if not any(_fits(name, pattern) for name in names):
+            there = sorted({re.sub(r"\b\d+\b", "*", name) for name in names})
+            raise InputError(f"{where}: no layer is called {pattern}; there are {', '.join(there)}")
+    return [name for name in names if any(_fits(name, pattern) for pattern in patterns)]
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}")

@@ -1,0 +1,21 @@
+"""How a pretrained model is trained with LoRA: which of its layers get an adapter, and how large that is."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from understudy.recipe.section import Fraction, Positive, Section
+
+
+class Lora(Section):
+    """Low-rank adapters (Hu et al. 2022): they alone are trained, and are merged into the frozen model at the end."""
+
+    rank: Positive = 8
+    alpha: Annotated[float, Field(gt=0)] = 16.0
+    """What an adapter adds is multiplied by alpha / rank."""
+    dropout: Fraction = 0.0
+    """Of an adapter's inputs."""
+    modules: Annotated[tuple[str, ...], Field(min_length=1)]
+    """The linear layers that get one: their names, or the ends of these (q_proj), with * for any part."""
+    whole: tuple[str, ...] = ()
+    """Modules that are trained as ever, such as the new last layer of a classifier."""

@@ -1,0 +1,74 @@
+"""Replicas that train apart, and bring their weights together now and then: DiLoCo (Douillard et al. 2023).
+
+Each replica takes some steps of its own optimiser on its own part of each batch, and sends nothing. Then an outer
+optimiser, SGD with Nesterov momentum, takes the mean of how far they came for a gradient, and all go on from its
+weights. The outer weights and their momentum are the same everywhere: they lie in the optimiser's state. What a replica
+has for itself in between is in checkpoints under the name of each rank.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.checkpoint.stateful import Stateful
+from torch.optim import Optimizer
+
+from understudy.models.parts import kept
+from understudy.recipe import Diloco
+
+OUTER, MOMENTUM = "outer", "outer_momentum"
+"""Of the state that the outer optimiser has, by parameter."""
+
+
+class LocalSteps(Stateful):
+    """The outer optimiser over an inner one, and what each replica has for itself.
+
+    Args:
+        chosen: the inner optimiser, with the state that it has before its first step.
+        settings: the recipe's.
+        replicas: the ranks with the same part of the model in other replicas.
+    """
+
+    def __init__(self, chosen: Optimizer, settings: Diloco, replicas: dist.ProcessGroup) -> None:
+        self._optimizer, self._settings, self._replicas = chosen, settings, replicas
+        for parameter in self._parameters():
+            dist.broadcast(kept(parameter.detach()), group=replicas, group_src=0)
+            chosen.state[parameter][OUTER] = parameter.detach().clone()
+            chosen.state[parameter][MOMENTUM] = torch.zeros_like(parameter.detach())
+
+    def after(self, step: int, steps: int) -> None:
+        """Bring the replicas together if it is time after a step, counted from 1, and after the last one."""
+        if step % self._settings.every == 0 or step == steps:
+            for parameter in self._parameters():
+                state = self._optimizer.state[parameter]
+                self._meet(*(kept(tensor.detach()) for tensor in (parameter, state[OUTER], state[MOMENTUM])))
+
+    def _meet(self, weight: Tensor, outer: Tensor, momentum: Tensor) -> None:
+        """One tensor's outer step, in place; Nesterov's momentum as in torch.optim.SGD."""
+        moved = outer - weight
+        dist.all_reduce(moved, group=self._replicas)
+        moved /= self._replicas.size()
+        momentum.mul_(self._settings.momentum).add_(moved)
+        outer.sub_(moved + self._settings.momentum * momentum, alpha=self._settings.learning_rate)
+        weight.copy_(outer)
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's weights and inner state, as they are and not copied."""
+        found: dict[str, Tensor] = {}
+        for number, parameter in enumerate(self._parameters()):
+            found[f"{number}.weight"] = kept(parameter.detach())
+            for name, value in self._optimizer.state[parameter].items():
+                if isinstance(value, Tensor) and name not in (OUTER, MOMENTUM):
+                    found[f"{number}.{name}"] = kept(value)
+        return found
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Put them back."""
+        for name, tensor in self.state_dict().items():
+            tensor.copy_(state_dict[name])
+
+    def _parameters(self) -> Iterator[nn.Parameter]:
+        for group in self._optimizer.param_groups:
+            yield from group["params"]
