@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tests.models.small import network
 from understudy.models.tasks import TextModel
+from understudy.parallel.blocks import blocks
 from understudy.parallel.layout import boundaries, layout
 from understudy.parallel.stages import Asked, Stage, cut, with_tied_alone
 
@@ -53,6 +54,20 @@ def test_a_rank_with_the_first_and_the_last_stage_holds_a_tied_weight_once() -> 
         said, held = through(model, [[0, 3], [1, 2]], 4)
         assert torch.equal(said, model(TOKENS).logits)
     assert not held[0] & held[1]
+
+
+@pytest.mark.parametrize("own", [0, 1])
+def test_a_stages_blocks_are_found_though_what_is_tied_to_it_outweighs_them(own: int) -> None:
+    """fully_shard is around each block, and a tied weight cannot be in two of its groups."""
+    model = TextModel(network("llama", tie_word_embeddings=True, vocab_size=4096), 64)
+    found = layout(model, TOKENS[:2], "train")
+    part = cut(model, found, parts := boundaries(found, 2, "train"), [own])
+    stage = Stage(*part.stages[0], part.beside, torch.float32, is_last=own == 1)
+    ours = [part.held.get_submodule(found.blocks[block]) for block in parts[own]]
+    assert sum(weight.numel() for weight in stage.beside.parameters()) > sum(
+        weight.numel() for block in ours for weight in block.parameters()
+    )
+    assert [block for block in blocks(stage) if list(block.parameters())] == ours
 
 
 def test_what_is_absent_says_how_it_was_configured() -> None:

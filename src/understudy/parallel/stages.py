@@ -219,7 +219,8 @@ class Stage(nn.Module):
     ) -> None:
         super().__init__()
         self.model = model
-        self.beside = nn.ModuleList(beside)
+        # Not a ModuleList, in which repeated blocks are looked for: a tied weight may outweigh all of a stage's blocks.
+        self.beside = nn.ModuleDict({str(number): module for number, module in enumerate(beside)})
         self.is_last, self.sends = is_last, sends
         self.parts: Sequence[Asked] = ()
         self._passing = passing
