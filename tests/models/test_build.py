@@ -14,7 +14,7 @@ from transformers.utils import logging
 from tests.models.loading import loaded, parameter_count
 from tests.models.sections import section
 from understudy.errors import InputError, UnderstudyError
-from understudy.models.build import build_model, tied_weights
+from understudy.models.build import build_model, tied_weights, undrawn_model
 from understudy.models.describe import describe
 from understudy.models.facts import DESCRIPTION, WEIGHTS
 from understudy.models.files import save_model
@@ -220,6 +220,12 @@ def test_tied_weights_are_saved_once_and_stay_tied(tmp_path: Path) -> None:
     again = loaded(folder)
     assert again.net.lm_head.weight is again.net.transformer.wte.weight
     assert tied_weights(built(LLAMA, TEXTS)[0]) == set()
+
+
+def test_an_undrawn_model_has_the_tied_weights_of_a_real_one() -> None:
+    for spec in (GPT2, LLAMA):
+        model, description = built(spec, TEXTS)
+        assert tied_weights(undrawn_model(description)) == tied_weights(model)
 
 
 def test_a_tokenizer_goes_along(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from understudy.jobs.specification import JobSpec
 from understudy.models.describe import describe
 from understudy.models.facts import Facts
 from understudy.plan.imagined import Imagined
-from understudy.plan.trace import Planned, traces
+from understudy.plan.trace import Planned, Traced, traces
 from understudy.recipe import Degrees, degrees
 
 LABELS = [{"type": "labels", "weight": 1.0}]
@@ -86,13 +86,18 @@ def _step_peaks(events: list[dict[str, Any]]) -> Iterator[int]:
 
 def planned_peak(job: JobSpec, facts: Facts) -> int:
     """What the plan says that the rank with most holds at its peak."""
+    return max(traced.peak.bytes for traced in planned(job, facts))
+
+
+def planned(job: JobSpec, facts: Facts) -> list[Traced]:
+    """What the plan says of a rank of each stage."""
     work, processes = training(job), job.resources.processes
     strategy = work.train.strategy
     found = strategy if isinstance(strategy, Degrees) else degrees(strategy, 1, processes)
     teacher = describe(work.teacher_model, facts, "teacher.model") if work.teacher and work.teacher_model else None
     model = describe(work.model, facts, "student.model")
-    planned = Planned(model, teacher, work.train, work.objectives, Imagined(facts, 64), "student.train")
-    return max(traced.peak.bytes for traced in traces(planned, found, "cpu", torch.float32))
+    described = Planned(model, teacher, work.train, work.objectives, Imagined(facts, 64), "student.train")
+    return traces(described, found, "cpu", torch.float32)
 
 
 def case(

@@ -9,6 +9,7 @@ import torch
 
 from tests.jobs.specs import with_payload
 from tests.plan.measured import case, llama, measured, planned_peak, text_examples
+from tests.plan.measured import planned as planned_of
 from tests.plan.test_depth import llama as llama_of
 from tests.plan.test_depth import planned
 from tests.train.jobs import spec, train_ranks
@@ -62,3 +63,26 @@ def test_adapters_take_what_they_take(ranks: Any, tmp_path: Path, strategy: str)
     held = ranks.run(2, measured, with_payload(job, initial=str(pretrained.output)))
     assert planned_peak(job, facts) == pytest.approx(max(held), rel=0.08)
     assert planned_peak(job, facts) < planned_peak(plain, facts)
+
+
+WIDTH, VOCABULARY = 64, 4096
+BLOCK, NORM = 4 * WIDTH**2 + 3 * WIDTH * 2 * WIDTH, WIDTH
+TIED: list[tuple[dict[str, int], float]] = [
+    # Weights of a rank of the last stage, by hand. The tied one is larger than a stage's block, and in both stages.
+    ({"dp_shard": 2}, (VOCABULARY * WIDTH + 2 * BLOCK + 5 * NORM) / 2),
+    ({"pp": 2, "dp_shard": 2}, (VOCABULARY * WIDTH + BLOCK + 3 * NORM) / 2),
+    ({"pp": 2, "dp_shard": 2, "tp": 2}, (VOCABULARY * WIDTH + BLOCK) / 4 + 3 * NORM / 2),
+    ({"pp": 2, "cp": 2, "tp": 2}, (VOCABULARY * WIDTH + BLOCK) / 2 + 3 * NORM),
+]
+
+
+@pytest.mark.parametrize(("degrees", "weights"), TIED)
+def test_a_tied_weight_is_planned_once_on_each_rank_that_has_it(
+    tmp_path: Path, degrees: dict[str, int], weights: float
+) -> None:
+    examples, facts = text_examples(tmp_path / "examples", VOCABULARY, LENGTH)
+    model = llama(WIDTH, 2, LENGTH)
+    model["config"]["tie_word_embeddings"] = True
+    job = case(tmp_path / "job", examples, model, None, (degrees, 8), gradient_accumulation_steps=2)
+    last = planned_of(job, facts)[-1]
+    assert last.state == pytest.approx(3 * 4 * weights, rel=1e-3)  # in fp32, with AdamW's two moments

@@ -4,6 +4,7 @@ import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -63,9 +64,14 @@ def tried_model(description: Description, where: str = "model") -> Iterator[nn.M
 
 def undrawn_model(description: Description, where: str = "model") -> nn.Module:
     """A new model whose weights were not drawn: drawing looks at values, which FakeTensors do not have."""
+    from transformers import PreTrainedModel
     from transformers.initialization import no_init_weights
 
-    with no_init_weights():
+    def tie(net: PreTrainedModel) -> None:
+        net.tie_weights(recompute_mapping=False)
+
+    # transformers ties weights where it draws them, and no_init_weights() leaves out both.
+    with no_init_weights(), patch.object(PreTrainedModel, "init_weights", tie):
         return build_model(description, where)
 
 
