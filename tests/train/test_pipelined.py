@@ -1,12 +1,16 @@
 """A model in stages trains what a whole one trains, under every schedule, and learns the same of a teacher."""
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from tests.train import jobs
 from tests.train.jobs import train_ranks
@@ -14,7 +18,10 @@ from tests.train.test_parity import DISTILL, GPT, assert_same_training, curve, r
 from understudy.distill.objectives import Batch, Objective
 from understudy.errors import InputError
 from understudy.models.outputs import Outputs
+from understudy.parallel import pipeline as schedules
 from understudy.parallel.layout import Layout, Said
+from understudy.parallel.stages import Asked, Passing, Stage
+from understudy.recipe import Pipeline
 from understudy.train.pipelined import Pipelined
 from understudy.train.staged import say_shares
 
@@ -117,6 +124,31 @@ def test_an_objective_that_asks_for_more_than_logits_is_refused() -> None:
     nothing: Any = None
     with pytest.raises(InputError, match=r"student\.train\.strategy: with pp the last stage alone has a loss"):
         Pipelined(nothing, nn.Module(), Hidden(), None, nothing, "student.train")
+
+
+@pytest.mark.parametrize("schedule", ["1F1B", "LoopedBFS"])
+def test_what_a_stage_raises_comes_out_of_the_schedule_as_it_is(schedule: Any) -> None:
+    """torch puts an error around it without its class and words: a refusal would be a crash, and a lost peer none."""
+
+    def refuse() -> AbstractContextManager[None]:
+        raise InputError("student.train: this cannot be")
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        settings, hidden = Pipeline(schedule=schedule), Said((1, 4), torch.float32)
+        ranks = schedules.homes(settings, 2)
+        stages = {
+            number: Stage(nn.Identity(), Passing(), (), torch.float32, is_last=False)
+            for number, rank in enumerate(ranks)
+            if rank == 0
+        }
+        mesh, device = init_device_mesh("cpu", (2,)), torch.device("cpu")
+        pipeline = schedules.Pipeline(stages, ranks, mesh, settings, 2, hidden, device, "student.train")
+        asked = Asked(torch.zeros(1, 4), {}, lambda said: said, refuse)
+        with pytest.raises(InputError, match=r"^student\.train: this cannot be$"):
+            pipeline.learn([asked, asked])
+    finally:
+        dist.destroy_process_group()
 
 
 def test_stages_of_unequal_cost_are_said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,8 @@ The schedules are torch's: GPipe (Huang et al. 2019), 1F1B (Narayanan et al. 201
 Interleaved1F1B (Narayanan et al. 2021), zero-bubble and its V (Qi et al. 2024), DualPipeV (DeepSeek-AI 2024).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
@@ -94,13 +95,14 @@ class Pipeline:
         self._show(parts)
         losses: list[Tensor] = []
         nothing: list[None] = [None] * len(parts)
-        self._schedule.step(
-            arg_mbs=[()] * len(parts),
-            kwarg_mbs=[{"part": number} for number in range(len(parts))],
-            target_mbs=nothing if self.answers else None,
-            losses=losses if self.answers else None,
-            return_outputs=False,
-        )
+        with _own_errors():
+            self._schedule.step(
+                arg_mbs=[()] * len(parts),
+                kwarg_mbs=[{"part": number} for number in range(len(parts))],
+                target_mbs=nothing if self.answers else None,
+                losses=losses if self.answers else None,
+                return_outputs=False,
+            )
         self._show([])
         if not losses:
             return torch.zeros((), device=self._device)
@@ -131,6 +133,15 @@ class Pipeline:
     def _show(self, parts: Sequence[Asked]) -> None:
         for stage in self._stages.values():
             stage.parts = parts
+
+
+@contextmanager
+def _own_errors() -> Iterator[None]:
+    """Raise what a stage has raised: torch puts an error around it that has neither its class nor its words."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise error.__cause__ or error  # noqa: B904  # `from` would make each the other's cause
 
 
 def exchange_tied(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup, other: int) -> None:
