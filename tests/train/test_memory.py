@@ -1,29 +1,57 @@
+"""Memory that was freed: kept where there is plenty, given back where not."""
+
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-FAULTS = """
-import resource, sys, torch
-from understudy.train.memory import keep_freed_memory
+from understudy.train.memory import available_memory
 
-if sys.argv[1] == "kept":
-    keep_freed_memory()
+STEPS = """
+import resource, sys, torch
+from pathlib import Path
+from understudy.train.memory import settle_freed_memory
+
+if sys.argv[1] != "as it is":
+    settle_freed_memory(int(sys.argv[1]), 1)
 for turn in range(24):
     if turn == 12:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     held = [torch.ones(2**size) for size in (20, 22, 24)]
+    small = torch.ones(2**20)
     del held
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+pages = int(Path("/proc/self/statm").read_text().split()[1])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, pages * 4096)
 """
+HELD = 4 * (2**20 + 2**22 + 2**24)
+glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 
 
-def page_faults(how: str) -> int:
-    command = [sys.executable, "-c", FAULTS, how]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+def steps(share: str) -> tuple[int, int]:
+    """Page faults of some steps, and the process's bytes after them."""
+    said = subprocess.run([sys.executable, "-c", STEPS, share], check=True, capture_output=True, text=True).stdout
+    faults, held = said.split()
+    return int(faults), int(held)
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
-def test_what_was_freed_is_taken_again_without_asking_the_system() -> None:
-    assert page_faults("kept") < 0.02 * page_faults("as it is")
+@glibc
+def test_where_there_is_plenty_what_was_freed_is_taken_again_without_asking_the_system() -> None:
+    assert steps("1000")[0] < 0.02 * steps("as it is")[0]
+
+
+@glibc
+def test_where_there_is_not_it_is_given_back_at_once() -> None:
+    kept, returned = steps("1000")[1], steps(str(2**50))[1]
+    assert kept - returned > 0.9 * HELD
+
+
+def test_a_containers_limit_counts_where_it_is_less(tmp_path: Path) -> None:
+    free = available_memory(tmp_path)
+    assert free > 2**20
+    (tmp_path / "memory.current").write_text("3000000\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert available_memory(tmp_path) == pytest.approx(free, rel=0.2)
+    (tmp_path / "memory.max").write_text("5000000\n")
+    assert available_memory(tmp_path) == 2000000
