@@ -87,3 +87,12 @@ def test_too_little_memory_is_no_fault_of_the_recipes() -> None:
 
     with pytest.raises(torch.OutOfMemoryError):
         check(Large())
+
+
+def test_a_rank_that_is_gone_is_no_fault_of_the_model() -> None:
+    class Gathers(nn.Module):
+        def forward(self, inputs: Tensor) -> Tensor:
+            raise RuntimeError("[gloo/transport/tcp/pair.cc:561] Connection closed by peer")
+
+    with pytest.raises(RuntimeError, match="closed by peer"):
+        check(Gathers())

@@ -66,10 +66,12 @@ def _worked(spec: "JobSpec", rank: int, heartbeat: "HeartbeatWriter") -> "Outcom
         log.error("%s", error)
         return Outcome(error.exit_code, str(error), "lost" if isinstance(error, Fenced) else "reported")
     except BaseException as error:
+        from understudy.parallel.peers import is_lost_peer
+
         replace(spec, attempt=heartbeat.attempt).clear()
         log.exception("rank %d failed", rank)
         message = f"rank {rank}: {_one_line(error)}; the traceback is in {spec.rank_logs}"
-        return Outcome(FAILED, message, "lost" if _is_a_lost_peer(error) else "raised")
+        return Outcome(FAILED, message, "lost" if is_lost_peer(error) else "raised")
     return Outcome(0)
 
 
@@ -130,13 +132,6 @@ def _write_into(log: Path) -> None:
     os.dup2(stream, 1)
     os.dup2(stream, 2)
     os.close(stream)
-
-
-def _is_a_lost_peer(error: BaseException) -> bool:
-    """Whether this rank only lost a peer. Gloo's errors have no class of their own."""
-    from torch.distributed import DistError
-
-    return isinstance(error, DistError) or (isinstance(error, RuntimeError) and "gloo/transport" in str(error))
 
 
 def _one_line(error: BaseException) -> str:

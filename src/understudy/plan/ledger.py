@@ -38,6 +38,14 @@ class Peak:
     kinds: dict[Kind, int]
 
 
+@dataclass(frozen=True)
+class Count:
+    """What was computed and sent up to a moment."""
+
+    flops: int
+    traffic: Counter[tuple[str, tuple[int, ...]]]
+
+
 class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """What watching() has seen. FakeTensorMode is entered before it, where tensors have no memory.
 
@@ -118,6 +126,17 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._changes = [(serial, size, self.phase) for serial, size in self._sizes.items()]
         self.traffic.clear()
         self.flops = 0
+
+    @property
+    def count(self) -> Count:
+        """Up to now."""
+        return Count(self.flops, self.traffic.copy())
+
+    def repeat(self, since: Count, times: int) -> None:
+        """Enter what was computed and sent since a moment so many times more."""
+        self.flops += times * (self.flops - since.flops)
+        for which, size in self.traffic.items():
+            self.traffic[which] = size + times * (size - since.traffic[which])
 
     def peak(self) -> Peak:
         """The most that was held since forget()."""

@@ -22,7 +22,7 @@ from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.optim import Optimizer
 
 from understudy.data.loader import part_width
-from understudy.distill.objectives import objective
+from understudy.distill.objectives import Objective, objective
 from understudy.distill.teacher import Teacher
 from understudy.models.adapters import add_adapters
 from understudy.models.build import undrawn_model
@@ -34,6 +34,7 @@ from understudy.parallel.apply import Spread
 from understudy.parallel.layout import EXAMPLES, Layout, layout
 from understudy.plan.imagined import Imagined
 from understudy.plan.ledger import Ledger, Peak
+from understudy.plan.pieces import few_pieces
 from understudy.recipe import Degrees, ObjectiveSection, Train
 from understudy.train.averages import Averages
 from understudy.train.learning import Learner, Part, Whole
@@ -122,7 +123,8 @@ def _layout(planned: Planned, spread: Spread) -> Layout:
 
 
 def _traced(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) -> Traced:
-    held, learner = _learner(planned, spread, ledger, even=even)
+    learned = objective(planned.objectives, planned.train)
+    held, learner = _learner(planned, learned, spread, ledger, even=even)
     chosen = optimizer(list(held.parameters()), planned.train.optimizer)
     averages = Averages(chosen, planned.train.average) if planned.train.average else None
     if planned.train.diloco:  # its state counts; what replicas send once in many steps does not
@@ -139,7 +141,8 @@ def _traced(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) -> 
     between = ledger.peak().bytes
     ledger.phase = "forward and backward"
     parts = (_part(planned.examples, width, ledger) for _ in range(traced))
-    learner.gradients(parts, traced, count * width)
+    with few_pieces(learned, ledger):
+        learner.gradients(parts, traced, count * width)
     ledger.mark("gradients", (weight.grad for weight in held.parameters() if weight.grad is not None))
     ledger.phase = "optimizer step"
     learner.clip(planned.train.max_grad_norm)
@@ -154,9 +157,10 @@ def _traced(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) -> 
     return Traced(peak, between, round(ledger.flops * times), traffic, state)
 
 
-def _learner(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) -> tuple[nn.Module, Learner]:
+def _learner(
+    planned: Planned, learned: Objective, spread: Spread, ledger: Ledger, *, even: bool
+) -> tuple[nn.Module, Learner]:
     """What a rank holds of the model, and the model on all ranks."""
-    learned = objective(planned.objectives, planned.train)
     train, where = planned.train, planned.where
     model = undrawn_model(planned.model, where)
     staged = None

@@ -9,6 +9,7 @@ from understudy.errors import InputError
 from understudy.models.facts import Description
 from understudy.models.outputs import Extra
 from understudy.models.tasks import NOTHING
+from understudy.parallel.peers import is_lost_peer
 
 
 def check_shapes(
@@ -40,6 +41,8 @@ def check_shapes(
     except torch.OutOfMemoryError:
         raise  # it is a RuntimeError too, and neither the model nor the example is to blame
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        if is_lost_peer(error):  # of shards, which a model gathers from ranks that may be gone
+            raise
         raise _refusal(error, f"{_what(description)} of shape {tuple(inputs.shape)}", where) from error
     model.train(training)
     if found != expected:
