@@ -87,7 +87,22 @@ def measure(
         costs = _costs(modules, splits, recipe, on, lambda: steps(1))
     for role in results.keys() - before.keys():
         answers.write(folder, role, results[role])
-    split, per_example = splits["teacher"], _per_example(splits["teacher"], results)
+    measures, per_example = _measures(models, digests, recipe, described, splits["teacher"], results, costs, on)
+    _write(folder, measures, per_example | trivial_results(examples))
+
+
+def _measures(
+    models: Mapping[str, Path],
+    digests: Mapping[str, str],
+    recipe: Recipe,
+    described: Mapping[str, Any],
+    split: TestSplit,
+    results: Mapping[str, Results],
+    costs: Mapping[str, Costs],
+    on: torch.device,
+) -> tuple[Measures, dict[str, FloatArray]]:
+    """The contents of measures.json and of per_example.npz."""
+    per_example = _per_example(split, results)
     found = quality(per_example, list(models), recipe.metrics)
     measures: Measures = {
         "task": recipe.task,
@@ -101,7 +116,7 @@ def measure(
         "slices": slices(per_example, list(models), recipe.gate_metric, _groups(split, described)),
         "confusion": _confusion(results["student"], described.get("labels", ())) if "student" in results else None,
     }
-    _write(folder, measures, per_example | trivial_results(examples))
+    return measures, per_example
 
 
 def _batches(

@@ -137,9 +137,6 @@ def _training(
     chosen = optimizer([*model.parameters(), *learns.parameters()], job.train.optimizer, named)
     local_steps = _local_steps(job, chosen, spread)
     order = Order(len(split), job.train.batch_size, job.seed)
-    with disk_errors(folder):
-        (folder / "checkpoints").mkdir(exist_ok=True)
-    dist.barrier()
     steps = job.train.steps or (job.train.epochs or 0) * order.steps_per_epoch
     return Training(
         model=model,
@@ -156,17 +153,23 @@ def _training(
         spread=spread,
         validation=_validation(job),
         guard=Guard(job.train.guard, spread.meshes.tp.size()) if job.train.guard else None,
-        checkpoints=Checkpoints(
-            folder / "checkpoints",
-            _trained(model, learns),
-            chosen,
-            spread.meshes.copies.get_group(),
-            [*spread.own, *([local_steps] if local_steps else [])],
-        ),
+        checkpoints=_checkpoints(folder, _trained(model, learns), chosen, spread, local_steps),
         must_stop=callbacks.must_stop,
         heartbeat=lambda step: callbacks.heartbeat("training", step),
         report=Reporter(split, order, steps, spread.device, callbacks.report),
     )
+
+
+def _checkpoints(
+    folder: Path, trained: nn.Module, chosen: Optimizer, spread: Spread, local_steps: LocalSteps | None
+) -> Checkpoints:
+    """Those of an attempt; to be called on every rank."""
+    inside = folder / "checkpoints"
+    with disk_errors(folder):
+        inside.mkdir(exist_ok=True)
+    dist.barrier()
+    own = [*spread.own, *([local_steps] if local_steps else [])]
+    return Checkpoints(inside, trained, chosen, spread.meshes.copies.get_group(), own)
 
 
 def _learner(

@@ -19,6 +19,7 @@ from understudy.parallel.apply import Spread, reshard
 from understudy.parallel.layout import Layout, Said, boundaries, stage_costs
 from understudy.parallel.pipeline import Pipeline, homes
 from understudy.parallel.stages import Asked, Cut, Stage, cut, with_tied_alone
+from understudy.recipe import Pipeline as Settings
 from understudy.recipe import Train
 from understudy.train.precision import autocast
 
@@ -108,11 +109,7 @@ def cut_into_stages(
     parts = boundaries(found, len(ranks), where)
     say_shares(found, parts)
     made = cut(model, found, parts, own)
-    if made.is_tied and spread.wraps and settings.is_v:
-        raise InputError(
-            f"{where}.pipeline.schedule: {settings.schedule} has the first and the last stage in one process, and they "
-            "have a tied weight, which cannot be in two of fully_shard's groups; use 1F1B, or untie it"
-        )
+    _check_tied(made, spread, settings, where)
     count = train.gradient_accumulation_steps
     width = part_width(train.batch_size, spread.meshes.batch.size(), count)
     hidden = Said((width, *found.hidden.shape[1:]), spread.precision if spread.wraps else found.hidden.dtype)
@@ -127,6 +124,14 @@ def cut_into_stages(
         example=example,
         hidden=hidden,
     )
+
+
+def _check_tied(made: Cut, spread: Spread, settings: Settings, where: str) -> None:
+    if made.is_tied and spread.wraps and settings.is_v:
+        raise InputError(
+            f"{where}.pipeline.schedule: {settings.schedule} has the first and the last stage in one process, and they "
+            "have a tied weight, which cannot be in two of fully_shard's groups; use 1F1B, or untie it"
+        )
 
 
 def _spread_stages(made: Cut, own: Sequence[int], last: int, hidden: Said, spread: Spread) -> dict[int, Stage]:
