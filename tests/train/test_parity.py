@@ -379,7 +379,8 @@ MOVES += [("hsdp", "fsdp x tp"), *CUT]
 
 
 @pytest.mark.parametrize(
-    ("first", "then", "tied"), [*((*move, False) for move in MOVES), *((*move, True) for move in CUT)]
+    ("first", "then", "tied"),
+    [*((*move, False) for move in MOVES), *(pytest.param(*move, True, marks=pytest.mark.second_tier) for move in CUT)],
 )
 def test_a_checkpoint_loads_onto_other_degrees(
     ranks: Any, tmp_path: Path, text_examples: Path, first: str, then: str, tied: bool
@@ -476,7 +477,9 @@ PIECES = [
 ]
 
 
-@pytest.mark.parametrize("teacher_model", [GPT, jobs.BERT], ids=["gpt2", "bert"])
+@pytest.mark.parametrize(
+    "teacher_model", [GPT, pytest.param(jobs.BERT, marks=pytest.mark.second_tier)], ids=["gpt2", "bert"]
+)
 @pytest.mark.parametrize(("strategy", "processes"), PIECES)
 def test_a_loss_in_pieces_teaches_the_same(
     ranks: Any, tmp_path: Path, text_examples: Path, strategy: Any, processes: int, teacher_model: dict[str, Any]
