@@ -55,7 +55,7 @@ def test_what_does_not_fit_has_the_way_out_beside_it(tmp_path: Path) -> None:
     table = tmp_path / "table.yaml"
     table.write_text("Tiny: {memory: 0.001, tflops: {fp32: 10}, link: 1, network: 1, price: 0}")
     said = plan("--hardware", "Tiny", "--table", str(table), status=1)
-    assert "to fit    dp_shard 4 comes nearest" in said
+    assert "to fit    dp_shard 4 takes " in said
     assert "take more processes" in said
 
 

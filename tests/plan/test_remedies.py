@@ -3,7 +3,7 @@
 from tests.plan.test_depth import llama, planned
 from tests.plan.test_ranking import place
 from understudy.plan.ranking import estimated
-from understudy.plan.remedies import nearest_miss
+from understudy.plan.remedies import lacking
 from understudy.recipe import Degrees
 
 
@@ -16,12 +16,12 @@ def test_a_change_that_is_enough_is_named_and_the_smaller_one_first() -> None:
     )
     assert again.memory < as_it_is.memory
     tight = place((again.memory + as_it_is.memory) / 2)
-    said = nearest_miss(job, estimated(job, shards, tight), tight)
-    assert said.startswith("dp_shard 2 comes nearest: ")
+    said = lacking(job, estimated(job, shards, tight), tight)
+    assert said.startswith(f"dp_shard 2 takes {as_it_is.memory:.2f} GiB of ")
     assert f"it fits with activation_checkpointing: full ({again.memory:.2f} GiB)" in said
 
 
 def test_where_no_change_is_enough_more_processes_are() -> None:
     job, small = planned(llama(2), batch_size=2, gradient_accumulation_steps=1), place(1e-6)
-    said = nearest_miss(job, estimated(job, Degrees(dp_shard=2), small), small)
+    said = lacking(job, estimated(job, Degrees(dp_shard=2), small), small)
     assert said.endswith("take more processes")

@@ -3,7 +3,6 @@
 import json
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ import pytest
 import torch
 
 from tests.evaluate.small import TEXT, examples, recipe, saved
+from tests.steps.test_execution import until
 from understudy.agent import evaluation
 from understudy.agent.heartbeat import HeartbeatWriter
 from understudy.agent.surroundings import Surroundings
@@ -284,14 +284,6 @@ class Beside(threading.Thread):
 def waits(run: Run) -> bool:
     state = run.state("evaluate")
     return state is not None and "another run measures the teacher" in state.detail
-
-
-def until(condition: Callable[[], Any]) -> None:
-    for _ in range(2000):
-        if condition():
-            return
-        time.sleep(0.005)
-    pytest.fail("waited in vain")
 
 
 @pytest.fixture

@@ -141,7 +141,7 @@ def _estimate(own: "Estimate") -> dict[str, Any]:
 
 
 def _say(answer: Answer) -> None:
-    from understudy.plan.remedies import nearest_miss
+    from understudy.plan.remedies import lacking
 
     job, own, hardware = answer.job, answer.own, answer.hardware
     kinds = ", ".join(f"{kind} {size / 2**30:.2f}" for kind, size in own.traced.peak.kinds.items() if size > 2**23)
@@ -160,13 +160,12 @@ def _say(answer: Answer) -> None:
         cost, price = hours * job.nodes * job.processes * hardware.price, hardware.price
         typer.echo(f"  in all    {job.steps:,} steps: {hours:.2f} h, {cost:.2f} USD at {price:g} an hour and process")
     if not own.fits:
-        typer.echo(f"  to fit    {nearest_miss(job.planned, own, job.place(hardware))}")
+        typer.echo(f"  to fit    {lacking(job.planned, own, job.place(hardware))}")
     if answer.ranking:
         _say_others(answer.ranking, own)
 
 
 def _say_others(found: "Ranking", own: "Estimate") -> None:
-
     typer.echo("  other degrees, the fastest that fit first:")
     for other in found.estimates:
         if other.degrees != own.degrees:

@@ -85,10 +85,9 @@ def measure(
         if share.rank:
             return
         costs = _costs(modules, splits, recipe, on, lambda: steps(1))
-    for role in results.keys() - before.keys():
-        answers.write(folder, role, results[role])
-    measures, per_example = _measures(models, digests, recipe, described, splits["teacher"], results, costs, on)
-    _write(folder, measures, per_example | trivial_results(examples))
+    _keep(folder, results, before)
+    said = _measures(models, digests, recipe, described, splits["teacher"], results, costs, on)
+    _write(folder, *said, trivial_results(examples))
 
 
 def _measures(
@@ -172,9 +171,17 @@ def _loaded(
     return kinds, {role: load_model(path, kinds[role], device) for role, path in models.items()}
 
 
-def _write(folder: Path, measures: Measures, per_example: Mapping[str, FloatArray]) -> None:
+def _keep(folder: Path, results: Mapping[str, Results], before: Mapping[str, Results]) -> None:
+    """Write the results that were not there before."""
+    for role in results.keys() - before.keys():
+        answers.write(folder, role, results[role])
+
+
+def _write(
+    folder: Path, measures: Measures, per_example: Mapping[str, FloatArray], trivial: Mapping[str, FloatArray]
+) -> None:
     (folder / "measures.json").write_text(json.dumps(measures, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    np.savez_compressed(folder / "per_example.npz", allow_pickle=False, **per_example)
+    np.savez_compressed(folder / "per_example.npz", allow_pickle=False, **per_example, **trivial)
 
 
 def _of_model(path: Path, digest: str, found: Quality, costs: Costs) -> ModelMeasures:

@@ -6,7 +6,7 @@ from understudy.errors import InputError
 from understudy.plan.hardware import Hardware, table
 from understudy.plan.job import Job, jobs
 from understudy.plan.ranking import Ranking, ranking
-from understudy.plan.remedies import nearest_miss
+from understudy.plan.remedies import lacking
 from understudy.recipe import Degrees, Recipe
 
 SECTIONS = {"teacher": "teacher", "distill": "student"}
@@ -45,8 +45,8 @@ def best_degrees(job: Job, hardware: Hardware, found: Ranking) -> Degrees:
     if not found.estimates:
         reasons = "; ".join(dict.fromkeys(why for _, why in found.refused))
         raise InputError(f"{where}: no degrees are for {job.nodes} x {job.processes} processes: {reasons}")
-    miss = nearest_miss(job.planned, found.estimates[0], job.place(hardware))
-    raise InputError(f"{where}: nothing fits. {miss}")
+    nearest = lacking(job.planned, found.estimates[0], job.place(hardware))
+    raise InputError(f"{where}: nothing fits. Nearest comes {nearest}")
 
 
 def with_strategy(recipe: Recipe, job: Job, chosen: Degrees) -> Recipe:

@@ -1,4 +1,4 @@
-"""The nearest miss: of degrees that do not fit, those that lack least, and what would make them fit."""
+"""What degrees lack that do not fit, and the smallest change of the recipe that makes them fit."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,16 +21,16 @@ class Remedy:
     estimate: Estimate
 
 
-def remedies(planned: Planned, miss: Estimate, place: Place) -> Iterator[Remedy]:
-    """Changes of the recipe that make degrees fit which do not, each of them alone and then together."""
+def remedy(planned: Planned, miss: Estimate, place: Place) -> Remedy | None:
+    """The first change of the recipe with which degrees fit that do not; None where none is enough."""
     for change, train in _changes(planned.train, miss.degrees.readers):
         try:
             found = estimated(replace(planned, train=train), miss.degrees, place)
         except InputError:
             continue
         if found.fits:
-            yield Remedy(change, found)
-            return
+            return Remedy(change, found)
+    return None
 
 
 def _changes(train: Train, readers: int) -> Iterator[tuple[str, Train]]:
@@ -47,15 +47,13 @@ def _changes(train: Train, readers: int) -> Iterator[tuple[str, Train]]:
                 yield words, train.model_copy(update=full | parts)
 
 
-def nearest_miss(planned: Planned, miss: Estimate, place: Place) -> str:
-    """What degrees lack that lack least, in words."""
-    lacks = miss.memory - place.hardware.memory
+def lacking(planned: Planned, miss: Estimate, place: Place) -> str:
+    """What degrees lack that do not fit, and what would make them fit, in words."""
     most = max(miss.traced.peak.kinds, key=lambda kind: miss.traced.peak.kinds[kind])
     words = (
-        f"{miss.degrees} comes nearest: {miss.memory:.2f} GiB of {place.hardware.memory:.1f}, {lacks:.2f} too "
-        f"many, and most of them are {most}"
+        f"{miss.degrees} takes {miss.memory:.2f} GiB of {place.hardware.memory:.1f}, "
+        f"{miss.memory - place.hardware.memory:.2f} too many, and most of them are {most}"
     )
-    remedy = next(remedies(planned, miss, place), None)
-    if remedy:
-        return f"{words}; it fits with {remedy.change} ({remedy.estimate.memory:.2f} GiB)"
+    if found := remedy(planned, miss, place):
+        return f"{words}; it fits with {found.change} ({found.estimate.memory:.2f} GiB)"
     return f"{words}; neither smaller parts of a batch nor computing blocks again is enough: take more processes"

@@ -23,10 +23,8 @@ from understudy.distill.objectives import Objective, objective
 from understudy.distill.teacher import Teacher
 from understudy.errors import InputError, disk_errors
 from understudy.models.adapters import merged
-from understudy.models.build import empty_model
 from understudy.models.facts import HISTORY, Description
 from understudy.models.files import save_model
-from understudy.models.weight_files import weight_bytes
 from understudy.parallel.apply import Spread, reshard, unwrapped
 from understudy.parallel.checkpoint import Checkpoints
 from understudy.train.averages import Averages
@@ -35,7 +33,6 @@ from understudy.train.guard import Guard
 from understudy.train.learning import Learner, Whole
 from understudy.train.local_steps import LocalSteps
 from understudy.train.loop import train
-from understudy.train.memory import settle_freed_memory
 from understudy.train.models import (
     Started,
     degrees_of,
@@ -93,7 +90,6 @@ def run(job: TrainingJob, callbacks: Callbacks) -> None:
         try_others(job, split)
         description = description_of(job)
         spread = _spread(job, device)
-        settle_freed_memory(_share(job, description, spread), job.processes)
         started = initial_model(job, description, split, spread)
         training = _training(job, split, started, spread, folder, callbacks)
         callbacks.heartbeat("training", -1)
@@ -108,13 +104,6 @@ def _spread(job: TrainingJob, device: torch.device) -> Spread:
     numbers = precision(settings.precision, device)
     apart = settings.diloco is not None
     return Spread(degrees_of(job), device, numbers, settings.pipeline, settings.compression, apart=apart)
-
-
-def _share(job: TrainingJob, description: Description, spread: Spread) -> int:
-    """Bytes of the weights that a rank holds, of the model and its teacher."""
-    parts = spread.degrees.world_size // spread.degrees.dp_replicate
-    own = sum(parameter.nbytes for parameter in empty_model(description, job.section).parameters())
-    return (own + (weight_bytes(job.teacher) if job.teacher else 0)) // parts
 
 
 def _joined(callbacks: Callbacks) -> Path:

@@ -31,10 +31,12 @@ from understudy.models.narrow import narrowed
 from understudy.models.outputs import Extra
 from understudy.models.tasks import TextModel
 from understudy.models.trust import trusted_description
+from understudy.models.weight_files import weight_bytes
 from understudy.parallel.apply import Spread, reshard
 from understudy.parallel.layout import EXAMPLES, layout
 from understudy.parallel.tensor import has_plan
 from understudy.recipe import Degrees, degrees
+from understudy.train.memory import settle_freed_memory
 from understudy.train.precision import PRECISIONS
 from understudy.train.shapes import check_shapes
 from understudy.train.staged import Staged, cut_into_stages
@@ -113,6 +115,7 @@ def initial_model(job: TrainingJob, description: Description, examples: Examples
     torch.manual_seed(job.seed)
     model = empty_model(description, job.section)
     aliases = tied_weights(model)
+    settle_freed_memory(_share(job, model, spread), job.processes)
     if job.train.lora:
         add_adapters(model, job.train.lora, place(job))
     if spread.degrees.pp > 1:
@@ -135,6 +138,13 @@ def initial_model(job: TrainingJob, description: Description, examples: Examples
     _find_head(model, examples, spread.device)
     reshard(model)
     return Started(spread.replicated(model), aliases, None)
+
+
+def _share(job: TrainingJob, model: nn.Module, spread: Spread) -> int:
+    """Bytes of the weights that a rank holds, of a whole model and its teacher."""
+    parts = spread.degrees.world_size // spread.degrees.dp_replicate
+    own = sum(parameter.nbytes for parameter in model.parameters())
+    return (own + (weight_bytes(job.teacher) if job.teacher else 0)) // parts
 
 
 def _fill(
@@ -161,8 +171,11 @@ def frozen_teacher(job: TrainingJob, examples: Examples, extras: frozenset[Extra
     assert job.teacher_model is not None, "who names a teacher says what it is"
     description = trusted_description(job.teacher, job.teacher_model, job.examples, "teacher.model")
     check_files(job.teacher, description)
-    model = teacher_over_ranks(empty_model(description, "teacher.model"), spread, PRECISIONS[job.teacher_precision])
-    read_weights(model, job.teacher, spread.device, whole=empty_model(description, "teacher.model"))
+    kind = PRECISIONS[job.teacher_precision]
+    # The files have the types that the model had before it was narrowed.
+    saved = None if kind is torch.float32 else empty_model(description, "teacher.model")
+    model = teacher_over_ranks(empty_model(description, "teacher.model"), spread, kind)
+    read_weights(model, job.teacher, spread.device, whole=saved)
     check_shapes(model, examples, description, spread.device, "teacher.model", extras)
     _find_head(model, examples, spread.device)
     reshard(model)
