@@ -1,4 +1,4 @@
-"""A model in stages over two nodes, each stage in shards: a killed rank costs what lies after the last checkpoint."""
+"""A model in stages over two nodes, each stage in shards: killed, it goes on, with the same stages or without any."""
 
 import time
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.cluster.launched import BOTH, EVERY, Launcher, kubectl, recipe, restart, wait
+from understudy.runs.orphans import stop
 
 pytestmark = pytest.mark.cluster
 TRAIN = {"strategy": {"pp": 2, "dp_shard": 2}, "gradient_accumulation_steps": 2}
@@ -13,7 +14,7 @@ KILL = "kill -9 $(pgrep -f understudy.agent.worker | head -n 1)"
 
 
 @BOTH
-def test_stages_go_on_at_their_last_checkpoint(
+def test_stages_go_on_at_their_last_checkpoint_and_then_as_shards(
     launch: Callable[..., Launcher], recovered: Callable[[float], None]
 ) -> None:
     launcher = launch(recipe("chain", train=TRAIN, processes=2, kwargs={"pause": 0.01}))
@@ -23,8 +24,15 @@ def test_stages_go_on_at_their_last_checkpoint(
     before, after = wait(lambda: restart(launcher, began))
     recovered(after["time"] - began)
     assert 0 < before["step"] - 2 * EVERY <= after["step"] - 1 <= before["step"]
-    assert launcher.ends() == 0, launcher.said()
+    launcher.reaches(before["step"] + 2 * EVERY)
     first: dict[int, float] = {}
     for point in launcher.points():  # what was done again has the same numbers
         assert first.setdefault(point["step"], point["loss"]) == point["loss"]
     assert len(first) > 1
+
+    assert stop(launcher.kube, launcher.name)
+    wait(lambda: not launcher.workers() and not launcher.pods())
+    at = launcher.kept()
+    other = launch(recipe("chain", train={"strategy": "fsdp", "resume_resharded": True}, kwargs={"pause": 0.01}))
+    assert other.ends() == 0, other.said()
+    assert min(point["step"] for point in other.points()) == at + 1 > before["step"]

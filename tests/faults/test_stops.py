@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and kill -9 for the command itself."""
+"""Ctrl-C, SIGTERM and kill -9 for the command itself; and what goes on afterwards, under other degrees too."""
 
 import os
 import signal
@@ -7,9 +7,13 @@ import time
 from collections.abc import Callable
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from tests.faults import stage as stages
 from tests.faults.stage import PAUSE, Stage, wait
+from understudy.models.facts import WEIGHTS
+from understudy.store import Store
 
 
 @pytest.mark.second_tier
@@ -70,3 +74,31 @@ def test_nobody_is_left_behind_whenever_the_command_is_killed(stage: Stage, seco
     command.kill()
     stages.ended(command)
     assert not stage.left_behind()
+
+
+@pytest.mark.second_tier
+@pytest.mark.timeout(600)
+def test_a_training_that_was_killed_goes_on_under_other_degrees(stage: Stage) -> None:
+    settings = {"batch_size": 16, "max_grad_norm": None}
+    killed = stage.steps(stages.recipe("ddp", dropout=0.0, train=settings))
+    assert wait(lambda: stage.reported() and stage.reported()[-1] >= 40)
+    killed.kill()
+    stages.ended(killed)
+    assert not stage.left_behind()
+    before = stage.checkpoints()[-1]
+    anew = {**settings, "resume_resharded": True}
+    code, out, error = stages.ended(stage.steps(stages.recipe("fsdp", dropout=0.0, train=anew), lease_seconds=2))
+    assert code == 0, error
+    went_on = stages.digest(out)
+    manifest = Store(stage.store).objects.manifest(went_on)
+    assert manifest
+    assert manifest.facts["resumed_from"] == f"step {before} of ddp on 1 x 2 processes"
+    code, out, error = stages.ended(stage.steps(stages.recipe("fsdp", dropout=0.0, train=settings)))
+    assert code == 0, error
+    unbroken = weights(stage, stages.digest(out))
+    for name, tensor in weights(stage, went_on).items():
+        assert tensor.sub(unbroken[name]).abs().max() < 1e-4, name
+
+
+def weights(stage: Stage, digest: str) -> dict[str, torch.Tensor]:
+    return load_file(Store(stage.store).objects.path(digest) / WEIGHTS)

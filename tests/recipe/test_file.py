@@ -99,7 +99,7 @@ BAD = {
         "frobnicate: 3": "r.yaml:12: teacher.train.frobnicate: unknown key; known here: steps, epochs, batch_size, "
         "gradient_accumulation_steps, optimizer, schedule, max_grad_norm, precision, strategy, tensor_plan, "
         "pipeline, compression, diloco, lora, label_smoothing, augment, activation_checkpointing, average, guard, "
-        "checkpoint_every, validate_every, keep_best, patience",
+        "checkpoint_every, resume_resharded, validate_every, keep_best, patience",
     },
     "source: {type: digits}": {
         "source: {type: digts}": "r.yaml:4: data.source.type: expected "
@@ -744,6 +744,14 @@ def test_adapters_need_layers(modules: str) -> None:
         ),
         (("strategy=auto", "diloco.every=2"), "train.strategy: auto chooses among all degrees, and diloco is for some"),
         (("strategy=auto", "compression.type=bf16"), "train.strategy: auto chooses among all degrees"),
+        (
+            ("resume_resharded=true", "diloco.every=2", "strategy=ddp"),
+            "train.resume_resharded: each replica of diloco has an optimiser's state of its own",
+        ),
+        (
+            ("resume_resharded=true", "compression={type: powersgd, rank: 1}", "strategy=ddp"),
+            "train.resume_resharded: each process keeps what powersgd has not sent yet",
+        ),
     ],
 )
 def test_ways_of_training_that_do_not_go_together_are_refused(settings: tuple[str, ...], words: str) -> None:

@@ -33,6 +33,7 @@ def test_the_recorder_sees_how_a_training_ended(monkeypatch: pytest.MonkeyPatch,
         raise Stopped("teacher: stopped at step 3; run again to resume")
 
     monkeypatch.setattr(LocalPlatform, "prepare", lambda *_: None)
+    monkeypatch.setattr(training, "go_on", lambda *_: None)
     monkeypatch.setattr(training, "_record", recorded)
     monkeypatch.setattr(training, "run_job", stopped)
     with pytest.raises(Stopped, match="stopped at step 3"):
@@ -46,6 +47,7 @@ def test_a_trained_model_says_what_it_is_and_how_large(monkeypatch: pytest.Monke
     staged.mkdir()
     (output / WEIGHTS).write_bytes(b"12345")
     monkeypatch.setattr(LocalPlatform, "prepare", lambda *_: None)
+    monkeypatch.setattr(training, "go_on", lambda *_: None)
     monkeypatch.setattr(training, "_record", lambda *_: nullcontext())
     monkeypatch.setattr(training, "run_job", lambda *_: output)
     compared: list[tuple[object, ...]] = []

@@ -137,6 +137,7 @@ def _job(place: Place, train: Train, job: str, resources: Resources) -> Iterator
     if train.steps and train.schedule.warmup >= train.steps:
         yield (*place, "schedule", "warmup"), f"{train.schedule.warmup} of {train.steps} steps; leave some to train in"
     yield from _guard(place, train)
+    yield from _resharded(place, train)
     if train.strategy == "auto":  # the plan leaves out degrees that do not go with the rest
         for name in ("compression", "diloco", "lora"):
             if getattr(train, name):
@@ -166,6 +167,18 @@ def _guard(place: Place, train: Train) -> Iterator[Conflict]:
     if train.guard and train.compression and train.compression.type == "powersgd":
         why = "what powersgd has not sent yet would keep a gradient that is no number; use bf16, or remove one of them"
         yield (*place, "guard"), why
+
+
+def _resharded(place: Place, train: Train) -> Iterator[Conflict]:
+    """What only the processes have that left a checkpoint."""
+    where = (*place, "resume_resharded")
+    if train.resume_resharded and train.diloco:
+        yield (
+            where,
+            "each replica of diloco has an optimiser's state of its own, which others cannot take; remove it",
+        )
+    if train.resume_resharded and train.compression and train.compression.type == "powersgd":
+        yield where, "each process keeps what powersgd has not sent yet, which others cannot take; remove it"
 
 
 def _pipeline(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:

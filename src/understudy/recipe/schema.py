@@ -71,6 +71,10 @@ class Train(Section):
     """Steps that would hurt are skipped. Without it a loss that is not a number ends the training."""
     checkpoint_every: Positive = 100
     """In steps."""
+    resume_resharded: bool = False
+    """Whether training may go on from a checkpoint that the same training left under other degrees, on another number
+    of processes, or in another precision. The result then follows from which did which steps, and is not the same to
+    the last bit."""
     validate_every: Positive | None = None
     """In steps: how often loss and accuracy are measured on the validation split, and after the last step."""
     keep_best: bool = False

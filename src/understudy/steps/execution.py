@@ -136,7 +136,7 @@ def _tell(run: Run, state: StepState, text: str) -> None:
 def _make(step: Step, store: Store, run: Run, recipe: Recipe, decided_by: Parts, lease: Lease) -> str:
     started = time.time()
     try:
-        work = Work(step.name, store, run, recipe, decided_by["inputs"], decided_by["world"], lease, lease.staging())
+        work = Work(step.name, store, run, recipe, decided_by, lease, lease.staging())
         with disk_errors(store.folder):
             step.work(work)
         seconds = time.time() - started

@@ -47,14 +47,23 @@ class Work:
     store: Store
     run: Run
     recipe: Recipe
-    inputs: Mapping[str, str]
-    world: Mapping[str, str]
+    decided_by: "Parts"
     lease: Lease
     staged: Path
     """An empty folder; its files become the object."""
     facts: dict[str, object] = field(default_factory=dict)
     """Small facts for the object's manifest."""
     _pace: Pace = field(default_factory=Pace)
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Digests by role."""
+        return self.decided_by["inputs"]
+
+    @property
+    def world(self) -> Mapping[str, str]:
+        """What of the world outside the store decides the result."""
+        return self.decided_by["world"]
 
     @property
     def tracking_uri(self) -> str:

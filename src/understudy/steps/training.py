@@ -11,6 +11,7 @@ from understudy.models.weight_files import weight_bytes
 from understudy.recipe import ArchitectureModel, FactoryModel, Model
 from understudy.steps.delivery import deliver_model
 from understudy.steps.job import run_job
+from understudy.steps.resharding import go_on
 from understudy.steps.step import Work
 
 
@@ -22,6 +23,7 @@ def train(work: Work, spec: JobSpec) -> None:
     """
     assert isinstance(spec.payload, Training)
     platform().prepare(work.run)
+    go_on(work, spec)
     with _record(work, spec):
         output = run_job(work, spec)
     initial = spec.payload.initial

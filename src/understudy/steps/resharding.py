@@ -1,0 +1,156 @@
+"""Going on from a checkpoint that the same training left under other degrees, where the recipe asks for it.
+
+Each set of degrees has a step key of its own, since sums in another order have other last bits. But a checkpoint loads
+onto any of them: who has fewer GPUs today than yesterday need not begin anew.
+"""
+
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from understudy.errors import Stopped, UnderstudyError
+from understudy.jobs import attempts, files
+from understudy.jobs.payload import Training
+from understudy.jobs.specification import JobSpec
+from understudy.steps.step import Parts, Work
+from understudy.store.files import canonical, sha256, write_json
+from understudy.store.lease import is_held
+
+MARK = "training.json"
+SPREAD = (
+    "strategy",
+    "tensor_plan",
+    "pipeline",
+    "gradient_accumulation_steps",
+    "activation_checkpointing",
+    "precision",
+    "checkpoint_every",
+    "resume_resharded",
+)
+"""Settings of a training that say how it is computed, and not what."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What the folder of a training's work in progress is of."""
+
+    training: str
+    """The digest of all that decides the training but how it is spread."""
+    spread: str
+    """How it is, in words."""
+    since: str | None = None
+    """The checkpoint of other degrees that it went on from, in words."""
+
+
+MARKS = TypeAdapter(Mark)
+
+
+def go_on(work: Work, spec: JobSpec) -> None:
+    """Mark the work as this training's; and give a training without a checkpoint those of one of other degrees.
+
+    Of several, it is the one that came furthest. Its own work stays as it is.
+
+    Raises:
+        UnderstudyError: that one is still going on, or the disk is full.
+        Stopped: the run was asked to stop meanwhile.
+    """
+    assert isinstance(spec.payload, Training)
+    root = work.lease.folder.parent
+    mark = files.read(root / MARK, MARKS) or Mark(training_of(work.decided_by), _spread(spec))
+    if spec.payload.train.resume_resharded and not list(_checkpoints(root)):
+        for other, found in _others(work, mark.training):
+            if step := _adopt(found, spec):
+                mark = Mark(mark.training, mark.spread, f"step {step} of {other.spread}")
+                break
+    write_json(root / MARK, MARKS.dump_python(mark))
+    if mark.since:
+        work.facts["resumed_from"] = mark.since
+
+
+def training_of(decided_by: Parts) -> str:
+    """The digest of all that decides a training but how it is spread over processes."""
+    recipe = {name: value for name, value in decided_by["recipe"].items() if name not in ("world", "device")}
+    train = recipe["train"]
+    assert isinstance(train, dict)
+    recipe["train"] = {name: value for name, value in train.items() if name not in SPREAD}
+    return sha256(canonical({**decided_by, "recipe": recipe}))
+
+
+def _spread(spec: JobSpec) -> str:
+    assert isinstance(spec.payload, Training)
+    resources = spec.resources
+    return f"{spec.payload.train.strategy} on {resources.nodes} x {resources.processes} processes"
+
+
+def _others(work: Work, training: str) -> Iterator[tuple[Mark, list[Path]]]:
+    """Other work of the same training with its checkpoints, once nobody does it; what came furthest is the first."""
+    own = work.lease.folder.parent
+    found = []
+    for root in own.parent.glob("[0-9a-f]*"):
+        mark = files.read(root / MARK, MARKS) if root != own else None
+        if mark and mark.training == training and any(_checkpoints(root)):
+            _wait(work, root, mark)
+            found.append((mark, list(_checkpoints(root))))
+    return iter(sorted(found, key=lambda one: max(map(_step, one[1]), default=0), reverse=True))
+
+
+def _wait(work: Work, root: Path, mark: Mark) -> None:
+    """Wait for as long as it takes to learn that a holder is gone, which may have been killed a moment ago."""
+    end = time.monotonic() + work.store.lease_seconds
+    while is_held(root.parent, root.name, work.store.lease_seconds):
+        if work.run.stop_requested:
+            raise Stopped(f"{work.step}: not started: the run was asked to stop; run again to resume")
+        if time.monotonic() > end:
+            raise UnderstudyError(
+                f"{work.step}: the same training is going on as {mark.spread}; stop that run, and run again to go on "
+                "from its last checkpoint, or set resume_resharded to false"
+            )
+        work.report_waiting(f"the same training is going on as {mark.spread}")
+        time.sleep(0.2)
+
+
+def _checkpoints(root: Path) -> Iterator[Path]:
+    """The checkpoints in the folder of a training's work: in the lease's own here, in attempts in a cluster."""
+    for pattern in ("*/checkpoints/step-*", "*/attempt.*/checkpoints/step-*"):
+        for path in root.glob(pattern):
+            if path.name.removeprefix("step-").isdecimal():
+                yield path
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("step-"))
+
+
+def _adopt(found: list[Path], spec: JobSpec) -> int:
+    """Link checkpoints into a job's folder; the last step, 0 for none.
+
+    A damaged one is passed over when it is loaded, for the one before.
+    """
+    aside = Path(spec.folder) / f".adopted-{secrets.token_hex(4)}"
+    (aside / "checkpoints").mkdir(parents=True)
+    linked = []
+    for checkpoint in found:
+        with suppress(FileNotFoundError):  # ranks that are just leaving put a newer one in its place
+            _link(checkpoint, aside / "checkpoints" / checkpoint.name)
+            linked.append(_step(checkpoint))
+    if linked and spec.supervised:  # as an attempt before the first
+        os.rename(aside, Path(spec.folder) / f"{attempts.PREFIX}0.{secrets.token_hex(4)}")
+    elif linked:
+        os.rename(aside / "checkpoints", spec.work / "checkpoints")
+    return max(linked, default=0)
+
+
+def _link(checkpoint: Path, target: Path) -> None:
+    """Link a checkpoint's files; what ranks put there that is no file stays where it is."""
+    aside = target.with_name(f".{target.name}")
+    aside.mkdir()
+    for path in checkpoint.iterdir():
+        if path.is_file() and not path.is_symlink():
+            os.link(path, aside / path.name, follow_symlinks=False)
+    os.rename(aside, target)
