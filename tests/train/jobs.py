@@ -1,11 +1,16 @@
 """Job specifications for tests: small models, few steps."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import pytest
 
 from tests.jobs.specs import job_spec, training
 from understudy.jobs.specification import JobSpec
+
+Row = TypeVar("Row", bound=tuple[Any, ...])
 
 VIT = {
     "type": "vit",
@@ -76,6 +81,11 @@ def spec(folder: Path, examples: Path, model: dict[str, Any], processes: int = 1
         resources={"processes": processes},
         **{"seed": 1, "threads": 1, "teacher_model": model, **changes},
     )
+
+
+def tiers(first: Sequence[Row], rarer: Sequence[Row]) -> list[Any]:
+    """Rows of a parametrised test: those of every run of the tests, and those of the second tier alone."""
+    return [*first, *(pytest.param(*row, marks=pytest.mark.second_tier) for row in rarer)]
 
 
 def train_ranks(job: JobSpec) -> None:

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from tests.jobs.specs import training
 from tests.models.sections import section
 from tests.train import jobs
-from tests.train.jobs import train_ranks
+from tests.train.jobs import tiers, train_ranks
 from understudy.data.augmentation import Augmentation
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
@@ -45,9 +45,14 @@ def column(points: list[dict[str, float]], name: str) -> Any:
     return np.array([point[name] for point in points])
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-@pytest.mark.parametrize("kind", ["images", "text"])
-@pytest.mark.parametrize(("strategy", "processes"), STRATEGIES)
+OFTEN: list[tuple[Any, int, str, int]] = [(*way, "text", 2) for way in STRATEGIES]
+OFTEN += [(*way, "images", 1) for way in STRATEGIES if way[0] in ("ddp", "fsdp", "hsdp")]
+EVERY = [(*way, kind, parts) for way in STRATEGIES for kind in ("images", "text") for parts in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "processes", "kind", "accumulate"), tiers(OFTEN, [row for row in EVERY if row not in OFTEN])
+)
 def test_curve_equals_the_single_process(
     ranks: Any,
     tmp_path: Path,
@@ -123,11 +128,13 @@ def test_a_teacher_is_asked_about_the_images_that_the_student_sees(
     assert column(curve(job), "loss")[0] == pytest.approx(0, abs=1e-6)
 
 
-RECOMPUTED = [("single", 1), ("ddp", 2), ("fsdp", 2), ({"dp_shard": 2, "tp": 2}, 4)]
+SHARDED_TP = {"dp_shard": 2, "tp": 2}
+RECOMPUTED = [("single", 1, "full"), ("fsdp", 2, "selective"), (SHARDED_TP, 4, "full")]
+RARELY_RECOMPUTED = [("single", 1, "selective"), ("ddp", 2, "full"), ("ddp", 2, "selective"), ("fsdp", 2, "full")]
+RARELY_RECOMPUTED += [(SHARDED_TP, 4, "selective")]
 
 
-@pytest.mark.parametrize("kind", ["full", "selective"])
-@pytest.mark.parametrize(("strategy", "processes"), RECOMPUTED)
+@pytest.mark.parametrize(("strategy", "processes", "kind"), tiers(RECOMPUTED, RARELY_RECOMPUTED))
 def test_activations_that_are_computed_again_are_the_same(
     ranks: Any, tmp_path: Path, text_examples: Path, strategy: Any, processes: int, kind: str
 ) -> None:
@@ -139,8 +146,11 @@ def test_activations_that_are_computed_again_are_the_same(
     assert_same_training(spread, alone)
 
 
-@pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize(("strategy", "processes"), TENSOR)
+@pytest.mark.parametrize(
+    ("strategy", "processes", "tied"),
+    tiers([(*TENSOR[0], True), (*TENSOR[1], False)], [(*way, tied) for way in TENSOR[2:] for tied in (False, True)])
+    + tiers([], [(*TENSOR[0], False), (*TENSOR[1], True)]),
+)
 def test_split_layers_train_as_whole_ones(
     ranks: Any, tmp_path: Path, text_examples: Path, strategy: Any, processes: int, tied: bool
 ) -> None:
@@ -164,9 +174,12 @@ CONTEXT = [
 
 WITHOUT_TP = [way for way in CONTEXT if "tp" not in way[0]]
 SPLIT = [("llama", *way) for way in CONTEXT] + [(model, *way) for model in ("gpt2", "bert") for way in WITHOUT_TP]
+OFTEN_SPLIT = [("llama", *CONTEXT[0]), ("llama", *CONTEXT[3]), ("bert", *CONTEXT[1])]
 
 
-@pytest.mark.parametrize(("model", "strategy", "processes"), SPLIT)
+@pytest.mark.parametrize(
+    ("model", "strategy", "processes"), tiers(OFTEN_SPLIT, [row for row in SPLIT if row not in OFTEN_SPLIT])
+)
 def test_split_sequences_train_as_whole_ones(
     ranks: Any, tmp_path: Path, text_examples: Path, model: str, strategy: Any, processes: int
 ) -> None:
@@ -230,8 +243,13 @@ PLANS = {
 }
 
 
-@pytest.mark.parametrize(("strategy", "processes"), TENSOR[:2])
-@pytest.mark.parametrize("model", [jobs.VIT, jobs.BERT], ids=["vit", "bert"])
+@pytest.mark.parametrize(
+    ("model", "strategy", "processes"),
+    tiers(
+        [(jobs.VIT, *TENSOR[0]), (jobs.BERT, *TENSOR[1])],
+        [(jobs.VIT, *TENSOR[1]), (jobs.BERT, *TENSOR[0])],
+    ),
+)
 def test_layers_are_split_by_the_recipes_plan(
     ranks: Any,
     tmp_path: Path,
@@ -297,7 +315,10 @@ def test_a_student_learns_the_same_of_a_teacher_whose_layers_are_split(
 DISTILL = [{"type": "labels", "weight": 0.3}, {"type": "logits", "weight": 0.7, "temperature": 2.0}]
 
 
-@pytest.mark.parametrize(("strategy", "processes"), STRATEGIES)
+TAUGHT = [way for way in STRATEGIES if way[0] in ("ddp", "fsdp", "hsdp")]
+
+
+@pytest.mark.parametrize(("strategy", "processes"), tiers(TAUGHT, [way for way in STRATEGIES if way not in TAUGHT]))
 def test_distillation_equals_the_single_process(
     ranks: Any, tmp_path: Path, image_examples: Path, strategy: Any, processes: int
 ) -> None:
@@ -373,14 +394,24 @@ WAYS: dict[str, tuple[Any, int]] = {
     "pp x fsdp": ({"pp": 2, "dp_shard": 2}, 4),
     "pp x tp": ({"pp": 2, "tp": 2}, 4),
 }
-MOVES = [("fsdp", "single"), ("fsdp", "ddp"), ("fsdp", "hsdp"), ("ddp", "tp"), ("tp", "zero1"), ("fsdp x tp", "fsdp")]
+MOVES = [
+    ("fsdp", "hsdp"),
+    ("ddp", "tp"),
+    ("tp", "zero1"),
+    ("hsdp", "fsdp x tp"),
+    ("pp", "fsdp"),
+    ("pp x fsdp", "single"),
+]
+RARER_MOVES = [("fsdp", "single"), ("fsdp", "ddp"), ("fsdp x tp", "fsdp"), ("fsdp", "pp"), ("pp x tp", "pp x fsdp")]
 CUT = [("pp", "fsdp"), ("fsdp", "pp"), ("pp x fsdp", "single"), ("pp x tp", "pp x fsdp")]
-MOVES += [("hsdp", "fsdp x tp"), *CUT]
 
 
 @pytest.mark.parametrize(
     ("first", "then", "tied"),
-    [*((*move, False) for move in MOVES), *(pytest.param(*move, True, marks=pytest.mark.second_tier) for move in CUT)],
+    tiers(
+        [(*move, False) for move in MOVES],
+        [*((*move, False) for move in RARER_MOVES), *((*move, True) for move in CUT)],
+    ),
 )
 def test_a_checkpoint_loads_onto_other_degrees(
     ranks: Any, tmp_path: Path, text_examples: Path, first: str, then: str, tied: bool

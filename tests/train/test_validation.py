@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch.nn import functional
 
 from tests.train import jobs
-from tests.train.jobs import train_ranks
+from tests.train.jobs import tiers, train_ranks
 from understudy.data.loader import TextExamples, open_split
 from understudy.errors import InputError, UnderstudyError
 from understudy.jobs.specification import JobSpec
@@ -44,7 +44,8 @@ def measured(job: JobSpec, name: str = "validation_loss") -> dict[int, float]:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "processes"), [("ddp", 2), ("fsdp", 2), ("zero1", 2), ("tp", 2), ({"dp_shard": 2, "tp": 2}, 4)]
+    ("strategy", "processes"),
+    tiers([("ddp", 2), ({"dp_shard": 2, "tp": 2}, 4)], [("fsdp", 2), ("zero1", 2), ("tp", 2)]),
 )
 def test_what_is_measured_is_the_same_under_every_strategy(
     ranks: Any, tmp_path: Path, text_examples: Path, strategy: Any, processes: int
