@@ -3,9 +3,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from understudy.errors import InputError
-from understudy.parallel.context import _Exchange, context_parallel
+from understudy.parallel.context import _Exchange, context_parallel, own_positions
 
 
 def exchanged(given: int, gathered: int) -> bool:
@@ -41,15 +42,21 @@ def model(**config: Any) -> nn.Module:
     return nn.ModuleDict({"net": AutoModelForCausalLM.from_config(made)})
 
 
-def refusal(kind: str, config: dict[str, Any], heads_split: int) -> str:
+def mesh() -> DeviceMesh:
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh("cpu", (dist.get_world_size(),))
+
+
+def refusal(kind: str, config: dict[str, Any], heads_split: int) -> str:
+    import torch.distributed as dist
 
     dist.init_process_group("gloo")
     try:
         made = nn.ModuleDict({"net": nn.Linear(2, 2)}) if kind == "linear" else model(kind=kind, **config)
         with pytest.raises(InputError) as caught:
-            context_parallel(made, init_device_mesh("cpu", (dist.get_world_size(),)), heads_split, "student.train")
+            context_parallel(made, mesh(), "alltoall", heads_split, "student.train")
         return str(caught.value)
     finally:
         dist.destroy_process_group()
@@ -69,3 +76,24 @@ def test_what_cannot_be_split_is_refused(
 ) -> None:
     for said in ranks.run(2, refusal, kind, config, heads_split):
         assert message in said
+
+
+def in_a_ring(dropout: float) -> tuple[str, list[int]]:
+    """What a model says that draws dropout, and this rank's positions of eight."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    try:
+        made = model(attention_dropout=dropout)
+        context_parallel(made, mesh(), "ring", 1, "student.train")
+        with pytest.raises(InputError) as caught:
+            made["net"](torch.zeros(1, 4, dtype=torch.int64))  # type: ignore[index]
+        return str(caught.value), own_positions(8, mesh(), "ring", torch.device("cpu")).tolist()
+    finally:
+        dist.destroy_process_group()
+
+
+def test_a_ring_draws_no_dropout_and_gives_ranks_both_ends(ranks: Any) -> None:
+    (said, first), (_, second) = ranks.run(2, in_a_ring, 0.1)
+    assert said.startswith("student.train.strategy: a ring draws no dropout in attention; set that of the model's")
+    assert (first, second) == ([0, 1, 6, 7], [2, 3, 4, 5])

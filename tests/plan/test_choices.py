@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.models.facts import Facts
-from understudy.plan.choices import all_degrees, refusal
+from understudy.plan.choices import all_degrees, refusal, suited
 from understudy.plan.imagined import Imagined
 from understudy.plan.trace import Planned
 from understudy.recipe import LABELS, Degrees, Train
@@ -48,6 +48,20 @@ def test_every_way_to_share_out_a_power_of_two_is_there_once(power: int) -> None
 )
 def test_what_makes_no_sense_is_refused_with_the_reason(found: Degrees, train: dict[str, Any], said: str) -> None:
     assert refusal(planned(**train), found, per_node=2) == said
+
+
+@pytest.mark.parametrize(
+    ("found", "way"),
+    [
+        (Degrees(cp=4), "alltoall"),
+        (Degrees(cp=2, tp=4), "ring"),
+        (Degrees(dp_shard=2), "alltoall"),
+        (Degrees(cp=8, tp=2), "alltoall"),
+    ],
+)
+def test_sequences_go_in_a_ring_where_heads_do_not_divide(found: Degrees, way: str) -> None:
+    """Where a ring fits: each of its ranks has two chunks, and sequences of 8 have no 16."""
+    assert suited(planned(), found) == (found if way == "alltoall" else found.model_copy(update={"cp_comm_type": way}))
 
 
 def test_images_have_no_sequences() -> None:

@@ -9,6 +9,7 @@ from tests.plan.test_depth import llama, planned
 from understudy.plan import ranking as module
 from understudy.plan.hardware import Hardware
 from understudy.plan.ranking import Place, Ranking, ranking
+from understudy.recipe import AXES
 
 
 def hardware(memory: float) -> Hardware:
@@ -20,10 +21,7 @@ def place(memory: float) -> Place:
 
 
 def names(found: Ranking) -> list[str]:
-    return [
-        "".join(name for name, size in estimate.degrees.model_dump().items() if name != "zero_stage" and size > 1)
-        for estimate in found.estimates
-    ]
+    return ["".join(name for name in AXES if getattr(estimate.degrees, name) > 1) for estimate in found.estimates]
 
 
 def test_the_fastest_that_fits_is_first_and_the_smallest_of_those_that_do_not_fit() -> None:

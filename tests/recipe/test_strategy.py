@@ -73,6 +73,14 @@ def test_a_stage_without_shards_is_refused() -> None:
         Degrees(dp_replicate=2, zero_stage=1)
 
 
+def test_only_split_sequences_go_in_a_ring() -> None:
+    with pytest.raises(ValidationError, match="cp_comm_type is for processes that share sequences, and cp is 1"):
+        Degrees(dp_shard=2, cp_comm_type="ring")
+    ring = Degrees(cp=4, tp=2, cp_comm_type="ring")
+    assert (ring.sequence_parts, ring.head_parts, str(ring)) == (8, 2, "cp 4 x tp 2 (ring)")
+    assert (Degrees(cp=4, tp=2).sequence_parts, Degrees(cp=4, tp=2).head_parts) == (4, 8)
+
+
 def test_only_a_sharded_model_shards() -> None:
     sharded = {name for name in STRATEGIES[1:] if degrees(name, 1, 4).shards}  # type: ignore[arg-type]
     assert sharded == {"zero1", "zero2", "zero3", "fsdp", "hsdp"}

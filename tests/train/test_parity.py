@@ -174,17 +174,25 @@ CONTEXT = [
 
 WITHOUT_TP = [way for way in CONTEXT if "tp" not in way[0]]
 SPLIT = [("llama", *way) for way in CONTEXT] + [(model, *way) for model in ("gpt2", "bert") for way in WITHOUT_TP]
+RING: dict[str, Any] = {"cp": 2, "cp_comm_type": "ring"}
 OFTEN_SPLIT = [("llama", *CONTEXT[0]), ("llama", *CONTEXT[3]), ("bert", *CONTEXT[1])]
+OFTEN_SPLIT += [("grouped", {**RING, "dp_shard": 2}, 4)]
+RARELY_SPLIT = [
+    *(row for row in SPLIT if row not in OFTEN_SPLIT),
+    ("grouped", {**RING, "cp": 4}, 4),
+    ("grouped", {**RING, "tp": 2}, 4),
+    ("grouped", {**RING, "pp": 2}, 4),
+    ("gpt2", {**RING, "dp_replicate": 2}, 4),
+    ("bert", {**RING, "dp_shard": 2, "zero_stage": 1}, 4),
+]
 
 
-@pytest.mark.parametrize(
-    ("model", "strategy", "processes"), tiers(OFTEN_SPLIT, [row for row in SPLIT if row not in OFTEN_SPLIT])
-)
+@pytest.mark.parametrize(("model", "strategy", "processes"), tiers(OFTEN_SPLIT, RARELY_SPLIT))
 def test_split_sequences_train_as_whole_ones(
     ranks: Any, tmp_path: Path, text_examples: Path, model: str, strategy: Any, processes: int
 ) -> None:
     """Validated meanwhile, too. One window is short: some ranks have none of its targets."""
-    chosen = {"llama": FOUR_HEADS, "gpt2": GPT, "bert": jobs.BERT}[model]
+    chosen = {"llama": FOUR_HEADS, "grouped": jobs.LLAMA, "gpt2": GPT, "bert": jobs.BERT}[model]
     train = {"strategy": strategy, "gradient_accumulation_steps": 2, "validate_every": 4}
     alone = jobs.spec(tmp_path / "alone", text_examples, chosen, train={"validate_every": 4})
     spread = jobs.spec(tmp_path / "spread", text_examples, chosen, processes, train=train)
@@ -212,14 +220,15 @@ def refusal(job: JobSpec) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize("way", ["alltoall", "ring"])
 def test_a_student_learns_the_same_of_a_teacher_that_sees_split_sequences(
-    ranks: Any, tmp_path: Path, text_examples: Path
+    ranks: Any, tmp_path: Path, text_examples: Path, way: str
 ) -> None:
     teacher = jobs.spec(tmp_path / "teacher", text_examples, GPT)
     ranks.run(1, train_ranks, teacher)
     changes: dict[str, Any] = {"teacher": str(teacher.output), "teacher_model": GPT, "objectives": DISTILL, "seed": 2}
     alone = jobs.spec(tmp_path / "alone", text_examples, FOUR_HEADS, **changes)
-    train = {"strategy": {"dp_shard": 2, "cp": 2}}
+    train = {"strategy": {"dp_shard": 2, "cp": 2, "cp_comm_type": way}, "activation_checkpointing": "selective"}
     spread = jobs.spec(tmp_path / "spread", text_examples, FOUR_HEADS, 4, train=train, **changes)
     ranks.run(1, train_ranks, alone)
     ranks.run(4, train_ranks, spread)

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from understudy.parallel.activation_checkpointing import checkpoint_activations
 from understudy.parallel.blocks import blocks
-from understudy.parallel.context import context_parallel
+from understudy.parallel.context import context_parallel, own_positions
 from understudy.parallel.mesh import meshes
 from understudy.parallel.powersgd import PowerSGD
 from understudy.parallel.tensor import tensor_parallel
@@ -78,7 +78,8 @@ class Spread:
         if found.tp > 1 and tensor_plan is not None:
             tensor_parallel(model, self.meshes.tp, tensor_plan, where)
         if found.cp > 1:
-            context_parallel(model, self.meshes.cp, 1 if tensor_plan is None else found.tp, where)
+            split = 1 if tensor_plan is None else found.tp
+            context_parallel(model, self.meshes.cp, found.cp_comm_type, split, where)
         if recompute != "none":
             checkpoint_activations(model, recompute, where)
 
@@ -107,22 +108,18 @@ class Spread:
     def for_questions(self) -> "Spread":
         """For a model beside one that is in stages, which is only asked: all its layers, in shards over all stages."""
         other = copy.copy(self)
-        other.degrees = Degrees(
-            dp_shard=self.meshes.loss.size() // self.degrees.cp, cp=self.degrees.cp, tp=self.degrees.tp
-        )
+        kept = self.degrees.model_dump(include={"cp", "cp_comm_type", "tp"})
+        other.degrees = Degrees(dp_shard=self.meshes.loss.size() // self.degrees.cp, **kept)
         other.meshes = replace(self.meshes, fsdp=self.meshes.loss)
         return other
 
     def own_positions(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """This rank's part of sequences: inputs, labels, and what a model has to be told of `positions` beside them."""
-        parts = self.meshes.cp.size()
-        if parts == 1:
+        mesh = self.meshes.cp
+        if mesh.size() == 1:
             return inputs, labels, {}
-        width = inputs.shape[1] // parts
-        first = self.meshes.cp.get_local_rank() * width
-        positions = torch.arange(first, first + width, device=inputs.device).expand(len(inputs), -1)
-        own = slice(first, first + width)
-        return inputs[:, own], labels[:, own], {"positions": positions}
+        own = own_positions(inputs.shape[1], mesh, self.degrees.cp_comm_type, inputs.device)
+        return inputs[:, own], labels[:, own], {"positions": own.expand(len(inputs), -1)}
 
     def replicated(self, model: nn.Module) -> nn.Module:
         """The model with its copies on other ranks, if there are any: gradients come out averaged over them.

@@ -1,9 +1,10 @@
-"""Context parallel: each sequence split over processes, which exchange heads for positions around attention.
+"""Context parallel: each sequence split over processes, which exchange what attention needs of other positions.
 
-The all-to-all way of DeepSpeed-Ulysses (Jacobs et al. 2023): a rank has some positions of all heads everywhere but in
-attention, where it has all positions of some heads.
+Either the all-to-all way of DeepSpeed-Ulysses (Jacobs et al. 2023): a rank has some positions of all heads everywhere
+but in attention, where it has all positions of some heads. Or a ring, in which keys and values go around.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,17 +14,37 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from understudy.errors import InputError
 from understudy.parallel.heads import check_heads
+from understudy.parallel.ring import ring_attention, ring_positions
+from understudy.recipe import CommType
 
-NAME = "understudy_context"
+NAMES: dict[CommType, str] = {"alltoall": "understudy_context", "ring": "understudy_ring"}
 """Of the attention, among transformers' own."""
 
 
-def context_parallel(model: nn.Module, mesh: DeviceMesh, heads_split: int, where: str) -> None:
+@dataclass(frozen=True)
+class _Context:
+    """What an attention has to know besides its inputs."""
+
+    group: dist.ProcessGroup
+    where: str
+
+
+def own_positions(length: int, mesh: DeviceMesh, way: CommType, device: torch.device) -> Tensor:
+    """Which positions of a sequence this rank has, int64 (length / ranks,), in order."""
+    rank, ranks = mesh.get_local_rank(), mesh.size()
+    if way == "ring":
+        return ring_positions(length, rank, ranks, device)
+    width = length // ranks
+    return torch.arange(rank * width, (rank + 1) * width, device=device)
+
+
+def context_parallel(model: nn.Module, mesh: DeviceMesh, way: CommType, heads_split: int, where: str) -> None:
     """Let a model's attention see the positions of all ranks, in place.
 
     Args:
         model: its network of transformers is its submodule `net`; it takes a rank's positions and their numbers.
         mesh: one-dimensional, over the ranks that share a sequence.
+        way: how they exchange.
         heads_split: over how many ranks heads are split already, by tensor parallel.
         where: the recipe's path of the training, for errors.
 
@@ -35,32 +56,48 @@ def context_parallel(model: nn.Module, mesh: DeviceMesh, heads_split: int, where
     net = model.get_submodule("net")
     if not isinstance(net, PreTrainedModel):
         raise InputError(f"{where}.strategy: cp needs a model of transformers, whose attention it takes the place of")
-    _check(net.config, mesh.size() * heads_split, type(net).__name__, where)
-    AttentionInterface.register(NAME, _attention)
-    net.set_attn_implementation(NAME)
+    _check(net.config, type(net).__name__, where)
+    if way == "alltoall":
+        check_heads(net.config, mesh.size() * heads_split, "cp x tp", where)
+    AttentionInterface.register(NAMES[way], {"alltoall": _of_some_heads, "ring": _around}[way])
+    net.set_attn_implementation(NAMES[way])
     for module in net.modules():
-        module.__dict__["context_group"] = mesh.get_group()
+        module.__dict__["context"] = _Context(mesh.get_group(), where)
 
 
-def _check(config: Any, parts: int, name: str, where: str) -> None:
+def _check(config: Any, name: str, where: str) -> None:
     kinds = set(getattr(config, "layer_types", None) or ())
     if kinds - {"full_attention"} or getattr(config, "sliding_window", None):
         raise InputError(f"{where}.strategy: cp sees all earlier positions, and {name} attends to some alone; use fsdp")
-    check_heads(config, parts, "cp x tp", where)
 
 
-def _attention(
+def _of_some_heads(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
     """Attention over all positions: from (B, heads, positions, width) to (B, positions, heads, width)."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     assert attention_mask is None, "transformers makes no mask for an attention that it does not know"
-    group = module.__dict__["context_group"]
+    group = module.__dict__["context"].group
     query, key, value = (_Exchange.apply(tensor, group, 1, 2) for tensor in (query, key, value))
     attended, _ = sdpa_attention_forward(module, query, key, value, None, **options)
     whole: Tensor = _Exchange.apply(attended, group, 1, 2)
     return whole, None
+
+
+def _around(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    """The same in a ring."""
+    assert attention_mask is None, "transformers makes no mask for an attention that it does not know"
+    context = module.__dict__["context"]
+    if options.get("dropout"):
+        raise InputError(
+            f"{context.where}.strategy: a ring draws no dropout in attention; set that of the model's config to 0, or "
+            "leave out cp_comm_type"
+        )
+    attended = ring_attention(query, key, value, context.group, options.get("scaling"))
+    return attended.transpose(1, 2).contiguous(), None
 
 
 class _Exchange(torch.autograd.Function):

@@ -4,9 +4,7 @@ from collections.abc import Iterator
 
 from understudy.parallel.heads import HEADS
 from understudy.plan.trace import Planned
-from understudy.recipe import Degrees
-
-AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
+from understudy.recipe import AXES, Degrees
 
 
 def all_degrees(world: int) -> list[Degrees]:
@@ -25,7 +23,7 @@ def _factorings(number: int, count: int) -> Iterator[tuple[int, ...]]:
 
 def refusal(planned: Planned, found: Degrees, per_node: int) -> str | None:
     """Why degrees are not for this training, as far as its sizes say; None if they may be."""
-    train, config = planned.train, planned.model.get("config")
+    train = planned.train
     parts = found.readers * train.gradient_accumulation_steps
     if train.batch_size % parts:
         return f"batch_size {train.batch_size} does not divide into {parts} parts"
@@ -37,9 +35,22 @@ def refusal(planned: Planned, found: Degrees, per_node: int) -> str | None:
         facts = planned.examples.facts
         if facts["task"] != "causal-lm":
             return "there are no sequences to split"
-        if facts["sequence_length"] % found.cp:
-            return f"sequences of {facts['sequence_length']} do not divide into {found.cp} parts"
-    heads = [config[name] for name in HEADS if name in config] if isinstance(config, dict) else []
-    if any(count % (found.tp * found.cp) for count in heads):
-        return f"heads ({', '.join(map(str, heads))}) do not divide over tp x cp = {found.tp * found.cp}"
+        if facts["sequence_length"] % found.sequence_parts:
+            return f"sequences of {facts['sequence_length']} do not divide into {found.sequence_parts} parts"
+    heads = _heads(planned)
+    if any(count % found.head_parts for count in heads):
+        axes = "tp" if found.cp_comm_type == "ring" else "tp x cp"
+        return f"heads ({', '.join(map(str, heads))}) do not divide over {axes} = {found.head_parts}"
     return None
+
+
+def suited(planned: Planned, found: Degrees) -> Degrees:
+    """The degrees, with keys and values in a ring where heads cannot be exchanged, which sends less."""
+    ring = found.model_copy(update={"cp_comm_type": "ring"}) if found.cp > 1 else found
+    exchanges = not any(count % found.head_parts for count in _heads(planned))
+    return found if exchanges or refusal(planned, ring, found.tp) else ring
+
+
+def _heads(planned: Planned) -> list[int]:
+    config = planned.model.get("config")
+    return [config[name] for name in HEADS if name in config] if isinstance(config, dict) else []

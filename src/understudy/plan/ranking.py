@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from understudy.errors import InputError
-from understudy.plan.choices import all_degrees, refusal
+from understudy.plan.choices import all_degrees, refusal, suited
 from understudy.plan.depth import Depths, deep_traces, depths
 from understudy.plan.estimate import Estimate, estimate
 from understudy.plan.hardware import Hardware
@@ -72,7 +72,8 @@ def estimated(planned: Planned, found: Degrees, place: Place, known: Depths | No
 def ranking(planned: Planned, place: Place) -> Ranking:
     """All sets of degrees for a training."""
     refused, asked = [], []
-    for found in all_degrees(place.nodes * place.processes):
+    for factors in all_degrees(place.nodes * place.processes):
+        found = suited(planned, factors)
         why = refusal(planned, found, place.processes)
         if why:
             refused.append((found, why))

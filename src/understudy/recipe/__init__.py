@@ -18,14 +18,26 @@ from understudy.recipe.schema import (
     Train,
 )
 from understudy.recipe.section import Section
-from understudy.recipe.strategy import Compression, Degrees, Diloco, Pipeline, Recompute, StrategyName, degrees
+from understudy.recipe.strategy import (
+    AXES,
+    CommType,
+    Compression,
+    Degrees,
+    Diloco,
+    Pipeline,
+    Recompute,
+    StrategyName,
+    degrees,
+)
 from understudy.recipe.training import Augment, Guard, Optimizer, RandAugment, Schedule
 
 __all__ = [
+    "AXES",
     "LABELS",
     "METRICS",
     "ArchitectureModel",
     "Augment",
+    "CommType",
     "Compression",
     "Data",
     "Degrees",

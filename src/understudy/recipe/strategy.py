@@ -10,6 +10,11 @@ StrategyName = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp
 
 
 Recompute = Literal["none", "full", "selective"]
+CommType = Literal["alltoall", "ring"]
+
+
+AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
+"""The mesh's dimensions, the outermost first."""
 
 
 class Degrees(Section):
@@ -20,11 +25,20 @@ class Degrees(Section):
     dp_replicate: Positive = 1
     dp_shard: Positive = 1
     cp: Positive = 1
-    """Context parallel (Jacobs et al. 2023): processes that share each sequence; shards are spread over them, too."""
+    """Context parallel: processes that share each sequence; shards are spread over them, too."""
+    cp_comm_type: CommType = "alltoall"
+    """What those exchange around attention: heads for positions (Jacobs et al. 2023), or keys and values in a ring (Liu
+    et al. 2023), which wants no number of heads. Megatron's name; torch's `rotate_method` is how a ring goes on."""
     tp: Positive = 1
     """Tensor parallel (Shoeybi et al. 2019): processes that share each layer, and read the same examples."""
     zero_stage: Literal[1, 2, 3] = 3
     """What is sharded beside the optimiser's state (Rajbhandari et al. 2020): from 2 gradients, at 3 weights."""
+
+    @model_validator(mode="after")
+    def _has_parts(self) -> "Degrees":
+        if self.cp_comm_type != "alltoall" and self.cp == 1:
+            raise ValueError("cp_comm_type is for processes that share sequences, and cp is 1; leave it out")
+        return self
 
     @model_validator(mode="after")
     def _has_shards(self) -> "Degrees":
@@ -33,8 +47,19 @@ class Degrees(Section):
         return self
 
     def __str__(self) -> str:
-        parts = [f"{name} {size}" for name, size in self.model_dump().items() if name != "zero_stage" and size > 1]
-        return " x ".join(parts) or "one process"
+        parts = [f"{name} {size}" for name in AXES if (size := getattr(self, name)) > 1]
+        ring = " (ring)" if self.cp_comm_type == "ring" else ""
+        return (" x ".join(parts) or "one process") + ring
+
+    @property
+    def sequence_parts(self) -> int:
+        """What the length of sequences has to be a multiple of: in a ring each process has two chunks."""
+        return self.cp * (2 if self.cp_comm_type == "ring" else 1)
+
+    @property
+    def head_parts(self) -> int:
+        """What the numbers of heads have to be a multiple of: in a ring each process has all that tp has left it."""
+        return self.tp * (1 if self.cp_comm_type == "ring" else self.cp)
 
     @property
     def world_size(self) -> int:

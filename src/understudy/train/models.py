@@ -78,10 +78,10 @@ def degrees_of(job: TrainingJob) -> Degrees:
     except ValueError as error:
         raise InputError(f"{place(job)}.strategy: {error}") from error
     facts = read_facts(job.examples)
-    if found.cp > 1 and (facts["task"] != "causal-lm" or facts["sequence_length"] % found.cp):
+    if found.cp > 1 and (facts["task"] != "causal-lm" or facts["sequence_length"] % found.sequence_parts):
         raise InputError(
             f"{place(job)}.strategy: cp splits sequences of tokens evenly over {found.cp} processes; "
-            "data.text.sequence_length has to be a multiple of that"
+            f"data.text.sequence_length has to be a multiple of {found.sequence_parts}"
         )
     return found
 

@@ -1,0 +1,92 @@
+"""torch's attention to a part of the keys: with the logarithm of the softmax's sums, and gradients for sums over all.
+
+torch.nn.functional gives neither away, so its kernels are called by their names: on CPU its own, on a GPU flash
+attention (Dao 2023) in 16 bits, and the memory-efficient one (Rabe & Staats 2021) otherwise.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+aten = torch.ops.aten
+FILLED = 32
+"""The memory-efficient kernel's sums are for a multiple of so many positions."""
+
+
+def attended(query: Tensor, key: Tensor, value: Tensor, *, causal: bool, scale: float | None) -> tuple[Tensor, Tensor]:
+    """Attention without dropout.
+
+    Args:
+        query: (B, heads, positions, width).
+        key: of as many heads; so is value.
+        value: (B, heads, other positions, width).
+        causal: whether a query sees the keys up to its own number alone.
+        scale: of products; None stands for 1 / sqrt(width).
+
+    Returns:
+        What queries see, like `query`, and the logarithms of their sums of exponentials, fp32 (B, heads, positions).
+    """
+    given = (query, key, value)
+    match _kernel(query):
+        case "cpu":
+            said, sums = aten._scaled_dot_product_flash_attention_for_cpu(*given, 0.0, causal, scale=scale)
+        case "flash":
+            said, sums, *_ = aten._scaled_dot_product_flash_attention(*given, 0.0, causal, scale=scale)
+        case "efficient":
+            said, sums, *_ = aten._scaled_dot_product_efficient_attention(
+                *given, attn_bias=None, compute_log_sumexp=True, is_causal=causal, scale=scale
+            )
+    return said, sums[..., : query.shape[2]]
+
+
+def gradients(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    said: Tensor,
+    sums: Tensor,
+    *,
+    causal: bool,
+    scale: float | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of query, key and value.
+
+    Args:
+        gradient: of what the queries see.
+        query: as in attended(), and so are key, value, causal and scale.
+        key: these alone, of those that the queries have seen.
+        value: of these keys.
+        said: what the queries see of all keys.
+        sums: of all keys, as attended() gives them.
+        causal: for these keys.
+        scale: of products.
+    """
+    given = (gradient, query, key, value)
+    # Seeds of a dropout that there is none of, and lengths of sequences that are all of one.
+    none = torch.empty((), dtype=torch.int64, device=query.device)
+    match _kernel(query):
+        case "cpu":
+            made = aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                *given, said, sums, 0.0, causal, scale=scale
+            )
+        case "flash":
+            made = aten._scaled_dot_product_flash_attention_backward(
+                *given, said, sums, none, none, query.shape[2], key.shape[2], 0.0, causal, none, none, scale=scale
+            )
+        case "efficient":
+            filled = pad(sums, (0, -sums.shape[-1] % FILLED), value=torch.inf)
+            wanted = [True, True, True, False]
+            made = aten._scaled_dot_product_efficient_attention_backward(
+                *given, None, said, filled, none, none, 0.0, wanted, causal, scale=scale
+            )
+    return made[0], made[1], made[2]
+
+
+def _kernel(query: Tensor) -> Literal["cpu", "flash", "efficient"]:
+    if query.device.type == "cpu":
+        return "cpu"
+    narrow, width = query.dtype in (torch.bfloat16, torch.float16), query.shape[-1]
+    return "flash" if narrow and width % 8 == 0 and width <= 256 else "efficient"

@@ -1,0 +1,130 @@
+"""Ring attention: keys and values go around the ranks of a sequence, and each adds what its queries see of them.
+
+Liu et al. 2023, with the logarithms of the softmax's sums to put parts together (Milakov & Gimelshein 2018). A rank has
+two chunks of each sequence, the one as far from its beginning as the other is from its end (as Megatron and torchtitan
+have it): so all ranks see as many positions, where a rank with the first ones alone would wait for the others.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from understudy.parallel.kernels import attended, gradients
+
+
+def ring_positions(length: int, rank: int, ranks: int, device: torch.device) -> Tensor:
+    """The positions of a rank's two chunks, int64 (length / ranks,), in order."""
+    width = length // (2 * ranks)
+    early, late = (width * chunk for chunk in (rank, 2 * ranks - 1 - rank))
+    return torch.cat([torch.arange(first, first + width, device=device) for first in (early, late)])
+
+
+def ring_attention(query: Tensor, key: Tensor, value: Tensor, group: dist.ProcessGroup, scale: float | None) -> Tensor:
+    """Causal attention over the positions of all ranks, without dropout.
+
+    Args:
+        query: (B, heads, positions, width), of this rank's positions, as ring_positions() has them.
+        key: (B, key heads, positions, width); each is for as many queries' heads.
+        value: like the keys.
+        group: the ranks that share a sequence.
+        scale: of products of queries and keys; None stands for 1 / sqrt(width).
+
+    Returns:
+        What queries see: (B, heads, positions, width).
+    """
+    said: Tensor = _Ring.apply(query, torch.stack([key, value]), group, scale)
+    return said
+
+
+class _Ring(torch.autograd.Function):
+    """Forward and backward pass send the same keys and values around; the backward pass their gradients, too."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, known: Tensor, group: dist.ProcessGroup, scale: float | None) -> Tensor:
+        """The attention; `known` is keys and values, (2, B, key heads, positions, width)."""
+        said = torch.zeros_like(query, dtype=torch.float32)
+        sums = said.new_full(said.shape[:-1], -torch.inf)
+        for hop, held in enumerate(_around(known, group)):
+            rows, columns = _seen(hop, group, query.shape[2])
+            key, value = _for_heads(held[..., columns, :], query.shape[1])
+            part, part_sums = attended(query[:, :, rows].contiguous(), key, value, causal=hop == 0, scale=scale)
+            both = torch.logaddexp(sums[:, :, rows], part_sums)
+            before, now = ((old - both).exp()[..., None] for old in (sums[:, :, rows], part_sums))
+            said[:, :, rows] = said[:, :, rows] * before + part * now
+            sums[:, :, rows] = both
+        answer = said.to(query.dtype)
+        ctx.save_for_backward(query, known, answer, sums)
+        ctx.way = group, scale
+        return answer
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        """Exact: with the sums over all positions a part's gradients are those of the whole."""
+        query, known, answer, sums = ctx.saved_tensors
+        group, scale = ctx.way
+        of_query = torch.zeros_like(query, dtype=torch.float32)
+        of_known = torch.zeros_like(known, dtype=torch.float32)
+        for hop, held in enumerate(_around(known, group)):
+            rows, columns = _seen(hop, group, query.shape[2])
+            asked, said, given = (tensor[:, :, rows].contiguous() for tensor in (query, answer, gradient))
+            key, value = _for_heads(held[..., columns, :], query.shape[1])
+            own_sums = sums[:, :, rows].contiguous()
+            found = gradients(given, asked, key, value, said, own_sums, causal=hop == 0, scale=scale)
+            of_query[:, :, rows] += found[0]
+            of_known[..., columns, :] += torch.stack([_of_key_heads(part, known.shape[2]) for part in found[1:]])
+            of_known = _Passed(of_known, group).received()
+        return of_query.to(query.dtype), of_known.to(known.dtype), None, None
+
+
+def _seen(hop: int, group: dist.ProcessGroup, positions: int) -> tuple[slice, slice]:
+    """Which of this rank's queries see which of the keys that have come after so many hops."""
+    everything, half = slice(None), positions // 2
+    if hop == 0:
+        return everything, everything
+    if hop <= dist.get_rank(group):  # of an earlier rank: its first chunk is before both of ours, its second behind
+        return everything, slice(half)
+    return slice(half, None), everything
+
+
+def _for_heads(known: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+    """Keys and values for each of the queries' heads."""
+    key, value = known.repeat_interleave(heads // known.shape[2], 2)
+    return key, value
+
+
+def _of_key_heads(gradient: Tensor, heads: int) -> Tensor:
+    examples, _, positions, width = gradient.shape
+    return gradient.float().reshape(examples, heads, -1, positions, width).sum(2)
+
+
+def _around(own: Tensor, group: dist.ProcessGroup) -> Iterator[Tensor]:
+    """A tensor of each rank, this one's first, then of the ranks before it; the next is on its way meanwhile."""
+    held = own.contiguous()
+    for left in reversed(range(dist.get_world_size(group))):
+        passed = _Passed(held, group) if left else None
+        yield held
+        if passed:
+            held = passed.received()
+
+
+class _Passed:
+    """A tensor on its way to the next rank, and that of the rank before on its way here."""
+
+    def __init__(self, tensor: Tensor, group: dist.ProcessGroup) -> None:
+        rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+        self._sent, self._received = tensor, torch.empty_like(tensor)
+        self._waiting = dist.batch_isend_irecv(
+            [
+                dist.P2POp(dist.isend, self._sent, group=group, group_peer=(rank + 1) % ranks),
+                dist.P2POp(dist.irecv, self._received, group=group, group_peer=(rank - 1) % ranks),
+            ]
+        )
+
+    def received(self) -> Tensor:
+        """What has come."""
+        for work in self._waiting:
+            work.wait()
+        return self._received
