@@ -76,8 +76,8 @@ BAD = {
         "steps: 3": "r.yaml:10: teacher.train: give exactly one of steps and epochs; set the other one to null",
         "epochs: 3": "r.yaml:12: teacher.train.epochs: given twice, here and on line 11",
         "max_grad_norm: .inf": "r.yaml:12: teacher.train.max_grad_norm: .inf is not a finite number",
-        "strategy: dpd": "r.yaml:12: teacher.train.strategy: expected single, ddp, zero1, zero2, zero3, fsdp, hsdp, "
-        'tp, cp, pp or auto, got "dpd"; did you mean ddp?',
+        "strategy: dpd": "r.yaml:12: teacher.train.strategy: expected single, dp, ddp, zero1, zero2, zero3, fsdp, "
+        'hsdp, tp, cp, pp, 3d or auto, got "dpd"; did you mean dp?',
         "strategy: {dp_shrad: 2}": "r.yaml:12: teacher.train.strategy.dp_shrad: unknown key; did you mean dp_shard?",
         "strategy: {dp_shard: 2}": "r.yaml:12: teacher.train.strategy: dp_replicate x dp_shard is 2, but "
         "resources.teacher.processes is 1; make them equal",

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from understudy.recipe import Degrees, degrees
 
-STRATEGIES = ["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp", "pp"]
+STRATEGIES = ["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp", "pp", "3d"]
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,7 @@ STRATEGIES = ["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp", 
         ("hsdp", 3, 2, (3, 2, 1, 3)),
         ("tp", 1, 4, (1, 1, 4, 3)),
         ("cp", 1, 1, (1, 1, 1, 3)),
+        ("dp", 1, 1, (1, 1, 1, 3)),
         (Degrees(dp_replicate=2, dp_shard=3), 1, 6, (2, 3, 1, 3)),
         (Degrees(dp_shard=3, tp=2), 3, 2, (1, 3, 2, 3)),
     ],
@@ -51,11 +52,37 @@ def test_copies_of_shards_keep_the_shards_within_a_node(nodes: int, processes: i
 
 
 @pytest.mark.parametrize(
+    ("nodes", "processes", "expected"),
+    [
+        (1, 8, Degrees(pp=2, dp_shard=2, tp=2)),
+        (1, 12, Degrees(pp=2, dp_shard=3, tp=2)),
+        (2, 4, Degrees(pp=2, dp_shard=2, tp=2)),
+        (4, 8, Degrees(pp=4, dp_shard=4, tp=2)),
+    ],
+)
+def test_three_dimensions_are_stages_over_nodes_and_split_layers_between_neighbours(
+    nodes: int, processes: int, expected: Degrees
+) -> None:
+    assert degrees("3d", nodes, processes) == expected
+
+
+@pytest.mark.parametrize(
     ("strategy", "nodes", "processes", "message"),
     [
         ("single", 1, 2, r"single is for one process, but resources\.processes is 2; use ddp, fsdp or hsdp"),
         ("hsdp", 1, 3, r"resources\.processes must be 4, 6, 8, \.\.\., and is 3"),
         ("hsdp", 2, 1, r"hsdp shards inside a node"),
+        ("dp", 1, 2, r"dp is one process that drives all GPUs it sees, but resources\.processes is 2; use ddp"),
+        (
+            "3d",
+            1,
+            6,
+            r"3d has two parts of each layer and two shards or more in a stage: resources\.processes must ",
+        ),
+        ("3d", 1, 7, r"resources\.processes must be 8, 12, 16, \.\.\., and is 7; or write degrees"),
+        ("3d", 1, 10, r"resources\.processes must be 8, 12, 16"),
+        ("3d", 4, 2, r"resources\.processes must be 4, 6, 8, \.\.\., and is 2"),
+        ("3d", 4, 5, r"resources\.processes must be 4, 6, 8"),
         (Degrees(dp_replicate=2, dp_shard=2), 1, 2, r"^dp_replicate x dp_shard is 4, but resources\.processes is 2"),
         (Degrees(pp=2, dp_shard=2), 2, 1, r"^pp x dp_replicate x dp_shard is 4, but"),
         (Degrees(dp_shard=2, tp=2), 2, 1, r"dp_shard x tp is 4, but resources\.nodes x processes is 2 x 1"),
@@ -82,8 +109,8 @@ def test_only_split_sequences_go_in_a_ring() -> None:
 
 
 def test_only_a_sharded_model_shards() -> None:
-    sharded = {name for name in STRATEGIES[1:] if degrees(name, 1, 4).shards}  # type: ignore[arg-type]
-    assert sharded == {"zero1", "zero2", "zero3", "fsdp", "hsdp"}
+    sharded = {name for name in STRATEGIES[1:] if degrees(name, 1, 8).shards}  # type: ignore[arg-type]
+    assert sharded == {"zero1", "zero2", "zero3", "fsdp", "hsdp", "3d"}
 
 
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4))

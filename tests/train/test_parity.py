@@ -354,6 +354,31 @@ def test_single_process_equals_a_loop_written_by_hand(ranks: Any, tmp_path: Path
     np.testing.assert_allclose(column(curve(mixed), "loss"), ranks.run(1, by_hand, *given, 0.4)[0], rtol=1e-6)
 
 
+def test_one_process_trains_the_same_over_its_devices(ranks: Any, tmp_path: Path, text_examples: Path) -> None:
+    """Where there are no GPUs torch's DataParallel has one device. It takes whole outputs, which it gathers."""
+    teacher = jobs.spec(tmp_path / "teacher", text_examples, GPT)
+    changes: dict[str, Any] = {"teacher": str(teacher.output), "objectives": DISTILL, "seed": 2}
+    count = {"gradient_accumulation_steps": 2, "validate_every": 4}
+    alone = jobs.spec(tmp_path / "alone", text_examples, GPT, train=count, **changes)
+    spread = jobs.spec(tmp_path / "spread", text_examples, GPT, train={**count, "strategy": "dp"}, **changes)
+    for job in (teacher, alone):
+        ranks.run(1, train_ranks, job)
+    ranks.run(1, train_over_devices, spread)
+    assert_same_training(spread, alone)
+
+
+def train_over_devices(job: JobSpec) -> None:
+    from unittest.mock import patch
+
+    from torch.nn.parallel import DataParallel
+
+    with (
+        patch("understudy.train.job.over_devices", lambda model, _: DataParallel(model)),
+        patch("understudy.train.learning.loss_in_pieces", side_effect=AssertionError),
+    ):
+        train_ranks(job)
+
+
 def by_hand(
     examples: str, model: dict[str, Any], train: dict[str, Any], seed: int, mixup: float | None = None
 ) -> list[float]:

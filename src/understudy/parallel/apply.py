@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook, fp16_compress_hook
 from torch.distributed.checkpoint.stateful import Stateful
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from understudy.parallel.activation_checkpointing import checkpoint_activations
 from understudy.parallel.blocks import blocks
@@ -172,5 +172,5 @@ def reshard(model: nn.Module) -> None:
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model below DDP's wrapper."""
-    return model.module if isinstance(model, DistributedDataParallel) else model
+    """The model below the wrapper of DDP, or of DataParallel."""
+    return model.module if isinstance(model, DistributedDataParallel | DataParallel) else model

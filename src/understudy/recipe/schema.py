@@ -47,7 +47,8 @@ class Train(Section):
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """auto: bf16 where the GPU computes in it, fp32 otherwise."""
     strategy: Strategy = "single"
-    """hsdp shards inside a node and replicates over nodes; on one node it keeps two replicas. auto is what
+    """hsdp shards inside a node and replicates over nodes; on one node it keeps two replicas. 3d has stages
+    over nodes, and in each one split layers and shards. auto is what
     `understudy plan` ranks first, chosen when a run begins."""
     tensor_plan: dict[str, str] = Field(default={})
     """For tp: how modules are split, by their names with * for a number, in transformers' styles (colwise, rowwise,

@@ -6,7 +6,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from understudy.recipe.section import Fraction, Positive, Section
 
-StrategyName = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp", "cp", "pp", "auto"]
+StrategyName = Literal["single", "dp", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp", "cp", "pp", "3d", "auto"]
 
 
 Recompute = Literal["none", "full", "selective"]
@@ -146,6 +146,13 @@ class Pipeline(Section):
         return self.schedule in V
 
 
+ALONE = {
+    "single": ("for one process", "ddp, fsdp or hsdp"),
+    "dp": ("one process that drives all GPUs it sees", "ddp"),
+}
+"""Names for one process: what they are, and what there is for several."""
+
+
 def _strategy_kind(value: object) -> str:
     return "degrees" if isinstance(value, dict | Degrees) else "shorthand"
 
@@ -158,7 +165,9 @@ Strategy = Annotated[
 def degrees(strategy: StrategyName | Degrees, nodes: int, processes: int, where: str = "resources") -> Degrees:
     """The degrees behind a recipe's strategy.
 
-    hsdp shards inside a node and replicates over nodes; on a single node it keeps two replicas.
+    hsdp shards inside a node and replicates over nodes; on a single node it keeps two replicas. 3d has a stage on each
+    node, on a single node two, and inside a stage each layer in two neighbouring processes and the rest in shards: who
+    speaks most is nearest (Narayanan et al. 2021).
 
     Args:
         strategy: the recipe's.
@@ -181,13 +190,16 @@ def degrees(strategy: StrategyName | Degrees, nodes: int, processes: int, where:
             product += " x cp" * (strategy.cp > 1) + " x tp" * (strategy.tp > 1)
             raise ValueError(f"{product} is {strategy.world_size}, but {given} is {count}; make them equal")
         return strategy
-    if strategy == "single" and world > 1:
-        raise ValueError(f"single is for one process, but {given} is {count}; use ddp, fsdp or hsdp")
+    if strategy in ALONE and world > 1:
+        kind, other = ALONE[strategy]
+        raise ValueError(f"{strategy} is {kind}, but {given} is {count}; use {other}")
     if strategy == "hsdp":
         return _hybrid(nodes, processes, where)
+    if strategy == "3d":
+        return _three_dimensions(nodes, processes, where)
     if strategy in ("cp", "tp", "pp"):
         return Degrees.model_validate({strategy: world})
-    if strategy in ("single", "ddp"):
+    if strategy in ("single", "dp", "ddp"):
         return Degrees(dp_replicate=world)
     stage = {"zero1": 1, "zero2": 2}.get(strategy, 3) if world > 1 else 3
     return Degrees.model_validate({"dp_shard": world, "zero_stage": stage})
@@ -202,3 +214,15 @@ def _hybrid(nodes: int, processes: int, where: str) -> Degrees:
         raise ValueError(f"hsdp shards inside a node: {where}.processes must be 2 or more; or use ddp")
     copies = nodes if nodes > 1 else 2
     return Degrees(dp_replicate=copies, dp_shard=nodes * processes // copies)
+
+
+def _three_dimensions(nodes: int, processes: int, where: str) -> Degrees:
+    stages, parts = max(nodes, 2), 2
+    stage, rest = divmod(nodes * processes, stages)
+    if rest or stage % parts or stage < 2 * parts:
+        few = "4, 6, 8, ..." if nodes > 1 else "8, 12, 16, ..."
+        raise ValueError(
+            f"3d has two parts of each layer and two shards or more in a stage: {where}.processes must be {few}, and "
+            f"is {processes}; or write degrees"
+        )
+    return Degrees(pp=stages, dp_shard=stage // parts, tp=parts)

@@ -27,6 +27,7 @@ from understudy.models.facts import HISTORY, Description
 from understudy.models.files import save_model
 from understudy.parallel.apply import Spread, reshard, unwrapped
 from understudy.parallel.checkpoint import Checkpoints
+from understudy.parallel.devices import over_devices
 from understudy.train.averages import Averages
 from understudy.train.decay import exempt
 from understudy.train.guard import Guard
@@ -170,7 +171,9 @@ def _learner(
     spread: Spread,
 ) -> Learner:
     if started.staged is None:
-        return Whole(started.model, learned, learns, teacher, spread)
+        # The wrapper is the learner's alone: checkpoints have the names of the model's own weights.
+        model = over_devices(started.model, spread.device) if job.train.strategy == "dp" else started.model
+        return Whole(model, learned, learns, teacher, spread)
     return Pipelined(started.staged, started.model, learned, teacher, spread, place(job))
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DataParallel
 
 from understudy.distill.objectives import Batch, Mixed, Objective
 from understudy.distill.pieces import loss_in_pieces
@@ -81,7 +82,9 @@ class Whole(Learner):
         self, model: nn.Module, objective: Objective, learned: nn.Module, teacher: Teacher | None, spread: Spread
     ) -> None:
         self._model, self._teacher, self._spread = model, teacher, spread
-        self._objective, self._extras, self._by_position = learned, objective.extras, objective.by_position
+        self._objective, self._extras = learned, objective.extras
+        # DataParallel cuts what it hands on into parts for its devices, and would cut nothing that `read` knows.
+        self._by_position = objective.by_position and not isinstance(model, DataParallel)
 
     def train(self, *, mode: bool) -> None:
         """Of the model; an objective has one mode."""
