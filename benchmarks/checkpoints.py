@@ -1,0 +1,234 @@
+"""Checkpoints and reading a saved model, two ranks with a model in shards: ours, and the same by hand.
+
+    python -m benchmarks.checkpoints [--rounds 5]
+
+- How long a checkpoint holds up training, beside a synchronous torch.distributed.checkpoint.save of the same state.
+- How long restoring takes, beside torch.distributed.checkpoint.load.
+- How fast a rank reads its part of a saved model, beside plain reading of as many bytes of the same files, once from
+  the disk (each file's cached pages are given up before) and once from memory; and what it holds at most meanwhile.
+
+Of two ranks the slower one counts.
+"""
+
+import argparse
+import math
+import os
+import socket
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+from torch.optim import Optimizer
+
+from benchmarks.memory import llama, own_memory, write_teacher
+from understudy.models.build import empty_model
+from understudy.models.describe import describe
+from understudy.models.facts import Description, Facts
+from understudy.models.files import read_weights
+from understudy.models.parts import kept
+from understudy.models.weight_files import weight_files
+from understudy.parallel.apply import Spread
+from understudy.parallel.checkpoint import Checkpoints
+from understudy.recipe import ArchitectureModel, Degrees
+from understudy.recipe.training import Optimizer as Section
+from understudy.train.optimizers import optimizer
+
+RANKS, WIDTH, BLOCKS, VOCABULARY = 2, 768, 8, 16384
+"""Weights of about 300 MB in fp32, three times that with AdamW's state."""
+FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
+CPU = torch.device("cpu")
+EVERY = 0.005
+"""Seconds between looks at a process's memory."""
+
+Times = dict[str, float]
+
+
+def described() -> Description:
+    """The model."""
+    facts: Facts = {"task": "causal-lm", "vocab_size": VOCABULARY, "eos_id": 0, "sequence_length": 128}
+    section = ArchitectureModel.model_validate(llama(WIDTH, BLOCKS))
+    return describe(section, facts, "teacher.model")
+
+
+def slowest(act: Callable[[], object]) -> float:
+    """Seconds that the slower rank takes, both having begun together."""
+    dist.barrier()
+    start = time.perf_counter()
+    act()
+    taken = torch.tensor(time.perf_counter() - start, dtype=torch.double)
+    dist.all_reduce(taken, dist.ReduceOp.MAX)
+    return taken.item()
+
+
+def save_by_hand(model: nn.Module, chosen: Optimizer, folder: Path) -> None:
+    """A synchronous checkpoint."""
+    weights, state = get_state_dict(model, chosen, options=FLAT)
+    save({"model": weights, "optimizer": state}, storage_writer=FileSystemWriter(folder))
+
+
+def load_by_hand(model: nn.Module, chosen: Optimizer, folder: Path) -> None:
+    """The same one, back again."""
+    weights, state = get_state_dict(model, chosen, options=FLAT)
+    held: dict[str, Any] = {"model": weights, "optimizer": state}
+    load(held, checkpoint_id=folder)
+    set_state_dict(model, chosen, model_state_dict=held["model"], optim_state_dict=held["optimizer"], options=FLAT)
+
+
+def forget(folder: Path) -> None:
+    """Give up what the system keeps in memory of a saved model's files."""
+    for path in weight_files(folder):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def read_plainly(folder: Path, into: memoryview) -> None:
+    """This rank's share of each file's bytes, one after the other, into memory that is there."""
+    place = 0
+    for path in weight_files(folder):
+        share = path.stat().st_size // RANKS
+        with path.open("rb", buffering=0) as file:
+            file.seek(dist.get_rank() * share)
+            end = min(place + share, len(into))
+            while place < end:
+                place += file.readinto(into[place:end]) or 0
+
+
+@contextmanager
+def most_memory(found: Times) -> Iterator[None]:
+    """Notes the most bytes of its own that the process got within."""
+    before, ended = own_memory(), threading.Event()
+    most = [before]
+
+    def look() -> None:
+        while not ended.wait(EVERY):
+            most.append(max(most.pop(), own_memory()))
+
+    watch = threading.Thread(target=look)
+    watch.start()
+    yield
+    ended.set()
+    watch.join()
+    found["held"] = max(*most, own_memory()) - before
+
+
+def read_model(folder: Path, times: Times) -> nn.Module:
+    """A model in shards, with its weights, from the disk and again from memory."""
+    spread = Spread(Degrees(dp_shard=RANKS), CPU, torch.float32)
+    model = spread.over_ranks(empty_model(described(), "teacher.model"))
+    with most_memory(times):
+        forget(folder)
+        times["read, from disk"] = slowest(lambda: read_weights(model, folder, CPU))
+    times["part"] = sum(kept(tensor).nbytes for tensor in model.state_dict().values())
+    again = spread.over_ranks(empty_model(described(), "teacher.model"))
+    times["read, from memory"] = slowest(lambda: read_weights(again, folder, CPU))
+    plain = memoryview(bytearray(int(times["part"])))
+    forget(folder)
+    times["plainly, from disk"] = slowest(lambda: read_plainly(folder, plain))
+    times["plainly, from memory"] = slowest(lambda: read_plainly(folder, plain))
+    return model
+
+
+def round_of(folder: Path) -> Times:
+    """Seconds, and bytes, of everything once."""
+    times: Times = {}
+    model = read_model(folder / "model", times)
+    chosen = optimizer(list(model.parameters()), Section(), None)
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        names: list[Any] = [name]
+        dist.broadcast_object_list(names, 0)
+        inside = Path(names[0])
+        ours = Checkpoints(inside, model, chosen)
+        for step in (1, 2):  # the second time is that of every later one
+            times["save, held up"] = slowest(partial(ours.save, step, "{}"))
+            times["save, until written"] = times["save, held up"] + slowest(ours.finish)
+        times["save by hand"] = slowest(lambda: save_by_hand(model, chosen, inside / "by-hand"))
+        times["check"] = slowest(ours.latest)
+        loads = {"load": lambda: ours.load(2), "load by hand": lambda: load_by_hand(model, chosen, inside / "by-hand")}
+        for way in [*loads, *reversed(loads)]:  # the first of them finds less memory that the process has
+            times[way] = min(times.get(way, math.inf), slowest(loads[way]))
+        dist.barrier()
+    return times
+
+
+def rank_of(rank: int, port: int, folder: Path, rounds: int, answers: Any) -> None:
+    """A rank's rounds, after one that does not count."""
+    place = {"RANK": rank, "WORLD_SIZE": RANKS, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ |= {key: str(value) for key, value in place.items()}
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    first, *rest = [round_of(folder) for _ in range(rounds + 1)]
+    held = {"held": first["held"]}  # later ones find memory that the process has already
+    answers.put((rank, [times | held for times in rest]))
+    dist.destroy_process_group()
+
+
+def measured(folder: Path, rounds: int) -> list[Times]:
+    """What the first rank has seen, round by round."""
+    context = get_context("spawn")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    answers = context.Queue()
+    ranks = [context.Process(target=rank_of, args=(rank, port, folder, rounds, answers)) for rank in range(RANKS)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join()
+    if any(process.exitcode for process in ranks):
+        raise SystemExit("a rank failed")
+    found: dict[int, list[Times]] = dict(answers.get() for _ in ranks)
+    return found[0]
+
+
+RATIOS = {
+    "a checkpoint's stall / a synchronous save": ("save, held up", "save by hand"),
+    "a checkpoint until it is written / a synchronous save": ("save, until written", "save by hand"),
+    "restoring / by hand": ("load", "load by hand"),
+    "checking, then restoring / by hand": ("check, load", "load by hand"),
+    "plain reading / reading a part, from disk": ("plainly, from disk", "read, from disk"),
+    "plain reading / reading a part, from memory": ("plainly, from memory", "read, from memory"),
+    "held at most while reading / the part": ("held", "part"),
+}
+
+
+def main() -> None:
+    """Print the ratios, round by round."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    with tempfile.TemporaryDirectory(dir=".") as name:
+        folder = Path(name).absolute()
+        write_teacher(folder / "model", described())
+        found = measured(folder, rounds)
+    for times in found:
+        times["check, load"] = times["check"] + times["load"]
+    print("| seconds | min / median |\n|---|---|")
+    for name in found[0].keys() - {"held", "part"}:
+        print(f"| {name} | {columns([times[name] for times in found])} |")
+    print("\n| ratio | min / median |\n|---|---|")
+    for name, (over, under) in RATIOS.items():
+        print(f"| {name} | {columns([times[over] / times[under] for times in found])} |")
+
+
+def columns(values: list[float]) -> str:
+    """Minimum and median."""
+    return f"{min(values):.3f} / {statistics.median(values):.3f}"
+
+
+if __name__ == "__main__":
+    main()

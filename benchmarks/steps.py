@@ -1,0 +1,289 @@
+"""A training step of two ranks on the CPU, ddp and fsdp: ours, a loop written by hand, and the usual libraries.
+
+    python -m benchmarks.steps [--rounds 10]
+
+All train the same Llama from the same weights on the same batches with fused AdamW, clipped gradients and fp32, in the
+same two processes, and take turns of some steps (turns.py). That their losses are the same is checked. Libraries that
+are not installed are left out, and named.
+"""
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from benchmarks.turns import Turns
+from understudy.data.loader import Order, TextExamples
+from understudy.models.build import undrawn_model
+from understudy.models.describe import describe
+from understudy.models.facts import HISTORY, Facts
+from understudy.models.files import save_model
+from understudy.recipe import LABELS, ArchitectureModel, Train
+from understudy.train.job import Callbacks, run
+from understudy.train.work import TrainingJob
+
+RANKS, TURN, RATE, SEED, LOG_EVERY = 2, 5, 1e-3, 0, 10
+VOCABULARY, LENGTH, BATCH, WINDOWS = 4096, 128, 8, 256
+LLAMA = ArchitectureModel.model_validate(
+    {
+        "type": "llama",
+        "config": {
+            "hidden_size": 256,
+            "intermediate_size": 704,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 8,
+            "max_position_embeddings": LENGTH,
+        },
+    }
+)
+AGREE = 1e-4
+"""How far losses may be apart: the same work, summed in another order."""
+HAND, OURS = "by hand", "understudy"
+LIBRARIES = {"Trainer": "transformers", "Accelerate": "accelerate", "Lightning": "lightning", "DeepSpeed": "deepspeed"}
+
+
+@dataclass
+class Work:
+    """What every loop does."""
+
+    folder: Path
+    strategy: str
+    """ddp or fsdp."""
+    steps: int
+    losses: dict[str, list[Tensor]] = field(default_factory=dict)
+    """Of each step, this rank's mean loss over its own targets, by loop."""
+
+    def taught(self, name: str) -> "Taught":
+        """The model that a loop trains."""
+        self.losses[name] = []
+        return Taught(self.folder / "model", self.losses[name])
+
+    def rows(self) -> "Rows":
+        """The windows of all steps."""
+        return Rows(self.folder, self.steps)
+
+
+class Taught(nn.Module):
+    """A language model that answers with its loss, and notes it."""
+
+    def __init__(self, folder: Path, losses: list[Tensor]) -> None:
+        super().__init__()
+        from transformers import AutoModelForCausalLM
+
+        self.net: nn.Module = AutoModelForCausalLM.from_pretrained(folder)
+        self._losses = losses
+
+    def forward(self, inputs: Tensor, labels: Tensor) -> Tensor:
+        logits = self.net(input_ids=inputs, use_cache=False).logits
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        self._losses.append(loss.detach())
+        return loss
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """Its repeated layers."""
+        return list(self.net.get_submodule("model.layers").children())
+
+
+class Rows(torch.utils.data.Dataset[dict[str, Tensor]]):
+    """The windows in the order in which our loop reads them, each as often as it does."""
+
+    def __init__(self, folder: Path, steps: int) -> None:
+        self._examples = TextExamples(folder, "train", LENGTH, 0)
+        order = Order(len(self._examples), BATCH, SEED)
+        self._indices = np.concatenate([order.batch(step) for step in range(steps)])
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        inputs, labels = self._examples.batch(self._indices[index : index + 1])
+        return {"inputs": inputs[0], "labels": labels[0]}
+
+    def batches(self, rank: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """A rank's part of each step's windows."""
+        width = BATCH // RANKS
+        for first in range(rank * width, len(self), BATCH):
+            yield self._examples.batch(self._indices[first : first + width])
+
+
+def by_hand(work: Work) -> None:
+    """The loop that one would write oneself."""
+    taught = work.taught(HAND)
+    model: nn.Module = taught
+    if work.strategy == "ddp":
+        model = DistributedDataParallel(taught, gradient_as_bucket_view=True)
+    else:
+        for part in (*taught.blocks, taught):
+            fully_shard(part)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0, fused=True)
+    for step, (inputs, labels) in enumerate(work.rows().batches(dist.get_rank()), 1):
+        loss = model(inputs, labels)
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % LOG_EVERY == 0:
+            float(norm), loss.item()
+
+
+def ours(work: Work, turns: Turns) -> None:
+    """Understudy's loop, as a job runs it; it makes the process group that the others use too."""
+    inside = work.folder / f"work-{work.strategy}"
+    inside.mkdir(exist_ok=True)
+    settings = {
+        "steps": work.steps,
+        "batch_size": BATCH,
+        "precision": "fp32",
+        "strategy": work.strategy,
+        "checkpoint_every": work.steps,
+        "optimizer": {"learning_rate": RATE, "weight_decay": 0.0},
+        "schedule": {"decay": "constant"},
+    }
+    job = TrainingJob(
+        model=LLAMA,
+        section="teacher.model",
+        train=Train.model_validate(settings),
+        objectives=LABELS,
+        seed=SEED,
+        examples=work.folder,
+        initial=work.folder / "model",
+        teacher=None,
+        teacher_model=None,
+        teacher_precision="fp32",
+        others={},
+        asked=(),
+        processes=RANKS,
+        threads=1,
+        device="cpu",
+    )
+
+    def phase(name: str, step: int) -> None:
+        if name == "loading":
+            turns.join(OURS)
+        elif name == "saving":  # the others have ended: it was their turn before
+            average_losses(work)
+
+    callbacks = Callbacks(
+        heartbeat=phase,
+        must_stop=lambda: False,
+        begin_attempt=lambda world_size: "",
+        join_attempt=lambda attempt: inside,
+        report=lambda report: None,
+    )
+    run(job, callbacks)
+    curve = json.loads((inside / "output" / HISTORY).read_text())
+    work.losses[OURS] = [torch.tensor(point["loss"]) for point in curve]
+
+
+def average_losses(work: Work) -> None:
+    """Put the mean over ranks in the place of each rank's losses."""
+    for name, losses in sorted(work.losses.items()):
+        mean = torch.stack(losses)
+        dist.all_reduce(mean)
+        work.losses[name] = list(mean / RANKS)
+
+
+def rank_of(rank: int, port: int, work: Work, names: list[str], answers: Any) -> None:
+    """A rank: seconds a step of every loop, and how far its losses are from those of the loop by hand at most."""
+    from benchmarks.step_peers import PEERS
+
+    place: dict[str, object] = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": RANKS, "LOCAL_WORLD_SIZE": RANKS}
+    place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ |= {key: str(value) for key, value in place.items()}
+    torch.set_num_threads(1)
+    turns = Turns([*names, OURS], work.steps, TURN)
+    loops: dict[str, Callable[[Work], None]] = {HAND: by_hand, **PEERS}
+    turns.start({name: lambda loop=loops[name]: loop(work) for name in names})  # type: ignore[misc]
+    ours(work, turns)
+    losses = {name: torch.stack(found[: work.steps]).double() for name, found in work.losses.items()}
+    apart = {name: (found - losses[HAND]).abs().max().item() for name, found in losses.items()}
+    answers.put((rank, turns.seconds, apart))
+
+
+def measured(work: Work, names: list[str]) -> tuple[dict[str, list[tuple[float, float]]], dict[str, float]]:
+    """Seconds a step of every loop, round by round, on the first rank, and how far apart losses are."""
+    context = get_context("spawn")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    answers = context.Queue()
+    ranks = [context.Process(target=rank_of, args=(rank, port, work, names, answers)) for rank in range(RANKS)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join()
+    if any(process.exitcode for process in ranks):
+        raise SystemExit("a rank failed")
+    found = {rank: (seconds, apart) for rank, seconds, apart in (answers.get() for _ in ranks)}
+    return found[0]
+
+
+def write_work(folder: Path) -> None:
+    """Random tokens, and a model with random weights."""
+    tokens = np.random.default_rng(0).integers(0, VOCABULARY, WINDOWS * LENGTH + 1)
+    np.save(folder / "train.tokens.npy", tokens.astype(np.int32))
+    facts: Facts = {"task": "causal-lm", "vocab_size": VOCABULARY, "eos_id": 0, "sequence_length": LENGTH}
+    (folder / "examples.json").write_text(json.dumps(facts))
+    description = describe(LLAMA, facts, "teacher.model")
+    shapes = {name: tensor.shape for name, tensor in undrawn_model(description, "teacher.model").state_dict().items()}
+    torch.manual_seed(0)
+    ones = {name: torch.ones(shape) for name, shape in shapes.items() if len(shape) == 1}
+    weights = {name: torch.randn(shape) / 50 for name, shape in shapes.items()} | ones
+    (folder / "model").mkdir()
+    save_model(folder / "model", weights, description)
+
+
+def main() -> None:
+    """Print each loop's time, and what ours takes in its proportion, round by round."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=10)
+    options = parser.parse_args()
+    names = [HAND, *(name for name, module in LIBRARIES.items() if find_spec(module))]
+    for missing in LIBRARIES.keys() - names:
+        print(f"{missing} is not installed, and is left out")
+    # One thread a rank, and one heap for all loops: glibc would give each thread its own, and map it anew all the time.
+    os.environ |= {"OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1", "DS_ACCELERATOR": "cpu"}
+    print("| strategy | loop | ms a step, min / median | ours / its | ours / its in CPU time | losses apart |")
+    print("|---" * 6 + "|")
+    with tempfile.TemporaryDirectory() as folder:
+        write_work(Path(folder))
+        for strategy in ("ddp", "fsdp"):
+            report(Work(Path(folder), strategy, TURN * (options.rounds + 1)), names)
+
+
+def report(work: Work, names: list[str]) -> None:
+    """The rows of a strategy."""
+    seconds, apart = measured(work, names)
+    own = np.array(seconds[OURS])
+    for name in (*names, OURS):
+        its = np.array(seconds[name])
+        cells = (columns(1000 * its[:, 0], 1), columns((own / its)[:, 0], 3), columns((own / its)[:, 1], 3))
+        print(f"| {work.strategy} | {name} | {' | '.join(cells)} | {apart[name]:.0e} |", flush=True)
+        if apart[name] > AGREE:
+            raise SystemExit(f"{name} does other work: its losses are {apart[name]:.1e} apart from the loop by hand's")
+
+
+def columns(values: Any, digits: int) -> str:
+    """Minimum and median."""
+    return f"{values.min():.{digits}f} / {statistics.median(values):.{digits}f}"
+
+
+if __name__ == "__main__":
+    main()
