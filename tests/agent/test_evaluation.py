@@ -116,6 +116,7 @@ def measured(
     facts: dict[str, Any],
     model: dict[str, Any],
     known: tuple[str, ...] = (),
+    strategy: str = "ddp",
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What that many ranks say of a teacher and a student, but for their speed; and each model's results."""
     folder.mkdir()
@@ -124,7 +125,7 @@ def measured(
         folder,
         examples=str(objects / "examples"),
         models={role: str(objects / role) for role in ("teacher", "student")},
-        recipe=small.recipe(facts, model),
+        recipe=small.recipe(facts, model, evaluate={"batch_size": 3, "strategy": strategy, "latency": {"repeats": 1}}),
         known={role: str(objects / f"results of {role}") for role in known},
     )
     spec = replace(spec, resources=spec.resources.model_copy(update={"processes": processes}))
@@ -138,6 +139,7 @@ def measured(
 
 
 MODELS = ("teacher", "student")
+TIED = {**small.LLAMA, "config": {**small.SIZES, "tie_word_embeddings": True, "num_hidden_layers": 3}}
 TASKS = pytest.mark.parametrize(("facts", "model"), [(small.TEXT, small.LLAMA), (small.IMAGES, small.VIT)])
 
 
@@ -151,6 +153,27 @@ def test_several_ranks_measure_what_one_does_to_the_last_bit(
     alone = measured(ranks, tmp_path / "1", 1, facts, model)
     assert measured(ranks, tmp_path / "3", 3, facts, model) == alone
     assert np.isfinite(alone[0]["models"]["student"]["metrics"]["nll"])
+
+
+@pytest.mark.parametrize(
+    ("facts", "model", "strategy", "shards"),
+    [
+        (small.TEXT, small.LLAMA, "fsdp", 4),
+        pytest.param(small.IMAGES, small.VIT, "fsdp", 2, marks=pytest.mark.second_tier),
+        pytest.param(small.TEXT, TIED, "hsdp", 2, marks=pytest.mark.second_tier),
+    ],
+)
+def test_models_in_shards_give_the_bits_of_whole_ones(
+    ranks: Ranks, tmp_path: Path, facts: dict[str, Any], model: dict[str, Any], strategy: str, shards: int
+) -> None:
+    """Batches cannot be shared out evenly over 4 ranks: some of them have none in the last round."""
+    small.examples(tmp_path / "examples", facts)
+    for seed, role in enumerate(MODELS):
+        small.saved(tmp_path / role, model, facts, seed)
+    alone, files = measured(ranks, tmp_path / "1", 1, facts, model)
+    measures, others = measured(ranks, tmp_path / "4", 4, facts, model, strategy=strategy)
+    assert (alone["hardware"].pop("processes"), measures["hardware"].pop("processes")) == (1, shards)
+    assert (measures, others) == (alone, files)
 
 
 def test_ranks_with_nothing_to_measure_leave_the_timing_to_the_first(ranks: Ranks, tmp_path: Path) -> None:

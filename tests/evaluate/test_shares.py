@@ -29,7 +29,7 @@ def test_the_ranks_batches_in_turn_are_those_of_one_alone(tmp_path_factory, leng
 
 @pytest.mark.parametrize("found", [1, None])
 def test_a_rank_alone_gathers_its_own_without_a_process_group(found):
-    WHOLE.finish()
+    WHOLE.meet()
     assert WHOLE.gathered(found) == ([found] if found else [])
 
 
@@ -41,7 +41,7 @@ def gathered_by_rank():
     rank = int(os.environ["RANK"])
     share = Share(rank, 2)
     found = [share.gathered(f"batch {rank}"), share.gathered(None if rank else "batch 2")]
-    share.finish()
+    share.meet()
     dist.destroy_process_group()
     return found
 

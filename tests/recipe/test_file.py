@@ -272,12 +272,34 @@ def test_a_model_with_new_outputs_has_no_names_for_them(tmp_path: Path) -> None:
     ]
 
 
-def test_models_are_measured_on_one_node_by_any_number_of_processes(tmp_path: Path) -> None:
-    assert load(write(tmp_path, PYDOC), ["resources.evaluate.processes=3"]).resources.by_job["evaluate"].processes == 3
-    assert said(tmp_path, PYDOC, ["resources.evaluate.nodes=2"]) == [
-        "--set resources.evaluate.nodes=2: resources.evaluate.nodes: models are measured on one node; set it to 1, or "
-        "leave it out, and give processes instead"
-    ]
+def test_models_are_measured_whole_or_in_shards_by_any_number_of_processes(tmp_path: Path) -> None:
+    place = "resources.evaluate={nodes: 2, processes: 2}"
+    for strategy in ("ddp", "fsdp", "hsdp", "{dp_replicate: 2, dp_shard: 2}"):
+        load(write(tmp_path, PYDOC), [place, f"evaluate.strategy={strategy}"])
+    for strategy in ("tp", "cp", "pp", "zero1", "zero2"):
+        assert said(tmp_path, PYDOC, [place, f"evaluate.strategy={strategy}"]) == [
+            f"--set evaluate.strategy={strategy}: evaluate.strategy: models are measured whole or in shards; use ddp, "
+            "fsdp, hsdp, or {dp_replicate, dp_shard}"
+        ]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "why"),
+    [
+        ("single", "single is for one process, but resources.evaluate.nodes x processes is 2 x 2"),
+        ("auto", "auto is chosen when a run begins"),
+        ("{dp_shard: 3}", "dp_replicate x dp_shard is 3, but resources.evaluate.nodes x processes is 2 x 2"),
+    ],
+)
+def test_a_measuring_has_as_many_processes_as_its_strategy(tmp_path: Path, strategy: str, why: str) -> None:
+    place = "resources.evaluate={nodes: 2, processes: 2}"
+    (line,) = said(tmp_path, PYDOC, [place, f"evaluate.strategy={strategy}"])
+    assert f"evaluate.strategy: {why}" in line
+
+
+def test_a_measuring_waits_for_all_its_nodes(tmp_path: Path) -> None:
+    (line,) = said(tmp_path, PYDOC, ["resources.evaluate={nodes: 2, min_nodes: 1}"])
+    assert "resources.evaluate.min_nodes: a measuring that lost a node begins anew, with all of them" in line
 
 
 def test_windows_that_are_measured_leave_no_gaps(tmp_path: Path) -> None:

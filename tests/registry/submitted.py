@@ -121,7 +121,7 @@ def measures(digests: dict[str, str]) -> dict[str, Any]:
         "split": "test",
         "examples": 360,
         "gate_metric": "accuracy",
-        "hardware": {"device": "cpu", "cpu": "a processor", "cores": 2, "threads": 2, "torch": "2"},
+        "hardware": {"device": "cpu", "cpu": "a processor", "cores": 2, "threads": 2, "processes": 1, "torch": "2"},
         "models": {role: {**model, "digest": digest} for role, digest in digests.items()},
         "slices": [],
         "confusion": None,

@@ -68,7 +68,7 @@ def measures() -> dict[str, Any]:
         "data": {"counts": {"test": EXAMPLES}, "skipped": {}},
         "gate_metric": "accuracy",
         "confidence": 0.95,
-        "hardware": {"device": "cpu", "cpu": "a processor", "cores": 2, "threads": 2, "torch": "2"},
+        "hardware": {"device": "cpu", "cpu": "a processor", "cores": 2, "threads": 2, "processes": 1, "torch": "2"},
         "models": {role: model(digest) for role, digest in DIGESTS.items()},
         "slices": [{"slice": "0", "examples": 3.0, "teacher": 0.5, "student": None}],
         "confusion": {"labels": ["cat", "dog"], "counts": [[1, 0], [1, 1]]},

@@ -1,4 +1,7 @@
-"""A job specification as a measuring: its ranks share out the test split, and begin anew when they were ended."""
+"""A job specification as a measuring: its ranks share out the test split, and begin anew when they were ended.
+
+Where the recipe says so they share the models' weights, too.
+"""
 
 import os
 import shutil
@@ -18,6 +21,10 @@ from understudy.evaluate.measure import measure
 from understudy.evaluate.shares import WHOLE, Share
 from understudy.jobs.payload import Evaluation
 from understudy.jobs.specification import JobSpec
+from understudy.models.weight_files import weight_bytes
+from understudy.parallel.apply import Spread
+from understudy.recipe import degrees
+from understudy.train.memory import settle_freed_memory
 
 REPORTED = 0.5  # seconds between reports
 
@@ -33,9 +40,10 @@ def evaluate(spec: JobSpec, payload: Evaluation, surroundings: Surroundings) -> 
     device = _device(spec)
     torch.set_num_threads(spec.threads)
     surroundings.heartbeat("joining the process group", -1)
-    with _share(spec) as share:
+    with _share(spec, payload, torch.device(device)) as share:
         output = _output(spec, surroundings, share)
         surroundings.heartbeat("loading", -1)
+        _settle(payload, share, spec.processes)
         with disk_errors(output):
             measure(
                 {role: Path(model) for role, model in payload.models.items()},
@@ -63,14 +71,23 @@ def _device(spec: JobSpec) -> str:
 
 
 @contextmanager
-def _share(spec: JobSpec) -> Iterator[Share]:
-    """What is this rank's. What ranks exchange are numbers by example, on CPUs."""
+def _share(spec: JobSpec, payload: Evaluation, device: torch.device) -> Iterator[Share]:
+    """What is this rank's. What ranks exchange are numbers by example, on CPUs, and shards, on the models' device."""
     if spec.world_size == 1:
         yield WHOLE
         return
-    dist.init_process_group("gloo")
-    yield Share(dist.get_rank(), dist.get_world_size())
+    found = degrees(payload.recipe.evaluate.strategy, spec.nodes, spec.processes, spec.section)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if found.shards and device.type == "cuda" else "gloo")
+    spread = Spread(found, device, torch.float32) if found.shards else None
+    yield Share(dist.get_rank(), dist.get_world_size(), spread)
     dist.destroy_process_group()  # not on an error: the others, whom that lets fail too, must not be heard first
+
+
+def _settle(payload: Evaluation, share: Share, processes: int) -> None:
+    """Have blocks that were gathered given back, where memory is short."""
+    if share.spread:
+        weights = sum(weight_bytes(Path(folder)) for folder in payload.models.values())
+        settle_freed_memory(weights // share.spread.degrees.dp_shard, processes)
 
 
 def _output(spec: JobSpec, surroundings: Surroundings, share: Share) -> Path:

@@ -14,7 +14,7 @@ from torch import nn
 
 from understudy.evaluate.contents import CONFUSION, MOST_LABELS, results_file
 from understudy.evaluate.metrics import FloatArray
-from understudy.evaluate.scoring import Scores, predicted
+from understudy.evaluate.scoring import Batch, Predicted, Scores, predicted
 from understudy.evaluate.shares import WHOLE, Share
 from understudy.evaluate.splits import TestSplit
 
@@ -47,12 +47,23 @@ def results(
     with torch.inference_mode(), full_precision():
         mine = split.batches(size, share)
         for done in range(0, batches, share.of):
-            batch = next(mine, None)
-            for one in share.gathered(predicted(module, batch, device, counted) if batch else None):
+            found = _predicted(module, split, next(mine, None), device, counted, share)
+            for one in share.gathered(found):
                 scores.add(one.examples, one.nll, one.correct, one.confidence)
                 scores.confusion += one.confusion
             tick(min(share.of, batches - done))
     return {**scores.arrays(), CONFUSION: scores.confusion.astype(np.float64)}
+
+
+def _predicted(
+    module: nn.Module, split: TestSplit, batch: Batch | None, device: torch.device, labels: int, share: Share
+) -> Predicted | None:
+    """What a model makes of this rank's next batch, if there is one."""
+    if batch:
+        return predicted(module, batch, device, labels)
+    if share.spread:  # the others wait for this rank's part of each block
+        module(torch.from_numpy(split.sample(1)).to(device))
+    return None
 
 
 def full_precision() -> AbstractContextManager[Any]:

@@ -67,6 +67,8 @@ class Hardware(TypedDict):
     cpu: str
     cores: int | None
     threads: int
+    processes: int
+    """That each model was on, in shards, and that answered together; 1 where it was whole."""
     torch: str
 
 

@@ -21,14 +21,13 @@ from understudy.evaluate import answers
 from understudy.evaluate.answers import Results, by_role, full_precision
 from understudy.evaluate.contents import CONFUSION, Confusion, Hardware, Latency, Measures, ModelMeasures, Quality
 from understudy.evaluate.latency import WARM_UP, latency
+from understudy.evaluate.loading import load_models
 from understudy.evaluate.metrics import FloatArray
 from understudy.evaluate.results import CONFIDENCE, by_label, by_length, quality, slices
 from understudy.evaluate.scoring import Images
 from understudy.evaluate.shares import WHOLE, Share
 from understudy.evaluate.splits import TestSplit, splits_by_role
 from understudy.evaluate.trivial import trivial_results
-from understudy.models.facts import Description
-from understudy.models.files import load_model
 from understudy.models.size import flops_per_example, parameter_count
 from understudy.models.trust import trusted_descriptions
 from understudy.models.weight_files import weight_bytes
@@ -61,7 +60,8 @@ def measure(
 ) -> None:
     """Measure models on the test split. A model whose logits are NaN does not stop the others: its metrics are null.
 
-    Of several ranks the first writes the files, and times the models once the others have done their share.
+    Of several ranks the first writes the files. It times the models while the others wait; models in shards are timed
+    by all of them together.
 
     Args:
         models: a folder of a saved model for each role: teacher, student, and perhaps control and champion.
@@ -76,18 +76,19 @@ def measure(
         share: this rank's of the batches; a process group of all ranks is there when it is not the whole.
     """
     described, on = json.loads((examples / "examples.json").read_text(encoding="utf-8")), torch.device(device)
-    kinds, modules = _loaded(models, recipe, examples, on)
+    kinds = trusted_descriptions(models, recipe.models, examples)
+    modules = load_models(models, kinds, on, share.spread)
     before = {role: answers.read(path) for role, path in (known or {}).items()}
     with splits_by_role(kinds, examples, records, folder, recipe.evaluate.stride) as splits:
         steps = _steps(progress, _batches(splits, recipe, before, models) + WARM_UP + recipe.evaluate.latency.repeats)
         results = _results(modules, splits, before, recipe, len(described.get("labels", ())), on, steps, share)
-        share.finish()
-        if share.rank:
-            return
-        costs = _costs(modules, splits, recipe, on, lambda: steps(1))
-    _keep(folder, results, before)
-    said = _measures(models, digests, recipe, described, splits["teacher"], results, costs, on)
-    _write(folder, *said, trivial_results(examples))
+        costs = _costs(modules, splits, recipe, on, lambda: steps(1), share)
+    if share.rank == 0:
+        _keep(folder, results, before)
+        machine = hardware(on, share)
+        said = _measures(models, digests, recipe, described, splits["teacher"], results, costs, machine)
+        _write(folder, *said, trivial_results(examples))
+    share.meet()  # a job on several nodes counts as done for its operator as soon as one of them is
 
 
 def _measures(
@@ -98,7 +99,7 @@ def _measures(
     split: TestSplit,
     results: Mapping[str, Results],
     costs: Mapping[str, Costs],
-    on: torch.device,
+    machine: Hardware,
 ) -> tuple[Measures, dict[str, FloatArray]]:
     """The contents of measures.json and of per_example.npz."""
     per_example = _per_example(split, results)
@@ -110,7 +111,7 @@ def _measures(
         "data": {key: described[key] for key in ("counts", "skipped")},
         "gate_metric": recipe.gate_metric,
         "confidence": CONFIDENCE,
-        "hardware": hardware(on),
+        "hardware": machine,
         "models": {role: _of_model(models[role], digests[role], found[role], costs[role]) for role in models},
         "slices": slices(per_example, list(models), recipe.gate_metric, _groups(split, described)),
         "confusion": _confusion(results["student"], described.get("labels", ())) if "student" in results else None,
@@ -163,14 +164,6 @@ def _per_example(split: TestSplit, results: Mapping[str, Results]) -> dict[str, 
     return found
 
 
-def _loaded(
-    models: Mapping[str, Path], recipe: Recipe, examples: Path, device: torch.device
-) -> tuple[dict[str, Description], dict[str, nn.Module]]:
-    """What the models are, and the models, by role."""
-    kinds = trusted_descriptions(models, recipe.models, examples)
-    return kinds, {role: load_model(path, kinds[role], device) for role, path in models.items()}
-
-
 def _keep(folder: Path, results: Mapping[str, Results], before: Mapping[str, Results]) -> None:
     """Write the results that were not there before."""
     for role in results.keys() - before.keys():
@@ -198,13 +191,14 @@ def _of_model(path: Path, digest: str, found: Quality, costs: Costs) -> ModelMea
     }
 
 
-def hardware(device: torch.device) -> Hardware:
+def hardware(device: torch.device, share: Share = WHOLE) -> Hardware:
     """What the numbers are measured on."""
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "cpu": _processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "processes": share.spread.degrees.dp_shard if share.spread else 1,
         "torch": torch.__version__,
     }
 
@@ -228,13 +222,24 @@ def _costs(
     recipe: Recipe,
     device: torch.device,
     tick: Callable[[], None],
+    share: Share,
 ) -> dict[str, Costs]:
-    """What the answers of all models cost, by role."""
+    """What the answers of all models cost, by role; empty on a rank that waits while the first one times them."""
     timed = recipe.evaluate.latency
+
+    def turn() -> None:
+        if share.spread is None:  # ranks that wait have heartbeats, too
+            share.meet()
+        tick()
+
+    if share.rank and share.spread is None:
+        for _ in range(WARM_UP + timed.repeats):
+            turn()
+        return {}
     inputs = {role: torch.from_numpy(splits[role].sample(timed.batch_size)).to(device) for role in modules}
     flops = {role: flops_per_example(module, inputs[role]) for role, module in modules.items()}
     with torch.inference_mode(), full_precision():
-        speed = latency(modules, inputs, timed.repeats, tick)
+        speed = latency(modules, inputs, timed.repeats, turn)
     return {role: Costs(parameter_count(modules[role]), flops[role], speed[role]) for role in modules}
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from understudy.recipe.models import Model, Normalization, PretrainedModel
-from understudy.recipe.schema import METRICS, MetricName, Recipe, Resources, Train
+from understudy.recipe.schema import METRICS, Evaluate, MetricName, Recipe, Resources, Train
 from understudy.recipe.sources import serving
 from understudy.recipe.strategy import Degrees, Pipeline, degrees
 
@@ -30,7 +30,7 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
     yield from _job(("student", "train"), recipe.student.train, "distill", recipe.resources.distill)
     yield from _augment(("student", "train", "augment"), recipe.student.train, recipe)
     yield from _lora(("student", "train", "lora"), recipe.student.train, recipe.student.model)
-    yield from _alone(recipe.resources.by_job["evaluate"])
+    yield from _measuring(recipe.evaluate, recipe.resources.by_job["evaluate"])
 
 
 def _data(recipe: Recipe) -> Iterator[Conflict]:
@@ -242,12 +242,19 @@ def _uneven(train: Train, found: Degrees) -> str | None:
     )
 
 
-def _alone(resources: Resources) -> Iterator[Conflict]:
-    """What contradicts that models are measured on one node, where they are timed."""
-    for name in ("nodes", "min_nodes"):
-        if (getattr(resources, name) or 1) > 1:
-            why = "models are measured on one node; set it to 1, or leave it out, and give processes instead"
-            yield ("resources", "evaluate", name), why
+def _measuring(evaluate: Evaluate, resources: Resources) -> Iterator[Conflict]:
+    """What contradicts how models are measured: by a fixed number of processes, each with other examples."""
+    if resources.min_nodes not in (None, resources.nodes):
+        why = "a measuring that lost a node begins anew, with all of them; leave it out"
+        yield ("resources", "evaluate", "min_nodes"), why
+    place: Place = ("evaluate", "strategy")
+    try:
+        found = degrees(evaluate.strategy, resources.nodes, resources.processes, "resources.evaluate")
+    except ValueError as error:
+        yield place, str(error)
+        return
+    if found.world_size > found.readers or found.zero_stage < 3:
+        yield place, "models are measured whole or in shards; use ddp, fsdp, hsdp, or {dp_replicate, dp_shard}"
 
 
 def _elastic(job: str, train: Train, resources: Resources) -> Iterator[Conflict]:

@@ -139,6 +139,9 @@ class Evaluate(Section):
     """For text, in tokens: how far the window moves in which a model sees a document; a token is counted in the first
     window that has it. A shorter one gives more context, and takes longer. Default: the sequence length."""
     latency: Latency = Latency()
+    strategy: Strategy = "ddp"
+    """How models are spread over the processes of resources.evaluate, which share out the examples: whole on each
+    (ddp), or in shards (fsdp, hsdp, degrees)."""
 
 
 class Gate(Section):

@@ -90,7 +90,9 @@ def findings(measures: Measures, verdict: Verdict) -> Iterator[str]:
     yield from ("", gate, "")
     for rule in verdict["rules"]:
         yield f"- {'✓' if rule['passed'] else '✗'} **{rule['rule']}**: {rule['detail']}"
-    yield from ("", f"Measured on {where}.")
+    shards = measures["hardware"].get("processes", 1)
+    how = f", each model in shards over {shards} processes: so was its speed" if shards > 1 else ""
+    yield from ("", f"Measured on {where}{how}.")
 
 
 def _table(measures: Measures) -> Iterator[str]:

@@ -27,6 +27,7 @@ def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
         "metrics": list(recipe.metrics),
         "gate_metric": recipe.gate_metric,
         "latency": recipe.evaluate.latency.model_dump(mode="json"),
+        "strategy": recipe.evaluate.model_dump(mode="json")["strategy"],
         **settings_of(recipe, store),
     }
 

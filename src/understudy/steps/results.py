@@ -1,9 +1,9 @@
 """A model's results on a test split: an object of their own, measured once for all runs, whatever its role is there.
 
 Their key holds what decides them: the model, the examples, the code that measures, how the examples are fed to it, and
-the device. And since all models of a run are measured in the same processes, where one's own code could falsify the
-others' results, it holds the code that the recipe's models bring: only where that is the same, results pass from run to
-run.
+the device. Over how many processes examples and weights are shared out is none of it: the bits are the same. And since
+all models of a run are measured in the same processes, where one's own code could falsify the others' results, it holds
+the code that the recipe's models bring: only where that is the same, results pass from run to run.
 
 Latency is never remembered: it is a comparison, and all models of a run are timed side by side.
 """
@@ -26,7 +26,7 @@ from understudy.store import Lease, Store, remote_cache
 from understudy.store.files import canonical, read_json, sha256
 
 KIND = "results"
-MODULES = ("understudy.evaluate.answers", "understudy.models.files", "understudy.models.trust")
+MODULES = ("understudy.evaluate.answers", "understudy.evaluate.loading", "understudy.models.trust")
 """What computes them, with all that these import."""
 
 
