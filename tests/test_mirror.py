@@ -71,6 +71,7 @@ WITHOUT = {
     "steps/identity.py": "steps/test_keys.py",
     "steps/ingest.py": "steps/test_summary.py runs it; what decides it: steps/test_keys.py",
     "steps/step.py": "steps/test_keys.py and steps/test_execution.py",
+    "parallel/savers.py": "their order: train/test_savers.py",
     "parallel/pipeline.py": "train/test_pipelined.py, under every schedule",
     "plan/hardware.py": "cli/test_plan.py",
     "plan/imagined.py": "plan/test_trace.py",

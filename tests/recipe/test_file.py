@@ -91,15 +91,15 @@ BAD = {
         "resources.teacher.processes must be 4, 6, 8, ..., and is 1; or use fsdp",
         "schedule: {warmup: true}": "r.yaml:12: teacher.train.schedule.warmup: expected a whole number, got true",
         "optimizer: [adamw]": 'r.yaml:12: teacher.train.optimizer: expected a section (key: value), got ["adamw"]',
-        "precision: no": 'r.yaml:12: teacher.train.precision: expected auto, fp32 or bf16, got "no"',
+        "precision: no": 'r.yaml:12: teacher.train.precision: expected auto, fp32, bf16 or fp16, got "no"',
         "? [a]\n    : 3": "r.yaml:12: teacher.train: a key must be a word",
         "batch_size: !!python/name:os.system ''": "r.yaml:12: teacher.train.batch_size: the tag "
         "tag:yaml.org,2002:python/name:os.system is not understood; leave it out",
         "\tbatch_size: 3": "r.yaml:12: not YAML: found character '\\t' that cannot start any token; indent with spaces",
         "frobnicate: 3": "r.yaml:12: teacher.train.frobnicate: unknown key; known here: steps, epochs, batch_size, "
         "gradient_accumulation_steps, optimizer, schedule, max_grad_norm, precision, strategy, tensor_plan, "
-        "pipeline, compression, diloco, lora, label_smoothing, augment, activation_checkpointing, average, guard, "
-        "checkpoint_every, resume_resharded, validate_every, keep_best, patience",
+        "pipeline, compression, diloco, lora, label_smoothing, augment, activation_checkpointing, offload, compile, "
+        "average, guard, checkpoint_every, resume_resharded, validate_every, keep_best, patience",
     },
     "source: {type: digits}": {
         "source: {type: digts}": "r.yaml:4: data.source.type: expected "

@@ -18,7 +18,8 @@ def able(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> boo
 
 
 @pytest.mark.parametrize(
-    ("wanted", "expected"), [("auto", torch.float32), ("fp32", torch.float32), ("bf16", torch.bfloat16)]
+    ("wanted", "expected"),
+    [("auto", torch.float32), ("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)],
 )
 def test_a_cpu_computes_in_full_unless_told_otherwise(wanted: str, expected: torch.dtype) -> None:
     assert precision(wanted, CPU) is expected

@@ -93,6 +93,13 @@ def materialize(model: nn.Module, device: torch.device) -> None:
     model.to(device)  # the buffers around the network; fully_shard looks up the new tensors here, too
 
 
+def move_buffers(model: nn.Module, device: torch.device) -> None:
+    """Have a model's buffers on a device, wherever its parameters are."""
+    for module in model.modules():
+        for name, buffer in module._buffers.items():
+            module._buffers[name] = None if buffer is None else buffer.to(device)
+
+
 def factory_function(factory: str, where: str) -> Callable[..., nn.Module]:
     """The function that a recipe names as package.module:function.
 

@@ -4,21 +4,22 @@ import copy
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook, fp16_compress_hook
 from torch.distributed.checkpoint.stateful import Stateful
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from understudy.parallel.activation_checkpointing import checkpoint_activations
 from understudy.parallel.blocks import blocks
 from understudy.parallel.context import context_parallel, own_positions
 from understudy.parallel.mesh import meshes
 from understudy.parallel.powersgd import PowerSGD
+from understudy.parallel.savers import NONE, Savers
 from understudy.parallel.tensor import tensor_parallel
-from understudy.recipe import Compression, Degrees, Pipeline, Recompute
+from understudy.recipe import Compression, Degrees, Pipeline
 
 
 class Spread:
@@ -31,10 +32,13 @@ class Spread:
         pipeline: the recipe's, where there are stages.
         compression: the recipe's, of gradients that DistributedDataParallel sends.
         apart: whether replicas train apart: their gradients stay their own.
+        offloaded: whether shards, with all that belongs to them, lie in the CPU's memory.
     """
 
     own: list[Stateful]
     """What this rank has for itself of models that were replicated: a checkpoint holds it for each rank."""
+    home: torch.device
+    """Where models lie between their uses."""
 
     def __init__(
         self,
@@ -45,10 +49,12 @@ class Spread:
         compression: Compression | None = None,
         *,
         apart: bool = False,
+        offloaded: bool = False,
     ) -> None:
         self.degrees, self.device, self.precision = found, device, precision
         self._splits_backward = found.pp > 1 and pipeline is not None and pipeline.splits_backward
         self._compression, self._apart, self.own = compression, apart, []
+        self._offloaded, self.home = offloaded, torch.device("cpu") if offloaded else device
         self.meshes = meshes(found, device.type, apart=apart)
 
     def over_ranks(
@@ -56,23 +62,23 @@ class Spread:
         model: nn.Module,
         tensor_plan: Mapping[str, str] | None = None,
         where: str = "train",
-        recompute: Recompute = "none",
+        savers: Savers = NONE,
     ) -> nn.Module:
         """The model, each rank with its part, as far as its parts differ: layers split, and in shards; see split()."""
-        self.split(model, tensor_plan, where, recompute)
+        self.split(model, tensor_plan, where, savers)
         return self.sharded(model)
 
-    def split(self, model: nn.Module, tensor_plan: Mapping[str, str] | None, where: str, recompute: Recompute) -> None:
+    def split(self, model: nn.Module, tensor_plan: Mapping[str, str] | None, where: str, savers: Savers) -> None:
         """Split a model's layers in place, as far as degrees ask for it.
 
         Args:
             model: whole, the same on all ranks; its tensors may be without memory.
             tensor_plan: what goes before the architecture's own plan for tensor parallel; None leaves layers whole.
             where: the recipe's path of the training, for errors.
-            recompute: the recipe's activation_checkpointing.
+            savers: the recipe's.
 
         Raises:
-            InputError: the layers cannot be split, or there are no blocks to compute again.
+            InputError: the layers cannot be split, or there are no blocks for savers.
         """
         found = self.degrees
         if found.tp > 1 and tensor_plan is not None:
@@ -80,8 +86,7 @@ class Spread:
         if found.cp > 1:
             split = 1 if tensor_plan is None else found.tp
             context_parallel(model, self.meshes.cp, found.cp_comm_type, split, where)
-        if recompute != "none":
-            checkpoint_activations(model, recompute, where)
+        savers.apply(model, where)
 
     @property
     def wraps(self) -> bool:
@@ -98,11 +103,13 @@ class Spread:
         """
         if not self.wraps:
             return model
-        policy = MixedPrecisionPolicy(param_dtype=None if self.precision is torch.float32 else self.precision)
+        options: dict[str, Any] = {"mesh": self.meshes.fsdp, "mp_policy": _policy(self.precision)}
+        if self._offloaded:
+            options["offload_policy"] = CPUOffloadPolicy(pin_memory=self.device.type == "cuda")
         # Schedules that compute the gradients of weights later look for them in the graph, where shards are not.
         again = None if self.degrees.zero_stage == 3 and not self._splits_backward else False
         for part in (*(block for block in blocks(model) if next(block.parameters(), None) is not None), model):
-            fully_shard(part, mesh=self.meshes.fsdp, mp_policy=policy, reshard_after_forward=again)
+            fully_shard(part, **options, reshard_after_forward=again)
         return model
 
     def for_questions(self) -> "Spread":
@@ -148,6 +155,13 @@ class Spread:
         power = PowerSGD(chosen.rank, group)
         copies.register_comm_hook(power, PowerSGD.__call__)
         self.own.append(power)
+
+
+def _policy(precision: torch.dtype) -> MixedPrecisionPolicy:
+    if precision is torch.float32:
+        return MixedPrecisionPolicy()
+    # The sum of several ranks' gradients in fp16 would overflow where none of them does.
+    return MixedPrecisionPolicy(precision, torch.float32 if precision is torch.float16 else None)
 
 
 def gradient_sync(model: nn.Module, found: Degrees, last: bool) -> AbstractContextManager[None]:

@@ -51,7 +51,7 @@ def estimate(
         traced: a rank of each stage.
         hardware: what they run on.
         per_node: processes on each node.
-        precision: of products of matrices: bf16 or fp32.
+        precision: of products of matrices: bf16, fp16 or fp32.
     """
     most = max(traced, key=lambda rank: rank.peak.bytes)
     memory = most.peak.bytes / GIB

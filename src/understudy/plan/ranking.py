@@ -18,6 +18,7 @@ from understudy.plan.estimate import Estimate, estimate
 from understudy.plan.hardware import Hardware
 from understudy.plan.trace import Planned
 from understudy.recipe import Degrees
+from understudy.train.precision import PRECISIONS
 
 ENOUGH = 8
 """Sets of degrees, from which processes of their own are worth their start."""
@@ -62,10 +63,9 @@ def estimated(planned: Planned, found: Degrees, place: Place, known: Depths | No
     """
     train, hardware = planned.train, place.hardware
     able = "bf16" in hardware.tflops and hardware.is_gpu
-    precision = "bf16" if train.precision == "bf16" or (train.precision == "auto" and able) else "fp32"
-    kind = torch.bfloat16 if precision == "bf16" else torch.float32
+    precision = train.precision if train.precision != "auto" else "bf16" if able else "fp32"
     device = "cuda" if hardware.is_gpu else "cpu"
-    traced = deep_traces(planned, found, known or depths(planned), device, kind)
+    traced = deep_traces(planned, found, known or depths(planned), device, PRECISIONS[precision])
     return estimate(train, found, traced, hardware, place.processes, precision)
 
 

@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 from understudy.data.loader import part_width
 from understudy.distill.objectives import Objective, objective
 from understudy.distill.teacher import Teacher
+from understudy.errors import InputError
 from understudy.models.adapters import add_adapters
 from understudy.models.build import undrawn_model
 from understudy.models.facts import Description
@@ -32,6 +33,7 @@ from understudy.models.parts import kept
 from understudy.models.tasks import TextModel
 from understudy.parallel.apply import Spread
 from understudy.parallel.layout import EXAMPLES, Layout, layout
+from understudy.parallel.savers import Savers
 from understudy.plan.imagined import Imagined
 from understudy.plan.ledger import Ledger, Peak
 from understudy.plan.pieces import few_pieces
@@ -94,8 +96,10 @@ def trace(
         even: whether stages have as many blocks each, whatever is beside them.
 
     Raises:
-        InputError: the model cannot be spread like this.
+        InputError: the model cannot be spread like this, or a part of it is not always on the device.
     """
+    if planned.train.offload:
+        raise InputError(f"{planned.where}.offload: what waits elsewhere is not planned; leave it out to plan")
     facts = planned.examples.facts
     vocabulary = facts["vocab_size"] if facts["task"] == "causal-lm" else len(facts["labels"])
     ledger = Ledger(vocabulary, GRAIN[device])
@@ -175,7 +179,7 @@ def _learner(
     else:
         if train.lora:
             add_adapters(model, train.lora, where)
-        held = model = spread.over_ranks(model, train.tensor_plan, where, train.activation_checkpointing)
+        held = model = spread.over_ranks(model, train.tensor_plan, where, Savers(train.activation_checkpointing))
         _say_head(model)
     teacher = _teacher(planned, spread, learned.extras, ledger)
     if staged:

@@ -138,8 +138,9 @@ def _job(place: Place, train: Train, job: str, resources: Resources) -> Iterator
         yield (*place, "schedule", "warmup"), f"{train.schedule.warmup} of {train.steps} steps; leave some to train in"
     yield from _guard(place, train)
     yield from _resharded(place, train)
+    yield from _fp16(place, train)
     if train.strategy == "auto":  # the plan leaves out degrees that do not go with the rest
-        for name in ("compression", "diloco", "lora"):
+        for name in ("compression", "diloco", "lora", "offload", "compile"):
             if getattr(train, name):
                 yield (*place, "strategy"), f"auto chooses among all degrees, and {name} is for some; name them"
         return
@@ -153,6 +154,7 @@ def _job(place: Place, train: Train, job: str, resources: Resources) -> Iterator
     if why := _uneven(train, found):
         yield (*place, "batch_size"), why
     yield from _pipeline(place, train, found)
+    yield from _savers(place, train, found)
     yield from _compression(place, train, found, resources)
     yield from _diloco(place, train, found, resources)
 
@@ -173,12 +175,22 @@ def _resharded(place: Place, train: Train) -> Iterator[Conflict]:
     """What only the processes have that left a checkpoint."""
     where = (*place, "resume_resharded")
     if train.resume_resharded and train.diloco:
-        yield (
-            where,
-            "each replica of diloco has an optimiser's state of its own, which others cannot take; remove it",
-        )
+        why = "each replica of diloco has an optimiser's state of its own, which others cannot take; remove it"
+        yield where, why
     if train.resume_resharded and train.compression and train.compression.type == "powersgd":
         yield where, "each process keeps what powersgd has not sent yet, which others cannot take; remove it"
+
+
+def _fp16(place: Place, train: Train) -> Iterator[Conflict]:
+    """What a step that overflows would leave behind."""
+    if train.precision != "fp16":
+        return
+    if train.diloco:
+        why = "skips steps of all replicas at once, and those of diloco train apart; use bf16, or remove diloco"
+        yield (*place, "precision"), why
+    if train.compression and train.compression.type == "powersgd":
+        why = "what powersgd has not sent yet would keep a gradient that overflowed; use bf16, or remove compression"
+        yield (*place, "precision"), why
 
 
 def _pipeline(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
@@ -194,6 +206,16 @@ def _pipeline(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
             f"is the number of micro-batches, and {train.pipeline.schedule} over {found.pp} processes needs {least} or "
             f"more; the more, the less they wait",
         )
+
+
+def _savers(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
+    """What saves memory or time under some degrees alone."""
+    if "parameters" in train.offload and (not found.shards or found.pp > 1):
+        why = "parameters wait elsewhere where they are in shards, and not in stages; use fsdp or hsdp, or take it out"
+        yield (*place, "offload"), why
+    if train.compile and found.pp * found.cp * found.tp > 1:
+        why = "layers, sequences and stages that are split are not compiled (with some schedules the result is wrong)"
+        yield (*place, "compile"), f"{why}; use single, ddp, fsdp or hsdp, or set it to false"
 
 
 def _compression(place: Place, train: Train, found: Degrees, resources: Resources) -> Iterator[Conflict]:

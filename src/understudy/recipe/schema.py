@@ -9,7 +9,7 @@ from understudy.recipe.lora import Lora
 from understudy.recipe.models import Model, PretrainedModel
 from understudy.recipe.objectives import DISTILL, Distill
 from understudy.recipe.section import Fraction, Positive, Section
-from understudy.recipe.strategy import Compression, Diloco, Pipeline, Recompute, Strategy
+from understudy.recipe.strategy import Compression, Diloco, Offload, Pipeline, Recompute, Strategy
 from understudy.recipe.training import Augment, Guard, Optimizer, Schedule
 
 Task = Literal["image-classification", "causal-lm"]
@@ -44,8 +44,8 @@ class Train(Section):
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """auto: bf16 where the GPU computes in it, fp32 otherwise."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """auto: bf16 where the GPU computes in it, fp32 otherwise. fp16 scales losses, and skips steps that overflow."""
     strategy: Strategy = "single"
     """hsdp shards inside a node and replicates over nodes; on one node it keeps two replicas. 3d has stages
     over nodes, and in each one split layers and shards. auto is what
@@ -65,6 +65,11 @@ class Train(Section):
     activation_checkpointing: Recompute = "none"
     """What a block computes is computed again in the backward pass instead of kept: all of it (full), or what costs
     little to compute (selective)."""
+    offload: Offload = ()
+    """What waits in the CPU's memory for its use on the GPU: parameters in shards, with their gradients and the
+    optimiser's state, or what blocks keep for the backward pass (activations)."""
+    compile: bool = False
+    """Whether blocks are compiled by torch.compile."""
     average: Annotated[float, Field(gt=0, lt=1)] | None = None
     """The decay of an exponential moving average of the weights (0.999); it is what is validated, and the finished
     model."""

@@ -11,6 +11,7 @@ StrategyName = Literal["single", "dp", "ddp", "zero1", "zero2", "zero3", "fsdp",
 
 Recompute = Literal["none", "full", "selective"]
 CommType = Literal["alltoall", "ring"]
+Offload = tuple[Literal["parameters", "activations"], ...]
 
 
 AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")

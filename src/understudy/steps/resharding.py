@@ -29,6 +29,8 @@ SPREAD = (
     "pipeline",
     "gradient_accumulation_steps",
     "activation_checkpointing",
+    "offload",
+    "compile",
     "precision",
     "checkpoint_every",
     "resume_resharded",

@@ -8,8 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from understudy.errors import UnderstudyError
-from understudy.train.guard import Mark
-from understudy.train.training import Point, Training
+from understudy.train.training import Marks, Point, Training
 
 REPORT_SECONDS = 0.5
 CURVE_POINTS = 5000
@@ -22,7 +21,7 @@ class Recent:
         self._job, self._interval = job, 1
         self.start(steps)
 
-    def add(self, rate: float, loss: Tensor, norm: Tensor, mark: Mark) -> None:
+    def add(self, rate: float, loss: Tensor, norm: Tensor, mark: Marks) -> None:
         """A step: its learning rate, this rank's share of its loss, its gradients' norm."""
         self._rates.append(rate)
         self._marks.append(mark)
@@ -38,7 +37,8 @@ class Recent:
         losses = torch.stack(self._losses).float().cpu()
         norms = torch.stack(self._norms).float().cpu()
         taken = torch.tensor(["skipped" not in mark for mark in self._marks])
-        self._refuse_nan(losses.where(taken, 0.0), norms.where(taken, 0.0))
+        fits = torch.tensor(["overflow" not in mark for mark in self._marks])
+        self._refuse_nan(losses.where(taken, 0.0), norms.where(taken & fits, 0.0))
         elapsed = time.perf_counter() - self._since
         # Summed over ranks: the losses are shares of one sum. Norms are the same on every rank already.
         summed = losses.double()
@@ -68,13 +68,13 @@ class Recent:
         self._losses: list[Tensor] = []
         self._norms: list[Tensor] = []
         self._rates: list[float] = []
-        self._marks: list[Mark] = []
+        self._marks: list[Marks] = []
 
     def _is_kept(self, point: Point) -> bool:
         """A curve has some thousand points, however long the training is."""
         step, steps, validation = point["step"], self._job.steps, self._job.validation
         validated = validation is not None and validation.is_due(step, steps)
-        marked = "skipped" in point or "passed_over" in point
+        marked = "skipped" in point or "passed_over" in point or "overflow" in point
         return step % -(-steps // CURVE_POINTS) == 0 or step == steps or validated or marked
 
     def _refuse_nan(self, losses: Tensor, norms: Tensor) -> None:
@@ -102,7 +102,7 @@ class Recent:
         return self._first + int(bad.float().argmax()) + 1 if bad.any() else 0
 
 
-def _point(step: int, loss: float, rate: float, norm: float, mark: Mark) -> Point:
+def _point(step: int, loss: float, rate: float, norm: float, mark: Marks) -> Point:
     point = Point(step=step, loss=_finite(loss), learning_rate=rate, grad_norm=_finite(norm))
     point.update(mark)  # type: ignore[typeddict-item]
     return point

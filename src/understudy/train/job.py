@@ -34,6 +34,7 @@ from understudy.train.guard import Guard
 from understudy.train.learning import Learner, Whole
 from understudy.train.local_steps import LocalSteps
 from understudy.train.loop import train
+from understudy.train.loss_scale import LossScale
 from understudy.train.models import (
     Started,
     degrees_of,
@@ -103,8 +104,9 @@ def run(job: TrainingJob, callbacks: Callbacks) -> None:
 def _spread(job: TrainingJob, device: torch.device) -> Spread:
     settings = job.train
     numbers = precision(settings.precision, device)
-    apart = settings.diloco is not None
-    return Spread(degrees_of(job), device, numbers, settings.pipeline, settings.compression, apart=apart)
+    apart, offloaded = settings.diloco is not None, "parameters" in settings.offload
+    chosen = (settings.pipeline, settings.compression)
+    return Spread(degrees_of(job), device, numbers, *chosen, apart=apart, offloaded=offloaded)
 
 
 def _joined(callbacks: Callbacks) -> Path:
@@ -143,6 +145,7 @@ def _training(
         spread=spread,
         validation=_validation(job),
         guard=Guard(job.train.guard, spread.meshes.tp.size()) if job.train.guard else None,
+        loss_scale=LossScale() if spread.precision is torch.float16 else None,
         checkpoints=_checkpoints(folder, _trained(model, learns), chosen, spread, local_steps),
         must_stop=callbacks.must_stop,
         heartbeat=lambda step: callbacks.heartbeat("training", step),

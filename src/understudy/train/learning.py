@@ -42,13 +42,14 @@ class Learner(ABC):
         """Whether it learns, or is measured (torch's train and eval)."""
 
     @abstractmethod
-    def gradients(self, parts: Iterator[Part], count: int, targets: int) -> Tensor:
+    def gradients(self, parts: Iterator[Part], count: int, targets: int, scale: float = 1.0) -> Tensor:
         """Gradients of a step, averaged over ranks.
 
         Args:
             parts: this rank's micro-batches.
             count: how many there are.
             targets: of the whole batch, which the loss is divided by.
+            scale: what gradients come out multiplied by.
 
         Returns:
             This rank's share of the loss, a scalar.
@@ -90,7 +91,7 @@ class Whole(Learner):
         """Of the model; an objective has one mode."""
         self._model.train(mode)
 
-    def gradients(self, parts: Iterator[Part], count: int, targets: int) -> Tensor:
+    def gradients(self, parts: Iterator[Part], count: int, targets: int, scale: float = 1.0) -> Tensor:
         """One part after the other: each is let go before the next is read."""
         spread, total = self._spread, torch.zeros((), device=self._spread.device)
         for number, part in enumerate(parts, 1):
@@ -104,7 +105,7 @@ class Whole(Learner):
                 if not part.counts:
                     loss = loss * 0.0
                 # Gradients are averaged over ranks, the loss is their sum.
-                torch.autograd.backward(loss * spread.meshes.gradient.size())
+                torch.autograd.backward(loss * (spread.meshes.gradient.size() * scale))
             total += loss.detach()
         if self._teacher and spread.degrees.zero_stage == 3:  # before, weights are in shards for the optimiser alone
             self._teacher.rest()

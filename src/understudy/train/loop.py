@@ -18,10 +18,11 @@ from understudy.data.mixup import mix
 from understudy.distill.objectives import Mixed
 from understudy.errors import Stopped, UnderstudyError
 from understudy.train.curve import Recent
-from understudy.train.guard import Buffers
+from understudy.train.guard import Buffers, Mark
 from understudy.train.learning import Part
+from understudy.train.loss_scale import Overflow
 from understudy.train.optimizers import learning_rate, set_learning_rate
-from understudy.train.training import Point, Progress, Training
+from understudy.train.training import Marks, Point, Progress, Training
 
 
 def train(job: Training) -> list[Point]:
@@ -43,7 +44,7 @@ def train(job: Training) -> list[Point]:
         set_learning_rate(job.optimizer, rate)
         loss, norm = _step(job, step)
         step += 1
-        recent.add(rate, loss, norm, job.guard.mark(step) if job.guard else {})
+        recent.add(rate, loss, norm, _marks(job, step))
         if job.guard and job.guard.gives_up:
             step = _go_back(job, recent, step)
         else:
@@ -129,6 +130,8 @@ def _go_back(job: Training, recent: Recent, step: int) -> int:
 def _load(job: Training, step: int) -> Progress:
     progress: Progress = json.loads(job.checkpoints.load(step))
     job.history = progress["history"]
+    if job.loss_scale and "loss_scale" in progress:  # not where steps before were in another precision
+        job.loss_scale.load(progress["loss_scale"])
     return progress
 
 
@@ -137,6 +140,8 @@ def _save(job: Training, step: int) -> None:
     progress = Progress(history=job.history)
     if job.guard:
         progress["guard"] = job.guard.kept()
+    if job.loss_scale:
+        progress["loss_scale"] = job.loss_scale.kept()
     job.checkpoints.save(step, json.dumps(progress))
 
 
@@ -149,9 +154,12 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
     reading, count = job.spread.meshes.batch, job.settings.gradient_accumulation_steps
     places = job.order.places(reading.get_local_rank(), reading.size(), count)
     parts = (_part(job, position, batch, place) for place in places)
-    total = job.learner.gradients(parts, count, job.examples.targets(batch))
+    scale = job.loss_scale.value if job.loss_scale else 1.0
+    total = job.learner.gradients(parts, count, job.examples.targets(batch), scale)
+    if job.loss_scale:
+        job.loss_scale.unscale(job.optimizer)
     norm = job.learner.clip(job.settings.max_grad_norm)
-    if job.guard is None or job.guard.allows(step + 1, total, norm):
+    if _is_taken(job, step, total, norm):
         job.optimizer.step()
         if job.local_steps:
             job.local_steps.after(step + 1, job.steps)
@@ -161,6 +169,20 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
         buffers.restore()
     job.optimizer.zero_grad(set_to_none=True)
     return total, norm
+
+
+def _is_taken(job: Training, step: int, loss: Tensor, norm: Tensor) -> bool:
+    """Whether the optimiser is to take a step, the same answer on every rank."""
+    fits = job.loss_scale is None or job.loss_scale.allows(norm)
+    # That gradients overflow at a new scale is no fault of the weights, which the guard would go back for.
+    return (job.guard is None or job.guard.allows(step + 1, loss, norm if fits else torch.zeros_like(norm))) and fits
+
+
+def _marks(job: Training, step: int) -> Marks:
+    """What is noted of a step, counted from 1."""
+    guarded = job.guard.mark(step) if job.guard else Mark()
+    scaled = job.loss_scale.mark if job.loss_scale else Overflow()
+    return Marks(**guarded, **scaled)
 
 
 def _part(job: Training, position: int, batch: Indices, place: slice) -> Part:

@@ -20,6 +20,7 @@ from understudy.models.build import (
     empty_model,
     is_empty,
     materialize,
+    move_buffers,
     tied_weights,
     tried_model,
 )
@@ -34,6 +35,7 @@ from understudy.models.trust import trusted_description
 from understudy.models.weight_files import weight_bytes
 from understudy.parallel.apply import Spread, reshard
 from understudy.parallel.layout import EXAMPLES, layout
+from understudy.parallel.savers import Savers
 from understudy.parallel.tensor import has_plan
 from understudy.recipe import Degrees, degrees
 from understudy.train.memory import settle_freed_memory
@@ -131,8 +133,9 @@ def initial_model(job: TrainingJob, description: Description, examples: Examples
         return Started(held, aliases, staged)
     if not is_empty(model):
         model.to(spread.device)
-    model = spread.over_ranks(model, job.train.tensor_plan, place(job), job.train.activation_checkpointing)
-    _fill(job, model, description, spread.device, empty_model(description, job.section) if job.train.lora else None)
+    model = spread.over_ranks(model, job.train.tensor_plan, place(job), Savers.of(job.train))
+    _fill(job, model, description, spread.home, empty_model(description, job.section) if job.train.lora else None)
+    move_buffers(model, spread.device)
     draw_adapters(model, job.seed)
     check_shapes(model, examples, description, spread.device, job.section, extras_of(job))
     _find_head(model, examples, spread.device)
@@ -175,7 +178,8 @@ def frozen_teacher(job: TrainingJob, examples: Examples, extras: frozenset[Extra
     # The files have the types that the model had before it was narrowed.
     saved = None if kind is torch.float32 else empty_model(description, "teacher.model")
     model = teacher_over_ranks(empty_model(description, "teacher.model"), spread, kind)
-    read_weights(model, job.teacher, spread.device, whole=saved)
+    read_weights(model, job.teacher, spread.home, whole=saved)
+    move_buffers(model, spread.device)
     check_shapes(model, examples, description, spread.device, "teacher.model", extras)
     _find_head(model, examples, spread.device)
     reshard(model)

@@ -64,7 +64,7 @@ class Pipelined(Learner):
         for stage in self._staged.stages.values():
             stage.train(mode)
 
-    def gradients(self, parts: Iterator[Part], count: int, targets: int) -> Tensor:
+    def gradients(self, parts: Iterator[Part], count: int, targets: int, scale: float = 1.0) -> Tensor:
         """All parts at once, in the order of the schedule."""
         filled = [self._filled(part) for part in parts]
         assert len(filled) == count
@@ -75,9 +75,9 @@ class Pipelined(Learner):
         asked = []
         for part, (inputs, labels, placed), states in zip(filled, shown, known, strict=True):
             batch = Batch(inputs, labels, part.mixed)
-            read = partial(self._loss, teacher=states, batch=batch, scale=readers / targets)
+            read = partial(self._loss, teacher=states, batch=batch, scale=readers / targets * scale)
             asked.append(Asked(inputs, placed, read, self._staged.context))
-        loss = self._staged.pipeline.learn(asked) / readers
+        loss = self._staged.pipeline.learn(asked) / (readers * scale)
         if self._teacher:
             self._teacher.rest()
         self._exchange()

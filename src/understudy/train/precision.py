@@ -6,7 +6,7 @@ import torch
 
 from understudy.errors import InputError
 
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def precision(wanted: str, device: torch.device) -> torch.dtype:
@@ -18,7 +18,9 @@ def precision(wanted: str, device: torch.device) -> torch.dtype:
     able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     if wanted == "bf16" and device.type == "cuda" and not able:
         raise InputError(f"train.precision: {torch.cuda.get_device_name(device)} does not compute in bf16; use fp32")
-    return torch.bfloat16 if wanted == "bf16" or (wanted == "auto" and able) else torch.float32
+    if wanted == "auto":
+        return torch.bfloat16 if able else torch.float32
+    return PRECISIONS[wanted]
 
 
 def autocast(dtype: torch.dtype, device: torch.device) -> AbstractContextManager[None]:

@@ -42,7 +42,7 @@ class Reporter:
     def __call__(self, points: list[Point], seconds: float) -> None:
         """Report the last of these that was not skipped; all of them took so many seconds."""
         targets = sum(self._examples.targets(self._order.batch(point["step"] - 1)) for point in points)
-        last = next((point for point in reversed(points) if "skipped" not in point), None)
+        last = next((point for point in reversed(points) if not {"skipped", "overflow"} & point.keys()), None)
         if last is None:
             return
         loss, norm = last["loss"], last["grad_norm"]

@@ -18,6 +18,7 @@ from understudy.models.tasks import TextModel
 from understudy.parallel.apply import Spread, reshard
 from understudy.parallel.layout import Layout, Said, boundaries, stage_costs
 from understudy.parallel.pipeline import Pipeline, homes
+from understudy.parallel.savers import Savers
 from understudy.parallel.stages import Asked, Cut, Stage, cut, with_tied_alone
 from understudy.recipe import Pipeline as Settings
 from understudy.recipe import Train
@@ -105,7 +106,7 @@ def cut_into_stages(
     example, _, _ = spread.own_positions(*examples.batch(np.zeros(1, dtype=np.int64)))
     ranks = homes(settings, mesh.size())
     own = [stage for stage, rank in enumerate(ranks) if rank == mesh.get_local_rank()]
-    spread.split(model, train.tensor_plan, where, train.activation_checkpointing)
+    spread.split(model, train.tensor_plan, where, Savers.of(train))
     parts = boundaries(found, len(ranks), where)
     say_shares(found, parts)
     made = cut(model, found, parts, own)

@@ -16,10 +16,15 @@ from understudy.train.averages import Averages
 from understudy.train.guard import Guard, Kept, Mark
 from understudy.train.learning import Learner
 from understudy.train.local_steps import LocalSteps
+from understudy.train.loss_scale import KeptScale, LossScale, Overflow
 from understudy.train.validation import Validation
 
 
-class Point(Mark):
+class Marks(Mark, Overflow):
+    """What is noted of a step that was not like others."""
+
+
+class Point(Marks):
     """One step on the training curve."""
 
     step: int
@@ -36,6 +41,7 @@ class Progress(TypedDict):
 
     history: list[Point]
     guard: NotRequired[Kept]
+    loss_scale: NotRequired[KeptScale]
 
 
 @dataclass
@@ -63,6 +69,8 @@ class Training:
     validation: Validation | None
     guard: Guard | None
     """What keeps steps that would hurt from being taken."""
+    loss_scale: LossScale | None
+    """Where gradients are computed in fp16."""
     checkpoints: Checkpoints
     must_stop: Callable[[], bool]
     """Asked on every rank after each report; one that says yes stops all of them, at a checkpoint."""
