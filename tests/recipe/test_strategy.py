@@ -108,6 +108,14 @@ def test_only_split_sequences_go_in_a_ring() -> None:
     assert (Degrees(cp=4, tp=2).sequence_parts, Degrees(cp=4, tp=2).head_parts) == (4, 8)
 
 
+@pytest.mark.parametrize("others", [{"dp_shard": 2}, {"tp": 2, "pp": 2}])
+def test_only_layers_that_are_split_have_norms_of_some_positions(others: dict[str, int]) -> None:
+    with pytest.raises(ValidationError, match="sequence_parallel is for layers split by tp, without stages of pp"):
+        Degrees.model_validate({**others, "sequence_parallel": True})
+    found = Degrees(cp=2, tp=3, sequence_parallel=True)
+    assert (found.sequence_parts, str(found)) == (6, "cp 2 x tp 3 (sequence parallel)")
+
+
 def test_only_a_sharded_model_shards() -> None:
     sharded = {name for name in STRATEGIES[1:] if degrees(name, 1, 8).shards}  # type: ignore[arg-type]
     assert sharded == {"zero1", "zero2", "zero3", "fsdp", "hsdp", "3d"}

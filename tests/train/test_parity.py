@@ -203,6 +203,32 @@ def test_split_sequences_train_as_whole_ones(
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+BY_POSITION = [
+    ({"tp": 2, "sequence_parallel": True}, 2),
+    ({"tp": 2, "dp_shard": 2, "sequence_parallel": True}, 4),
+    *(
+        pytest.param({"tp": 2, "sequence_parallel": True, **others}, 4, marks=pytest.mark.second_tier)
+        for others in ({"dp_replicate": 2}, RING)
+    ),
+]
+
+
+@pytest.mark.parametrize(("strategy", "processes"), BY_POSITION)
+def test_norms_of_some_positions_train_as_those_of_all(
+    ranks: Any, tmp_path: Path, text_examples: Path, strategy: Any, processes: int
+) -> None:
+    """Over parts of a step: each adds to gradients that were summed over ranks already."""
+    teacher = jobs.spec(tmp_path / "teacher", text_examples, jobs.LLAMA)
+    ranks.run(1, train_ranks, teacher)
+    changes: dict[str, Any] = {"teacher": str(teacher.output), "objectives": DISTILL, "seed": 2}
+    train = {"strategy": strategy, "gradient_accumulation_steps": 2, "activation_checkpointing": "selective"}
+    alone = jobs.spec(tmp_path / "alone", text_examples, jobs.LLAMA, **changes)
+    spread = jobs.spec(tmp_path / "spread", text_examples, jobs.LLAMA, processes, train=train, **changes)
+    ranks.run(1, train_ranks, alone)
+    ranks.run(processes, train_ranks, spread)
+    assert_same_training(spread, alone)
+
+
 @pytest.mark.parametrize("kind", ["images", "an odd length"])
 def test_what_has_no_sequences_to_split_evenly_is_refused(
     ranks: Any, tmp_path: Path, image_examples: Path, text_examples: Path, kind: str
@@ -210,7 +236,7 @@ def test_what_has_no_sequences_to_split_evenly_is_refused(
     examples, model, parts = (image_examples, jobs.VIT, 2) if kind == "images" else (text_examples, jobs.LLAMA, 3)
     train = {"strategy": "cp", "batch_size": 12}
     for said in ranks.run(parts, refusal, jobs.spec(tmp_path, examples, model, parts, train=train)):
-        assert said.startswith(f"teacher.train.strategy: cp splits sequences of tokens evenly over {parts} processes")
+        assert said.startswith(f"teacher.train.strategy: cp {parts} splits sequences of tokens evenly; data.text.")
 
 
 def refusal(job: JobSpec) -> str:

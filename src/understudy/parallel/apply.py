@@ -82,7 +82,7 @@ class Spread:
         """
         found = self.degrees
         if found.tp > 1 and tensor_plan is not None:
-            tensor_parallel(model, self.meshes.tp, tensor_plan, where)
+            tensor_parallel(model, self.meshes.tp, tensor_plan, where, by_position=found.sequence_parallel)
         if found.cp > 1:
             split = 1 if tensor_plan is None else found.tp
             context_parallel(model, self.meshes.cp, found.cp_comm_type, split, where)

@@ -12,9 +12,12 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from understudy.errors import InputError
 from understudy.parallel.heads import check_heads
+from understudy.parallel.sequence import sequence_parallel
 
 
-def tensor_parallel(model: nn.Module, mesh: DeviceMesh, given: Mapping[str, str], where: str) -> None:
+def tensor_parallel(
+    model: nn.Module, mesh: DeviceMesh, given: Mapping[str, str], where: str, *, by_position: bool = False
+) -> None:
     """Split a model's layers in place: each rank keeps its part.
 
     Args:
@@ -22,6 +25,7 @@ def tensor_parallel(model: nn.Module, mesh: DeviceMesh, given: Mapping[str, str]
         mesh: one-dimensional, over the ranks that share the layers.
         given: the recipe's plan, which goes before the architecture's.
         where: the recipe's path of the training, for errors.
+        by_position: whether ranks have some positions each, where layers are whole.
 
     Raises:
         InputError: the model has no plan, the plan names what is not there, or heads do not divide.
@@ -32,7 +36,10 @@ def tensor_parallel(model: nn.Module, mesh: DeviceMesh, given: Mapping[str, str]
     net = model.get_submodule("net")
     plan = {**_own_plan(net), **given}
     _check(net, plan, given, mesh.size(), where)
-    apply_tensor_parallelism(net, mesh, dict(_expanded(net, plan)))
+    expanded = dict(_expanded(net, plan))
+    if by_position:
+        expanded = sequence_parallel(net, expanded, mesh, where)
+    apply_tensor_parallelism(net, mesh, expanded)
     if isinstance(net, PreTrainedModel):
         net.tie_weights()  # a tied weight was split under the first of its names alone
 

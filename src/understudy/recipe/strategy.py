@@ -1,5 +1,6 @@
 """How a recipe spreads a model over processes: the degrees of one device mesh, and the names of their common points."""
 
+from math import lcm
 from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -32,6 +33,9 @@ class Degrees(Section):
     et al. 2023), which wants no number of heads. Megatron's name; torch's `rotate_method` is how a ring goes on."""
     tp: Positive = 1
     """Tensor parallel (Shoeybi et al. 2019): processes that share each layer, and read the same examples."""
+    sequence_parallel: bool = False
+    """Beside tp: norms, and what goes between split layers, are of some positions on each process (Korthikanti et al.
+    2022)."""
     zero_stage: Literal[1, 2, 3] = 3
     """What is sharded beside the optimiser's state (Rajbhandari et al. 2020): from 2 gradients, at 3 weights."""
 
@@ -39,6 +43,8 @@ class Degrees(Section):
     def _has_parts(self) -> "Degrees":
         if self.cp_comm_type != "alltoall" and self.cp == 1:
             raise ValueError("cp_comm_type is for processes that share sequences, and cp is 1; leave it out")
+        if self.sequence_parallel and (self.tp == 1 or self.pp > 1):
+            raise ValueError("sequence_parallel is for layers split by tp, without stages of pp; leave it out")
         return self
 
     @model_validator(mode="after")
@@ -49,13 +55,16 @@ class Degrees(Section):
 
     def __str__(self) -> str:
         parts = [f"{name} {size}" for name in AXES if (size := getattr(self, name)) > 1]
-        ring = " (ring)" if self.cp_comm_type == "ring" else ""
-        return (" x ".join(parts) or "one process") + ring
+        ways = ["ring"] * (self.cp_comm_type == "ring") + ["sequence parallel"] * self.sequence_parallel
+        return (" x ".join(parts) or "one process") + (f" ({', '.join(ways)})" if ways else "")
 
     @property
     def sequence_parts(self) -> int:
-        """What the length of sequences has to be a multiple of: in a ring each process has two chunks."""
-        return self.cp * (2 if self.cp_comm_type == "ring" else 1)
+        """What the length of sequences has to be a multiple of: in a ring each process has two chunks, and each process
+        of tp may have a part of what it has.
+        """
+        parts = self.tp if self.sequence_parallel else 1
+        return self.cp * lcm(parts, 2 if self.cp_comm_type == "ring" else 1)
 
     @property
     def head_parts(self) -> int:

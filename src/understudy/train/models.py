@@ -80,9 +80,9 @@ def degrees_of(job: TrainingJob) -> Degrees:
     except ValueError as error:
         raise InputError(f"{place(job)}.strategy: {error}") from error
     facts = read_facts(job.examples)
-    if found.cp > 1 and (facts["task"] != "causal-lm" or facts["sequence_length"] % found.sequence_parts):
+    if found.sequence_parts > 1 and (facts["task"] != "causal-lm" or facts["sequence_length"] % found.sequence_parts):
         raise InputError(
-            f"{place(job)}.strategy: cp splits sequences of tokens evenly over {found.cp} processes; "
+            f"{place(job)}.strategy: {found} splits sequences of tokens evenly; "
             f"data.text.sequence_length has to be a multiple of {found.sequence_parts}"
         )
     return found

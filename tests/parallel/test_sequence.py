@@ -1,0 +1,45 @@
+"""What it trains is compared in tests/train/test_parity.py."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.parallel.test_context import mesh, model
+from understudy.errors import InputError
+from understudy.parallel.tensor import tensor_parallel
+
+
+def widths(kind: str) -> list[int] | str:
+    """Of eight positions, those that each norm gets, or why not."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    try:
+        made = model(kind=kind)
+        try:
+            tensor_parallel(made, mesh(), {}, "student.train", by_position=True)
+        except InputError as error:
+            return str(error)
+        found: list[int] = []
+        net: nn.Module = made["net"]  # type: ignore[index]
+        for name, module in net.named_modules():
+            if name.endswith("norm"):
+                module.register_forward_hook(lambda _, __, said: found.append(said.shape[1]))
+        assert net(torch.zeros(1, 8, dtype=torch.int64)).logits.shape[1] == 8
+        return found
+    finally:
+        dist.destroy_process_group()
+
+
+def test_norms_of_blocks_see_a_ranks_positions(ranks: Any) -> None:
+    """The one behind the blocks sees all."""
+    assert ranks.run(2, widths, "llama") == [[4, 4, 8]] * 2
+
+
+@pytest.mark.parametrize(("kind", "what"), [("mixtral", "packed_colwise"), ("qwen3", "replicated_with_grad_allreduce")])
+def test_what_is_split_otherwise_is_refused(ranks: Any, kind: str, what: str) -> None:
+    for said in ranks.run(2, widths, kind):
+        assert said.startswith("student.train.strategy.sequence_parallel: model.layers.0.")
+        assert f"is split as {what}, and it goes with colwise and rowwise alone" in said
