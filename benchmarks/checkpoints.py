@@ -218,7 +218,7 @@ def main() -> None:
     for times in found:
         times["check, load"] = times["check"] + times["load"]
     print("| seconds | min / median |\n|---|---|")
-    for name in found[0].keys() - {"held", "part"}:
+    for name in (name for name in found[0] if name not in ("held", "part")):
         print(f"| {name} | {columns([times[name] for times in found])} |")
     print("\n| ratio | min / median |\n|---|---|")
     for name, (over, under) in RATIOS.items():

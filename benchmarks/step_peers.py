@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler
 
-from benchmarks.steps import BATCH, LOG_EVERY, RANKS, RATE, Work
-
-BLOCK = "LlamaDecoderLayer"
+from benchmarks.step_work import BATCH, LOG_EVERY, RANKS, RATE, Work
 
 
 def trainer(work: Work) -> None:
@@ -25,9 +23,6 @@ def trainer(work: Work) -> None:
         def compute_loss(self, model: Any, inputs: dict[str, Tensor], *_: Any, **__: Any) -> Any:
             return model(**inputs)
 
-    sharded: dict[str, Any] = {}
-    if work.strategy == "fsdp":
-        sharded = {"fsdp": True, "fsdp_config": {"transformer_layer_cls_to_wrap": [BLOCK]}}
     settings = transformers.TrainingArguments(
         output_dir=str(work.folder / "trainer"),
         max_steps=work.steps,
@@ -43,7 +38,6 @@ def trainer(work: Work) -> None:
         disable_tqdm=True,
         dataloader_pin_memory=False,
         remove_unused_columns=False,
-        **sharded,
     )
     Own(model=taught, args=settings, train_dataset=work.rows()).train()
 
@@ -51,14 +45,8 @@ def trainer(work: Work) -> None:
 def accelerate(work: Work) -> None:
     """A loop of one's own around Accelerate."""
     from accelerate import Accelerator
-    from accelerate.utils import FullyShardedDataParallelPlugin
 
-    plugin = None
-    if work.strategy == "fsdp":
-        plugin = FullyShardedDataParallelPlugin(
-            fsdp_version=2, auto_wrap_policy="transformer_based_wrap", transformer_cls_names_to_wrap=[BLOCK]
-        )
-    runner = Accelerator(cpu=True, fsdp_plugin=plugin)
+    runner = Accelerator(cpu=True)
     taught = work.taught("Accelerate")
     optimizer = torch.optim.AdamW(taught.parameters(), lr=RATE, weight_decay=0.0, fused=True)
     model, optimizer, loader = runner.prepare(taught, optimizer, DataLoader(work.rows(), BATCH // RANKS))

@@ -3,8 +3,9 @@
     python -m benchmarks.steps [--rounds 10]
 
 All train the same Llama from the same weights on the same batches with fused AdamW, clipped gradients and fp32, in the
-same two processes, and take turns of some steps (turns.py). That their losses are the same is checked. Libraries that
-are not installed are left out, and named.
+same two processes, and take turns of some steps (turns.py). That their losses are the same is checked, and that under
+fsdp a rank holds its shards alone. Libraries that are not installed are left out, and named; so are those that do not
+shard on a CPU: Accelerate, and the Trainer above it, train copies there whatever they are told of FSDP.
 """
 
 import argparse
@@ -13,114 +14,37 @@ import os
 import socket
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from benchmarks.step_work import BATCH, LLAMA, LOG_EVERY, RANKS, RATE, SEED, Work, write_work
 from benchmarks.turns import Turns
-from understudy.data.loader import Order, TextExamples
-from understudy.models.build import undrawn_model
-from understudy.models.describe import describe
-from understudy.models.facts import HISTORY, Facts
-from understudy.models.files import save_model
-from understudy.recipe import LABELS, ArchitectureModel, Train
+from understudy.models.facts import HISTORY
+from understudy.recipe import LABELS, Train
+from understudy.train import curve
 from understudy.train.job import Callbacks, run
 from understudy.train.work import TrainingJob
 
-RANKS, TURN, RATE, SEED, LOG_EVERY = 2, 5, 1e-3, 0, 10
-VOCABULARY, LENGTH, BATCH, WINDOWS = 4096, 128, 8, 256
-LLAMA = ArchitectureModel.model_validate(
-    {
-        "type": "llama",
-        "config": {
-            "hidden_size": 256,
-            "intermediate_size": 704,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 8,
-            "num_key_value_heads": 8,
-            "max_position_embeddings": LENGTH,
-        },
-    }
-)
+TURN = 5
+"""Steps."""
 AGREE = 1e-4
 """How far losses may be apart: the same work, summed in another order."""
 HAND, OURS = "by hand", "understudy"
 LIBRARIES = {"Trainer": "transformers", "Accelerate": "accelerate", "Lightning": "lightning", "DeepSpeed": "deepspeed"}
-
-
-@dataclass
-class Work:
-    """What every loop does."""
-
-    folder: Path
-    strategy: str
-    """ddp or fsdp."""
-    steps: int
-    losses: dict[str, list[Tensor]] = field(default_factory=dict)
-    """Of each step, this rank's mean loss over its own targets, by loop."""
-
-    def taught(self, name: str) -> "Taught":
-        """The model that a loop trains."""
-        self.losses[name] = []
-        return Taught(self.folder / "model", self.losses[name])
-
-    def rows(self) -> "Rows":
-        """The windows of all steps."""
-        return Rows(self.folder, self.steps)
-
-
-class Taught(nn.Module):
-    """A language model that answers with its loss, and notes it."""
-
-    def __init__(self, folder: Path, losses: list[Tensor]) -> None:
-        super().__init__()
-        from transformers import AutoModelForCausalLM
-
-        self.net: nn.Module = AutoModelForCausalLM.from_pretrained(folder)
-        self._losses = losses
-
-    def forward(self, inputs: Tensor, labels: Tensor) -> Tensor:
-        logits = self.net(input_ids=inputs, use_cache=False).logits
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
-        self._losses.append(loss.detach())
-        return loss
-
-    @property
-    def blocks(self) -> list[nn.Module]:
-        """Its repeated layers."""
-        return list(self.net.get_submodule("model.layers").children())
-
-
-class Rows(torch.utils.data.Dataset[dict[str, Tensor]]):
-    """The windows in the order in which our loop reads them, each as often as it does."""
-
-    def __init__(self, folder: Path, steps: int) -> None:
-        self._examples = TextExamples(folder, "train", LENGTH, 0)
-        order = Order(len(self._examples), BATCH, SEED)
-        self._indices = np.concatenate([order.batch(step) for step in range(steps)])
-
-    def __len__(self) -> int:
-        return len(self._indices)
-
-    def __getitem__(self, index: int) -> dict[str, Tensor]:
-        inputs, labels = self._examples.batch(self._indices[index : index + 1])
-        return {"inputs": inputs[0], "labels": labels[0]}
-
-    def batches(self, rank: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """A rank's part of each step's windows."""
-        width = BATCH // RANKS
-        for first in range(rank * width, len(self), BATCH):
-            yield self._examples.batch(self._indices[first : first + width])
+COPIES_ALONE = {"Trainer", "Accelerate"}
+"""Libraries that do not shard on a CPU."""
 
 
 def by_hand(work: Work) -> None:
@@ -178,6 +102,7 @@ def ours(work: Work, turns: Turns) -> None:
         if name == "loading":
             turns.join(OURS)
         elif name == "saving":  # the others have ended: it was their turn before
+            work.check_shards()
             average_losses(work)
 
     callbacks = Callbacks(
@@ -187,9 +112,11 @@ def ours(work: Work, turns: Turns) -> None:
         join_attempt=lambda attempt: inside,
         report=lambda report: None,
     )
-    run(job, callbacks)
-    curve = json.loads((inside / "output" / HISTORY).read_text())
-    work.losses[OURS] = [torch.tensor(point["loss"]) for point in curve]
+    # A loop that looks how fast it is, to report about twice a second, must not see the others' turns.
+    with patch.object(curve, "time", SimpleNamespace(perf_counter=turns.own_time)):
+        run(job, callbacks)
+    points = json.loads((inside / "output" / HISTORY).read_text())
+    work.losses[OURS] = [torch.tensor(point["loss"]) for point in points]
 
 
 def average_losses(work: Work) -> None:
@@ -235,21 +162,6 @@ def measured(work: Work, names: list[str]) -> tuple[dict[str, list[tuple[float, 
     return found[0]
 
 
-def write_work(folder: Path) -> None:
-    """Random tokens, and a model with random weights."""
-    tokens = np.random.default_rng(0).integers(0, VOCABULARY, WINDOWS * LENGTH + 1)
-    np.save(folder / "train.tokens.npy", tokens.astype(np.int32))
-    facts: Facts = {"task": "causal-lm", "vocab_size": VOCABULARY, "eos_id": 0, "sequence_length": LENGTH}
-    (folder / "examples.json").write_text(json.dumps(facts))
-    description = describe(LLAMA, facts, "teacher.model")
-    shapes = {name: tensor.shape for name, tensor in undrawn_model(description, "teacher.model").state_dict().items()}
-    torch.manual_seed(0)
-    ones = {name: torch.ones(shape) for name, shape in shapes.items() if len(shape) == 1}
-    weights = {name: torch.randn(shape) / 50 for name, shape in shapes.items()} | ones
-    (folder / "model").mkdir()
-    save_model(folder / "model", weights, description)
-
-
 def main() -> None:
     """Print each loop's time, and what ours takes in its proportion, round by round."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -265,7 +177,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         write_work(Path(folder))
         for strategy in ("ddp", "fsdp"):
-            report(Work(Path(folder), strategy, TURN * (options.rounds + 1)), names)
+            able = [name for name in names if strategy == "ddp" or name not in COPIES_ALONE]
+            report(Work(Path(folder), strategy, TURN * (options.rounds + 1)), able)
 
 
 def report(work: Work, names: list[str]) -> None:

@@ -48,16 +48,22 @@ class Turns:
 
     def join(self, name: str) -> None:
         """Take part from now on under this name, in this thread; waits for the first turn."""
-        self._local.name, self._local.taken = name, 0
+        self._local.name, self._local.taken, self._local.paused = name, 0, 0.0
         self._wait()
+
+    def own_time(self) -> float:
+        """Seconds that go on in this thread's turns alone, for a loop that looks at its own pace."""
+        return time.perf_counter() - getattr(self._local, "paused", 0.0)
 
     def leave(self) -> None:
         """Take no more steps."""
         self._pass_on()
 
     def _wait(self) -> None:
+        start = time.perf_counter()
         with self._condition:
             self._condition.wait_for(lambda: self._names[self._now] == self._local.name)
+        self._local.paused += time.perf_counter() - start
 
     def _pass_on(self) -> None:
         with self._condition:
