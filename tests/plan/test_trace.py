@@ -13,7 +13,8 @@ from tests.plan.measured import planned as planned_of
 from tests.plan.test_depth import llama as llama_of
 from tests.plan.test_depth import planned
 from tests.train.jobs import spec, train_ranks
-from understudy.plan.trace import traces
+from understudy.errors import InputError
+from understudy.plan.trace import trace, traces
 from understudy.recipe import Degrees
 
 LENGTH = 128
@@ -86,3 +87,15 @@ def test_a_tied_weight_is_planned_once_on_each_rank_that_has_it(
     job = case(tmp_path / "job", examples, model, None, (degrees, 8), gradient_accumulation_steps=2)
     last = planned_of(job, facts)[-1]
     assert last.state == pytest.approx(3 * 4 * weights, rel=1e-3)  # in fp32, with AdamW's two moments
+
+
+def test_what_waits_elsewhere_is_not_planned() -> None:
+    job = planned(llama_of(2), offload=["parameters"])
+    with pytest.raises(InputError, match=r"student\.train\.offload: what waits elsewhere is not planned"):
+        traces(job, Degrees(dp_shard=2), "cpu", torch.float32)
+
+
+def test_fp16_takes_what_bf16_takes() -> None:
+    kinds = (torch.float16, torch.bfloat16, torch.float32)
+    half, other, full = (trace(planned(llama_of(2)), Degrees(), 0, "cpu", kind).peak.bytes for kind in kinds)
+    assert half == other < full

@@ -774,6 +774,18 @@ def test_adapters_need_layers(modules: str) -> None:
             ("resume_resharded=true", "compression={type: powersgd, rank: 1}", "strategy=ddp"),
             "train.resume_resharded: each process keeps what powersgd has not sent yet",
         ),
+        (("precision=fp16", "diloco.every=2", "strategy=ddp"), "train.precision: skips steps of all replicas at once"),
+        (
+            ("precision=fp16", "compression={type: powersgd, rank: 1}", "strategy=ddp"),
+            "train.precision: what powersgd has not sent yet would keep",
+        ),
+        (("offload=[parameters]", "strategy=ddp"), "train.offload: parameters wait elsewhere where they are in shards"),
+        (("offload=[activations]", "strategy=tp"), "train.offload: activations of layers that are split do not wait"),
+        (("offload=[activations]", "strategy=auto"), "train.strategy: auto chooses among all degrees, and offload is"),
+        (
+            ("compile=true", "strategy=pp", "gradient_accumulation_steps=4", "pipeline.schedule=ZBVZeroBubble"),
+            "train.compile: layers, sequences and stages that are split are not compiled",
+        ),
     ],
 )
 def test_ways_of_training_that_do_not_go_together_are_refused(settings: tuple[str, ...], words: str) -> None:

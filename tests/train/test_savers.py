@@ -23,7 +23,7 @@ RARELY = pytest.mark.second_tier
         pytest.param("hsdp", 4, BOTH, marks=RARELY),
         pytest.param("ddp", 2, ["activations"], marks=RARELY),
         pytest.param("pp", 2, ["activations"], marks=RARELY),
-        pytest.param({"dp_shard": 2, "tp": 2}, 4, BOTH, marks=RARELY),
+        pytest.param({"dp_shard": 2, "tp": 2}, 4, ["parameters"], marks=RARELY),
     ],
 )
 def test_what_waits_elsewhere_trains_the_same(

@@ -162,10 +162,8 @@ def _job(place: Place, train: Train, job: str, resources: Resources) -> Iterator
 def _guard(place: Place, train: Train) -> Iterator[Conflict]:
     """What a step that is skipped would leave behind."""
     if train.guard and train.diloco:
-        yield (
-            (*place, "guard"),
-            "skips steps of all replicas at once, and those of diloco train apart; remove one of them",
-        )
+        why = "skips steps of all replicas at once, and those of diloco train apart; remove one of them"
+        yield (*place, "guard"), why
     if train.guard and train.compression and train.compression.type == "powersgd":
         why = "what powersgd has not sent yet would keep a gradient that is no number; use bf16, or remove one of them"
         yield (*place, "guard"), why
@@ -212,6 +210,9 @@ def _savers(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
     """What saves memory or time under some degrees alone."""
     if "parameters" in train.offload and (not found.shards or found.pp > 1):
         why = "parameters wait elsewhere where they are in shards, and not in stages; use fsdp or hsdp, or take it out"
+        yield (*place, "offload"), why
+    if "activations" in train.offload and found.tp > 1:
+        why = "activations of layers that are split do not wait elsewhere; use activation_checkpointing, or take it out"
         yield (*place, "offload"), why
     if train.compile and found.pp * found.cp * found.tp > 1:
         why = "layers, sequences and stages that are split are not compiled (with some schedules the result is wrong)"
