@@ -131,7 +131,8 @@ class Bench:
 
     def bytes(self, way: Way) -> int:
         """What the rank with most holds at most in a step."""
-        return max(self._ranks.run(2, held, self.job(way), way.held))
+        found: list[int] = self._ranks.run(2, held, self.job(way), way.held)
+        return max(found)
 
     def round(self) -> dict[str, tuple[float, float]]:
         """Of each technique a step's seconds and the last loss."""

@@ -65,8 +65,7 @@ def gradients(
         scale: of products.
     """
     given = (gradient, query, key, value)
-    # Seeds of a dropout that there is none of, and lengths of sequences that are all of one.
-    none = torch.empty((), dtype=torch.int64, device=query.device)
+    none = torch.empty((), dtype=torch.int64, device=query.device)  # seeds of a dropout that there is none of
     match _kernel(query):
         case "cpu":
             made = aten._scaled_dot_product_flash_attention_for_cpu_backward(
@@ -74,7 +73,13 @@ def gradients(
             )
         case "flash":
             made = aten._scaled_dot_product_flash_attention_backward(
-                *given, said, sums, none, none, query.shape[2], key.shape[2], 0.0, causal, none, none, scale=scale
+                *given,
+                said,
+                sums,
+                *(None, None, query.shape[2], key.shape[2]),  # no list of where sequences end: all have one length
+                *(0.0, causal),
+                *(none, none),
+                scale=scale,
             )
         case "efficient":
             filled = pad(sums, (0, -sums.shape[-1] % FILLED), value=torch.inf)
