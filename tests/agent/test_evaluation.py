@@ -159,7 +159,7 @@ def test_several_ranks_measure_what_one_does_to_the_last_bit(
     ("facts", "model", "strategy", "shards"),
     [
         (small.TEXT, small.LLAMA, "fsdp", 4),
-        pytest.param(small.IMAGES, small.VIT, "fsdp", 2, marks=pytest.mark.second_tier),
+        pytest.param(small.IMAGES, small.VIT, "fsdp", 4, marks=pytest.mark.second_tier),
         pytest.param(small.TEXT, TIED, "hsdp", 2, marks=pytest.mark.second_tier),
     ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from tests.models.sections import section
-from understudy.models.build import build_model
+from understudy.models.build import build_model, tied_weights
 from understudy.models.describe import describe
 from understudy.models.files import save_model
 
@@ -66,5 +66,7 @@ def saved(folder: Path, model: dict[str, Any], facts: Any, seed: int) -> Path:
     folder.mkdir(parents=True)
     description = describe(section(model), facts, "teacher.model")
     torch.manual_seed(seed)
-    save_model(folder, build_model(description).state_dict(), description)
+    built = build_model(description)
+    weights = {name: tensor for name, tensor in built.state_dict().items() if name not in tied_weights(built)}
+    save_model(folder, weights, description)
     return folder
