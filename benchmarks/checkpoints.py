@@ -13,7 +13,6 @@ Of two ranks the slower one counts.
 import argparse
 import math
 import os
-import socket
 import statistics
 import tempfile
 import threading
@@ -21,7 +20,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +33,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.optim import Optimizer
 
 from benchmarks.memory import llama, own_memory, write_teacher
+from benchmarks.ranks import found_by_ranks
 from understudy.models.build import empty_model
 from understudy.models.describe import describe
 from understudy.models.facts import Description, Facts
@@ -165,34 +164,14 @@ def round_of(folder: Path) -> Times:
     return times
 
 
-def rank_of(rank: int, port: int, folder: Path, rounds: int, answers: Any) -> None:
-    """A rank's rounds, after one that does not count."""
-    place = {"RANK": rank, "WORLD_SIZE": RANKS, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    os.environ |= {key: str(value) for key, value in place.items()}
+def rounds_of(folder: Path, rounds: int) -> list[Times]:
+    """A rank's rounds, after one that does not count but for memory."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     first, *rest = [round_of(folder) for _ in range(rounds + 1)]
     held = {"held": first["held"]}  # later ones find memory that the process has already
-    answers.put((rank, [times | held for times in rest]))
     dist.destroy_process_group()
-
-
-def measured(folder: Path, rounds: int) -> list[Times]:
-    """What the first rank has seen, round by round."""
-    context = get_context("spawn")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    answers = context.Queue()
-    ranks = [context.Process(target=rank_of, args=(rank, port, folder, rounds, answers)) for rank in range(RANKS)]
-    for process in ranks:
-        process.start()
-    for process in ranks:
-        process.join()
-    if any(process.exitcode for process in ranks):
-        raise SystemExit("a rank failed")
-    found: dict[int, list[Times]] = dict(answers.get() for _ in ranks)
-    return found[0]
+    return [times | held for times in rest]
 
 
 RATIOS = {
@@ -214,7 +193,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=".") as name:
         folder = Path(name).absolute()
         write_teacher(folder / "model", described())
-        found = measured(folder, rounds)
+        found: list[Times] = found_by_ranks(RANKS, rounds_of, folder, rounds)[0]
     for times in found:
         times["check, load"] = times["check"] + times["load"]
     print("| seconds | min / median |\n|---|---|")

@@ -9,17 +9,16 @@ does not fit beside the rest there. What counts is the process's own memory (Rss
 
 import argparse
 import os
-import socket
 import tempfile
 import threading
 import time
 from collections import defaultdict
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.ranks import found_by_ranks
 from tests.jobs.specs import training
 from tests.plan.measured import DISTILL, text_examples
 from tests.train.jobs import spec
@@ -92,31 +91,12 @@ def import_all() -> None:
     import transformers.models.llama.modeling_llama  # noqa: F401
 
 
-def rank_of(rank: int, port: int, job: JobSpec, answers: Any) -> None:
+def rank_of(job: JobSpec) -> dict[str, int]:
     """A rank of the training; its most bytes in each phase."""
     import_all()
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": RANKS, "MASTER_PORT": port, "MASTER_ADDR": "127.0.0.1"}
-    os.environ |= {key: str(value) for key, value in place.items()}
-    watch = Watch(job, rank)
+    watch = Watch(job, int(os.environ["RANK"]))
     train(job, training(job), Surroundings(job, watch))
-    answers.put((rank, dict(watch.most)))
-
-
-def measured(job: JobSpec) -> dict[int, dict[str, int]]:
-    """What the ranks held at most, by rank and phase."""
-    context = get_context("spawn")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    answers = context.Queue()
-    processes = [context.Process(target=rank_of, args=(rank, port, job, answers)) for rank in range(RANKS)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    if any(process.exitcode for process in processes):
-        raise SystemExit("a rank failed")
-    return dict(answers.get() for _ in processes)
+    return dict(watch.most)
 
 
 def size_of(description: Description) -> int:
@@ -165,7 +145,7 @@ def report(folder: Path, examples: Path, facts: Facts, student: dict[str, Any], 
     own, taught = size_of(kinds[0]), size_of(kinds[1]) // 2
     planned = Planned(*kinds, work.train, work.objectives, Imagined(facts, 64), "student.train", "bf16")
     said = traces(planned, Degrees(dp_shard=RANKS), "cpu", torch.float32)[0]
-    held = measured(job)
+    held: dict[int, dict[str, int]] = found_by_ranks(RANKS, rank_of, job)
     print(f"student {own / GIB:.2f} GiB, teacher {taught / GIB:.2f} GiB in bf16; of each rank, GiB:")
     print(
         f"share of both {(own + taught) / RANKS / GIB:.2f}; planned: between steps {said.kept / GIB:.2f}, "

@@ -11,12 +11,10 @@ shard on a CPU: Accelerate, and the Trainer above it, train copies there whateve
 import argparse
 import json
 import os
-import socket
 import statistics
 import tempfile
 from collections.abc import Callable
 from importlib.util import find_spec
-from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +27,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from benchmarks.ranks import found_by_ranks
 from benchmarks.step_work import BATCH, LLAMA, LOG_EVERY, RANKS, RATE, SEED, Work, write_work
 from benchmarks.turns import Turns
 from understudy.models.facts import HISTORY
@@ -127,13 +126,13 @@ def average_losses(work: Work) -> None:
         work.losses[name] = list(mean / RANKS)
 
 
-def rank_of(rank: int, port: int, work: Work, names: list[str], answers: Any) -> None:
+Found = tuple[dict[str, list[tuple[float, float]]], dict[str, float]]
+
+
+def rank_of(work: Work, names: list[str]) -> Found:
     """A rank: seconds a step of every loop, and how far its losses are from those of the loop by hand at most."""
     from benchmarks.step_peers import PEERS
 
-    place: dict[str, object] = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": RANKS, "LOCAL_WORLD_SIZE": RANKS}
-    place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    os.environ |= {key: str(value) for key, value in place.items()}
     torch.set_num_threads(1)
     turns = Turns([*names, OURS], work.steps, TURN)
     loops: dict[str, Callable[[Work], None]] = {HAND: by_hand, **PEERS}
@@ -141,25 +140,7 @@ def rank_of(rank: int, port: int, work: Work, names: list[str], answers: Any) ->
     ours(work, turns)
     losses = {name: torch.stack(found[: work.steps]).double() for name, found in work.losses.items()}
     apart = {name: (found - losses[HAND]).abs().max().item() for name, found in losses.items()}
-    answers.put((rank, turns.seconds, apart))
-
-
-def measured(work: Work, names: list[str]) -> tuple[dict[str, list[tuple[float, float]]], dict[str, float]]:
-    """Seconds a step of every loop, round by round, on the first rank, and how far apart losses are."""
-    context = get_context("spawn")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    answers = context.Queue()
-    ranks = [context.Process(target=rank_of, args=(rank, port, work, names, answers)) for rank in range(RANKS)]
-    for process in ranks:
-        process.start()
-    for process in ranks:
-        process.join()
-    if any(process.exitcode for process in ranks):
-        raise SystemExit("a rank failed")
-    found = {rank: (seconds, apart) for rank, seconds, apart in (answers.get() for _ in ranks)}
-    return found[0]
+    return turns.seconds, apart
 
 
 def main() -> None:
@@ -183,7 +164,8 @@ def main() -> None:
 
 def report(work: Work, names: list[str]) -> None:
     """The rows of a strategy."""
-    seconds, apart = measured(work, names)
+    found: Found = found_by_ranks(RANKS, rank_of, work, names)[0]
+    seconds, apart = found
     own = np.array(seconds[OURS])
     for name in (*names, OURS):
         its = np.array(seconds[name])

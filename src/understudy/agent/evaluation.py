@@ -80,6 +80,7 @@ def _share(spec: JobSpec, payload: Evaluation, device: torch.device) -> Iterator
     dist.init_process_group("cpu:gloo,cuda:nccl" if found.shards and device.type == "cuda" else "gloo")
     spread = Spread(found, device, torch.float32) if found.shards else None
     yield Share(dist.get_rank(), dist.get_world_size(), spread)
+    dist.barrier()  # a job on several nodes counts as done for its operator as soon as one of them is
     dist.destroy_process_group()  # not on an error: the others, whom that lets fail too, must not be heard first
 
 

@@ -85,10 +85,8 @@ def measure(
         costs = _costs(modules, splits, recipe, on, lambda: steps(1), share)
     if share.rank == 0:
         _keep(folder, results, before)
-        machine = hardware(on, share)
-        said = _measures(models, digests, recipe, described, splits["teacher"], results, costs, machine)
+        said = _measures(models, digests, recipe, described, splits["teacher"], results, costs, hardware(on, share))
         _write(folder, *said, trivial_results(examples))
-    share.meet()  # a job on several nodes counts as done for its operator as soon as one of them is
 
 
 def _measures(

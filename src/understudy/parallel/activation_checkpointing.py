@@ -12,8 +12,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from understudy.errors import InputError
-from understudy.parallel.blocks import blocks
+from understudy.parallel.blocks import needed_blocks
 
 ATTENTION = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
@@ -35,11 +34,7 @@ def checkpoint_activations(model: nn.Module, kind: Literal["full", "selective"],
     Raises:
         InputError: the model has no repeated blocks.
     """
-    found = blocks(model)
-    if not found:
-        raise InputError(
-            f"{where}.activation_checkpointing: the model has no repeated blocks (an nn.ModuleList); set it to none"
-        )
+    found = needed_blocks(model, f"{where}.activation_checkpointing", "set it to none")
     options: dict[str, Any] = {"use_reentrant": False}
     if kind == "selective":
         options["context_fn"] = lambda: create_selective_checkpoint_contexts(_Policy())  # type: ignore[no-untyped-call]

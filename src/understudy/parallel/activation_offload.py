@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from understudy.errors import InputError
-from understudy.parallel.blocks import blocks
+from understudy.parallel.blocks import needed_blocks
 
 CPU = torch.device("cpu")
 
@@ -27,13 +26,7 @@ def offload_activations(model: nn.Module, where: str) -> None:
     Raises:
         InputError: the model has no repeated blocks.
     """
-    found = blocks(model)
-    if not found:
-        raise InputError(
-            f"{where}.offload: the model has no repeated blocks (an nn.ModuleList), whose activations could wait "
-            "elsewhere; take activations out"
-        )
-    for block in found:
+    for block in needed_blocks(model, f"{where}.offload", "take activations out"):
         block.forward = partial(_offloaded, block, block.forward)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from understudy.errors import InputError
-from understudy.parallel.blocks import blocks
+from understudy.parallel.blocks import needed_blocks
 
 BACKEND = "inductor"
 
@@ -22,9 +22,7 @@ def compile_blocks(model: nn.Module, where: str) -> None:
     Raises:
         InputError: the model has no repeated blocks, or there is no C++ compiler here.
     """
-    found = blocks(model)
-    if not found:
-        raise InputError(f"{where}.compile: the model has no repeated blocks (an nn.ModuleList); set it to false")
+    found = needed_blocks(model, f"{where}.compile", "set it to false")
     if BACKEND == "inductor":
         _need_compiler(where)
     for block in found:

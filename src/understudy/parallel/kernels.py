@@ -4,7 +4,7 @@ torch.nn.functional gives neither away, so its kernels are called by their names
 attention (Dao 2023) in 16 bits, and the memory-efficient one (Rabe & Staats 2021) otherwise.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -68,25 +68,16 @@ def gradients(
     none = torch.empty((), dtype=torch.int64, device=query.device)  # seeds of a dropout that there is none of
     match _kernel(query):
         case "cpu":
-            made = aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                *given, said, sums, 0.0, causal, scale=scale
-            )
+            ended: tuple[Any, ...] = (said, sums, 0.0, causal)
+            made = aten._scaled_dot_product_flash_attention_for_cpu_backward(*given, *ended, scale=scale)
         case "flash":
-            made = aten._scaled_dot_product_flash_attention_backward(
-                *given,
-                said,
-                sums,
-                *(None, None, query.shape[2], key.shape[2]),  # no list of where sequences end: all have one length
-                *(0.0, causal),
-                *(none, none),
-                scale=scale,
-            )
+            lengths = (None, None, query.shape[2], key.shape[2])  # no list of where sequences end: all have one length
+            ended = (said, sums, *lengths, 0.0, causal, none, none)
+            made = aten._scaled_dot_product_flash_attention_backward(*given, *ended, scale=scale)
         case "efficient":
             filled = pad(sums, (0, -sums.shape[-1] % FILLED), value=torch.inf)
-            wanted = [True, True, True, False]
-            made = aten._scaled_dot_product_efficient_attention_backward(
-                *given, None, said, filled, none, none, 0.0, wanted, causal, scale=scale
-            )
+            ended = (None, said, filled, none, none, 0.0, [True, True, True, False], causal)
+            made = aten._scaled_dot_product_efficient_attention_backward(*given, *ended, scale=scale)
     return made[0], made[1], made[2]
 
 
