@@ -60,8 +60,7 @@ def measure(
 ) -> None:
     """Measure models on the test split. A model whose logits are NaN does not stop the others: its metrics are null.
 
-    Of several ranks the first writes the files. It times the models while the others wait; models in shards are timed
-    by all of them together.
+    Of several ranks the first writes the files, and times the models; all of them do where models are in shards.
 
     Args:
         models: a folder of a saved model for each role: teacher, student, and perhaps control and champion.
