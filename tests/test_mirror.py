@@ -6,6 +6,8 @@ from pathlib import Path
 PACKAGE, TESTS = Path("src/understudy"), Path("tests")
 
 WITHOUT = {
+    "plan/absent.py": "where every trace runs: plan/test_trace.py",
+    "plan/copies.py": "what a replica holds beside a model: plan/test_depth.py and plan/test_trace.py",
     "__main__.py": "one line; every test that starts `python -m understudy` runs it",
     "errors.py": "exit codes and messages, seen by the tests of what raises them",
     "cli/check.py": "the shape of a line of the doctor: cli/test_doctor.py",

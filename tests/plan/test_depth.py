@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from understudy.models.describe import describe
 from understudy.models.facts import Facts
@@ -24,6 +25,11 @@ def llama(layers: int) -> Any:
 def gpt2(layers: int) -> Any:
     config = {"n_embd": 64, "n_layer": layers, "n_head": 4, "n_positions": 32}
     return describe(ArchitectureModel(type="gpt2", config=config), TEXT, "student.model")
+
+
+def lookup() -> nn.Module:
+    """A language model without blocks."""
+    return nn.Sequential(nn.Embedding(300, 8), nn.Linear(8, 300))
 
 
 def planned(model: Any, teacher: Any = None, **train: Any) -> Planned:
@@ -75,7 +81,7 @@ def test_shallow_models_alone_are_traced(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("understudy.plan.depth.traces", watched)
     job = planned(llama(60))
     deep_traces(job, Degrees(), depths(job), "cpu", torch.float32)
-    assert seen == [3, 4]
+    assert seen == [4]
 
 
 def test_a_model_of_few_blocks_is_traced_as_it_is() -> None:
@@ -88,6 +94,14 @@ def test_a_model_of_few_blocks_is_traced_as_it_is() -> None:
 def test_a_depth_is_found_by_the_name_that_the_architecture_has_for_it() -> None:
     assert depth(gpt2(5), "student.model") == Depth(5, "n_layer")
     assert depth(llama(5), "student.model") == Depth(5, "num_hidden_layers")
+
+
+def test_a_teacher_without_blocks_is_traced_as_it_is_beside_a_deep_student() -> None:
+    teacher = {**TEXT, "kind": "factory", "factory": f"{__name__}:lookup", "kwargs": {}}
+    job = planned(llama(7), teacher)
+    (said,) = deep_traces(job, Degrees(), depths(job), "cpu", torch.float32)
+    (whole,) = traces(job, Degrees(), "cpu", torch.float32)
+    assert (said.peak.bytes, said.flops) == (whole.peak.bytes, whole.flops)
 
 
 def test_blocks_that_differ_have_no_depth() -> None:

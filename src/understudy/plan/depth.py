@@ -5,7 +5,7 @@ and traffic grow on a line with their number, from the first few blocks on.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,10 +17,11 @@ from understudy.parallel.blocks import blocks
 from understudy.parallel.layout import boundaries
 from understudy.parallel.pipeline import homes
 from understudy.plan.ledger import Kind, Peak
+from understudy.plan.repeated import Further
 from understudy.plan.trace import Planned, Traced, laid_out, traces
 from understudy.recipe import Degrees
 
-FEW = 3
+FEW = 4
 """Blocks of the smaller model that is traced, of each of its stages, and of its teacher. At two, a block that is
 gathered beforehand and one that is let go are the same ones, and the next adds more than further ones."""
 
@@ -87,20 +88,16 @@ def deep_traces(planned: Planned, found: Degrees, known: Depths, device: str, pr
     own, taught = known
     per_rank = planned.train.pipeline.stages_per_rank if found.pp > 1 else 1
     stages = found.pp * per_rank
-    if own is None or own.blocks <= (FEW + 1) * stages:
+    if own is None or own.blocks <= FEW * stages:
         return traces(planned, found, device, precision)
 
-    def shallow(count: int, teacher: int) -> list[Traced]:
-        model = own.cut(planned.model, count * stages)
-        asked = taught.cut(planned.teacher, teacher) if planned.teacher and taught else planned.teacher
-        return traces(replace(planned, model=model, teacher=asked), found, device, precision, even=True)
-
-    base, deeper = shallow(FEW, FEW), shallow(FEW + 1, FEW)
-    answering = shallow(FEW, FEW + 1) if planned.teacher and taught else base
+    model = own.cut(planned.model, FEW * stages)
+    asked = taught.cut(planned.teacher, FEW) if planned.teacher and taught else planned.teacher
+    shallow = traces(replace(planned, model=model, teacher=asked), found, device, precision, even=True)
     above = taught.blocks - FEW if taught else 0
     return [
-        _on_line(start, [(more, share / per_rank - FEW), (asked, above)])
-        for start, more, asked, share in zip(base, deeper, answering, _shares(planned, found, own), strict=True)
+        _on_line(start, [(start.own, share / per_rank - FEW), (start.taught, above)])
+        for start, share in zip(shallow, _shares(planned, found, own), strict=True)
     ]
 
 
@@ -117,25 +114,23 @@ def _shares(planned: Planned, found: Degrees, own: Depth) -> list[int]:
     return [shares[rank] for rank in range(found.pp)]
 
 
-def _on_line(start: Traced, further: Sequence[tuple[Traced, float]]) -> Traced:
-    """What is at `start`, and so many times what each of the others has more than it."""
+def _on_line(start: Traced, further: Sequence[tuple[Further, float]]) -> Traced:
+    """What is at `start`, and so many times what each further block adds."""
 
-    def number(first: int, others: Sequence[int]) -> int:
-        return round(first + sum((other - first) * times for other, (_, times) in zip(others, further, strict=True)))
+    def number(first: int, added: Iterable[int]) -> int:
+        return round(first + sum(more * times for more, (_, times) in zip(added, further, strict=True)))
 
+    every = dict.fromkeys([*start.peak.kinds, *(kind for more, _ in further for kind in more.kinds)])
     kinds: dict[Kind, int] = {
-        kind: number(start.peak.kinds.get(kind, 0), [more.peak.kinds.get(kind, 0) for more, _ in further])
-        for kind in {kind: None for traced in (start, *(more for more, _ in further)) for kind in traced.peak.kinds}
-    }
-    traffic: Mapping[tuple[str, tuple[int, ...]], int] = {
-        which: number(start.traffic.get(which, 0), [more.traffic.get(which, 0) for more, _ in further])
-        for which in {which: None for traced in (start, *(more for more, _ in further)) for which in traced.traffic}
+        kind: number(start.peak.kinds.get(kind, 0), (more.kinds[kind] for more, _ in further)) for kind in every
     }
     ordered = dict(sorted(kinds.items(), key=lambda held: -held[1]))
     return Traced(
-        peak=Peak(number(start.peak.bytes, [more.peak.bytes for more, _ in further]), start.peak.phase, ordered),
-        kept=number(start.kept, [more.kept for more, _ in further]),
-        flops=number(start.flops, [more.flops for more, _ in further]),
-        traffic=traffic,
-        state=number(start.state, [more.state for more, _ in further]),
+        peak=Peak(number(start.peak.bytes, (more.kinds.total() for more, _ in further)), start.peak.phase, ordered),
+        kept=number(start.kept, (more.kept for more, _ in further)),
+        flops=number(start.flops, (more.flops for more, _ in further)),
+        traffic={
+            which: number(size, (more.traffic[which] for more, _ in further)) for which, size in start.traffic.items()
+        },
+        state=number(start.state, (more.state for more, _ in further)),
     )

@@ -4,17 +4,19 @@ It sees operations as torch dispatches them, on tensors with memory or without.
 """
 
 import weakref
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import wraps
+from dataclasses import dataclass, field
+from functools import cache, wraps
 from typing import Any, Literal
 from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -27,6 +29,9 @@ Kind = Literal[
     "parameters", "gradients", "optimizer", "teacher", "activations", "logits", "communication", "temporary", "data"
 ]
 COLLECTIVES = {"c10d", "_c10d_functional", "fsdp"}
+DEVICE = torch.ops.prim.device.default
+Block = tuple[int, int]
+"""One of a model's repeated blocks: in which list, and at which place of it."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,10 @@ class Peak:
     bytes: int
     phase: str
     kinds: dict[Kind, int]
+    within: Block | None = None
+    """The block that was at work then."""
+    blocks: Mapping[Block, Counter[Kind]] = field(default_factory=dict)
+    """What of it each block had made."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,14 @@ class Count:
 
     flops: int
     traffic: Counter[tuple[str, tuple[int, ...]]]
+
+
+@dataclass
+class Work:
+    """What a block computes and sends."""
+
+    flops: int = 0
+    traffic: Counter[tuple[str, tuple[int, ...]]] = field(default_factory=Counter)
 
 
 class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -57,23 +74,30 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, vocabulary: int, grain: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.phase = "build"
+        self.block: Block | None = None
+        """Which one is at work."""
+        self.places: dict[nn.Module, Block] = {}
+        """Blocks by their module."""
+        self.work: defaultdict[Block | None, Work] = defaultdict(Work)
         self.traffic: Counter[tuple[str, tuple[int, ...]]] = Counter()
         """Bytes that this rank hands to collectives, by operation and ranks."""
         self.flops = 0
         """Floating-point operations of products of matrices, and of attention."""
         self._vocabulary, self._grain = vocabulary, grain
-        self._changes: list[tuple[int, int, str]] = []
+        self._changes: list[tuple[int, int, str, Block | None]] = []
         self._sizes: dict[int, int] = {}
         self._kinds: dict[int, Kind] = {}
         self._serial: dict[int, int] = {}
+        self._blocks: dict[int, Block | None] = {}
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Within it, what happens is entered. Storages change their size behind the dispatcher's back, too: fully_shard
         frees what it has gathered. What DTensor does with whole shapes, once, to find those of parts, is not of the
-        training.
+        training. Stages send their gradients after the backward passes of all blocks, and for each block it is its own.
         """
         plain, find_shapes = torch.UntypedStorage.resize_, ShardingPropagator._propagate_tensor_meta_non_cached
+        send_gradients = FSDPParamGroup.post_backward
 
         def resize(storage: torch.UntypedStorage, size: int) -> Any:
             answer = plain(storage, size)
@@ -87,7 +111,16 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             with _disable_current_modes():
                 return find_shapes(*args, **named)
 
+        @wraps(send_gradients)
+        def in_block(group: FSDPParamGroup, *args: Any, **named: Any) -> Any:
+            before, self.block = self.block, self.places.get(group.modules[0])
+            try:
+                return send_gradients(group, *args, **named)
+            finally:
+                self.block = before
+
         with (
+            patch.object(FSDPParamGroup, "post_backward", in_block),
             patch.object(torch.UntypedStorage, "resize_", resize),
             patch.object(ShardingPropagator, "_propagate_tensor_meta_non_cached", unseen),
             self,
@@ -100,7 +133,9 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """One operation; those on DTensors come again, on what this rank has of them."""
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented
-        if func._overloadpacket not in flop_registry and func is not torch.ops.prim.device.default:
+        if func is DEVICE and isinstance(args[0], FakeTensor) and not args[0].fake_mode.in_kernel_invocation:
+            return args[0].fake_device  # asked for so often that the long way is a tenth of a trace
+        if _comes_apart(func):
             with self:  # as autograd would take it apart, where there is none
                 made = func.decompose(*args, **(kwargs or {}))
             if made is not NotImplemented:
@@ -109,7 +144,9 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._count_traffic(func, args)
         made = func(*args, **(kwargs or {}))
         if (count := flop_registry.get(func._overloadpacket)) is not None:
-            self.flops += count(*args, **(kwargs or {}), out_val=made)
+            done = count(*args, **(kwargs or {}), out_val=made)
+            self.flops += done
+            self.work[self.block].flops += done
         for tensor in tree_leaves(made):
             if isinstance(tensor, Tensor):
                 self._enter(tensor, func)
@@ -121,9 +158,16 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if (serial := self._serial.get(kept(tensor).untyped_storage()._cdata)) is not None:
                 self._kinds[serial] = kind
 
+    def own(self, block: Block | None, tensors: Iterable[Tensor]) -> None:
+        """Say to which block tensors belong, whoever made them."""
+        for tensor in tensors:
+            if (serial := self._serial.get(kept(tensor).untyped_storage()._cdata)) is not None:
+                self._blocks[serial] = block
+
     def forget(self) -> None:
         """From here on it counts; what is held stays so."""
-        self._changes = [(serial, size, self.phase) for serial, size in self._sizes.items()]
+        self._changes = [(serial, size, self.phase, self.block) for serial, size in self._sizes.items()]
+        self.work.clear()
         self.traffic.clear()
         self.flops = 0
 
@@ -142,18 +186,22 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The most that was held since forget()."""
         held: dict[int, int] = {}
         total = most = at = 0
-        for number, (serial, size, _) in enumerate(self._changes):
+        for number, (serial, size, _, _) in enumerate(self._changes):
             total += size - held.get(serial, 0)
             held[serial] = size
             if total > most:
                 most, at = total, number
         held.clear()
-        held |= {serial: size for serial, size, _ in self._changes[: at + 1]}
+        held |= {serial: size for serial, size, _, _ in self._changes[: at + 1]}
         kinds: Counter[Kind] = Counter()
+        blocks: defaultdict[Block, Counter[Kind]] = defaultdict(Counter)
         for serial, size in held.items():
             if size:
                 kinds[self._kinds[serial]] += size
-        return Peak(most, self._changes[at][2] if self._changes else self.phase, dict(kinds.most_common()))
+                if block := self._blocks[serial]:
+                    blocks[block][self._kinds[serial]] += size
+        phase, within = self._changes[at][2:] if self._changes else (self.phase, self.block)
+        return Peak(most, phase, dict(kinds.most_common()), within, dict(blocks))
 
     def _enter(self, tensor: Tensor, func: Any) -> None:
         storage = tensor.untyped_storage()
@@ -162,6 +210,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         serial = len(self._kinds)
         self._serial[storage._cdata] = serial
         self._kinds[serial] = self._kind(tensor, func)
+        self._blocks[serial] = self.block
         self._change(serial, self._rounded(storage.nbytes()))
         weakref.finalize(storage, self._free, storage._cdata, serial)
 
@@ -182,7 +231,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._sizes[serial] = size
         else:
             self._sizes.pop(serial, None)
-        self._changes.append((serial, size, self.phase))
+        self._changes.append((serial, size, self.phase, self.block))
 
     def _rounded(self, size: int) -> int:
         return -(-size // self._grain) * self._grain
@@ -191,4 +240,12 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         group = next((arg for arg in args if isinstance(arg, torch.ScriptObject)), None)
         ranks = tuple(dist.get_process_group_ranks(dist.ProcessGroup.unbox(group))) if group is not None else ()
         size = max((tensor.nbytes for tensor in tree_leaves(args) if isinstance(tensor, Tensor)), default=0)
-        self.traffic[func._schema.name.removeprefix("c10d::"), ranks] += size
+        which = func._schema.name.removeprefix("c10d::"), ranks
+        self.traffic[which] += size
+        self.work[self.block].traffic[which] += size
+
+
+@cache
+def _comes_apart(func: Any) -> bool:
+    """Whether autograd takes an operation apart into others."""
+    return func._overloadpacket not in flop_registry and func is not DEVICE and func._can_decompose()

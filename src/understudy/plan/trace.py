@@ -5,20 +5,13 @@ and its fake process group for the other ranks. What comes out is what the rank 
 """
 
 import gc
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import wraps
-from typing import Any, Literal
-from unittest.mock import patch
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.optim import Optimizer
 
 from understudy.data.loader import part_width
@@ -32,11 +25,15 @@ from understudy.models.outputs import Extra
 from understudy.models.parts import kept
 from understudy.models.tasks import TextModel
 from understudy.parallel.apply import Spread
+from understudy.parallel.blocks import blocks
 from understudy.parallel.layout import EXAMPLES, Layout, layout
 from understudy.parallel.savers import Savers
+from understudy.plan.absent import rank_among_absent
+from understudy.plan.copies import Copies
 from understudy.plan.imagined import Imagined
 from understudy.plan.ledger import Ledger, Peak
 from understudy.plan.pieces import few_pieces
+from understudy.plan.repeated import Further, Repeated
 from understudy.recipe import Degrees, ObjectiveSection, Train
 from understudy.train.averages import Averages
 from understudy.train.learning import Learner, Part, Whole
@@ -80,6 +77,10 @@ class Traced:
     """Bytes handed to collectives in a step, by operation and ranks."""
     state: int
     """Bytes of weights and optimiser, of which a checkpoint is a copy."""
+    own: Further = field(default_factory=Further)
+    """What one more block of each of the rank's stages adds, where the model stands for a deeper one."""
+    taught: Further = field(default_factory=Further)
+    """What one more block of the teacher adds, likewise."""
 
 
 def trace(
@@ -103,7 +104,7 @@ def trace(
     facts = planned.examples.facts
     vocabulary = facts["vocab_size"] if facts["task"] == "causal-lm" else len(facts["labels"])
     ledger = Ledger(vocabulary, GRAIN[device])
-    with _imagined(planned, found, rank, precision) as spread, ledger.watching():
+    with rank_among_absent(planned.train, found, rank, precision) as spread, ledger.watching():
         return _traced(planned, spread, ledger, even=even)
 
 
@@ -117,7 +118,7 @@ def traces(
 
 def laid_out(planned: Planned, found: Degrees) -> Layout:
     """The layout that stages are cut by."""
-    with _imagined(planned, found, 0, torch.float32) as spread:
+    with rank_among_absent(planned.train, found, 0, torch.float32) as spread:
         return _layout(planned, spread)
 
 
@@ -128,7 +129,8 @@ def _layout(planned: Planned, spread: Spread) -> Layout:
 
 def _traced(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) -> Traced:
     learned = objective(planned.objectives, planned.train)
-    held, learner = _learner(planned, learned, spread, ledger, even=even)
+    seen = _learner(planned, learned, spread, ledger, even=even)
+    held, learner = seen.held, seen.learner
     chosen = optimizer(list(held.parameters()), planned.train.optimizer)
     averages = Averages(chosen, planned.train.average) if planned.train.average else None
     if planned.train.diloco:  # its state counts; what replicas send once in many steps does not
@@ -136,34 +138,50 @@ def _traced(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) -> 
     _make_state(chosen)
     ledger.mark("parameters", held.parameters())
     ledger.mark("optimizer", _state(chosen))
+    own, taught = _repeated(seen, chosen, ledger) if even else ([], [])
     learner.train(mode=True)
     batch, count = spread.meshes.batch, planned.train.gradient_accumulation_steps
     width = part_width(planned.train.batch_size, batch.size(), count)
     traced = count if spread.degrees.pp > 1 else min(count, PARTS)
     gc.collect()
     ledger.forget()
-    between = ledger.peak().bytes
+    between = ledger.peak()
     ledger.phase = "forward and backward"
     parts = (_part(planned.examples, width, ledger) for _ in range(traced))
     with few_pieces(learned, ledger):
         learner.gradients(parts, traced, count * width)
-    ledger.mark("gradients", (weight.grad for weight in held.parameters() if weight.grad is not None))
-    ledger.phase = "optimizer step"
+    _say_gradients(held, own, ledger)
+    ledger.phase, ledger.block = "optimizer step", None
     learner.clip(planned.train.max_grad_norm)
     chosen.step()
     if averages:
         averages.update(0)
     peak = ledger.peak()
     chosen.zero_grad(set_to_none=True)
-    state = sum(kept(tensor).nbytes for tensor in (*held.parameters(), *_state(chosen)))
-    times = count / traced
-    traffic = {which: round(size * times) for which, size in ledger.traffic.items()}
-    return Traced(peak, between, round(ledger.flops * times), traffic, state)
+    return Traced(
+        peak,
+        between.bytes,
+        round(ledger.flops * count / traced),
+        {which: round(size * count / traced) for which, size in ledger.traffic.items()},
+        sum(kept(tensor).nbytes for tensor in (*held.parameters(), *_state(chosen))),
+        sum((each.further(peak, between, chosen.state, count / traced) for each in own), Further()),
+        sum((each.further(peak, between, None, count / traced) for each in taught), Further()),
+    )
 
 
-def _learner(
-    planned: Planned, learned: Objective, spread: Spread, ledger: Ledger, *, even: bool
-) -> tuple[nn.Module, Learner]:
+@dataclass(frozen=True)
+class _Learns:
+    """What of a training a rank has."""
+
+    held: nn.Module
+    learner: Learner
+    blocks: list[list[nn.Module]]
+    """Of each of its stages."""
+    teacher_blocks: list[list[nn.Module]]
+    buckets: Mapping[nn.Parameter, Mapping[str, Tensor]]
+
+
+def _learner(planned: Planned, learned: Objective, spread: Spread, ledger: Ledger, *, even: bool) -> _Learns:
     """What a rank holds of the model, and the model on all ranks."""
     train, where = planned.train, planned.where
     model = undrawn_model(planned.model, where)
@@ -181,36 +199,52 @@ def _learner(
             add_adapters(model, train.lora, where)
         held = model = spread.over_ranks(model, train.tensor_plan, where, Savers(train.activation_checkpointing))
         _say_head(model)
-    teacher = _teacher(planned, spread, learned.extras, ledger)
+    teacher, asked = _teacher(planned, spread, learned.extras, ledger)
     if staged:
-        return held, Pipelined(staged, held, learned, teacher, spread, where)
+        own = [_with_weights(stage.model) for stage in staged.stages.values()]
+        return _Learns(held, Pipelined(staged, held, learned, teacher, spread, where), own, asked, {})
+    own = [_with_weights(model)]
+    buckets: Mapping[nn.Parameter, Mapping[str, Tensor]] = {}
     if spread.meshes.replicate.size() > 1 and not spread.wraps and not train.diloco:
-        held = _Copies(held)
-    return held, Whole(held, learned, learned, teacher, spread)
+        held = copies = Copies(held)
+        buckets = copies.buckets
+    return _Learns(held, Whole(held, learned, learned, teacher, spread), own, asked, buckets)
 
 
-class _Copies(nn.Module):
-    """DistributedDataParallel's memory: it copies gradients into buckets. Its own code wants tensors with memory."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-        size = sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
-        self._buckets = torch.empty(size)
-
-    def forward(self, *given: Any, **named: Any) -> Any:
-        """What the model says."""
-        return self.module(*given, **named)
+def _repeated(seen: _Learns, chosen: Optimizer, ledger: Ledger) -> tuple[list[Repeated], list[Repeated]]:
+    """The blocks of each stage, with what is held for their weights, and those of the teacher."""
+    own, taught = ([Repeated(ledger, each) for each in lists] for lists in (seen.blocks, seen.teacher_blocks))
+    for each in own:
+        each.own(chosen.state)
+        each.own(seen.buckets)
+    return own, taught
 
 
-def _teacher(planned: Planned, spread: Spread, extras: frozenset[Extra], ledger: Ledger) -> Teacher | None:
+def _say_gradients(held: nn.Module, own: list[Repeated], ledger: Ledger) -> None:
+    """Gradients are their weight's block's, and no block's outside of those."""
+    gradients = [weight.grad for weight in held.parameters() if weight.grad is not None]
+    ledger.mark("gradients", gradients)
+    ledger.own(None, gradients)
+    for each in own:
+        each.own({})
+
+
+def _with_weights(model: nn.Module) -> list[nn.Module]:
+    """A model's blocks, without those that other stages have."""
+    return [block for block in blocks(model) if next(block.parameters(), None) is not None]
+
+
+def _teacher(
+    planned: Planned, spread: Spread, extras: frozenset[Extra], ledger: Ledger
+) -> tuple[Teacher | None, list[list[nn.Module]]]:
+    """The teacher, and its blocks."""
     if planned.teacher is None:
-        return None
+        return None, []
     kind = PRECISIONS[planned.teacher_precision]
     model = teacher_over_ranks(undrawn_model(planned.teacher, "teacher.model"), spread, kind)
     _say_head(model)
     ledger.mark("teacher", model.parameters())
-    return Teacher(model, extras)
+    return Teacher(model, extras), [_with_weights(model)]
 
 
 def _say_head(model: nn.Module) -> None:
@@ -236,48 +270,3 @@ def _make_state(chosen: Optimizer) -> None:
 
 def _state(chosen: Optimizer) -> list[Tensor]:
     return [value for state in chosen.state.values() for value in state.values() if isinstance(value, Tensor)]
-
-
-@contextmanager
-def _imagined(planned: Planned, found: Degrees, rank: int, precision: torch.dtype) -> Iterator[Spread]:
-    """A rank whose tensors have no memory, among ranks that are not there."""
-    # Cycles are looked for before a step, and not among all that was imported. In the middle of one, the collector ends
-    # storages for Python that torch still has: eight blocks that are computed again had 10.9 GB for 8.8.
-    gc.freeze()
-    gc.disable()
-    try:
-        with _no_processes(found.world_size, rank):
-            apart = planned.train.diloco is not None
-            spread = Spread(found, torch.device("cpu"), precision, planned.train.pipeline, apart=apart)
-            with FakeTensorMode(allow_non_fake_inputs=True), _real_meshes():
-                yield spread
-    finally:
-        gc.enable()
-        gc.unfreeze()
-
-
-@contextmanager
-def _no_processes(world_size: int, rank: int) -> Iterator[None]:
-    """A process group whose other ranks are not there, and whose collectives do nothing."""
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
-        _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]  # its answers name groups of this one
-
-
-@contextmanager
-def _real_meshes() -> Iterator[None]:
-    """Device meshes made within, by fully_shard, with the numbers of their ranks."""
-    plain = DeviceMesh.__init__
-
-    @wraps(plain)
-    def made(self: DeviceMesh, *given: Any, **named: Any) -> None:
-        with unset_fake_temporarily():
-            plain(self, *given, **named)
-
-    with patch.object(DeviceMesh, "__init__", made):
-        yield
