@@ -135,7 +135,6 @@ def _traced(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) -> 
     averages = Averages(chosen, planned.train.average) if planned.train.average else None
     if planned.train.diloco:  # its state counts; what replicas send once in many steps does not
         LocalSteps(chosen, planned.train.diloco, spread.meshes.replicate.get_group())
-    _make_state(chosen)
     ledger.mark("parameters", held.parameters())
     ledger.mark("optimizer", _state(chosen))
     own, taught = _repeated(seen, chosen, ledger) if even else ([], [])
@@ -257,15 +256,6 @@ def _part(examples: Imagined, width: int, ledger: Ledger) -> Part:
     inputs, labels = examples.batch(np.zeros(width, dtype=np.int64))
     ledger.mark("data", (inputs, labels))
     return Part(inputs, labels, counts=True)
-
-
-def _make_state(chosen: Optimizer) -> None:
-    """What an optimiser makes in its first step."""
-    for group in chosen.param_groups:
-        for parameter in group["params"]:
-            parameter.grad = torch.zeros_like(parameter)
-    chosen.step()
-    chosen.zero_grad(set_to_none=True)
 
 
 def _state(chosen: Optimizer) -> list[Tensor]:

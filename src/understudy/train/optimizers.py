@@ -6,9 +6,10 @@ from collections.abc import Container, Sequence
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor
 from torch.optim import SGD, AdamW, Optimizer
 
+from understudy.models.parts import kept
 from understudy.recipe import Optimizer as OptimizerSettings
 from understudy.recipe import Schedule
 
@@ -85,8 +86,6 @@ def clip(parameters: Sequence[nn.Parameter], limit: float | None) -> torch.Tenso
         The norm before that, whole on every rank.
     """
     limit = math.inf if limit is None else limit
-    if len(by_mesh(_with_gradient(parameters))) < 2:
-        return _whole(nn.utils.clip_grad_norm_(parameters, limit))
     norm = gradient_norm(parameters)
     scale_gradients(parameters, limit, norm)
     return norm
@@ -94,20 +93,21 @@ def clip(parameters: Sequence[nn.Parameter], limit: float | None) -> torch.Tenso
 
 def gradient_norm(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
     """The norm of all gradients together, whole on every rank."""
-    groups = by_mesh(_with_gradient(parameters))
+    groups = by_mesh(_with_gradient(parameters)) or [[]]
     grads = [[parameter.grad for parameter in group if parameter.grad is not None] for group in groups]
-    norm: torch.Tensor = torch.linalg.vector_norm(
-        torch.stack([_whole(nn.utils.get_total_norm(group)) for group in grads])
-    )
+    norms = [_whole(nn.utils.get_total_norm(group)) for group in grads]
+    norm: torch.Tensor = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
     return norm
 
 
 def scale_gradients(parameters: Sequence[nn.Parameter], limit: float, norm: torch.Tensor) -> None:
     """Scale gradients whose norm is known down to one of at most `limit`."""
-    for group in by_mesh(_with_gradient(parameters)):
-        mesh = _mesh(group[0])
-        over = norm if mesh is None else DTensor.from_local(norm, mesh, [Replicate()] * mesh.ndim, run_check=False)
-        nn.utils.clip_grads_with_norm_(group, limit, over)
+    # As nn.utils.clip_grads_with_norm_, but each rank scales its own shards as the plain tensors that they are: what to
+    # do with lists of DTensors takes torch longer to find than to do.
+    factor = torch.clamp(limit / (norm + 1e-6), max=1.0)
+    grads = [kept(parameter.grad) for parameter in parameters if parameter.grad is not None]
+    for device in {grad.device for grad in grads}:
+        torch._foreach_mul_([grad for grad in grads if grad.device == device], factor.to(device))
 
 
 def _with_gradient(parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
