@@ -2,7 +2,8 @@
 
     python -m benchmarks.checkpoints [--rounds 5]
 
-- How long a checkpoint holds up training, beside a synchronous torch.distributed.checkpoint.save of the same state.
+- How long a checkpoint holds up training, beside a synchronous torch.distributed.checkpoint.save of the same state:
+  until the next step may begin, and then, when its gradients are there, until the optimiser may change weights.
 - How long restoring takes, beside torch.distributed.checkpoint.load.
 - How fast a rank reads its part of a saved model, beside plain reading of as many bytes of the same files, once from
   the disk (each file's cached pages are given up before) and once from memory; and what it holds at most meanwhile.
@@ -48,6 +49,8 @@ from understudy.train.optimizers import optimizer
 
 RANKS, WIDTH, BLOCKS, VOCABULARY = 2, 768, 8, 16384
 """Weights of about 300 MB in fp32, three times that with AdamW's state."""
+BATCH = 4
+"""Sequences of 128 tokens in the step after a checkpoint."""
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 CPU = torch.device("cpu")
 EVERY = 0.005
@@ -85,6 +88,13 @@ def load_by_hand(model: nn.Module, chosen: Optimizer, folder: Path) -> None:
     held: dict[str, Any] = {"model": weights, "optimizer": state}
     load(held, checkpoint_id=folder)
     set_state_dict(model, chosen, model_state_dict=held["model"], optim_state_dict=held["optimizer"], options=FLAT)
+
+
+def find_gradients(model: nn.Module) -> None:
+    """Of one small batch, and away with them."""
+    tokens = torch.zeros(BATCH, 128, dtype=torch.int64)
+    model(tokens).logits.square().mean().backward()
+    model.zero_grad(set_to_none=True)
 
 
 def forget(folder: Path) -> None:
@@ -154,7 +164,10 @@ def round_of(folder: Path) -> Times:
         ours = Checkpoints(inside, model, chosen)
         for step in (1, 2):  # the second time is that of every later one
             times["save, held up"] = slowest(partial(ours.save, step, "{}"))
-            times["save, until written"] = times["save, held up"] + slowest(ours.finish)
+            times["gradients meanwhile"] = slowest(partial(find_gradients, model))
+            times["save, held up"] += slowest(ours.copied)
+            ours.finish()
+        times["gradients"] = slowest(partial(find_gradients, model))
         times["save by hand"] = slowest(lambda: save_by_hand(model, chosen, inside / "by-hand"))
         times["check"] = slowest(ours.latest)
         loads = {"load": lambda: ours.load(2), "load by hand": lambda: load_by_hand(model, chosen, inside / "by-hand")}
@@ -176,7 +189,7 @@ def rounds_of(folder: Path, rounds: int) -> list[Times]:
 
 RATIOS = {
     "a checkpoint's stall / a synchronous save": ("save, held up", "save by hand"),
-    "a checkpoint until it is written / a synchronous save": ("save, until written", "save by hand"),
+    "gradients while a checkpoint is copied and written / without": ("gradients meanwhile", "gradients"),
     "restoring / by hand": ("load", "load by hand"),
     "checking, then restoring / by hand": ("check, load", "load by hand"),
     "plain reading / reading a part, from disk": ("plainly, from disk", "read, from disk"),

@@ -73,6 +73,7 @@ WITHOUT = {
     "steps/identity.py": "steps/test_keys.py",
     "steps/ingest.py": "steps/test_summary.py runs it; what decides it: steps/test_keys.py",
     "steps/step.py": "steps/test_keys.py and steps/test_execution.py",
+    "parallel/checkpoint_files.py": "what is written, and what goes wrong: parallel/test_checkpoint.py",
     "parallel/savers.py": "their order: train/test_savers.py",
     "parallel/pipeline.py": "train/test_pipelined.py, under every schedule",
     "plan/hardware.py": "cli/test_plan.py",

@@ -54,6 +54,7 @@ def save(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path, last: in
     for number in range(1, last + 1):
         step(model, chosen, number)
         checkpoints.save(number, json.dumps({"history": [number]}))
+        checkpoints.copied()
     checkpoints.finish()
     for number in (last + 1, last + 2):
         step(model, chosen, number)

@@ -1,17 +1,18 @@
-"""Checkpoints: sharded, written while training goes on, complete or not there, loaded onto any degrees.
+"""Checkpoints: sharded, copied and written while training goes on, complete or not there, loaded onto any degrees.
 
-A checkpoint is written aside and renamed to `step-N` once every rank's part and the metadata are flushed. All paths
-lie below the step's lease: after somebody else took over, they are gone, and so is the writer's power to do harm.
+The copy is made while the next step computes its gradients, which changes no weight; copied() waits for it before the
+optimiser does. A checkpoint is written aside and renamed to `step-N` once every rank's part and the metadata are
+flushed. All paths lie below the step's lease: after somebody else took over, they are gone, and so is the writer's
+power to do harm.
 """
 
 import logging
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
-from io import IOBase
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemWriter
-from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -29,21 +28,42 @@ from torch.distributed.checkpoint.state_dict import (
     set_state_dict,
 )
 from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import async_save, save
+from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse, async_save, save
 from torch.distributed.checkpoint.stateful import Stateful
-from torch.distributed.checkpoint.storage import WriteResult
 from torch.optim import Optimizer
 
 from understudy.errors import Fenced, UnderstudyError, disk_errors
-from understudy.parallel.checksums import is_damaged, write_checksums
+from understudy.parallel.checkpoint_files import PROGRESS, Writer, cause
+from understudy.parallel.checksums import is_damaged
 from understudy.parallel.own_state import load_own, own_tensors
+from understudy.parallel.staging import Stager, with_buffers_copied
 
 log = logging.getLogger(__name__)
 
 KEPT = 2
-PROGRESS = "progress.json"
 OPTIONS = StateDictOptions(flatten_optimizer_state_dict=True)
 """The optimiser's state by parameter: in which groups they are depends on the degrees."""
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A checkpoint that is being copied and written."""
+
+    step: int
+    aside: Path
+    copied: Future[None]
+    written: Future[Any]
+
+    def outcome(self) -> None:
+        """Wait for it.
+
+        Raises:
+            Fenced: another run has taken over.
+        """
+        try:
+            self.written.result()
+        except CheckpointException as error:
+            raise cause(error) from error
 
 
 class Checkpoints:
@@ -75,7 +95,7 @@ class Checkpoints:
         self._leads = dist.get_rank() == 0
         if self._leads:  # later it could be a successor's: NFS leads one who was away to its folder for a moment
             _remove(folder.glob(".writing-*"))
-        self._pending: tuple[Future[Any], Path, int] | None = None
+        self._pending: _Pending | None = None
 
     def latest(self) -> int | None:
         """The step of the newest checkpoint that is as it was written, the same answer on every rank.
@@ -106,7 +126,7 @@ class Checkpoints:
         """
         path = self._folder / f"step-{step}"
         model, optimizer = get_state_dict(self._model, self._optimizer, options=OPTIONS)
-        state: dict[str, Any] = {"model": model, "optimizer": optimizer}
+        state: dict[str, Any] = {"model": with_buffers_copied(self._model, model), "optimizer": optimizer}
         load(state, checkpoint_id=path, process_group=self._group)
         model, optimizer = state["model"], state["optimizer"]
         set_state_dict(
@@ -126,14 +146,20 @@ class Checkpoints:
             Fenced: another run has taken over.
             UnderstudyError: the disk is full.
         """
-        self.finish()  # async_save copies the whole state: one copy at a time
+        self.finish()  # the whole state is copied: one copy at a time
         self._align_buffers()
         aside = self._aside(step)
         model, optimizer = get_state_dict(self._model, self._optimizer, options=OPTIONS)
-        state = {"model": model, "optimizer": optimizer, **own_tensors(self._own)}
-        future = async_save(state, storage_writer=_Writer(aside, progress), process_group=self._group)
-        assert isinstance(future, Future)
-        self._pending = future, aside, step
+        state = {"model": with_buffers_copied(self._model, model), "optimizer": optimizer, **own_tensors(self._own)}
+        writer = Writer(aside, progress)
+        begun = async_save(state, storage_writer=writer, process_group=self._group, async_stager=Stager())
+        assert isinstance(begun, AsyncSaveResponse)
+        self._pending = _Pending(step, aside, begun.staging_completion, begun.upload_completion)
+
+    def copied(self) -> None:
+        """Wait until the state that save() was called for is copied: before this, none of it may change."""
+        if self._pending:
+            self._pending.copied.result()
 
     def save_best(self, step: int) -> None:
         """Keep the model's weights of this step, and of no other, for load_best(); training waits for it.
@@ -142,15 +168,16 @@ class Checkpoints:
             Fenced: another run has taken over.
             UnderstudyError: the disk is full.
         """
+        self.finish()  # its thread's collectives must not meet those of this one
         self._align_buffers()
         target = self._folder / f"best-{step}"
         aside = self._aside(step)
         state = get_model_state_dict(self._model)
         with disk_errors(self._folder):
             try:
-                save(state, storage_writer=_Writer(aside, "{}"), process_group=self._group)
+                save(state, storage_writer=Writer(aside, "{}"), process_group=self._group)
             except CheckpointException as error:
-                raise _cause(error) from error
+                raise cause(error) from error
             if self._leads:
                 _remove([target])  # of the same step, before a kill
                 _rename(aside, target)
@@ -196,24 +223,23 @@ class Checkpoints:
         """Wait for the checkpoint that is being written, and put it in place."""
         if self._pending is None:
             return
-        future, aside, step = self._pending
-        self._pending = None
+        pending, self._pending = self._pending, None
         with disk_errors(self._folder):
-            _outcome(future)
+            pending.outcome()
             if self._leads:
-                self._put_in_place(aside, step)
+                self._put_in_place(pending.aside, pending.step)
         dist.barrier(self._group)
 
     def finish_if_written(self) -> None:
         """Put the checkpoint in place as soon as it is written, so that a kill costs as little as possible."""
         # Without a barrier, since the others are in the middle of a step: that the future is done on the first rank
         # means that all have written, because its metadata goes last. finish() then only finds the checkpoint in place.
-        if self._leads and self._pending and self._pending[0].done():
-            future, aside, step = self._pending
+        pending = self._pending
+        if self._leads and pending and pending.written.done():
             with disk_errors(self._folder):
-                _outcome(future)
-                if aside.exists():
-                    self._put_in_place(aside, step)
+                pending.outcome()
+                if pending.aside.exists():
+                    self._put_in_place(pending.aside, pending.step)
 
     def _put_in_place(self, aside: Path, step: int) -> None:
         target = self._folder / f"step-{step}"
@@ -245,55 +271,3 @@ def _make(path: Path) -> None:
         path.mkdir()
     except FileNotFoundError as error:
         raise Fenced("another run has taken this step over") from error
-
-
-class _Writer(FileSystemWriter):
-    """Writes progress.json and checksums too, in the background and flushed as the rest is."""
-
-    def __init__(self, folder: Path, progress: str) -> None:
-        super().__init__(folder, single_file_per_rank=True)
-        self.fs = _Files()
-        self._folder, self._progress = folder, progress
-
-    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """On the first rank, when all have written their part."""
-        with (self._folder / PROGRESS).open("w") as stream:
-            stream.write(self._progress)
-            stream.flush()
-            os.fsync(stream.fileno())
-        super().finish(metadata, results)
-        write_checksums(self._folder)
-
-
-class _Files(FileSystem):
-    """Torch's own would make a lost lease's folder again, and keep the system's word on a full disk to themselves."""
-
-    def mkdir(self, path: str | os.PathLike[str]) -> None:
-        """Make nothing: save() made the folder, and if it is gone it stays gone."""
-
-    @contextmanager
-    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[IOBase]:
-        """A file. When it cannot be written, torch.save raises what that did to its zip archive."""
-        with super().create_stream(path, mode) as stream:
-            try:
-                yield stream
-            except RuntimeError as error:
-                if isinstance(error.__context__, OSError):
-                    raise error.__context__ from error
-                raise
-
-
-def _outcome(future: Future[Any]) -> None:
-    # torch wraps what each rank met. Of them the one that explains the others comes first: a path that is gone means
-    # that the lease is; then what the system says of the disk.
-    try:
-        future.result()
-    except CheckpointException as error:
-        raise _cause(error) from error
-
-
-def _cause(error: CheckpointException) -> BaseException:
-    causes = [wrapped[0] for wrapped in error.failures.values()]
-    if any(isinstance(cause, FileNotFoundError) for cause in causes):
-        return Fenced("another run has taken this step over")
-    return next((cause for cause in causes if isinstance(cause, OSError)), error)

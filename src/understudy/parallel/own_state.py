@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 
 
 def own_tensors(kept: Sequence[Stateful]) -> dict[str, Tensor]:
-    """This rank's tensors, by their names in a checkpoint."""
+    """This rank's tensors, by their names in a checkpoint. Until an optimiser's step they stay as they are."""
     return {
         f"{_prefix(number)}{name}": tensor
         for number, one in enumerate(kept)

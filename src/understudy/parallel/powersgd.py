@@ -80,8 +80,8 @@ class PowerSGD(Stateful):
         return (rows + columns) * min(self._rank, rows, columns) < gradient.numel()
 
     def state_dict(self) -> dict[str, Any]:
-        """The remainders and right factors of this rank."""
-        return dict(self._kept)
+        """The remainders and right factors of this rank, copied: the next backward pass changes them."""
+        return {name: tensor.clone() for name, tensor in self._kept.items()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Put them back."""

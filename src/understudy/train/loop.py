@@ -91,6 +91,7 @@ def _validate(job: Training, step: int) -> bool:
     """Measure the model, and keep its weights if no earlier ones were better. The answer: are they kept?"""
     assert job.validation is not None
     if job.averages:
+        job.checkpoints.copied()
         job.averages.swap()
     measured = job.validation.measure(job.learner, job.spread, lambda: job.heartbeat(step))
     job.history[-1]["validation_loss"], job.history[-1]["validation_accuracy"] = measured
@@ -160,6 +161,7 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
         job.loss_scale.unscale(job.optimizer)
     norm = job.learner.clip(job.settings.max_grad_norm)
     if _is_taken(job, step, total, norm):
+        job.checkpoints.copied()
         job.optimizer.step()
         if job.local_steps:
             job.local_steps.after(step + 1, job.steps)
