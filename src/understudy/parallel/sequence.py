@@ -7,13 +7,13 @@ layers are split each process has all positions: they are gathered before, and s
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from understudy.errors import InputError
 from understudy.parallel.blocks import blocks
+from understudy.parallel.partial_gradients import sum_gradients
 
 SCATTERED = "understudy_rowwise"
 """Among transformers' styles: rowwise, whose sums are scattered over positions."""
@@ -52,7 +52,7 @@ def sequence_parallel(net: nn.Module, plan: Mapping[str, str], mesh: DeviceMesh,
             if split & set(child.modules()):
                 child.register_forward_pre_hook(_on_hidden(lambda own: _whole(own, mesh)), with_kwargs=True)
             else:
-                _sum_gradients(child, mesh.get_group())
+                sum_gradients(child, mesh.get_group())
     found[0].register_forward_pre_hook(_on_hidden(lambda whole: _part(whole, mesh)), with_kwargs=True)
     found[-1].register_forward_hook(lambda _, __, own: _whole(own, mesh).to_local())
     return {**plan, **{name: SCATTERED for name, style in inside.items() if style == "rowwise"}}
@@ -85,22 +85,3 @@ def _part(whole: Tensor, mesh: DeviceMesh) -> Tensor:
 def _whole(own: Tensor, mesh: DeviceMesh) -> DTensor:
     """All ranks' positions. Its gradients are summed over ranks, where they differ, and scattered."""
     return DTensor.from_local(own, mesh, [POSITIONS], run_check=False).redistribute(placements=[Replicate()])
-
-
-def _sum_gradients(module: nn.Module, group: dist.ProcessGroup) -> None:
-    """Let a module that sees some positions get its parameters' gradients of all."""
-    from transformers.distributed.parallel_utils import _AllReduceBackward
-
-    plain = module.forward
-
-    def forward(*given: Any, **named: Any) -> Any:
-        held = dict(module._parameters)
-        module._parameters.update(
-            {name: _AllReduceBackward.apply(weight, group) for name, weight in held.items() if weight is not None}
-        )
-        try:
-            return plain(*given, **named)
-        finally:
-            module._parameters.update(held)
-
-    module.forward = forward

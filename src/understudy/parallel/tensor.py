@@ -12,7 +12,13 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from understudy.errors import InputError
 from understudy.parallel.heads import check_heads
+from understudy.parallel.partial_gradients import sum_gradients
 from understudy.parallel.sequence import sequence_parallel
+
+PARTIAL = "replicated_with_grad_allreduce"
+"""Transformers' style for norms of single heads. Its own way sums what has been accumulated: after the second
+micro-batch, the sums of the first once more.
+"""
 
 
 def tensor_parallel(
@@ -37,9 +43,13 @@ def tensor_parallel(
     plan = {**_own_plan(net), **given}
     _check(net, plan, given, mesh.size(), where)
     expanded = dict(_expanded(net, plan))
+    partial = [module for name, module in net.named_modules() if expanded.get(name) == PARTIAL]
+    expanded = {name: style for name, style in expanded.items() if style != PARTIAL}
     if by_position:
         expanded = sequence_parallel(net, expanded, mesh, where)
     apply_tensor_parallelism(net, mesh, expanded)
+    for module in partial:
+        sum_gradients(module, mesh.get_group())
     if isinstance(net, PreTrainedModel):
         net.tie_weights()  # a tied weight was split under the first of its names alone
 
