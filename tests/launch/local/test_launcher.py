@@ -24,6 +24,14 @@ def run(tmp_path: Path) -> Run:
     return Run(tmp_path / "run")
 
 
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[JobSpec]:
+    """The jobs of which it was asked whether they fit."""
+    asked: list[JobSpec] = []
+    monkeypatch.setattr(launcher, "refuse_what_cannot_fit", lambda run, spec: asked.append(spec))
+    return asked
+
+
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     """Python code that takes the place of the worker, or of torchrun."""
@@ -52,6 +60,23 @@ def test_one_process_is_a_worker_and_several_are_torchruns(job: JobSpec, process
 def test_more_than_one_node_is_refused_here(job: JobSpec, run: Run) -> None:
     with pytest.raises(InputError, match=r"resources: more than one node needs a cluster.*set nodes=1"):
         LocalLauncher(run).run(with_resources(job, nodes=2), watch)
+
+
+def test_what_cannot_fit_is_not_begun(
+    job: JobSpec, run: Run, script: Script, monkeypatch: pytest.MonkeyPatch, asked: list[JobSpec]
+) -> None:
+    script("raise SystemExit('begun')")
+
+    def refuse(*_: object) -> None:
+        raise InputError("too large")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(launcher, "refuse_what_cannot_fit", refuse)
+        with pytest.raises(InputError, match="too large"):
+            LocalLauncher(run).run(job, watch)
+    assert not (Path(job.logs) / "teacher.log").exists()
+    LocalLauncher(run).run(job, watch)
+    assert asked == [job]
 
 
 @pytest.mark.parametrize(("processes", "place"), [(1, ["0", "0", "1"]), (2, [None, None, None])])

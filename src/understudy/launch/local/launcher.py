@@ -14,6 +14,7 @@ from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
 from understudy.launch.launcher import Watch
 from understudy.launch.local import warm
+from understudy.launch.local.refusal import refuse_what_cannot_fit
 from understudy.store import Run
 
 WORKER = "understudy.agent.worker"
@@ -29,11 +30,15 @@ class LocalLauncher:
         """See a job to its end; arguments, outcome and errors as of Launcher.run().
 
         The outcome is the first failing rank's, or follows from the end of its process.
+
+        Raises:
+            InputError: the job cannot fit this machine.
         """
         if spec.nodes > 1:
             raise InputError(
                 "resources: more than one node needs a cluster; on this machine set nodes=1 and processes=N"
             )
+        refuse_what_cannot_fit(self.of, spec)
         path = spec.write()
         for stale in [spec.stop_file, spec.metrics, *Path(spec.folder).glob("outcome-*.json")]:
             stale.unlink(missing_ok=True)

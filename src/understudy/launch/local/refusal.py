@@ -1,0 +1,92 @@
+"""A job that certainly does not fit this machine is refused before it begins, with what it takes and what there is."""
+
+from pathlib import Path
+
+from understudy.errors import InputError
+from understudy.jobs.payload import Evaluation, Training
+from understudy.jobs.specification import JobSpec
+from understudy.launch.local.room import free_disk, free_memory
+from understudy.launch.local.weighing import weighed
+from understudy.models.weight_files import weight_bytes
+from understudy.plan.certain import evaluation_memory, taken_over, training_disk, training_memory
+from understudy.recipe import Degrees, degrees
+from understudy.recipe.strategy import StrategyName
+from understudy.store import Run
+
+GIB = 2**30
+
+
+def refuse_what_cannot_fit(run: Run, spec: JobSpec) -> None:
+    """Refuse a job that takes more memory, or writes more, than there is, whatever it does.
+
+    Args:
+        run: the job's.
+        spec: the job, whose folder may hold checkpoints to go on from.
+
+    Raises:
+        InputError: it cannot fit; the message has both numbers and the fix.
+    """
+    if isinstance(spec.payload, Training):
+        _refuse_training(run, spec, spec.payload)
+    elif isinstance(spec.payload, Evaluation):
+        _refuse_evaluation(spec, spec.payload)
+
+
+def _refuse_training(run: Run, spec: JobSpec, work: Training) -> None:
+    train, where = work.train, f"{'teacher' if spec.role == 'teacher' else 'student'}.train"
+    found = _degrees(train.strategy, spec)
+    if found is None:
+        return
+    held = weighed(run, spec, work)
+    takes = training_memory(train, found, spec.device, work.teacher_precision, held)
+    if takes > (has := free_memory()):
+        raise InputError(
+            f"{where}: weights, gradients and the optimiser's state take {_gib(takes)} of memory, without anything "
+            f"else, and {_gib(has)} are free here; {_smaller(takes, has, found, 'strategy')}"
+        )
+    folder = Path(spec.folder)
+    begun = any(folder.glob("**/checkpoints/step-*"))
+    writes = taken_over(held.model) if begun else training_disk(train, held.model)
+    if writes > (has := free_disk(folder) + _written(folder)):
+        raise InputError(
+            f"{where}: checkpoints and the finished model take {_gib(writes)} of disk at the same time, and "
+            f"{_gib(has)} are free in {folder.parents[2]}; make room (understudy store gc shows what can go), or give "
+            "--home a larger disk"
+        )
+
+
+def _refuse_evaluation(spec: JobSpec, work: Evaluation) -> None:
+    found = _degrees(work.recipe.evaluate.strategy, spec)
+    if found is None:
+        return
+    models = sum(weight_bytes(Path(folder)) for folder in work.models.values())
+    takes = evaluation_memory(found, spec.device, models)
+    if takes > (has := free_memory()):
+        raise InputError(
+            f"evaluate: the weights of {', '.join(work.models)} take {_gib(takes)} of memory, without anything else, "
+            f"and {_gib(has)} are free here; {_smaller(takes, has, found, 'evaluate.strategy')}"
+        )
+
+
+def _smaller(takes: int, has: int, found: Degrees, setting: str) -> str:
+    """What would take less."""
+    if takes // found.dp_replicate <= has:
+        return f"{setting}: fsdp holds them once, and not {found.dp_replicate} times"
+    return "take a smaller model, or a machine with more memory"
+
+
+def _degrees(strategy: StrategyName | Degrees, spec: JobSpec) -> Degrees | None:
+    """None where they do not fit the number of processes, as the job will tell."""
+    try:
+        return degrees(strategy, spec.nodes, spec.processes, spec.section)
+    except ValueError:
+        return None
+
+
+def _written(folder: Path) -> int:
+    """Bytes that are there already, for the job to keep or to replace."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.2f} GiB"

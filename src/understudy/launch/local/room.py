@@ -1,0 +1,84 @@
+"""What this machine, or the container that this process is in, still has: memory for processes, and room on a disk."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+
+
+def free_memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
+    """Bytes that processes here may still take, swap and what the system would drop for them included.
+
+    The least of what the machine has and what each control group that this process is in has left; both versions of
+    control groups are known.
+
+    Args:
+        proc: where the kernel's files are.
+        cgroups: where control groups are.
+    """
+    lines = (line.split() for line in (proc / "meminfo").read_text().splitlines())
+    machine = {fields[0].rstrip(":"): int(fields[1]) * 1024 for fields in lines if len(fields) > 1}
+    swap = machine.get("SwapFree", 0)
+    return max(0, min([machine["MemAvailable"] + swap, *_left(proc, cgroups, swap)]))
+
+
+def free_disk(folder: Path) -> int:
+    """Bytes that this user may still write to a folder's file system."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+def _left(proc: Path, cgroups: Path, swap: int) -> Iterator[int]:
+    """What each group has left that limits this process."""
+    for line in (proc / "self" / "cgroup").read_text().splitlines():
+        _, controllers, name = line.split(":", 2)
+        version, root = (2, cgroups) if not controllers else (1, cgroups / "memory")
+        if controllers not in ("", "memory"):
+            continue
+        own = Path(name.lstrip("/"))
+        for group in (root / path for path in (own, *own.parents)):  # a container sees its own group as the root
+            found = _of_version_2(group, swap) if version == 2 else _of_version_1(group, swap)
+            if found is not None:
+                yield found
+
+
+def _of_version_2(group: Path, swap: int) -> int | None:
+    """What a group of version 2 has left; None of one without a limit."""
+    limit, used = _number(group / "memory.max"), _number(group / "memory.current")
+    if limit is None or used is None:
+        return None
+    own, swapped = _number(group / "memory.swap.max"), _number(group / "memory.swap.current")
+    beside = swap if own is None else min(swap, own - (swapped or 0))
+    return limit - used + _droppable(group, "") + beside
+
+
+def _of_version_1(group: Path, swap: int) -> int | None:
+    """What a group of version 1 has left; None of one that is not there."""
+    limit, used = _number(group / "memory.limit_in_bytes"), _number(group / "memory.usage_in_bytes")
+    if limit is None or used is None:
+        return None
+    left = limit - used + swap
+    with_swap, all_used = _number(group / "memory.memsw.limit_in_bytes"), _number(group / "memory.memsw.usage_in_bytes")
+    if with_swap is not None and all_used is not None:
+        left = min(left, with_swap - all_used)
+    return left + _droppable(group, "total_")
+
+
+def _droppable(group: Path, prefix: str) -> int:
+    """Bytes of cached files, and of the kernel's own caches, that count as used and are dropped for processes."""
+    kinds = {f"{prefix}active_file", f"{prefix}inactive_file", "slab_reclaimable"}
+    try:
+        lines = [line.split() for line in (group / "memory.stat").read_text().splitlines()]
+    except OSError:
+        return 0
+    return sum(int(size) for kind, size in lines if kind in kinds)
+
+
+def _number(path: Path) -> int | None:
+    """A file's number; None where there is no such file, or no limit."""
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return None if text == "max" else int(text)

@@ -1,0 +1,81 @@
+"""How many bytes a training's weights are, asked before its job begins.
+
+    python -m understudy.launch.local.weighing JOB.json
+
+Of files their sizes tell. An architecture of transformers is built without memory, by a process that has torch, as the
+job's own have: the step's has not. Code of a user's own may do anything when it is built, and is not weighed.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from understudy.agent.parent import die_with_parent, environment
+from understudy.errors import InputError, UnderstudyError
+from understudy.jobs.payload import Training
+from understudy.jobs.specification import JobSpec
+from understudy.launch.local import warm
+from understudy.models.facts import read_facts
+from understudy.models.weight_files import weight_bytes
+from understudy.plan.certain import Held
+from understudy.recipe import ArchitectureModel
+from understudy.store import Run
+from understudy.store.files import read_json, write_json
+
+MODULE = "understudy.launch.local.weighing"
+
+
+def weighed(run: Run, spec: JobSpec, work: Training) -> Held:
+    """The weights of a training, 0 where they cannot be known beforehand.
+
+    Args:
+        run: whose warm process is asked, where it has one.
+        spec: the job's.
+        work: what it does.
+    """
+    teacher = weight_bytes(Path(work.teacher)) if work.teacher else 0
+    if work.initial:
+        return Held(weight_bytes(Path(work.initial)), teacher)
+    return Held(_asked(run, spec) if isinstance(work.model, ArchitectureModel) else 0, teacher)
+
+
+def _asked(run: Run, spec: JobSpec) -> int:
+    """What a process says that builds the model without memory; 0 of one that cannot be built, as the job will tell."""
+    path, answer, log = spec.write(), _answer(spec), Path(spec.logs) / f"{spec.role}.log"
+    answer.unlink(missing_ok=True)
+    worker = warm.start(run, MODULE, str(path), environment(), log)
+    if worker:
+        worker.wait()
+    else:
+        command, alone = [sys.executable, "-m", MODULE, str(path)], environment()
+        with log.open("ab") as output:
+            subprocess.run(command, env=alone, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False)
+    said = read_json(answer)
+    answer.unlink(missing_ok=True)
+    return said if isinstance(said, int) else 0
+
+
+def _answer(spec: JobSpec) -> Path:
+    return Path(spec.folder) / "weights.json"
+
+
+def main() -> int:
+    """Write how many bytes the weights of a job's model are."""
+    die_with_parent()
+    from understudy.models.describe import describe
+    from understudy.plan.weights import weights_of
+
+    spec = JobSpec.read(Path(sys.argv[1]))
+    work = spec.payload
+    assert isinstance(work, Training)
+    where = "teacher.model" if spec.role == "teacher" else "student.model"
+    try:
+        described = describe(work.model, read_facts(Path(work.examples)), where)
+    except InputError:
+        return UnderstudyError.exit_code
+    write_json(_answer(spec), weights_of(described, where).parameters)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

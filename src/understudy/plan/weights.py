@@ -1,0 +1,33 @@
+"""How many bytes a model's weights are, in memory and in files, from its description: built without memory."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from understudy.models.build import empty_model, tied_weights
+from understudy.models.facts import Description
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A model's, in bytes; tied ones once."""
+
+    parameters: int
+    """In memory, in the type that the model is built in."""
+    files: int
+    """Of a saved model's tensors: persistent buffers, too."""
+    served: int
+    """Of the parameters in fp32, in which a registered version is loaded."""
+
+
+def weights_of(description: Description, where: str) -> Weights:
+    """A model's weights. Code that is not transformers' own is built whole, with memory."""
+    net = empty_model(description, where).get_submodule("net")
+    parameters = list(net.parameters())
+    served = sum(weight.numel() * (4 if weight.is_floating_point() else weight.itemsize) for weight in parameters)
+    return Weights(sum(weight.nbytes for weight in parameters), _saved(net), served)
+
+
+def _saved(net: nn.Module) -> int:
+    tied = tied_weights(net)
+    return sum(tensor.nbytes for name, tensor in net.state_dict(keep_vars=True).items() if name not in tied)
