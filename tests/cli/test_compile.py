@@ -34,3 +34,12 @@ def test_what_lies_on_the_stores_volume_is_in_the_pods(understudy, tmp_path: Pat
     assert [line.split(" must exist")[0] for line in outcome.err.splitlines()] == [
         "note: student.model.factory: nets:small"
     ]
+
+
+def test_pods_with_too_little_memory_are_told_before_anything_is_written(understudy, tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text(RECIPE)
+    small = ("--set", "resources.teacher.device=cpu", "--set", "resources.teacher.memory=1G")
+    outcome = understudy("compile", "r.yaml", "--images", "r.example/ml/understudy:1", "-o", "out", *small)
+    assert outcome.code == 2
+    assert "resources.teacher.memory: 1G are 0.93 GiB, and weights, gradients and the optimiser's" in outcome.err
+    assert not (tmp_path / "out").exists()

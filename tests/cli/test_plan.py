@@ -26,6 +26,11 @@ def test_it_says_what_each_training_takes() -> None:
     assert "distill: dp_shard 2 on 1 x 2 H100" in said
     assert said.count("fits") == 2
     assert "20,000 steps" in said
+    assert said.count("GiB of each node's memory: processes") == 2
+    assert "their tensors" not in said
+    assert said.count("of the store at most, with 3 checkpoints of") == 2
+    assert "stay in the store: teacher" in said
+    assert "0.02 MiB of keys and values for each 32 tokens" in said  # 2 layers x 2 x 4 heads x 8 wide x 32 x 4 bytes
 
 
 def test_other_degrees_are_ranked_for_machines_too() -> None:
@@ -37,6 +42,13 @@ def test_other_degrees_are_ranked_for_machines_too() -> None:
     assert [other["step_seconds"]["all"] for other in others] == sorted(
         other["step_seconds"]["all"] for other in others
     )
+    host, disk, run = found["teacher"]["host_bytes"], found["teacher"]["disk_bytes"], found["run"]
+    assert host["all"] == host["processes"] + host["tensors"] + host["checkpoint"]
+    assert (host["limit"], host["fits"]) == (None, True)
+    assert disk["most"] == 3 * disk["checkpoint"]
+    assert run["models_bytes"].keys() == {"teacher", "student", "control"}
+    assert run["models_bytes"]["teacher"] == disk["model"]
+    assert run["serving_bytes"]["cache"] == 2 * 2 * 4 * 8 * 32 * 4
     own = found["teacher"]["plan"]
     assert own["peak_bytes"] == sum(own["kinds_bytes"].values())
 
@@ -90,3 +102,17 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(InputError, match="is no table of hardware"):
         table(path)
+
+
+def test_a_node_s_memory_is_compared_where_the_recipe_says_it() -> None:
+    limits = ("--set", "resources.teacher.memory=1Gi", "--set", "resources.distill.memory=64Gi")
+    said = plan(*limits, "--hardware", "CPU", status=1)
+    assert "1.00 GiB are there, by resources.teacher.memory: DOES NOT FIT" in said
+    assert "64.00 GiB are there, by resources.distill.memory: fits" in said
+    assert said.count("their tensors") == 2  # ranks on CPUs have them there
+
+
+def test_images_leave_nothing_where_they_are_served() -> None:
+    done = CliRunner().invoke(app, ["plan", "recipes/digits.yaml"])
+    assert done.exit_code == 0, done.output
+    assert "of weights, no keys and values" in done.stdout

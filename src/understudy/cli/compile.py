@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from understudy.cli.checkout import checkout
-from understudy.cli.recipe import Overrides, RecipePath, decided
+from understudy.cli.recipe import Overrides, RecipePath, for_pods
 
 if TYPE_CHECKING:
     from understudy.recipe import Recipe
@@ -28,7 +28,7 @@ def compile_(
     from pipelines.compiled import write
     from pipelines.pods import MOUNT
 
-    wanted = decided(read(recipe, overrides or ())).recipe
+    wanted = for_pods(read(recipe, overrides or ()))
     for path in write(wanted, images, output):
         typer.echo(path)
     say_what_pods_need(wanted, MOUNT)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,10 +13,13 @@ from understudy.cli.recipe import Overrides, RecipePath
 from understudy.errors import InputError
 
 if TYPE_CHECKING:
+    from understudy.plan.disk import Disk
     from understudy.plan.estimate import Estimate
     from understudy.plan.hardware import Hardware
+    from understudy.plan.host import HostMemory
     from understudy.plan.job import Job
     from understudy.plan.ranking import Ranking
+    from understudy.plan.whole_run import WholeRun
 
 DEFAULT = "H100"
 KindOfHardware = Annotated[
@@ -42,6 +45,13 @@ class Answer:
     """As the recipe has it; the best, where the recipe leaves that to the plan, and with --write."""
     ranking: "Ranking | None"
     """If all were asked for."""
+    host: "HostMemory"
+    disk: "Disk"
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits its processes, and its nodes."""
+        return self.own.fits and self.host.fits
 
 
 def plan(
@@ -53,7 +63,7 @@ def plan(
     write: Write = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a recipe's trainings take: memory of a process, seconds of a step, hours and cost.
+    """Say what a recipe takes: memory of a process and of a node, disk, seconds of a step, hours, cost, and serving.
 
     Nothing is trained, read or downloaded, and no GPU is needed: the real loop runs on tensors without memory, on data
     imagined from the recipe. Exit codes: 0 every training fits, 1 one does not, 2 the recipe is wrong.
@@ -61,22 +71,28 @@ def plan(
     from understudy.cli.recipe import checked
     from understudy.plan import hardware as kinds
     from understudy.plan.job import jobs
+    from understudy.plan.whole_run import whole_run
 
     known = kinds.table(table)
     written, _ = checked(recipe, overrides or (), elsewhere=True)
     answers = [_answer(job, hardware, known, every=every, write=write) for job in jobs(written.recipe)]
+    whole = whole_run(written.recipe)
     if as_json:
-        print_json({answer.job.name: _machine(answer) for answer in answers})
+        said: dict[str, Any] = {answer.job.name: _machine(answer) for answer in answers}
+        print_json({**said, "run": _run(whole)})
     else:
         for answer in answers:
             _say(answer)
+        _say_run(whole, written.recipe.text.sequence_length)
     if write:
         _write(recipe, answers)
-    raise typer.Exit(0 if all(answer.own.fits for answer in answers) else 1)
+    raise typer.Exit(0 if all(answer.fits for answer in answers) else 1)
 
 
 def _answer(job: "Job", named: str | None, known: "dict[str, Hardware]", *, every: bool, write: bool) -> Answer:
     from understudy.plan.automatic import best_degrees
+    from understudy.plan.disk import disk
+    from understudy.plan.host import host_memory
     from understudy.plan.ranking import estimated, ranking
 
     kind = named or job.hardware or DEFAULT
@@ -93,7 +109,8 @@ def _answer(job: "Job", named: str | None, known: "dict[str, Hardware]", *, ever
     # What was ranked is there already, but for zero1 and zero2, which are not among the sets of degrees.
     ranked = {other.degrees: other for other in found.estimates} if found else {}
     own = ranked.get(degrees) or estimated(job.planned, degrees, place)
-    return Answer(job, kind, known[kind], own, found if every else None)
+    host = host_memory(job, own, known[kind])
+    return Answer(job, kind, known[kind], own, found if every else None, host, disk(job, own))
 
 
 def _write(path: Path, answers: Sequence[Answer]) -> None:
@@ -117,7 +134,17 @@ def _machine(answer: Answer) -> dict[str, Any]:
     found = answer.ranking
     others = [_estimate(other) for other in found.estimates if other.degrees != answer.own.degrees] if found else []
     refused = [{"degrees": other.model_dump(), "reason": why} for other, why in found.refused] if found else []
-    return {"hardware": answer.kind, "plan": _estimate(answer.own), "others": others, "refused": refused}
+    said = {"hardware": answer.kind, "plan": _estimate(answer.own), "others": others, "refused": refused}
+    host = {**asdict(answer.host), "all": answer.host.all, "fits": answer.host.fits}
+    return {**said, "host_bytes": host, "disk_bytes": {**asdict(answer.disk), "most": answer.disk.most}}
+
+
+def _run(whole: "WholeRun") -> dict[str, Any]:
+    return {
+        "models_bytes": dict(whole.models),
+        "evaluation_bytes": whole.evaluation,
+        "serving_bytes": asdict(whole.serving),
+    }
 
 
 def _estimate(own: "Estimate") -> dict[str, Any]:
@@ -151,6 +178,8 @@ def _say(answer: Answer) -> None:
     typer.echo(f"            at most in {own.traced.peak.phase}, GiB: {kinds or 'nothing of weight'}")
     kept, state = own.traced.kept / 2**30, job.checkpoint(own) / 2**30
     typer.echo(f"            {kept:.2f} between steps; a checkpoint has {state:.2f} in all")
+    _say_host(answer)
+    _say_disk(answer.disk)
     typer.echo(
         f"  a step    {own.step:.3g} s: {own.compute:.3g} computing, {own.communication:.3g} communicating alone, "
         f"{own.bubble:.3g} waiting for other stages"
@@ -163,6 +192,43 @@ def _say(answer: Answer) -> None:
         typer.echo(f"  to fit    {lacking(job.planned, own, job.place(hardware))}")
     if answer.ranking:
         _say_others(answer.ranking, own)
+
+
+def _say_host(answer: Answer) -> None:
+    host = answer.host
+    kinds = {"processes": host.processes, "their tensors": host.tensors, "copies for a checkpoint": host.checkpoint}
+    parts = ", ".join(f"{kind} {_size(size)}" for kind, size in kinds.items() if size)
+    typer.echo(f"  host      {_size(host.all)} of each node's memory: {parts}")
+    if host.limit is not None:
+        verdict = "fits" if host.fits else "DOES NOT FIT"
+        typer.echo(f"            {_size(host.limit)} are there, by resources.{answer.job.name}.memory: {verdict}")
+
+
+def _say_disk(found: "Disk") -> None:
+    checkpoints = f"{found.checkpoints} checkpoint{'s' * (found.checkpoints > 1)} of {_size(found.checkpoint)}"
+    stays = f"the model, {_size(found.model)}, stays"
+    typer.echo(f"  disk      {_size(found.most)} of the store at most, with {checkpoints}; {stays}")
+
+
+def _say_run(whole: "WholeRun", length: int) -> None:
+    models = ", ".join(f"{role} {_size(size)}" for role, size in whole.models.items())
+    typer.echo("the run:")
+    typer.echo(f"  models    {_size(sum(whole.models.values()))} stay in the store: {models}")
+    typer.echo(f"  evaluate  {_size(whole.evaluation)} of weights in each process")
+    weights, kept = _size(whole.serving.weights), _kept(whole.serving.cache, length)
+    typer.echo(f"  serving   the student in fp32: {weights} of weights, {kept}")
+
+
+def _kept(cache: int | None, length: int) -> str:
+    """What serving keeps of a sequence."""
+    if cache is None:
+        return "and what its own code keeps of a sequence"
+    return f"{_size(cache)} of keys and values for each {length:,} tokens" if cache else "no keys and values"
+
+
+def _size(size: int) -> str:
+    """In GiB, or in MiB where that says more."""
+    return f"{size / 2**30:.2f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.2f} MiB"
 
 
 def _say_others(found: "Ranking", own: "Estimate") -> None:

@@ -10,6 +10,7 @@ import typer
 from understudy.cli.output import print_json
 
 if TYPE_CHECKING:
+    from understudy.recipe import Recipe
     from understudy.recipe.file import Written
 
 RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe's YAML file.")]
@@ -92,3 +93,17 @@ def decided(written: "Written") -> "Written":
     from understudy.plan import automatic
 
     return replace(written, recipe=automatic.decided(written.recipe, lambda text: typer.echo(text, err=True)))
+
+
+def for_pods(written: "Written") -> "Recipe":
+    """A recipe whose strategies are decided, for jobs whose pods have enough memory for what they certainly take.
+
+    Raises:
+        InputError: as decided(), or a job's memory is too little.
+    """
+    recipe = decided(written).recipe
+    if any(resources.memory for resources in recipe.resources.by_job.values()):
+        from understudy.plan.pods import refuse_small_pods
+
+        refuse_small_pods(recipe)
+    return recipe

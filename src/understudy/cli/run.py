@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from understudy.cli.checkout import checkout
-from understudy.cli.recipe import Overrides, RecipePath, checked, decided
+from understudy.cli.recipe import Overrides, RecipePath, checked, decided, for_pods
 from understudy.cli.settings import Settings
 from understudy.errors import DONE, FAILED, REJECTED, STOPPED, InputError, UnderstudyError
 
@@ -64,8 +64,8 @@ def run(
     if on is Place.CLUSTER:
         from understudy.cli.cluster import run_there
 
-        there = decided(checked(recipe, overrides or (), elsewhere=True)[0])
-        raise typer.Exit(run_there(there.recipe, namespace, settings.quiet))
+        there = for_pods(checked(recipe, overrides or (), elsewhere=True)[0])
+        raise typer.Exit(run_there(there, namespace, settings.quiet))
     try:
         remote_cache.address()  # an old name of its variable is refused before anything is made
         written = decided(checked(recipe, overrides or ())[0])

@@ -11,7 +11,7 @@ import typer
 
 from understudy.cli.checkout import checkout
 from understudy.cli.compile import say_what_pods_need
-from understudy.cli.recipe import Overrides, RecipePath, checked, decided
+from understudy.cli.recipe import Overrides, RecipePath, checked, for_pods
 from understudy.cli.settings import Settings
 from understudy.errors import DONE, REJECTED, InputError, UnderstudyError
 
@@ -41,7 +41,7 @@ def submit(
     from pipelines.pods import MOUNT
 
     settings: Settings = ctx.obj
-    wanted = decided(checked(recipe, overrides or (), elsewhere=True)[0]).recipe
+    wanted = for_pods(checked(recipe, overrides or (), elsewhere=True)[0])
     if wait and not settings.given_tracking_uri:
         raise InputError("--wait: the verdict is in the cluster's MLflow; name it with --tracking-uri")
     server = submission.Server(host, namespace, partial(_token, token_file), ui, user)

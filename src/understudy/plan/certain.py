@@ -7,10 +7,13 @@ torch.
 from dataclasses import dataclass
 from typing import Literal
 
-from understudy.recipe import Degrees, Train
+from understudy.recipe import Degrees, Optimizer, Train
 
 AT_ONCE = 3
 """Checkpoints in a training's folder, at most: two that are kept (parallel/checkpoint.py), and one being written."""
+
+OUTER = 2
+"""Numbers for each weight that replicas which train apart keep together: the outer weight and its momentum."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,13 @@ def saves(train: Train) -> int | None:
 
 def _state(train: Train, model: int) -> int:
     """Bytes of weights and optimiser, of which a checkpoint is a copy."""
-    moments = 2 if train.optimizer.name == "adamw" else int(train.optimizer.momentum > 0)
-    copies = moments + (train.average is not None) + 2 * (train.diloco is not None)
+    copies = moments(train.optimizer) + (train.average is not None) + OUTER * (train.diloco is not None)
     return model + copies * _trained(train, model)
+
+
+def moments(optimizer: Optimizer) -> int:
+    """How many numbers an optimiser keeps for each weight."""
+    return 2 if optimizer.name == "adamw" else int(optimizer.momentum > 0)
 
 
 def _trained(train: Train, model: int) -> int:

@@ -26,6 +26,8 @@ class Hardware(Section):
     """GB/s to those on others."""
     price: Annotated[float, Field(ge=0)]
     """USD an hour."""
+    host: Amount = 2.0
+    """GiB of its node's memory that a process takes beside tensors: Python, libraries, and on GPUs CUDA and NCCL."""
 
     @property
     def is_gpu(self) -> bool:

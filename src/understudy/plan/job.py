@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from understudy.errors import InputError
+from understudy.kube.quantities import amount
+from understudy.plan.certain import OUTER, moments
 from understudy.plan.estimate import Estimate
 from understudy.plan.hardware import Hardware
 from understudy.plan.imagined import Imagined, description_of, facts_of
 from understudy.plan.ranking import Place
 from understudy.plan.trace import Planned
-from understudy.recipe import LABELS, Degrees, Recipe, degrees
+from understudy.recipe import LABELS, Degrees, Recipe, Resources, degrees
 
 EXAMPLES = 2**20
 """Whose number does not matter to a step."""
@@ -27,6 +29,8 @@ class Job:
     """On each node."""
     hardware: str | None
     """Its kind, where the recipe names it."""
+    memory: int | None = None
+    """Bytes of each node, where the recipe says what it gets in a cluster."""
 
     @property
     def steps(self) -> int | None:
@@ -35,7 +39,16 @@ class Job:
 
     def checkpoint(self, own: Estimate) -> int:
         """Bytes of a checkpoint, of all ranks together."""
-        return own.traced.state * own.degrees.world_size // own.degrees.dp_replicate
+        one = own.traced.state * own.degrees.world_size // own.degrees.dp_replicate
+        return one + self._of_replicas(one) * own.degrees.dp_replicate
+
+    def _of_replicas(self, state: int) -> int:
+        """Bytes that a checkpoint has of each replica that trains apart, beside what all keep together."""
+        train = self.planned.train
+        if train.diloco is None:
+            return 0
+        inner = 1 + moments(train.optimizer) + (train.average is not None)
+        return state * inner // (inner + OUTER)
 
     def place(self, hardware: Hardware) -> Place:
         """What it runs on."""
@@ -68,8 +81,13 @@ def jobs(recipe: Recipe) -> Iterator[Job]:
     if recipe.teacher.train:
         resources = recipe.resources.teacher
         alone = Planned(teacher, None, recipe.teacher.train, LABELS, examples, "teacher.train")
-        yield Job("teacher", alone, resources.nodes, resources.processes, resources.hardware)
+        yield _job("teacher", alone, resources)
     own = recipe.student
     taught = Planned(student, teacher, own.train, own.distill, examples, "student.train", own.teacher_precision)
     resources = recipe.resources.distill
-    yield Job("distill", taught, resources.nodes, resources.processes, resources.hardware)
+    yield _job("distill", taught, resources)
+
+
+def _job(name: Literal["teacher", "distill"], planned: Planned, resources: Resources) -> Job:
+    memory = int(amount(resources.memory)) if resources.memory else None
+    return Job(name, planned, resources.nodes, resources.processes, resources.hardware, memory)

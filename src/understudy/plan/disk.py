@@ -1,0 +1,37 @@
+"""What a run writes into the store: models, which stay, and each training's checkpoints, which go when it ends."""
+
+from dataclasses import dataclass
+
+from understudy.plan.certain import AT_ONCE, saves
+from understudy.plan.estimate import Estimate
+from understudy.plan.job import Job
+from understudy.plan.weights import weights_of
+
+
+@dataclass(frozen=True)
+class Disk:
+    """Bytes of a training in the store."""
+
+    model: int
+    """Of the finished model's weights."""
+    checkpoint: int
+    checkpoints: int
+    """How many there are at the same time, at most."""
+    best: int
+    """Of the best weights so far, where the recipe keeps them; without those that replace them."""
+
+    @property
+    def most(self) -> int:
+        """While it runs: when the last checkpoint is written, or when the model is copied out of the job's folder."""
+        running = self.checkpoints * self.checkpoint + 2 * self.best
+        ending = min(self.checkpoints, AT_ONCE - 1) * self.checkpoint + self.best + 2 * self.model
+        return max(running, ending)
+
+
+def disk(job: Job, own: Estimate) -> Disk:
+    """What a training takes of the store."""
+    train = job.planned.train
+    model = weights_of(job.planned.model, job.planned.where).files
+    count = saves(train)
+    at_once = AT_ONCE if count is None else min(AT_ONCE, count)
+    return Disk(model, job.checkpoint(own), at_once, model if train.keep_best else 0)

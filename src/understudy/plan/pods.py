@@ -1,0 +1,87 @@
+"""Jobs whose pods get less memory than they certainly take are refused when a run is compiled or submitted."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
+
+from understudy.errors import InputError
+from understudy.kube.quantities import amount
+from understudy.models.facts import Facts
+from understudy.plan.certain import Held, evaluation_memory, training_memory
+from understudy.plan.estimate import GIB
+from understudy.plan.imagined import description_of, facts_of
+from understudy.plan.weights import weights_of
+from understudy.recipe import ArchitectureModel, Model, Recipe, Resources, Train, degrees
+
+FEWEST_TOKENS, FEWEST_LABELS = 258, 2
+"""Of vocabularies and labels that nobody has counted yet."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """The least memory that a job takes on all of its nodes together."""
+
+    job: str
+    of: str
+    bytes: int
+
+
+def refuse_small_pods(recipe: Recipe) -> None:
+    """Refuse a job whose nodes get less memory than it takes, whatever it does.
+
+    Args:
+        recipe: with degrees. Where `resources.<job>.memory` is not given, nothing is asked.
+
+    Raises:
+        InputError: a node's memory is too little; the message has both numbers.
+    """
+    limited = {job: found for job, found in recipe.resources.by_job.items() if found.memory}
+    for need in _needs(recipe, limited) if limited else ():
+        resources = limited[need.job]
+        takes, given = need.bytes // resources.nodes, int(amount(resources.memory or "0"))
+        if takes > given:
+            raise InputError(
+                f"resources.{need.job}.memory: {resources.memory} are {given / GIB:.2f} GiB, and {need.of} take "
+                f"{takes / GIB:.2f} GiB on each node, without anything else; give it more, or take more nodes"
+            )
+
+
+def _needs(recipe: Recipe, limited: dict[str, Resources]) -> Iterator[Need]:
+    facts = _fewest(recipe)
+    teacher, student = (_bytes(model, facts, place) for place, model in recipe.models.items())
+    state = "weights, gradients and the optimiser's state"
+    if recipe.teacher.train and (found := limited.get("teacher")):
+        yield Need("teacher", state, _training(recipe, recipe.teacher.train, found, Held(teacher, 0)))
+    if found := limited.get("distill"):
+        yield Need("distill", state, _training(recipe, recipe.student.train, found, Held(student, teacher)))
+    if found := limited.get("evaluate"):
+        models = teacher + student * (1 + recipe.student.control)
+        spread = degrees(recipe.evaluate.strategy, found.nodes, found.processes)
+        yield Need("evaluate", "all models' weights", evaluation_memory(spread, _device(found), models))
+
+
+def _training(recipe: Recipe, train: Train, resources: Resources, held: Held) -> int:
+    found = degrees(train.strategy, resources.nodes, resources.processes)
+    return training_memory(train, found, _device(resources), recipe.student.teacher_precision, held)
+
+
+def _device(resources: Resources) -> Literal["cpu", "cuda"]:
+    """Where ranks compute; on a GPU, where they take less of a node, unless it is certain that they do not."""
+    return "cpu" if resources.device == "cpu" else "cuda"
+
+
+def _fewest(recipe: Recipe) -> Facts:
+    """What examples are going to be, with as few tokens or labels as there may be."""
+    facts = facts_of(recipe)
+    if facts["task"] == "causal-lm":
+        return {**facts, "vocab_size": FEWEST_TOKENS}
+    return {**facts, "labels": facts["labels"][:FEWEST_LABELS]}
+
+
+def _bytes(model: Model, facts: Facts, where: str) -> int:
+    """Of a model's weights; 0 where only its files, or code of a user's own, tell them."""
+    with suppress(InputError):  # a configuration that contradicts itself, which the job will tell, or so few tokens
+        if isinstance(model, ArchitectureModel) and (described := description_of(model, facts, where)):
+            return weights_of(described, where).parameters
+    return 0

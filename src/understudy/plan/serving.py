@@ -1,0 +1,58 @@
+"""What a registered student takes where it is served: its weights, and what it keeps of each sequence's positions."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from understudy.models.build import tried_model
+from understudy.models.facts import Description
+from understudy.plan.weights import weights_of
+
+
+@dataclass(frozen=True)
+class Serving:
+    """In bytes; what a request's activations take comes on top."""
+
+    weights: int
+    """In fp32, as registry/serving.py loads them."""
+    cache: int | None
+    """Keys and values of one sequence as long as the recipe's; 0 of a network that keeps none, None of code of a
+    user's own, which is not asked."""
+
+
+def serving(description: Description, where: str) -> Serving:
+    """What a model takes where it is served."""
+    return Serving(weights_of(description, where).served, _cache(description, where))
+
+
+def _cache(description: Description, where: str) -> int | None:
+    """The network is asked for what it keeps, on tensors without memory: windows, and heads that share keys, are then
+    as its own code has them.
+    """
+    if description["task"] != "causal-lm":
+        return 0
+    if description["kind"] == "factory" or description.get("code"):
+        return None
+    with tried_model(description, where) as model, torch.no_grad():
+        said = model.get_submodule("net").eval()(torch.zeros(1, description["sequence_length"], dtype=torch.int64))
+    kept = [tensor for name, value in said.items() if name not in ("loss", "logits") for tensor in _tensors(value)]
+    return sum(4 * tensor.numel() for tensor in kept if tensor.is_floating_point())
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """Those in a cache of transformers: its layers have keys and values, or states, as attributes."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _tensors(inner)
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from _tensors(inner)
+    elif hasattr(value, "layers"):
+        for layer in value.layers:
+            for inner in vars(layer).values():
+                yield from _tensors(inner)

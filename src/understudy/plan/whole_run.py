@@ -1,0 +1,43 @@
+"""What a run takes beside its trainings: models that stay in the store, their measuring, and serving the student."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from understudy.models.facts import Description
+from understudy.plan.imagined import description_of, facts_of
+from understudy.plan.serving import Serving, serving
+from understudy.plan.weights import Weights, weights_of
+from understudy.recipe import Recipe, degrees
+
+
+@dataclass(frozen=True)
+class WholeRun:
+    """In bytes."""
+
+    models: Mapping[str, int]
+    """Files of the models that stay in the store, by role."""
+    evaluation: int
+    """Weights that each process of the evaluation holds, of all models together."""
+    serving: Serving
+    """Of the student."""
+
+
+def whole_run(recipe: Recipe) -> WholeRun:
+    """What a run takes beside its trainings; its models have to be known from the recipe, as for jobs()."""
+    facts = facts_of(recipe)
+    described: dict[str, Description] = {}
+    for place, model in recipe.models.items():
+        found = description_of(model, facts, place)
+        assert found is not None, "jobs() refuses a pretrained one"
+        described[place] = found
+    teacher, student = (weights_of(found, place) for place, found in described.items())
+    weights: dict[str, Weights] = {"teacher": teacher, "student": student}
+    if recipe.student.control:
+        weights["control"] = student
+    measured = recipe.resources.by_job["evaluate"]
+    shares = degrees(recipe.evaluate.strategy, measured.nodes, measured.processes).dp_shard
+    return WholeRun(
+        models={role: found.files for role, found in weights.items()},
+        evaluation=sum(found.parameters for found in weights.values()) // shares,
+        serving=serving(described["student.model"], "student.model"),
+    )
