@@ -28,15 +28,16 @@ def estimate(planned: Planned, found: Degrees) -> Estimate:
     return Estimate(found, most, 0.0, fits=True, compute=0.0, communication=0.0, bubble=0.0, step=0.0)
 
 
-ROWS: list[Any] = [
+ROWS: list[tuple[str, dict[str, Any]]] = [
     ("fsdp", {}),
-    pytest.param("ddp", {"average": 0.9, "optimizer": {"name": "sgd", "momentum": 0.9}}, marks=pytest.mark.second_tier),
-    pytest.param("ddp", {"diloco": {"every": 2}}, marks=pytest.mark.second_tier),
-    pytest.param("pp", {"gradient_accumulation_steps": 2}, marks=pytest.mark.second_tier),
-    pytest.param("tp", {}, marks=pytest.mark.second_tier),
+    ("ddp", {"average": 0.9, "optimizer": {"name": "sgd", "momentum": 0.9}}),
+    ("ddp", {"diloco": {"every": 2}}),
+    ("pp", {"gradient_accumulation_steps": 2}),
+    ("tp", {}),
 ]
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize(("strategy", "train"), ROWS)
 def test_a_checkpoint_and_a_model_are_as_large_as_real_ones(
     ranks: Any, tmp_path: Path, strategy: str, train: dict[str, Any]

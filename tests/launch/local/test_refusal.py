@@ -89,7 +89,7 @@ def test_a_training_that_goes_on_needs_room_for_its_model_alone(tmp_path: Path, 
     refuse_what_cannot_fit(RUN, job)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(
     model=st.integers(0, 2**40),
     teacher=st.integers(0, 2**40),
