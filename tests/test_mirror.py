@@ -25,6 +25,7 @@ WITHOUT = {
     "evaluate/answers.py": "what is kept of a model: evaluate/test_measure.py and steps/test_results.py",
     "evaluate/contents.py": "types of two files: evaluate/test_measure.py and evaluate/test_gate.py",
     "evaluate/plots.py": "pictures of the report: evaluate/test_report.py",
+    "train/profile.py": "types of a profile: steps/test_profiles.py",
     "jobs/heartbeat.py": "what a heartbeat says: agent/test_heartbeat.py writes it",
     "evaluate/quality.py": "evaluate/test_gate.py",
     "jobs/outcome.py": "agent/test_worker.py writes outcomes, launch/local/test_launcher.py reads them",

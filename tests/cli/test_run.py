@@ -101,10 +101,10 @@ def test_a_local_registry_without_its_artifacts_is_refused_before_anything_runs(
     assert f"its artifacts are still in {evidence.parents[1]}; move or copy that folder to" in outcome.err
 
 
-def run_here(folder: Path) -> int:
+def run_here(folder: Path, *, profile: bool = False) -> int:
     written, store = read(Path("recipes/digits.yaml")), Store(folder / "store")
     settings = Settings(folder, None, quiet=True, verbose=False)
-    return command._run_here(written, store, "http://mlflow", settings, as_json=False)
+    return command._run_here(written, store, "http://mlflow", settings, as_json=False, profile=profile)
 
 
 @pytest.mark.parametrize("ends", [SystemExit(1), command._Evicted(143)], ids=["broken pipe", "pod has to go"])
@@ -122,6 +122,24 @@ def test_only_a_pod_that_has_to_go_asks_the_cluster(
         run_here(tmp_path)
     assert ended.value is ends
     assert asked == ([run] if isinstance(ends, command._Evicted) else [])
+
+
+@pytest.mark.parametrize("profile", [False, True])
+def test_a_run_is_profiled_where_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profile: bool
+) -> None:
+    """What is wished for is in the run's folder before its pipeline begins."""
+    profiled: list[bool] = []
+
+    def looked(*_: object) -> bool:
+        profiled.append(Run(tmp_path).is_profiled)
+        raise SystemExit(1)
+
+    monkeypatch.setattr(command, "_begun", lambda *_: Run(tmp_path))
+    monkeypatch.setattr(command, "_is_all_there", looked)
+    with pytest.raises(SystemExit):
+        run_here(tmp_path, profile=profile)
+    assert profiled == [profile]
 
 
 @pytest.fixture

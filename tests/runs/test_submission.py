@@ -30,6 +30,12 @@ def test_the_driver_has_a_short_token_for_mlflow_where_the_client_reads_it() -> 
     assert {"name": "mlflow", "mountPath": pod_token.FOLDER} in container["volumeMounts"]
 
 
+def test_the_driver_is_told_to_profile_where_that_is_wished_for() -> None:
+    for profile in (False, True):
+        pod = render("digits-1", Cluster(image="i:1", claim="c"), profile=profile)["spec"]["template"]["spec"]
+        assert ("--profile" in pod["containers"][0]["command"]) is profile
+
+
 RECIPES = Path(__file__).parents[2] / "recipes"
 POOL = Pool(node_selector={"gpu": "a100"}, tolerations=({"key": "nvidia.com/gpu", "operator": "Exists"},))
 

@@ -1,17 +1,34 @@
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from understudy.models.user_code import user_code
-from understudy.recipe import Recipe
-from understudy.steps.job_spec import _factories, _others
+from understudy.recipe import LABELS, Recipe
+from understudy.steps.job_spec import _factories, _others, evaluation_spec, student_spec
+from understudy.steps.step import Work
+from understudy.store import Run, Store
 
 
 def test_a_job_tries_the_models_that_are_trained_after_it(digits: Recipe) -> None:
     assert list(_others(digits, "teacher")) == ["student.model"]
     assert list(_others(digits, "control")) == ["teacher.model"]
     assert _others(digits, "distill") == {}
+
+
+@pytest.mark.parametrize("profiled", [False, True])
+def test_a_training_of_a_run_that_is_profiled_is_recorded(
+    store: Store, run: Run, digits: Recipe, profiled: bool
+) -> None:
+    if profiled:
+        run.profiles.mkdir()
+    lease = store.acquire("key")
+    assert lease is not None
+    decided_by: Any = {"inputs": dict.fromkeys(("examples", "student"), 64 * "a"), "world": {}}
+    work = Work("control", store, run, digits, decided_by, lease, lease.staging())
+    assert student_spec(work, "control", LABELS).profile is profiled
+    assert not evaluation_spec(work, ["student"], {}).profile
 
 
 def test_a_job_says_which_source_its_factories_have(

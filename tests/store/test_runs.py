@@ -41,6 +41,13 @@ def test_steps_are_listed_as_they_began(store: Store) -> None:
     assert run.state("gate") is None
 
 
+def test_a_run_is_profiled_where_there_is_a_folder_for_it(store: Store) -> None:
+    run = store.create_run("digits", {}, "")
+    assert not run.is_profiled
+    run.profiles.mkdir()
+    assert store.run(run.id).is_profiled
+
+
 def test_a_run_lives_until_it_ends(store: Store) -> None:
     run = store.create_run("digits", {}, "")
     assert run.is_live

@@ -1,12 +1,15 @@
 """A job specification as a training."""
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
+from understudy.agent.profiling import Recording
 from understudy.agent.surroundings import Surroundings
 from understudy.jobs.payload import Training
 from understudy.jobs.specification import JobSpec
 from understudy.train.job import Callbacks, run
+from understudy.train.training import unwatched
 from understudy.train.work import TrainingJob
 
 
@@ -18,6 +21,7 @@ def train(spec: JobSpec, payload: Training, surroundings: Surroundings) -> None:
         begin_attempt=surroundings.begin_attempt,
         join_attempt=surroundings.join_attempt,
         report=lambda report: surroundings.report(asdict(report)),
+        watch=partial(Recording, spec) if spec.profile else lambda course: unwatched,
     )
     run(training_job(spec, payload), callbacks)
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from understudy.recipe import Recipe
 
 
-def run_there(recipe: "Recipe", namespace: str | None, quiet: bool) -> int:
+def run_there(recipe: "Recipe", namespace: str | None, quiet: bool, *, profile: bool) -> int:
     """Run a recipe in a cluster. Ctrl-C or SIGTERM ends the following, not the run.
 
     Returns:
@@ -25,7 +25,7 @@ def run_there(recipe: "Recipe", namespace: str | None, quiet: bool) -> int:
     cluster = submission.settings(kube)
     submission.check(kube, cluster, recipe)
     say_what_pods_need(recipe, cluster.mount)
-    name = submission.submit(kube, cluster, recipe)
+    name = submission.submit(kube, cluster, recipe, profile=profile)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if not quiet:

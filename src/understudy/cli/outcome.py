@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from understudy.cli.profile import profile_table
 from understudy.errors import DONE, REJECTED, STOPPED
 from understudy.evaluate.contents import Measures, Verdict
 from understudy.launch.platform import platform
@@ -39,6 +40,11 @@ def conclude(
     if came_to.measures:
         console.print()
         console.print(results(came_to.measures))
+    if came_to.profiles:
+        console.print()
+        console.print(profile_table(came_to.profiles))
+        traces = run.folder / "logs" / "*" / "trace-*.json.gz"
+        console.print(f"traces, for ui.perfetto.dev: {_shortest(traces)}", markup=False)
     if came_to.verdict:
         console.print()
         show_verdict(console, came_to.verdict)

@@ -46,6 +46,7 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object a line on stdout.")] = False,
     on: Annotated[Place, typer.Option(help="This machine, or the cluster that KUBECONFIG names.")] = Place.HERE,
     namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="In the cluster.")] = None,
+    profile: Annotated[bool, typer.Option("--profile", help="Record where a training step's time goes.")] = False,
 ) -> None:
     """Run a recipe to a student that is registered or rejected, on this machine or in a cluster.
 
@@ -65,7 +66,7 @@ def run(
         from understudy.cli.cluster import run_there
 
         there = for_pods(checked(recipe, overrides or (), elsewhere=True)[0])
-        raise typer.Exit(run_there(there, namespace, settings.quiet))
+        raise typer.Exit(run_there(there, namespace, settings.quiet, profile=profile))
     try:
         remote_cache.address()  # an old name of its variable is refused before anything is made
         written = decided(checked(recipe, overrides or ())[0])
@@ -76,10 +77,10 @@ def run(
         if as_json:
             print(json.dumps({"event": "end", "exit_code": error.exit_code, "errors": [str(error)]}))
         raise
-    raise typer.Exit(_run_here(written, store, uri, settings, as_json))
+    raise typer.Exit(_run_here(written, store, uri, settings, as_json, profile))
 
 
-def _run_here(written: "Written", store: "Store", uri: str, settings: Settings, as_json: bool) -> int:
+def _run_here(written: "Written", store: "Store", uri: str, settings: Settings, as_json: bool, profile: bool) -> int:
     """Run a recipe to its end, print its outcome, and return its exit code."""
     from rich.console import Console
 
@@ -95,6 +96,8 @@ def _run_here(written: "Written", store: "Store", uri: str, settings: Settings, 
     if detached:  # the first process of a pod, which ignores signals without a handler
         signal.signal(signal.SIGTERM, _evicted)
     begun = _begun(store, wanted, public_uri(uri))
+    if profile:
+        begun.profiles.mkdir(exist_ok=True)
     console = Console(stderr=as_json, quiet=settings.quiet, highlight=False, soft_wrap=True)
     console.print(f"run {begun.id} of {name}")
     try:

@@ -40,6 +40,8 @@ class JobSpec:
     """The folder of the run's logs; ranks write into the one below it that has the role's name."""
     factories: dict[str, str] = field(default_factory=dict)
     """By factory of the recipe the digest of its source, as the step's key has it: ranks have to have the same."""
+    profile: bool = False
+    """Whether ranks leave a trace of some steps."""
     supervised: bool = False
     """Whether a launcher in a cluster watches: ranks that end early are started again, as the job's next attempt."""
     attempt: str = ""
@@ -165,6 +167,18 @@ class JobSpec:
     def collectives(self, rank: int) -> Path:
         """Where it leaves what it did with the others last (JSON of torch's flight recorder)."""
         return self.rank_logs / f"collectives-{rank}.json"
+
+    def trace(self, rank: int) -> Path:
+        """Where it leaves the trace of the steps that it recorded (Chrome's format)."""
+        return self.rank_logs / f"trace-{rank}.json.gz"
+
+    def memory(self, rank: int) -> Path:
+        """Where it leaves what lay in its GPU's memory meanwhile: a pickle, for pytorch.org/memory_viz."""
+        return self.rank_logs / f"memory-{rank}.pickle"
+
+    def profile_of(self, rank: int) -> Path:
+        """Where it leaves what it found in the trace."""
+        return self.rank_logs / f"profile-{rank}.json"
 
     def outcome(self, rank: int) -> Path:
         """A rank's outcome."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from understudy.plan.hardware import Hardware
+from understudy.plan.hardware import TERA, Hardware
 from understudy.plan.trace import Traced
 from understudy.recipe import Degrees, Train
 
@@ -15,7 +15,7 @@ CONTEXT = 1.0
 """GiB that CUDA and NCCL are assumed to take beside the tensors."""
 OVERLAPPED = ("_allgather_base_", "_reduce_scatter_base_")
 """What fully_shard sends while it computes."""
-GIB, GIGA, TERA = 2**30, 1e9, 1e12
+GIB, GIGA = 2**30, 1e9
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from understudy.errors import InputError
 from understudy.recipe.section import Section
 
+TERA = 1e12
 Amount = Annotated[float, Field(gt=0)]
 
 

@@ -121,8 +121,8 @@ def queue(kube: Kube, name: str) -> Any:
     return kube.ask(kube.custom.get_namespaced_custom_object, *where, name)
 
 
-def submit(kube: Kube, cluster: Cluster, recipe: Recipe) -> str:
-    """Start a run.
+def submit(kube: Kube, cluster: Cluster, recipe: Recipe, *, profile: bool = False) -> str:
+    """Start a run, with its trainings recorded where they are to be profiled.
 
     Returns:
         The run's id, which is the Job's name too.
@@ -131,7 +131,7 @@ def submit(kube: Kube, cluster: Cluster, recipe: Recipe) -> str:
         UnderstudyError: the cluster does not take it, or not all of it; what may be left of it is named.
     """
     name = f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
-    job = render(name, cluster, own_pool(cluster, recipe), fetches=bool(hub_ids(recipe)))
+    job = render(name, cluster, own_pool(cluster, recipe), fetches=bool(hub_ids(recipe)), profile=profile)
     values = yaml.safe_dump(recipe.model_dump(mode="json", by_alias=True), sort_keys=False)
     try:
         made = kube.ask(kube.batch.create_namespaced_job, kube.namespace, job)
@@ -152,7 +152,9 @@ def _take_back(kube: Kube, name: str, why: str) -> None:
         raise UnderstudyError(f"{why}; the partial submission could not be removed ({error}): {fix}") from error
 
 
-def render(name: str, cluster: Cluster, pool: Pool = ANYWHERE, *, fetches: bool = False) -> KubernetesObject:
+def render(
+    name: str, cluster: Cluster, pool: Pool = ANYWHERE, *, fetches: bool = False, profile: bool = False
+) -> KubernetesObject:
     """The Job of a run, on nodes of a pool.
 
     Args:
@@ -160,6 +162,7 @@ def render(name: str, cluster: Cluster, pool: Pool = ANYWHERE, *, fetches: bool 
         cluster: its settings.
         pool: where its pod goes.
         fetches: whether a step of it fetches something. All steps are this pod's, so all of them may go out then.
+        profile: whether its trainings are profiled.
     """
     labels = {**DRIVER, RUN: name, **(FETCHES if fetches else {})}
     wanted = affinity(cluster, pool, near={})
@@ -171,7 +174,7 @@ def render(name: str, cluster: Cluster, pool: Pool = ANYWHERE, *, fetches: bool 
         **({"affinity": wanted} if wanted else {}),
         "nodeSelector": pool.node_selector,
         "tolerations": list(pool.tolerations),
-        "containers": [_container(name, cluster, fetches)],
+        "containers": [_container(name, cluster, fetches, profile)],
         "volumes": volumes(cluster, _sources(name, fetches)),
     }
     answered = {"containerName": CONTAINER, "operator": "In", "values": FINAL}
@@ -204,7 +207,7 @@ def _sources(run: str, fetches: bool) -> dict[str, VolumeSource]:
     return sources
 
 
-def _container(run: str, cluster: Cluster, fetches: bool) -> KubernetesObject:
+def _container(run: str, cluster: Cluster, fetches: bool, profile: bool) -> KubernetesObject:
     environment = {
         "UNDERSTUDY_HOME": f"{cluster.mount}/home",
         LAUNCHER: CLUSTER,
@@ -215,7 +218,7 @@ def _container(run: str, cluster: Cluster, fetches: bool) -> KubernetesObject:
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",
     }
-    command = ["python", "-m", "understudy", "run", f"{RECIPE_FOLDER}/recipe.yaml"]
+    command = ["python", "-m", "understudy", "run", f"{RECIPE_FOLDER}/recipe.yaml", *["--profile"] * profile]
     places = {"store": cluster.mount, "settings": SETTINGS_FOLDER, "recipe": RECIPE_FOLDER}
     places["mlflow"] = pod_token.FOLDER
     places |= {"certificates": CERTIFICATES_FOLDER} if fetches else {}

@@ -71,6 +71,7 @@ def _job_spec(work: Work, role: Role, payload: Payload, resources: Resources) ->
         device=here.job_device(resources),
         logs=str(work.run.folder / "logs"),
         factories=_factories(work.recipe),
+        profile=isinstance(payload, Training) and work.run.is_profiled,
         supervised=here.detached,
         launcher_timeout=here.launcher_timeout,
     )

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict
 
 from understudy.evaluate.contents import Measures, Verdict
+from understudy.steps.profiles import profiles_of, unprofiled
 from understudy.store import Run, Store
 from understudy.store.files import read_json
+from understudy.train.profile import Profile
 
 NAMED = 3  # records that could not be read; the others are in records.json
 
@@ -37,6 +39,8 @@ class Summary:
     measures: Measures | None
     registration: Registered | None
     notes: list[str]
+    profiles: dict[str, Profile]
+    """By the role of what was trained; none, unless the run was to be profiled."""
 
 
 def summary_of(store: Store, run: Run) -> Summary:
@@ -47,7 +51,8 @@ def summary_of(store: Store, run: Run) -> Summary:
         _content(store, run, "gate", "verdict.json"),
         _content(store, run, "evaluate", "measures.json"),
         _content(store, run, "register", "registration.json"),
-        [*run.notes, *_left_out(records["skipped"] if records else [])],
+        [*run.notes, *_left_out(records["skipped"] if records else []), *unprofiled(run)],
+        profiles_of(run),
     )
 
 

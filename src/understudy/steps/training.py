@@ -11,6 +11,7 @@ from understudy.models.weight_files import weight_bytes
 from understudy.recipe import ArchitectureModel, FactoryModel, Model
 from understudy.steps.delivery import deliver_model
 from understudy.steps.job import run_job
+from understudy.steps.profiles import keep_profile
 from understudy.steps.resharding import go_on
 from understudy.steps.step import Work
 
@@ -26,6 +27,8 @@ def train(work: Work, spec: JobSpec) -> None:
     go_on(work, spec)
     with _record(work, spec):
         output = run_job(work, spec)
+    if spec.profile:
+        keep_profile(work, spec)
     initial = spec.payload.initial
     deliver_model(output, work.staged, Path(initial) if initial else None)
     where = SECTIONS["teacher" if spec.role == "teacher" else "student"]

@@ -140,6 +140,16 @@ class Run:
         (self.folder / "stop").touch()
 
     @property
+    def profiles(self) -> Path:
+        """The folder of the profiles of its trainings; it is there where they are wished for."""
+        return self.folder / "profiles"
+
+    @property
+    def is_profiled(self) -> bool:
+        """Whether its trainings are to be profiled."""
+        return self.profiles.is_dir()
+
+    @property
     def stop_requested(self) -> bool:
         """Whether the run was asked to stop."""
         return (self.folder / "stop").exists()

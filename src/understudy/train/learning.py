@@ -17,6 +17,7 @@ from understudy.distill.pieces import loss_in_pieces
 from understudy.distill.teacher import Teacher
 from understudy.models.outputs import States
 from understudy.parallel.apply import Spread, gradient_sync, reshard, unwrapped
+from understudy.train.marks import mark
 from understudy.train.optimizers import clip
 from understudy.train.precision import autocast
 
@@ -100,12 +101,13 @@ class Whole(Learner):
                 gradient_sync(self._model, spread.degrees, last),
                 gradient_sync(self._objective, spread.degrees, last),
             ):
-                with autocast(spread.precision, spread.device):
+                with mark("forward"), autocast(spread.precision, spread.device):
                     loss = self._loss(part) / targets
                 if not part.counts:
                     loss = loss * 0.0
                 # Gradients are averaged over ranks, the loss is their sum.
-                torch.autograd.backward(loss * (spread.meshes.gradient.size() * scale))
+                with mark("backward"):
+                    torch.autograd.backward(loss * (spread.meshes.gradient.size() * scale))
             total += loss.detach()
         if self._teacher and spread.degrees.zero_stage == 3:  # before, weights are in shards for the optimiser alone
             self._teacher.rest()
@@ -116,13 +118,20 @@ class Whole(Learner):
         inputs, labels, placed = self._spread.own_positions(part.inputs, part.labels)
         batch = Batch(inputs, labels, part.mixed)
         if self._by_position:
-            known = self._teacher.states(inputs, **placed) if self._teacher else None
+            known = None
+            if self._teacher:
+                with mark("teacher"):
+                    known = self._teacher.states(inputs, **placed)
             loss: Tensor = self._model(
                 inputs, **placed, read=lambda student: loss_in_pieces(self._objective, student, known, batch)
             )
         else:
             student = self._model(inputs, self._extras, **placed)
-            loss = self._objective(student, self._teacher(inputs, **placed) if self._teacher else None, batch)
+            said = None
+            if self._teacher:
+                with mark("teacher"):
+                    said = self._teacher(inputs, **placed)
+            loss = self._objective(student, said, batch)
         return loss
 
     def clip(self, limit: float | None) -> Tensor:

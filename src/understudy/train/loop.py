@@ -21,6 +21,7 @@ from understudy.train.curve import Recent
 from understudy.train.guard import Buffers, Mark
 from understudy.train.learning import Part
 from understudy.train.loss_scale import Overflow
+from understudy.train.marks import mark
 from understudy.train.optimizers import learning_rate, set_learning_rate
 from understudy.train.training import Marks, Point, Progress, Training
 
@@ -42,7 +43,8 @@ def train(job: Training) -> list[Point]:
     while step < job.steps and not over:
         rate = learning_rate(step, job.steps, job.settings.optimizer.learning_rate, job.settings.schedule)
         set_learning_rate(job.optimizer, rate)
-        loss, norm = _step(job, step)
+        with job.watch(step):
+            loss, norm = _step(job, step)
         step += 1
         recent.add(rate, loss, norm, _marks(job, step))
         if job.guard and job.guard.gives_up:
@@ -151,12 +153,20 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
     position = step + (job.guard.passed if job.guard else 0)
     buffers = Buffers(job.model) if job.guard else None
     seed_generators(step_seed(job.seed, position, job.spread.meshes.loss.get_local_rank()), job.spread.device)
-    batch = job.order.batch(position)
+    with mark("data"):
+        batch = job.order.batch(position)
     reading, count = job.spread.meshes.batch, job.settings.gradient_accumulation_steps
     places = job.order.places(reading.get_local_rank(), reading.size(), count)
     parts = (_part(job, position, batch, place) for place in places)
     scale = job.loss_scale.value if job.loss_scale else 1.0
     total = job.learner.gradients(parts, count, job.examples.targets(batch), scale)
+    with mark("optimizer"):
+        norm = _update(job, step, total, buffers)
+    return total, norm
+
+
+def _update(job: Training, step: int, total: Tensor, buffers: Buffers | None) -> Tensor:
+    """What the optimiser makes of the gradients, unless the guard skips the step; their norm."""
     if job.loss_scale:
         job.loss_scale.unscale(job.optimizer)
     norm = job.learner.clip(job.settings.max_grad_norm)
@@ -170,7 +180,7 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
     elif buffers:
         buffers.restore()
     job.optimizer.zero_grad(set_to_none=True)
-    return total, norm
+    return norm
 
 
 def _is_taken(job: Training, step: int, loss: Tensor, norm: Tensor) -> bool:
@@ -189,6 +199,12 @@ def _marks(job: Training, step: int) -> Marks:
 
 def _part(job: Training, position: int, batch: Indices, place: slice) -> Part:
     """The examples at a place in a batch, as the step sees them that reads at this position in the data."""
+    with mark("data"):
+        return _read(job, position, batch, place)
+
+
+def _read(job: Training, position: int, batch: Indices, place: slice) -> Part:
+    """The same, without a mark."""
     own = np.arange(len(batch))[place]
     counts = len(own) > 0
     own = own if counts else np.zeros(1, dtype=np.int64)

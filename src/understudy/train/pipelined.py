@@ -5,6 +5,7 @@ which read the same examples, share out the micro-batches among them, and the ra
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -21,6 +22,7 @@ from understudy.parallel.apply import Spread, reshard
 from understudy.parallel.pipeline import exchange_tied
 from understudy.parallel.stages import Asked
 from understudy.train.learning import Learner, Part, Read
+from understudy.train.marks import mark
 from understudy.train.optimizers import gradient_norm, scale_gradients
 from understudy.train.staged import Staged
 
@@ -76,12 +78,19 @@ class Pipelined(Learner):
         for part, (inputs, labels, placed), states in zip(filled, shown, known, strict=True):
             batch = Batch(inputs, labels, part.mixed)
             read = partial(self._loss, teacher=states, batch=batch, scale=readers / targets * scale)
-            asked.append(Asked(inputs, placed, read, self._staged.context))
-        loss = self._staged.pipeline.learn(asked) / (readers * scale)
-        if self._teacher:
-            self._teacher.rest()
-        self._exchange()
+            asked.append(Asked(inputs, placed, read, self._forward))
+        with mark("backward"):  # and forward, which has marks of its own in between
+            loss = self._staged.pipeline.learn(asked) / (readers * scale)
+            if self._teacher:
+                self._teacher.rest()
+            self._exchange()
         return loss
+
+    @contextmanager
+    def _forward(self) -> Iterator[None]:
+        """In which a stage computes."""
+        with mark("forward"), self._staged.context():
+            yield
 
     def _filled(self, part: Part) -> Part:
         """A micro-batch of its full width: a pipeline takes no others. What was not there has no target."""
@@ -105,7 +114,7 @@ class Pipelined(Learner):
         for first in range(0, len(shown), ranks):
             # Who has none left asks of the last one: the others wait for its part of the teacher.
             inputs, _, placed = shown[min(first + self._rank, len(shown) - 1)]
-            with self._staged.context():
+            with mark("teacher"), self._staged.context():
                 said = self._teacher.states(inputs, **placed)
             gathered = [torch.empty_like(said.states) for _ in range(ranks)] if self._rank == last else None
             dist.gather(said.states.contiguous(), gathered, group=self._group, group_dst=last)

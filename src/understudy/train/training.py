@@ -1,9 +1,11 @@
 """Everything that a training run consists of, and what it leaves: the points of its curve."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import NotRequired, TypedDict
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -44,6 +46,28 @@ class Progress(TypedDict):
     loss_scale: NotRequired[KeptScale]
 
 
+@dataclass(frozen=True)
+class Course:
+    """What is known of a training's steps before the first of them."""
+
+    steps: int
+    device: torch.device
+    precision: torch.dtype
+    """Of matrix products."""
+    targets: Callable[[int], int]
+    """Images or tokens of a step, counted from 0, over all ranks."""
+
+
+Watch = Callable[[int], AbstractContextManager[None]]
+"""Entered for each step, counted from 0: someone looks on."""
+
+
+def unwatched(step: int) -> AbstractContextManager[None]:
+    """Nobody looks on."""
+    del step
+    return nullcontext()
+
+
 @dataclass
 class Training:
     """Everything that a training run consists of."""
@@ -78,6 +102,7 @@ class Training:
     """Called on every rank with the steps done, as often as report."""
     report: Callable[[list[Point], float], None]
     """Called on the first rank with the points since the last call and the seconds that they took."""
+    watch: Watch = unwatched
     history: list[Point] = field(default_factory=list)
 
     @property

@@ -1,0 +1,142 @@
+"""Recording some steps of a training with torch's profiler: a trace, and where the time of a step went.
+
+The first steps are let go by, for they are slower. A few more are timed as they are, since a recorded one takes longer,
+and then a few are recorded. What is written decides nothing, so this is no part of a training's source.
+"""
+
+import gzip
+import json
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.profiler import ProfilerActivity, profile
+
+from understudy.agent.trace_flop import flop_of
+from understudy.agent.trace_time import STEP, step_time
+from understudy.errors import disk_errors
+from understudy.jobs.specification import JobSpec
+from understudy.store.files import write_json
+from understudy.train.marks import mark
+from understudy.train.precision import PRECISIONS
+from understudy.train.profile import RankProfile
+from understudy.train.training import Course
+
+WARM_UP, TIMED, RECORDED = 3, 5, 5
+"""Steps, at most: a third of what is left each, where that is less."""
+ALLOCATIONS = 200_000
+"""That a memory snapshot has at most."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many steps are let go by, timed, and recorded, one after the other."""
+
+    warm_up: int
+    timed: int
+    recorded: int
+
+    @staticmethod
+    def of(steps: int) -> "Plan":
+        """For so many steps; fewer than three are not recorded at all."""
+        return Plan(*(min(most, steps // 3) for most in (WARM_UP, TIMED, RECORDED)))
+
+
+class Recording:
+    """Entered for each step of a rank's training.
+
+    Args:
+        spec: the job, in whose logs it writes.
+        course: of the training.
+    """
+
+    def __init__(self, spec: JobSpec, course: Course) -> None:
+        self._spec, self._course, self._rank = spec, course, dist.get_rank()
+        self._plan: Plan | None = None
+        self._seen, self._seconds = 0, 0.0
+        self._profiler: profile | None = None
+
+    def __call__(self, step: int) -> AbstractContextManager[None]:
+        """A step, counted from 0; they come one after the other, but for those that a guard goes back for."""
+        plan = self._plan = self._plan or Plan.of(self._course.steps - step)
+        number, self._seen = self._seen - plan.warm_up, self._seen + 1
+        if 0 <= number < plan.timed:
+            return self._timed()
+        number -= plan.timed
+        if 0 <= number < plan.recorded:
+            return self._recorded(step, number, plan.recorded)
+        return nullcontext()
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        self._finish()
+        began = time.perf_counter()
+        yield
+        self._finish()
+        self._seconds += time.perf_counter() - began
+
+    @contextmanager
+    def _recorded(self, step: int, number: int, count: int) -> Iterator[None]:
+        if number == 0:
+            self._start()
+        self._finish()
+        with mark(STEP):
+            yield
+        if number == count - 1:
+            self._end(step)
+
+    def _start(self) -> None:
+        activities = [ProfilerActivity.CPU]
+        if self._on_gpu:
+            activities.append(ProfilerActivity.CUDA)
+            torch.cuda.memory._record_memory_history(max_entries=ALLOCATIONS)
+        self._profiler = profile(activities=activities, record_shapes=True)
+        self._profiler.start()
+
+    def _end(self, step: int) -> None:
+        """Write all down. A trace counts once the profile is there, which is written last."""
+        assert self._profiler is not None
+        self._profiler.stop()
+        path = self._spec.trace(self._rank)
+        with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._profiler.export_chrome_trace(str(path))
+            self._profiler = None
+            if self._on_gpu:
+                torch.cuda.memory._dump_snapshot(str(self._spec.memory(self._rank)))  # type: ignore[no-untyped-call]
+                torch.cuda.memory._record_memory_history(enabled=None)
+            with gzip.open(path) as stream:
+                events = json.load(stream)["traceEvents"]
+        write_json(self._spec.profile_of(self._rank), self._found(events, step))
+
+    def _found(self, events: list[dict[str, Any]], last: int) -> RankProfile:
+        assert self._plan is not None
+        count, found = self._plan.recorded, step_time(events)
+        targets = sum(self._course.targets(step) for step in range(last + 1 - count, last + 1))
+        return RankProfile(
+            rank=self._rank,
+            world_size=dist.get_world_size(),
+            device=torch.cuda.get_device_name(self._course.device) if self._on_gpu else "cpu",
+            precision=next(name for name, dtype in PRECISIONS.items() if dtype is self._course.precision),
+            first_step=last + 2 - count,
+            steps=count,
+            seconds=self._seconds / self._plan.timed,
+            recorded_seconds=found.seconds,
+            kinds=found.kinds,
+            sent=found.sent,
+            flop=flop_of(events) / count,
+            targets=targets / count,
+        )
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self._course.device.type == "cuda"
+
+    def _finish(self) -> None:
+        """Wait for what the GPU was asked for."""
+        if self._on_gpu:
+            torch.cuda.synchronize(self._course.device)

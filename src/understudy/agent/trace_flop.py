@@ -1,0 +1,104 @@
+"""How many FLOP a trace's operators took, from the shapes that torch.profiler notes of them.
+
+The profiler's own count has no attention and no convolution's backward.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+Shapes = Sequence[Sequence[int]]
+"""Of an operator's inputs; an empty one of what is no tensor."""
+Concrete = Sequence[str]
+"""What the others are, written as Python does."""
+
+
+def flop_of(events: Sequence[Mapping[str, Any]]) -> int:
+    """The FLOP of a trace's products of matrices, convolutions and attention; a multiplication and an addition are two.
+
+    An operator on a tensor over ranks (a DTensor) calls the same one on this rank's part: the inner one counts.
+    """
+    found = 0
+    counted = [event for event in events if event.get("ph") == "X" and _formula(event["name"])]
+    open_: dict[Any, Mapping[str, Any]] = {}
+    for event in sorted(counted, key=lambda event: (event["ts"], -event["dur"])):
+        outer = open_.get(event["tid"])
+        if outer and event["ts"] < outer["ts"] + outer["dur"]:
+            found -= _flop(outer)
+        open_[event["tid"]] = event
+        found += _flop(event)
+    return found
+
+
+def _flop(event: Mapping[str, Any]) -> int:
+    values, formula = event.get("args", {}), _formula(event["name"])
+    shapes = values.get("Input Dims")
+    return formula(shapes, values.get("Concrete Inputs", [])) if formula and shapes else 0
+
+
+def _formula(name: str) -> Callable[[Shapes, Concrete], int] | None:
+    if name.startswith("aten::_scaled_dot_product_"):
+        return _attention_backward if name.endswith("_backward") else _attention
+    return FORMULAS.get(name)
+
+
+def _product(shapes: Shapes, concrete: Concrete) -> int:
+    """Of matrices, or of a batch of them: (..., m, k) and (..., k, n)."""
+    del concrete
+    return 2 * prod(shapes[0]) * shapes[1][-1]
+
+
+def _added_product(shapes: Shapes, concrete: Concrete) -> int:
+    return _product(shapes[1:], concrete)
+
+
+def _attention(shapes: Shapes, concrete: Concrete) -> int:
+    """Queries with keys, and their weights with values: (B, heads, positions, size) each."""
+    del concrete
+    queries, keys, values = shapes[:3]
+    return 2 * prod(queries[:3]) * keys[2] * (queries[3] + values[3])
+
+
+def _attention_backward(shapes: Shapes, concrete: Concrete) -> int:
+    """Five products in the place of two: the weights are computed again."""
+    forward = _attention(shapes[1:], concrete)
+    queries, _, values = shapes[1:4]
+    size, answered = queries[3], values[3]
+    return forward * (3 * size + 2 * answered) // (size + answered)
+
+
+def _convolution(shapes: Shapes, concrete: Concrete) -> int:
+    """(B, channels, ...) with (answers, channels, ...), at every place of what comes out."""
+    image, kernel = shapes[:2]
+    if concrete[6] == "True":  # transposed: at every place of what goes in
+        return 2 * image[0] * prod(image[2:]) * prod(kernel)
+    stride, padding, dilation = (_numbers(text, len(kernel) - 2) for text in concrete[3:6])
+    places = [
+        (size + 2 * pad - spread * (width - 1) - 1) // step + 1
+        for size, width, step, pad, spread in zip(image[2:], kernel[2:], stride, padding, dilation, strict=True)
+    ]
+    return 2 * image[0] * prod(places) * prod(kernel)
+
+
+def _convolution_backward(shapes: Shapes, concrete: Concrete) -> int:
+    """Once for each of the gradients that are asked for: the image's and the kernel's."""
+    gradient, image, kernel = shapes[:3]
+    at = image if concrete[7] == "True" else gradient
+    asked = sum(word.strip(" []") in ("True", "1") for word in concrete[10].split(",")[:2])
+    return 2 * at[0] * prod(at[2:]) * prod(kernel) * asked
+
+
+def _numbers(text: str, dimensions: int) -> list[int]:
+    found = [int(number) for number in json.loads(text)]
+    return found * dimensions if len(found) == 1 else found
+
+
+FORMULAS: Mapping[str, Callable[[Shapes, Concrete], int]] = {
+    "aten::mm": _product,
+    "aten::bmm": _product,
+    "aten::addmm": _added_product,
+    "aten::baddbmm": _added_product,
+    "aten::convolution": _convolution,
+    "aten::convolution_backward": _convolution_backward,
+}

@@ -1,0 +1,151 @@
+"""Where the time of recorded steps went, from the events of a trace as torch.profiler writes it (Chrome's format).
+
+Each moment of a step belongs to one kind, so the kinds add up to the step: to communication where something is sent and
+nothing is computed, otherwise to the innermost mark around it, and to `other` where there is none.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from understudy.train.marks import MARK
+from understudy.train.profile import KINDS, Kind
+
+STEP = "step"
+"""The mark around a whole step."""
+MICROSECOND = 1e-6
+
+Event = dict[str, Any]
+Spans = list[tuple[float, float]]
+"""From and to, microseconds; in their order, none of them overlaps another."""
+
+
+class StepTime(NamedTuple):
+    """Seconds of a step, in the mean."""
+
+    seconds: float
+    kinds: dict[Kind, float]
+    sent: float
+    """Of communication, hidden or not."""
+
+
+def step_time(events: Sequence[Event]) -> StepTime:
+    """Where the time of a trace's steps went.
+
+    Args:
+        events: the trace's; `dur` and `ts` are microseconds.
+
+    Raises:
+        ValueError: no step is in it.
+    """
+    timed = [event for event in events if event.get("ph") == "X"]
+    # The GPU's part of a trace has spans of the same names.
+    marks = [event for event in timed if event["name"].startswith(MARK) and event.get("cat") == "user_annotation"]
+    steps = [event for event in marks if event["name"] == MARK + STEP]
+    if not steps:
+        raise ValueError("the trace has no step")
+    sent, computed = _sent_and_computed(timed)
+    alone = without(sent, computed)
+    kinds, in_all = dict.fromkeys(KINDS, 0.0), 0.0
+    for step in steps:
+        for kind, start, end in _segments(step, [event for event in marks if _lies_in(event, step)]):
+            waited = length(alone, start, end)
+            kinds["communication"] += waited
+            kinds[kind] += end - start - waited
+        in_all += length(sent, *_span(step))
+    whole = sum(step["dur"] for step in steps)
+    share = MICROSECOND / len(steps)
+    return StepTime(whole * share, {kind: value * share for kind, value in kinds.items()}, in_all * share)
+
+
+def _sent_and_computed(timed: Sequence[Event]) -> tuple[Spans, Spans]:
+    """When something was sent, and when something was computed: on the GPU, where there is one."""
+    kernels = [event for event in timed if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+    if kernels:
+        sends = [event for event in kernels if event["name"].startswith("nccl")]
+        computes = [event for event in kernels if not event["name"].startswith("nccl")]
+    else:
+        sends = [event for event in timed if event["name"].startswith("gloo:")]
+        computes = list(_innermost(timed))
+    return union(map(_span, sends)), union(map(_span, computes))
+
+
+def _innermost(timed: Sequence[Event]) -> Iterator[Event]:
+    """Operators that call no others: what calls others may wait in between for what is sent."""
+    last: dict[Any, Event] = {}
+    for event in sorted(timed, key=lambda event: (event["ts"], -event["dur"])):
+        before = last.get(event["tid"])
+        if before and not _lies_in(event, before) and _computes(before):
+            yield before
+        last[event["tid"]] = event
+    yield from filter(_computes, last.values())
+
+
+def _computes(event: Event) -> bool:
+    return event.get("cat") == "cpu_op" and not event["name"].startswith(("c10d::", "record_param_comms"))
+
+
+def _segments(step: Event, marks: Iterable[Event]) -> Iterator[tuple[Kind, float, float]]:
+    """The step in pieces, each with the innermost mark's kind."""
+    at, end = _span(step)
+    open_: list[tuple[Kind, float]] = [("other", end)]
+    for mark in sorted(marks, key=lambda event: (event["ts"], -event["dur"])):
+        start, end = _span(mark)
+        while open_[-1][1] <= start:
+            kind, closed = open_.pop()
+            yield kind, at, closed
+            at = closed
+        yield open_[-1][0], at, start
+        at = start
+        kind = mark["name"].removeprefix(MARK)
+        open_.append((kind if kind in KINDS else open_[-1][0], min(end, open_[-1][1])))
+    for kind, closed in reversed(open_):
+        yield kind, at, closed
+        at = closed
+
+
+def _lies_in(event: Event, other: Event) -> bool:
+    (start, _), (first, last) = _span(event), _span(other)
+    return event["tid"] == other["tid"] and event is not other and first <= start < last
+
+
+def _span(event: Event) -> tuple[float, float]:
+    return event["ts"], event["ts"] + event["dur"]
+
+
+def union(spans: Iterable[tuple[float, float]]) -> Spans:
+    """The moments that lie in any of some spans."""
+    found: Spans = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
+
+
+def without(spans: Spans, others: Spans) -> Spans:
+    """The moments of some spans that lie in none of the others."""
+    found: Spans = []
+    ends = [end for _, end in others]
+    for start, end in spans:
+        left = start
+        for first, last in others[bisect_left(ends, start) :]:
+            if first >= end:
+                break
+            if first > left:
+                found.append((left, first))
+            left = last
+        if left < end:
+            found.append((left, end))
+    return found
+
+
+def length(spans: Spans, start: float, end: float) -> float:
+    """How much of the time between two moments lies in spans."""
+    total = 0.0
+    for first, last in spans[bisect_left(spans, start, key=lambda span: span[1]) :]:
+        if first >= end:
+            break
+        total += min(last, end) - max(first, start)
+    return total

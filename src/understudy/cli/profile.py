@@ -1,0 +1,26 @@
+"""The profiles of a run's trainings as they are printed: where a step's time went, side by side."""
+
+from collections.abc import Mapping
+
+from rich.table import Table
+
+from understudy.train.profile import KINDS, Profile
+
+MILLISECONDS = 1e3
+
+
+def profile_table(profiles: Mapping[str, Profile]) -> Table:
+    """A column for each training, by the role of what was trained; a row for each kind that any of them has."""
+    table = Table(title="where a step's time went", title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    for role in profiles:
+        table.add_column(role, justify="right", no_wrap=True)
+    found = profiles.values()
+    table.add_row("a step", *(f"{profile['seconds'] * MILLISECONDS:,.1f} ms" for profile in found))
+    for kind in KINDS:
+        shares = [profile["kinds"][kind] / profile["recorded_seconds"] for profile in found]
+        if any(shares):
+            table.add_row(f"  {kind}", *(f"{share:.1%}" if share else "" for share in shares))
+    table.add_row("targets a second", *(f"{profile['targets_per_second']:,.0f}" for profile in found))
+    table.add_row("MFU", *("unknown" if (mfu := profile["mfu"]) is None else f"{mfu:.1%}" for profile in found))
+    return table

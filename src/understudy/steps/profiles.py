@@ -1,0 +1,103 @@
+"""The profiles of a run's trainings: what their ranks found, taken together, and why a training has none."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+
+from understudy.jobs import attempts
+from understudy.jobs.files import read
+from understudy.jobs.specification import JobSpec
+from understudy.plan.hardware import TERA, table
+from understudy.recipe import Recipe
+from understudy.steps.step import Work
+from understudy.store import Run
+from understudy.store.files import read_json, write_json
+from understudy.train.profile import KINDS, RANK_PROFILE, Kind, Profile, RankProfile
+
+TRAININGS = {"teacher": "teacher", "distill": "student", "control": "control"}
+"""The steps that train, and the roles of what they train."""
+
+
+def keep_profile(work: Work, spec: JobSpec) -> None:
+    """Keep in the run's folder what the ranks of a finished training found; a note, if they found nothing.
+
+    Raises:
+        UnderstudyError: a rank left something else than a file.
+    """
+    ranks = attempts.ranks(spec)
+    left = [read(spec.profile_of(rank), RANK_PROFILE) for rank in ranks]
+    found = [profile for profile in left if profile and _is_whole(profile, len(ranks))]
+    if len(found) == len(ranks):
+        write_json(work.run.profiles / f"{work.step}.json", together(found))
+    elif found:
+        work.run.note(f"{work.step}: no profile, because only {len(found)} of {len(ranks)} ranks left one")
+    else:
+        work.run.note(f"{work.step}: no profile: this run took fewer than three of its steps, or ended in the middle")
+
+
+def _is_whole(profile: RankProfile, world_size: int) -> bool:
+    """Whether it is of this attempt's ranks, and of all kinds."""
+    return profile["world_size"] == world_size and set(profile["kinds"]) == set(KINDS)
+
+
+def together(ranks: Sequence[RankProfile]) -> Profile:
+    """One profile of all ranks' ones."""
+    first, slowest = ranks[0], max(ranks, key=lambda rank: rank["recorded_seconds"] - rank["kinds"]["communication"])
+    seconds = fmean(rank["seconds"] for rank in ranks)
+    flop = sum(rank["flop"] for rank in ranks)
+    peak, why = _peak(first["device"], first["precision"])
+    return Profile(
+        world_size=len(ranks),
+        device=first["device"],
+        precision=first["precision"],
+        first_step=first["first_step"],
+        steps=first["steps"],
+        seconds=seconds,
+        recorded_seconds=fmean(rank["recorded_seconds"] for rank in ranks),
+        kinds={kind: fmean(rank["kinds"][kind] for rank in ranks) for kind in KINDS},
+        sent=fmean(rank["sent"] for rank in ranks),
+        slowest=slowest["rank"],
+        slowest_kinds=_in_order(slowest["kinds"]),
+        targets_per_second=first["targets"] / seconds if seconds else 0.0,
+        flop=flop,
+        mfu=flop / (seconds * len(ranks) * peak) if peak and seconds else None,
+        no_mfu=why,
+    )
+
+
+def _in_order(kinds: Mapping[Kind, float]) -> dict[Kind, float]:
+    return {kind: kinds[kind] for kind in KINDS}
+
+
+def _peak(device: str, precision: str) -> tuple[float | None, str]:
+    """FLOP a second of a device in a precision, by its data sheet; or why that is not known."""
+    if device == "cpu":
+        return None, "the peak speed of this CPU is not known"
+    known = next((hardware for name, hardware in table().items() if name in device.replace("-", " ").split()), None)
+    if known is None:
+        return None, f"the peak speed of {device} is not in the table of hardware"
+    if precision not in known.tflops:
+        return None, f"the peak speed of {device} in {precision} is not in the table of hardware"
+    return known.tflops[precision] * TERA, ""
+
+
+def profiles_of(run: Run) -> dict[str, Profile]:
+    """The profiles that a run has kept, by the role of what was trained."""
+    found = {role: read_json(run.profiles / f"{step}.json") for step, role in TRAININGS.items()}
+    return {role: profile for role, profile in found.items() if profile}
+
+
+def unprofiled(run: Run) -> Iterator[str]:
+    """Why trainings of a run that was to be profiled were not; nothing for those that have left a note."""
+    if not run.is_profiled:
+        return
+    recipe = Recipe.model_validate(run.recipe, by_alias=True)
+    if recipe.teacher.train is None:
+        yield "teacher: no profile: it is used as it is, without a training"
+    trained = [step for step in TRAININGS if step != "teacher" or recipe.teacher.train]
+    states = {step: run.state(step) for step in trained}
+    reused = [step for step, state in states.items() if state and state.state == "reused"]
+    if reused:
+        yield (
+            f"{', '.join(reused)}: no profile: an earlier run has trained {'it' if len(reused) == 1 else 'them'}; "
+            "another seed (--set seed=1) trains anew"
+        )
