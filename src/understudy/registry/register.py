@@ -22,6 +22,7 @@ from understudy.registry.dataset import dataset
 from understudy.registry.names import CHALLENGER, CHAMPION, DIGEST, NOTE, RUN, VERDICT
 from understudy.registry.over_mlflow import OverMlflow
 from understudy.registry.params import log_params
+from understudy.registry.profiles import send_profile
 from understudy.registry.recorder import Recorder, close
 from understudy.registry.server import run_page, translated
 from understudy.registry.tracking import Value
@@ -151,6 +152,7 @@ def _log_steps(server: OverMlflow, recorder: Recorder, submission: Submission) -
         known = server.steps(run_id)
         rest = [unreported(point) if point["step"] in known else point for point in points]
         send(server, run_id, recipe.task, rest)
+        send_profile(server, run_id, recorder.run, STEPS[role])
         figures = evidence.metrics(measured["models"][role])
         _log_figures(server, run_id, figures, submission, {DIGEST: measured["models"][role]["digest"]})
         server.end(run_id, "FINISHED")
