@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.train.profiles import profile
 from understudy.evaluate.gate import decide
 from understudy.evaluate.plots import SLICES, smoothed, training_plot
 from understudy.evaluate.report import si, write
@@ -17,12 +18,12 @@ HISTORY = [{"step": step, "loss": 2.0 / step, "learning_rate": 1e-3, "grad_norm"
 HISTORIES = {"teacher": HISTORY, "student": HISTORY, "control": HISTORY}
 
 
-def written(folder, arrays, measures, histories=HISTORIES, name="digits"):
+def written(folder, arrays, measures, histories=HISTORIES, name="digits", profiles=None):
     folder.mkdir(exist_ok=True)
     verdict = decide(measures, arrays, Gate(), measures["gate_metric"])
     recipe = {"name": name, "task": measures["task"], "seed": 0, "data": {"source": {"path": EVIL}}}
     lineage = {"records": "a" * 64, EVIL: EVIL}
-    write(folder, recipe, measures, verdict, histories, lineage, arrays)
+    write(folder, recipe, measures, verdict, histories, lineage, arrays, profiles or {})
     return (folder / "report.html").read_text(encoding="utf-8")
 
 
@@ -158,8 +159,25 @@ def test_a_margin_of_zero_and_equal_models_can_be_drawn(tmp_path, images, measur
     verdict = decide(measures, arrays, Gate(margin=0), "accuracy")
     assert not verdict["approved"], "no test set can rule out every loss"
     recipe = {"name": "digits", "task": "image-classification", "seed": 0}
-    write(tmp_path, recipe, measures, verdict, {}, {}, arrays)
+    write(tmp_path, recipe, measures, verdict, {}, {}, arrays, {})
     assert "the student was turned down" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_report_shows_where_a_steps_time_went_where_that_was_recorded(tmp_path, images, measured):
+    arrays = images(30, {"teacher": 0.9, "student": 0.8})
+    measures = measured(arrays, "image-classification")
+    assert "Where a step" not in written(tmp_path / "plain", arrays, measures)
+    fast = profile(mfu=0.4321, no_mfu="", device=EVIL)
+    page = written(tmp_path / "profiled", arrays, measures, profiles={"teacher": profile(), "student": fast})
+    tags = parsed(page)
+    assert "Where a step's time went" in page
+    assert "80 ms<small>100 ms recorded" in page
+    assert "43.2 %" in page
+    assert "No MFU: the peak speed of this CPU is not known." in page
+    assert "script" not in tags.seen
+    assert "asking the teacher" not in page, "no training has asked one"
+    widths = [float(share) for share in re.findall(r"width: ([0-9.]+)%; background", page)]
+    assert sum(widths) == pytest.approx(200)
 
 
 def test_the_validation_loss_is_drawn_where_it_was_measured():

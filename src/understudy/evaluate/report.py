@@ -16,7 +16,26 @@ from understudy.evaluate.metrics import METRICS, Metric, Unmeasured
 from understudy.evaluate.plots import COLOURS, SLICES, draw
 from understudy.evaluate.statistics import Bootstrap, Difference
 from understudy.recipe import MetricName
+from understudy.train.profile import KINDS, Kind, Profile
 
+KIND_TITLES: dict[Kind, str] = {
+    "data": "reading data",
+    "teacher": "asking the teacher",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "optimiser",
+    "communication": "communication",
+    "other": "other",
+}
+KIND_COLOURS: dict[Kind, str] = {
+    "data": "#14b8a6",
+    "teacher": "#a855f7",
+    "forward": "#60a5fa",
+    "backward": "#2563eb",
+    "optimizer": "#f59e0b",
+    "communication": "#ef4444",
+    "other": "#94a3b8",
+}
 RULES = {
     "measured": "Everything was measured",
     "quality-against-teacher": "Quality against the teacher",
@@ -47,6 +66,7 @@ def write(
     histories: Mapping[str, Sequence[Mapping[str, Any]]],
     lineage: Mapping[str, str],
     per_example: Mapping[str, Any],
+    profiles: Mapping[str, Profile],
 ) -> None:
     """Write report.html, and its plots as plots/*.png. The same arguments give the same bytes.
 
@@ -58,6 +78,7 @@ def write(
         histories: each trained model's history.json by role; models used as they are have none.
         lineage: digests by name, in the order to be shown.
         per_example: the arrays of per_example.npz.
+        profiles: of trainings, by the role of what was trained; empty, unless they were recorded.
     """
     bootstrap = Bootstrap(per_example, measures["models"])
     others = [role for role in OTHERS if role in measures["models"]]
@@ -77,6 +98,8 @@ def write(
         comparisons={other: _comparisons(bootstrap, names, other, verdict) for other in others},
         plots={name: base64.b64encode(content).decode() for name, content in plots.items()},
         lineage=lineage,
+        profiles=profiles,
+        kinds=_kinds(profiles),
     )
     (folder / "report.html").write_text(text, encoding="utf-8")
 
@@ -92,6 +115,11 @@ def _differences(bootstrap: Bootstrap, others: Sequence[str], verdict: Verdict) 
     """The student minus each other model by the gate's metric, where it could be told."""
     found = {other: _difference(bootstrap, verdict["metric"], other, verdict) for other in others}
     return {other: difference for other, difference in found.items() if difference}
+
+
+def _kinds(profiles: Mapping[str, Profile]) -> list[Kind]:
+    """What any of the trainings spent time on."""
+    return [kind for kind in KINDS if any(profile["kinds"][kind] for profile in profiles.values())]
 
 
 def _keep(plots: Mapping[str, bytes], folder: Path) -> None:
@@ -110,7 +138,8 @@ def _template() -> Template:
         lstrip_blocks=True,
     )
     environment.globals.update(metrics=METRICS, rules=RULES, colours=COLOURS, plotted_slices=SLICES)
-    environment.filters.update(si=si, threshold=_threshold, observed=_observed)
+    environment.globals.update(kind_titles=KIND_TITLES, kind_colours=KIND_COLOURS)
+    environment.filters.update(si=si, ms=_milliseconds, threshold=_threshold, observed=_observed)
     return environment.get_template("report.html.j2")
 
 
@@ -122,6 +151,10 @@ def si(value: float | None, unit: str) -> str:
         if abs(value) >= 10**power:
             return f"{value / 10**power:.3g} {prefix}{unit}".rstrip()
     return f"{value:.3g} {unit}".rstrip()
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
 def _observed(rule: RuleOutcome, metric: Metric) -> str:

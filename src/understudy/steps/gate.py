@@ -8,6 +8,7 @@ from typing import Literal
 from understudy.recipe import Recipe
 from understudy.steps.champion import champion_problem
 from understudy.steps.evidence import LINEAGE, lineage, reported_recipe, trained
+from understudy.steps.profiles import profiles_of
 from understudy.steps.step import Result, Step, Work, World
 from understudy.store import Run, Store
 from understudy.store.files import read_json, write_json
@@ -49,7 +50,16 @@ def _gate(work: Work) -> None:
         {role: int(history[-1]["step"]) for role, history in histories.items()},
     )
     write_json(work.staged / "verdict.json", verdict)
-    write(work.staged, reported_recipe(work.recipe), measures, verdict, histories, lineage(work), per_example)
+    write(
+        work.staged,
+        reported_recipe(work.recipe),
+        measures,
+        verdict,
+        histories,
+        lineage(work),
+        per_example,
+        profiles_of(work.run),
+    )
 
 
 def _histories(work: Work) -> dict[str, list[dict[str, float]]]:
