@@ -3,17 +3,22 @@
 import gzip
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
+from tests.jobs.specs import job_spec
 from tests.train import jobs
 from tests.train.jobs import train_ranks
-from understudy.agent.profiling import Plan
+from understudy.agent import profiling
+from understudy.agent.profiling import Plan, Recording
 from understudy.jobs.files import read
 from understudy.jobs.specification import JobSpec
 from understudy.models.weight_files import weight_files
 from understudy.train.profile import RANK_PROFILE, RankProfile
+from understudy.train.training import Course
 
 GPT = {**jobs.GPT, "config": {**jobs.GPT["config"], **jobs.NO_DROPOUT}}
 
@@ -88,6 +93,19 @@ PLANS = [(0, (0, 0, 0)), (2, (0, 0, 0)), (3, (1, 1, 1)), (9, (3, 3, 3)), (12, (3
 @pytest.mark.parametrize(("steps", "plan"), PLANS)
 def test_short_trainings_are_recorded_for_a_third_of_their_steps(steps: int, plan: tuple[int, int, int]) -> None:
     assert Plan.of(steps) == Plan(*plan)
+
+
+def test_of_long_steps_one_is_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(profiling, "LONG_ENOUGH", 0.0)
+    monkeypatch.setattr(profiling, "dist", SimpleNamespace(get_rank=lambda: 0, get_world_size=lambda: 1))
+    job = job_spec(tmp_path)
+    around = Recording(job, Course(9, torch.device("cpu"), torch.float32, lambda step: 10 * step))
+    for step in range(9):
+        with around(step):
+            torch.randn(4, 4) @ torch.randn(4, 4)
+    profile = found(job)
+    assert (profile["first_step"], profile["steps"], profile["targets"]) == (7, 1, 60)
+    assert profile["flop"] == 2 * 4 * 4 * 4
 
 
 def test_a_training_of_two_steps_leaves_nothing(ranks: Any, tmp_path: Path, image_examples: Path) -> None:

@@ -28,6 +28,8 @@ from understudy.train.training import Course
 
 WARM_UP, TIMED, RECORDED = 3, 5, 5
 """Steps, at most: a third of what is left each, where that is less."""
+LONG_ENOUGH = 5.0
+"""Seconds of steps after which no further one is recorded: a trace is read whole, and grows with every operator."""
 ALLOCATIONS = 200_000
 """That a memory snapshot has at most."""
 
@@ -59,6 +61,7 @@ class Recording:
         self._plan: Plan | None = None
         self._seen, self._seconds = 0, 0.0
         self._profiler: profile | None = None
+        self._began, self._over = 0.0, False
 
     def __call__(self, step: int) -> AbstractContextManager[None]:
         """A step, counted from 0; they come one after the other, but for those that a guard goes back for."""
@@ -67,7 +70,7 @@ class Recording:
         if 0 <= number < plan.timed:
             return self._timed()
         number -= plan.timed
-        if 0 <= number < plan.recorded:
+        if 0 <= number < plan.recorded and not self._over:
             return self._recorded(step, number, plan.recorded)
         return nullcontext()
 
@@ -86,8 +89,9 @@ class Recording:
         self._finish()
         with mark(STEP):
             yield
-        if number == count - 1:
-            self._end(step)
+        self._over = number == count - 1 or time.perf_counter() - self._began > LONG_ENOUGH
+        if self._over:
+            self._end(step, number + 1)
 
     def _start(self) -> None:
         activities = [ProfilerActivity.CPU]
@@ -96,8 +100,9 @@ class Recording:
             torch.cuda.memory._record_memory_history(max_entries=ALLOCATIONS)
         self._profiler = profile(activities=activities, record_shapes=True)
         self._profiler.start()
+        self._began = time.perf_counter()
 
-    def _end(self, step: int) -> None:
+    def _end(self, step: int, count: int) -> None:
         """Write all down. A trace counts once the profile is there, which is written last."""
         assert self._profiler is not None
         self._profiler.stop()
@@ -111,11 +116,11 @@ class Recording:
                 torch.cuda.memory._record_memory_history(enabled=None)
             with gzip.open(path) as stream:
                 events = json.load(stream)["traceEvents"]
-        write_json(self._spec.profile_of(self._rank), self._found(events, step))
+        write_json(self._spec.profile_of(self._rank), self._found(events, step, count))
 
-    def _found(self, events: list[dict[str, Any]], last: int) -> RankProfile:
+    def _found(self, events: list[dict[str, Any]], last: int, count: int) -> RankProfile:
         assert self._plan is not None
-        count, found = self._plan.recorded, step_time(events)
+        found = step_time(events)
         targets = sum(self._course.targets(step) for step in range(last + 1 - count, last + 1))
         return RankProfile(
             rank=self._rank,

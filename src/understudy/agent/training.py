@@ -9,7 +9,7 @@ from understudy.agent.surroundings import Surroundings
 from understudy.jobs.payload import Training
 from understudy.jobs.specification import JobSpec
 from understudy.train.job import Callbacks, run
-from understudy.train.training import unwatched
+from understudy.train.training import nothing
 from understudy.train.work import TrainingJob
 
 
@@ -21,7 +21,7 @@ def train(spec: JobSpec, payload: Training, surroundings: Surroundings) -> None:
         begin_attempt=surroundings.begin_attempt,
         join_attempt=surroundings.join_attempt,
         report=lambda report: surroundings.report(asdict(report)),
-        watch=partial(Recording, spec) if spec.profile else lambda course: unwatched,
+        around_step=partial(Recording, spec) if spec.profile else lambda course: nothing,
     )
     run(training_job(spec, payload), callbacks)
 

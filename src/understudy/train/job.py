@@ -48,7 +48,7 @@ from understudy.train.optimizers import optimizer
 from understudy.train.pipelined import Pipelined
 from understudy.train.precision import precision
 from understudy.train.reports import Report, Reporter
-from understudy.train.training import Course, Point, Training, Watch, unwatched
+from understudy.train.training import Around, Course, Point, Training, nothing
 from understudy.train.validation import Validation
 from understudy.train.work import TrainingJob
 
@@ -68,8 +68,8 @@ class Callbacks:
     (`output`)."""
     report: Callable[[Report], None]
     """Called on the first rank, about twice a second."""
-    watch: Callable[[Course], Watch] = lambda course: unwatched
-    """Asked on every rank before the first step; the answer is entered for each one."""
+    around_step: Callable[[Course], Around] = lambda course: nothing
+    """Asked on every rank before the first step; each one is taken in what it answers."""
 
 
 def run(job: TrainingJob, callbacks: Callbacks) -> None:
@@ -152,7 +152,7 @@ def _training(
         must_stop=callbacks.must_stop,
         heartbeat=lambda step: callbacks.heartbeat("training", step),
         report=Reporter(split, order, steps, spread.device, callbacks.report),
-        watch=callbacks.watch(
+        around_step=callbacks.around_step(
             Course(steps, spread.device, spread.precision, lambda step: split.targets(order.batch(step)))
         ),
     )

@@ -43,7 +43,7 @@ def train(job: Training) -> list[Point]:
     while step < job.steps and not over:
         rate = learning_rate(step, job.steps, job.settings.optimizer.learning_rate, job.settings.schedule)
         set_learning_rate(job.optimizer, rate)
-        with job.watch(step):
+        with job.around_step(step):
             loss, norm = _step(job, step)
         step += 1
         recent.add(rate, loss, norm, _marks(job, step))

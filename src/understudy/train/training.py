@@ -58,12 +58,12 @@ class Course:
     """Images or tokens of a step, counted from 0, over all ranks."""
 
 
-Watch = Callable[[int], AbstractContextManager[None]]
-"""Entered for each step, counted from 0: someone looks on."""
+Around = Callable[[int], AbstractContextManager[None]]
+"""What each step is taken in, counted from 0: someone records it, perhaps."""
 
 
-def unwatched(step: int) -> AbstractContextManager[None]:
-    """Nobody looks on."""
+def nothing(step: int) -> AbstractContextManager[None]:
+    """Nobody records a step."""
     del step
     return nullcontext()
 
@@ -102,7 +102,7 @@ class Training:
     """Called on every rank with the steps done, as often as report."""
     report: Callable[[list[Point], float], None]
     """Called on the first rank with the points since the last call and the seconds that they took."""
-    watch: Watch = unwatched
+    around_step: Around = nothing
     history: list[Point] = field(default_factory=list)
 
     @property
