@@ -59,8 +59,8 @@ def test_a_file_touched_just_now_is_read_every_time_since_a_second_change_may_le
 ) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"one")
-    still = files._identity(path)
-    monkeypatch.setattr(files, "_identity", lambda path: still)  # a clock that ticks slowly
+    still = files.identity(path)
+    monkeypatch.setattr(files, "identity", lambda path: still)  # a clock that ticks slowly
     assert fingerprints.file(path) == sha256(b"one")
     change_unseen(path, b"two")
     assert fingerprints.file(path) == sha256(b"two")

@@ -9,6 +9,6 @@ champion    the version that a student has to beat, and its bytes
 register    the finished run: its evidence, and a version for review
 verdict     what became of a run that ran elsewhere
 evidence    what a reviewer reads about a version: metrics, tags, description
-pyfunc      the version's files; serving.py goes along with them
+pyfunc      the version's files; serving.py goes along with them, and model_upload sends the model's own
 server_app  what runs inside the MLflow server: accounts, and who may move the champion; nothing else imports it
 """

@@ -1,10 +1,12 @@
-"""A model version's files: the store's object, the script that serves it, the user's code and the exact requirements.
+"""A model version's files beside the model's own: the script that serves it, the user's code, the exact requirements.
 
-Nothing here imports torch: the model is not run when it is registered.
+Nothing here imports torch: the model is not run when it is registered. Nor is it copied: MLflow describes an empty
+folder in the model's place, and model_upload.py sends what belongs there.
 """
 
 import base64
 import io
+import tempfile
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 from understudy.errors import InputError
 from understudy.models.facts import Description, read_description
 from understudy.models.user_code import imported_libraries, user_code
+from understudy.registry.model_upload import place_of
 from understudy.revision import version as installed
 
 if TYPE_CHECKING:
@@ -24,11 +27,11 @@ MAX_NEW_TOKENS = 32
 
 
 def write(folder: Path, model: Path, description: "Model") -> None:
-    """Write the version's files.
+    """Write the version's files beside the model's own, which MLmodel names as if they were there.
 
     Args:
         folder: where to; made here.
-        model: the store's object, its manifest included, so that the store can take it back from the registry.
+        model: the store's object.
         description: MLflow's own description of the model, with the ids of its run and logged model.
 
     Raises:
@@ -36,7 +39,9 @@ def write(folder: Path, model: Path, description: "Model") -> None:
     """
     facts = read_description(model)
     code, libraries = _code(facts)
-    with warnings.catch_warnings():
+    with tempfile.TemporaryDirectory(dir=folder.parent) as aside, warnings.catch_warnings():
+        stands_in = Path(aside, model.name)
+        stands_in.mkdir()
         # MLflow's own modules and defaults, and how it writes a table; none of them is this model's.
         warnings.filterwarnings("ignore", ".*Any type hint is inferred as AnyType", UserWarning)
         warnings.filterwarnings("ignore", "Operation with range is deprecated")
@@ -47,12 +52,24 @@ def write(folder: Path, model: Path, description: "Model") -> None:
             mlflow_model=description,
             python_model=str(SCRIPT),
             model_config={"task": facts["task"]},
-            artifacts={"model": str(model), **_decoder(facts)},
+            artifacts={"model": str(stands_in), **_decoder(facts)},
             code_paths=[str(path) for path in code] or None,
             pip_requirements=sorted({pinned(name) for name in {*NEEDED, *libraries}}),
             signature=signature(facts),
             input_example=_example(facts),
         )
+    _name_model(folder, model, description)
+
+
+def _name_model(folder: Path, model: Path, description: "Model") -> None:
+    """Let MLmodel speak of the model itself, where it speaks of what stood in its place."""
+    from mlflow.models.model import MLMODEL_FILE_NAME
+    from mlflow.pyfunc import FLAVOR_NAME
+
+    (folder / place_of(model.name)).rmdir()
+    description.flavors[FLAVOR_NAME]["artifacts"]["model"]["uri"] = str(model)
+    description.model_size_bytes += sum(path.stat().st_size for path in model.rglob("*") if path.is_file())
+    description.save(str(folder / MLMODEL_FILE_NAME))
 
 
 def _decoder(facts: Description) -> dict[str, str]:

@@ -19,6 +19,7 @@ from understudy.registry import evidence, pyfunc
 from understudy.registry.client import mlflow_at, server_at
 from understudy.registry.curves import points_of, send, unreported
 from understudy.registry.dataset import dataset
+from understudy.registry.model_upload import send_model
 from understudy.registry.names import CHALLENGER, CHAMPION, DIGEST, NOTE, RUN, VERDICT
 from understudy.registry.over_mlflow import OverMlflow
 from understudy.registry.params import log_params
@@ -97,7 +98,8 @@ def register(run: Run, uri: str, submission: Submission) -> Registration:
         submission: what is sent.
 
     Raises:
-        UnderstudyError: the server cannot be used; what it lacks is sent when the step runs again.
+        UnderstudyError: the server cannot be used, and what it lacks is sent when the step runs again; or the student
+            was changed since it was stored.
         InputError: a factory model's code cannot go along with it.
     """
     server = mlflow_at(uri)
@@ -260,6 +262,7 @@ def _logged_model(client: "MlflowClient", run: Run, parent: str, submission: Sub
     try:
         pyfunc.write(staged / "version", submission.model, description)
         client.log_model_artifacts(logged.model_id, str(staged / "version"))
+        send_model(client, str(logged.model_id), submission.model, submission.digest)
     finally:
         shutil.rmtree(staged)
     client.finalize_logged_model(logged.model_id, "READY")

@@ -88,16 +88,16 @@ class Fingerprints:
     def file(self, path: Path) -> str:
         """The file's SHA-256."""
         known = read_json(self._entry(path))
-        return str(known[-1]) if isinstance(known, list) and known[:-1] == _identity(path) else self.read(path)
+        return str(known[-1]) if isinstance(known, list) and known[:-1] == identity(path) else self.read(path)
 
     def read(self, path: Path) -> str:
         """The file's SHA-256, all bytes read now; what was remembered of it is replaced."""
-        identity = _identity(path)
+        before = identity(path)
         digest = hash_file(path)
         # The identity was taken before the bytes were read: a change in between gives another ctime, and is read again.
-        if time.time_ns() - identity[-1] > self._SETTLED and os.access(self._folder, os.W_OK):
+        if time.time_ns() - before[-1] > self._SETTLED and os.access(self._folder, os.W_OK):
             with suppress(UnderstudyError):  # a full disk costs time, no more
-                write_json(self._entry(path), [*identity, digest])
+                write_json(self._entry(path), [*before, digest])
         return digest
 
     def _entry(self, path: Path) -> Path:
@@ -111,7 +111,8 @@ class Fingerprints:
         return sha256(canonical([[str(path.relative_to(root)), self.file(path)] for path in files]))
 
 
-def _identity(path: Path) -> list[int]:
+def identity(path: Path) -> list[int]:
+    """What a file's inode says of it; another write makes another one, with the same size and time too."""
     stat = path.stat()
     return [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
 
