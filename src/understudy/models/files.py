@@ -34,6 +34,7 @@ def save_model(
     tokenizer: Path | None = None,
     stages: dist.ProcessGroup | None = None,
     copies: dist.ProcessGroup | None = None,
+    kind: torch.dtype | None = None,
 ) -> None:
     """Write a model's files into a folder. To be called on every rank.
 
@@ -44,15 +45,15 @@ def save_model(
         tokenizer: a tokenizer.json to go along.
         stages: the ranks with other tensors.
         copies: the ranks with the same ones; default: all.
+        kind: what floating-point tensors are saved in; default: their own type.
     """
     if not dist.is_initialized() or dist.get_rank() == 0:
         for name, text in _texts(description).items():
             (folder / name).write_text(text, encoding="utf-8")
         if tokenizer:
             (folder / TOKENIZER).write_bytes(tokenizer.read_bytes())
-    write_weights(
-        folder, {name.removeprefix("net."): tensor for name, tensor in state.items()}, stages=stages, copies=copies
-    )
+    tensors = {name.removeprefix("net."): tensor for name, tensor in state.items()}
+    write_weights(folder, tensors, stages=stages, copies=copies, kind=kind)
 
 
 def _texts(description: Description) -> dict[str, str]:

@@ -79,7 +79,7 @@ def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head
     torch.manual_seed(0)
     facts = read_facts(examples)
     source = _source(model, where)
-    net = _load(model, source, facts, where, head)
+    net = _load(model, source, folder, facts, where, head)
     if facts["task"] == "image-classification" and head == "kept":
         order = output_order(net.config.id2label, model.labels, facts["labels"], where)
         put_into_order(net, order, facts["labels"], where)
@@ -88,7 +88,7 @@ def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head
     aliases = tied_weights(wrapped)
     state = {name: tensor for name, tensor in wrapped.state_dict().items() if name not in aliases}
     tokenizer = examples / "tokenizer.json"
-    save_model(folder, state, description, tokenizer if tokenizer.exists() else None)
+    save_model(folder, state, description, tokenizer if tokenizer.exists() else None, kind=torch.float32)
 
 
 def _source(model: PretrainedModel, where: str) -> Path:
@@ -153,7 +153,8 @@ def _fetch_code(repository: str, config: Path, place: str) -> None:
         todo |= set(get_relative_imports(path) if path else ()) - seen
 
 
-def _load(model: PretrainedModel, source: Path, facts: Facts, where: str, head: Head) -> Any:
+def _load(model: PretrainedModel, source: Path, folder: Path, facts: Facts, where: str, head: Head) -> Any:
+    """The network, its weights in the source's own files and types; `folder` is on a disk with room."""
     import torch
     from safetensors import SafetensorError
     from transformers import AutoConfig
@@ -161,23 +162,27 @@ def _load(model: PretrainedModel, source: Path, facts: Facts, where: str, head: 
 
     from understudy.models.build import auto_class
     from understudy.models.describe import check_config
+    from understudy.models.hub_weights import HubWeights
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     place = f"{where}.pretrained"
-    known = {"local_files_only": True, "trust_remote_code": model.trust_remote_code}
+    trusted = {"trust_remote_code": model.trust_remote_code}
     try:
-        config = AutoConfig.from_pretrained(source, **known, **_new_labels(facts, head))
+        config = AutoConfig.from_pretrained(source, local_files_only=True, **trusted, **_new_labels(facts, head))
         check_config(config, facts, place)
-        net, loaded = auto_class(facts["task"]).from_pretrained(
-            source,
-            config=config,
-            use_safetensors=None if model.allow_pickle else True,
-            dtype=torch.float32,
-            ignore_mismatched_sizes=True,
-            output_loading_info=True,
-            **known,
-        )
+        weights = HubWeights(source, model.allow_pickle)
+        with torch.device("meta"):
+            kind = type(auto_class(facts["task"]).from_config(config, **trusted))
+        with weights.merged_on_disk(folder):
+            net, loaded = kind.from_pretrained(
+                None,
+                config=config,
+                state_dict=weights.tensors,
+                dtype=torch.float32,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
     except (OSError, ValueError, SafetensorError) as error:
         if "trust_remote_code" in str(error):
             raise InputError(

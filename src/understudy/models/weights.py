@@ -94,6 +94,7 @@ def write_weights(
     smallest: int = SMALLEST,
     stages: dist.ProcessGroup | None = None,
     copies: dist.ProcessGroup | None = None,
+    kind: torch.dtype | None = None,
 ) -> None:
     """Write tensors, spread over ranks or not. To be called on every rank.
 
@@ -103,10 +104,11 @@ def write_weights(
         smallest: bytes of a file that is not the only one.
         stages: the ranks with other tensors; of those that several have, the first one's are written.
         copies: the ranks with the same tensors, or parts of them; default: all.
+        kind: what floating-point tensors are written in, converted when their file is; default: their own type.
     """
-    sizes = {name: _bytes(tensor) for name, tensor in tensors.items()}
+    kinds = {name: kind if kind and tensor.is_floating_point() else tensor.dtype for name, tensor in tensors.items()}
+    sizes = {name: tensor.numel() * kinds[name].itemsize for name, tensor in tensors.items()}  # of DTensors: the whole
     every = _gathered(sizes, stages)
-    own = every[stages.rank() if stages else 0]
     total = sum(sum(sizes.values()) for sizes in every)
     files = [list(_shared_out(sizes, max(smallest, -(-total // MOST)))) for sizes in every]
     count = sum(map(len, files))
@@ -114,7 +116,7 @@ def write_weights(
     names = names if count > 1 else [WEIGHTS]
     start = sum(map(len, files[: stages.rank()])) if stages else 0
     mine = files[stages.rank() if stages else 0]
-    _write_files(folder, {name: tensors[name] for name in own}, dict(zip(names[start:], mine, strict=False)), copies)
+    _write_files(folder, tensors, kinds, dict(zip(names[start:], mine, strict=False)), copies)
     if count > 1 and (not dist.is_initialized() or dist.get_rank() == 0):
         inside = [file for stage in files for file in stage]
         places = {tensor: name for name, file in zip(names, inside, strict=True) for tensor in file}
@@ -137,7 +139,11 @@ def _gathered(sizes: dict[str, int], stages: dist.ProcessGroup | None) -> list[d
 
 
 def _write_files(
-    folder: Path, tensors: Mapping[str, Tensor], files: Mapping[str, list[str]], copies: dist.ProcessGroup | None
+    folder: Path,
+    tensors: Mapping[str, Tensor],
+    kinds: Mapping[str, torch.dtype],
+    files: Mapping[str, list[str]],
+    copies: dist.ProcessGroup | None,
 ) -> None:
     """Write files with these tensors in them, as many at a time as there are ranks."""
     rank, ranks = (dist.get_rank(copies), dist.get_world_size(copies)) if dist.is_initialized() else (0, 1)
@@ -148,7 +154,7 @@ def _write_files(
             for name in files[file]:
                 whole = _whole(tensors[name])  # every rank takes part
                 if place == rank:
-                    mine[name] = whole.cpu().contiguous()
+                    mine[name] = whole.cpu().to(kinds[name]).contiguous()
         if mine:
             _save(mine, folder / names[first + rank])
 
@@ -165,10 +171,6 @@ def _shared_out(sizes: Mapping[str, int], most: int) -> Iterator[list[str]]:
         held += size
     if names:
         yield names
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()  # of a DTensor: the whole one's
 
 
 def _whole(tensor: Tensor) -> Tensor:

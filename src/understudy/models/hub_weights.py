@@ -1,0 +1,115 @@
+"""A pretrained model's weights in its maker's files, for transformers: mapped into memory, and never all of them in it.
+
+transformers knows which names of a file are which of a network's, what of them is merged, and what is lacking. It would
+convert every tensor to fp32 at once; here it gets each in the type that it is stored in, still in its file, and whoever
+writes the model converts one file's tensors at a time. What transformers merges (experts, say) goes to a file without a
+name.
+"""
+
+import json
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+
+from understudy.models.facts import WEIGHTS
+from understudy.models.weight_files import INDEX
+
+PICKLED = "pytorch_model.bin"
+PICKLED_INDEX = f"{PICKLED}.index.json"
+SMALL = 2**20
+"""Bytes of a tensor that stays in memory."""
+
+
+class HubWeights:
+    """The tensors of a folder in the hub's format.
+
+    Args:
+        folder: the model's.
+        pickle: whether pickled files may be opened where there are none of safetensors.
+
+    Raises:
+        OSError: there are no files of that name, or one cannot be read.
+        SafetensorError: one is no file of safetensors.
+    """
+
+    def __init__(self, folder: Path, pickle: bool) -> None:
+        self.tensors: dict[str, Any] = {}
+        """By the names that they have there, as transformers takes them."""
+        self._mapped: set[int] = set()
+        for path in _files(folder, pickle):
+            self.tensors |= {name: _Stored(tensor, self._mapped) for name, tensor in _opened(path).items()}
+
+    @contextmanager
+    def merged_on_disk(self, folder: Path) -> Iterator[None]:
+        """Within it, a large parameter that a network is given, and that is in none of the files, goes to disk.
+
+        Args:
+            folder: where there is room; nothing is left in it.
+        """
+
+        def move(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+            del module, name
+            if parameter is None or parameter.is_meta or parameter.nbytes < SMALL:
+                return
+            if parameter.data_ptr() not in self._mapped:
+                parameter.data = _on_disk(parameter.data, folder)
+
+        hook = register_module_parameter_registration_hook(move)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+
+class _Stored:
+    """A tensor in a file, with what transformers asks of it: all of it, on a device, in a type."""
+
+    def __init__(self, tensor: Any, mapped: set[int]) -> None:
+        self._tensor, self._mapped = tensor, mapped
+
+    def __getitem__(self, index: object) -> "_Stored":
+        return self
+
+    def to(self, device: object = None, dtype: torch.dtype | None = None) -> Tensor:
+        """The tensor, mapped; floating-point numbers stay in their own type."""
+        del device
+        found: Tensor = self._tensor[...]
+        self._mapped.add(found.data_ptr())
+        return found if found.is_floating_point() else found.to(dtype)
+
+
+def _on_disk(tensor: Tensor, folder: Path) -> Tensor:
+    """A copy in a file, which is gone when the copy is."""
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
+        copy = torch.from_file(file.name, shared=True, size=tensor.numel(), dtype=tensor.dtype).view(tensor.shape)
+    return copy.copy_(tensor)
+
+
+def _files(folder: Path, pickle: bool) -> list[Path]:
+    names = [(WEIGHTS, INDEX), *([(PICKLED, PICKLED_INDEX)] if pickle else [])]
+    for whole, index in names:
+        if (folder / whole).exists():
+            return [folder / whole]
+        if (folder / index).exists():
+            places = json.loads((folder / index).read_text(encoding="utf-8"))["weight_map"]
+            return [folder / name for name in sorted(set(places.values()))]
+    raise OSError(f"{folder} has no file named {' or '.join(whole for whole, _ in names)}, and no index of several")
+
+
+def _opened(path: Path) -> Mapping[str, Any]:
+    """A file's tensors, mapped."""
+    if path.suffix == ".safetensors":
+        from safetensors import safe_open
+
+        file: Any = safe_open(path, framework="pt")
+        return {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+    # Files of before torch 1.6 are no archives, and cannot be mapped.
+    pickled: Mapping[str, Any] = torch.load(path, "cpu", mmap=zipfile.is_zipfile(path), weights_only=True)
+    return pickled
