@@ -1,4 +1,5 @@
 import json
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,8 @@ def written_by_ranks(folder: Path, tp: bool) -> dict[str, Any]:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
+    from understudy.models.parts import kept
+
     dist.init_process_group("gloo")
     try:
         mesh = init_device_mesh("cpu", (2, 2))
@@ -85,9 +88,10 @@ def written_by_ranks(folder: Path, tp: bool) -> dict[str, Any]:
         dist.barrier()
         with opened(folder) as weights:
             assert weights.forms == {name: form(tensor) for name, tensor in TENSORS.items()}
-            parts = {name: weights.read(name, tensor) for name, tensor in spread.items()}
-        kept = {name: tensor.to_local() if tensor.ndim > 1 else tensor for name, tensor in spread.items()}  # type: ignore[attr-defined]
-        return {name: (torch.equal(part, kept[name]), tuple(part.shape)) for name, part in parts.items()}
+            found = {name: torch.zeros_like(tensor) for name, tensor in spread.items()}
+            for name, tensor in found.items():
+                weights.read(name, tensor)
+        return {name: (torch.equal(kept(found[name]), kept(spread[name])), kept(found[name]).shape) for name in found}
     finally:
         dist.destroy_process_group()
 
@@ -107,3 +111,41 @@ def test_a_file_that_is_no_safetensors_is_named(tmp_path: Path) -> None:
     damaged.write_bytes(b"x" * 100)
     with pytest.raises(UnderstudyError, match=f"{damaged.name}: is no safetensors file"), opened(tmp_path):
         pass
+
+
+WIDE = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("at_a_time", [1, 4, 7, 100])
+@pytest.mark.parametrize(("stored", "kept_in"), [("bfloat16", "float32"), ("float32", "bfloat16"), ("int32", "int64")])
+def test_numbers_of_another_type_are_converted_some_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_a_time: int, stored: str, kept_in: str
+) -> None:
+    monkeypatch.setattr("understudy.models.weights.AT_A_TIME", at_a_time)
+    whole = (100 * WIDE).to(getattr(torch, stored))
+    write_weights(tmp_path, {"first": torch.ones(3), "a": whole})
+    into = torch.zeros(6, 5, dtype=getattr(torch, kept_in))
+    with opened(tmp_path) as weights:
+        weights.read("a", into)
+    assert torch.equal(into, whole.to(into.dtype))
+
+
+def test_memory_that_is_no_one_piece_is_filled_too(tmp_path: Path) -> None:
+    write_weights(tmp_path, {"a": WIDE})
+    into = torch.zeros(5, 6).t()
+    with opened(tmp_path) as weights:
+        weights.read("a", into)
+    assert torch.equal(into, WIDE)
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_named(tmp_path: Path) -> None:
+    write_weights(tmp_path, {"a": torch.ones(2**16)})
+    (path,) = weight_files(tmp_path)
+
+    def read_late() -> None:
+        with opened(tmp_path) as weights:
+            os.truncate(path, 2**12)
+            weights.read("a", torch.zeros(2**16))
+
+    with pytest.raises(UnderstudyError, match=f"{path.name}: .*the file ends before"):
+        read_late()

@@ -21,7 +21,6 @@ from understudy.models.facts import (
     TextTransformers,
 )
 from understudy.models.initial import compute_buffers
-from understudy.models.parts import kept
 from understudy.models.weight_files import INDEX, weight_files
 from understudy.models.weights import Form, form, opened, write_weights
 from understudy.store.objects import MANIFEST
@@ -123,7 +122,7 @@ def read_weights(model: nn.Module, folder: Path, device: torch.device, whole: nn
         _check_fit(folder, forms, whole or model)
         for name, tensor in net.state_dict(keep_vars=True).items():
             if name in forms:
-                kept(tensor).copy_(weights.read(name, tensor))
+                weights.read(name, tensor)
     if computed:
         compute_buffers(net)
 

@@ -24,13 +24,16 @@ def _slice(tensor: Tensor, dimension: int) -> slice:
     if not isinstance(tensor, DTensor):
         return slice(0, size)
     # The placements of this dimension, applied to the numbers 0, 1, ...: what of them stays here.
-    placements = [_along(placement, dimension % tensor.ndim) for placement in tensor.placements]
+    placements = [_along(placement, dimension) for placement in tensor.placements]
+    if all(placement.is_replicate() for placement in placements):
+        return slice(0, size)
     numbers = torch.arange(size, device=tensor.device_mesh.device_type)
-    local = kept(distribute_tensor(numbers, tensor.device_mesh, placements, src_data_rank=None)).tolist()
-    if not local:
+    local = kept(distribute_tensor(numbers, tensor.device_mesh, placements, src_data_rank=None))
+    if not len(local):
         return slice(0, 0)
-    assert local[-1] - local[0] + 1 == len(local), "a rank's part of a dimension is one piece"
-    return slice(local[0], local[-1] + 1)
+    first, last = int(local[0]), int(local[-1])
+    assert last - first + 1 == len(local), "a rank's part of a dimension is one piece"
+    return slice(first, last + 1)
 
 
 def _along(placement: Placement, dimension: int) -> Placement:

@@ -5,12 +5,13 @@ what a rank holds of others' parts meanwhile is one file's tensors.
 """
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -19,7 +20,7 @@ from torch.distributed.tensor import DTensor
 
 from understudy.errors import UnderstudyError
 from understudy.models.facts import WEIGHTS
-from understudy.models.parts import kept_part
+from understudy.models.parts import kept, kept_part
 from understudy.models.weight_files import INDEX, weight_files
 
 SMALLEST, MOST = 256 * 2**20, 32
@@ -37,6 +38,9 @@ TYPES = {
     torch.bool: "BOOL",
 }
 """What safetensors calls them in a file's header."""
+BY_NAME = {name: kind for kind, name in TYPES.items()}
+AT_A_TIME = 2**22
+"""Numbers that are converted at a time."""
 
 Form = tuple[list[int], str]
 """Shape and type."""
@@ -48,22 +52,67 @@ def form(tensor: Tensor) -> Form:
 
 
 class Weights:
-    """The tensors in a folder's open files, by name."""
+    """The tensors in a folder's open files, by name.
 
-    def __init__(self, files: Sequence[Any]) -> None:
-        self._files = {name: file for file in files for name in file.keys()}  # noqa: SIM118
+    Args:
+        files: each with its descriptor, and as safetensors has opened it, which has checked its header.
+    """
 
-    @property
-    def forms(self) -> dict[str, Form]:
-        """What the files' headers say of each tensor."""
+    def __init__(self, files: Sequence[tuple[int, Any]]) -> None:
+        self._files: dict[str, Any] = {}
+        self._places: dict[str, tuple[int, int]] = {}
+        for descriptor, file in files:
+            self._files |= dict.fromkeys(file.keys(), file)
+            self._places |= {name: (descriptor, start) for name, start in _starts(descriptor).items()}
         found = {name: file.get_slice(name) for name, file in self._files.items()}
-        return {name: (tensor.get_shape(), tensor.get_dtype()) for name, tensor in found.items()}
+        self.forms: dict[str, Form] = {name: (one.get_shape(), one.get_dtype()) for name, one in found.items()}
+        """What the files' headers say of each tensor."""
 
-    def read(self, name: str, into: Tensor) -> Tensor:
-        """What this rank keeps of a tensor that has the form of `into`; no other byte is read."""
-        if into.ndim == 0:
-            return cast("Tensor", self._files[name].get_tensor(name))
-        return cast("Tensor", self._files[name].get_slice(name)[kept_part(into)])
+    def read(self, name: str, into: Tensor) -> None:
+        """Fill what this rank keeps of a tensor, whose shape is the file's; no other byte is read.
+
+        What lies together in the file is read into the tensor's own memory, in one pass. A part of each row comes from
+        a mapping of the file.
+        """
+        part, own = kept_part(into), kept(into).detach()
+        in_rows = any(rows != slice(0, size) for rows, size in zip(part[1:], into.shape[1:], strict=True))
+        if in_rows or not own.is_contiguous():
+            own.copy_(self._files[name].get_slice(name)[part])
+            return
+        descriptor, start = self._places[name]
+        stored = BY_NAME[self.forms[name][1]]
+        first = part[0].start * math.prod(into.shape[1:]) * stored.itemsize if part else 0
+        if own.dtype is stored and own.device.type == "cpu":
+            _read(descriptor, start + first, own.view(-1))
+        else:
+            _convert(descriptor, start + first, own.view(-1), stored)
+
+
+def _starts(descriptor: int) -> dict[str, int]:
+    """Where each tensor of a file of safetensors begins."""
+    size = int.from_bytes(os.pread(descriptor, 8, 0), "little")
+    header = json.loads(os.pread(descriptor, size, 8))
+    return {name: 8 + size + said["data_offsets"][0] for name, said in header.items() if name != "__metadata__"}
+
+
+def _read(descriptor: int, start: int, into: Tensor) -> None:
+    """Fill a vector with a file's bytes."""
+    rest = into.view(torch.uint8).numpy().data
+    while rest:
+        count = os.preadv(descriptor, [rest], start)
+        if not count:
+            raise OSError("the file ends before its last tensor does")
+        start, rest = start + count, rest[count:]
+
+
+def _convert(descriptor: int, start: int, into: Tensor, stored: torch.dtype) -> None:
+    """Fill a vector with numbers of another type, or on another device, some at a time."""
+    numbers, done = torch.empty(min(AT_A_TIME, len(into)), dtype=stored), 0
+    while done < len(into):
+        some = numbers[: len(into) - done]
+        _read(descriptor, start + done * stored.itemsize, some)
+        into[done : done + len(some)].copy_(some)
+        done += len(some)
 
 
 @contextmanager
@@ -80,7 +129,8 @@ def opened(folder: Path) -> Iterator[Weights]:
         try:
             files = []
             for path in weight_files(folder):
-                files.append(stack.enter_context(safe_open(path, framework="pt")))
+                descriptor = stack.enter_context(path.open("rb")).fileno()
+                files.append((descriptor, stack.enter_context(safe_open(path, framework="pt"))))
             yield Weights(files)
         except (OSError, SafetensorError) as error:
             raise UnderstudyError(
