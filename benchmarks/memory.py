@@ -1,43 +1,63 @@
-"""Peak memory of each rank while it loads, trains and saves, beside its share: a large student, a larger teacher.
+"""Peak memory of each rank, beside its share, from fetching a large teacher to registering its large student.
 
 python -m benchmarks.memory [--blocks 22 --teacher-blocks 46 --width 2048]
 
-The defaults are Llamas of 1.1 and 2.2 billion parameters: 25 GB of memory and 30 GB of disk. Both are spread by fsdp
-over four ranks on a CPU; the teacher is kept in bf16. SGD without momentum trains, since Adam's state of 1.1 billion
-does not fit beside the rest there. What counts is the process's own memory (RssAnon): files read by slice are mapped.
+The defaults are Llamas of 1.1 and 2.2 billion parameters: 20 GB of memory and 30 GB of disk. One process fetches the
+teacher, as a hub has it in bf16, and one registers the student. For training and measuring both are spread by fsdp over
+four ranks on a CPU; beside the student the teacher is kept in bf16. SGD without momentum trains, since Adam's state of
+1.1 billion does not fit beside the rest there. What counts is the process's own memory (RssAnon). In brackets are pages
+of files that are mapped, which are the system's to take back.
 """
 
 import argparse
+import json
 import os
+import shutil
 import tempfile
 import threading
 import time
-from collections import defaultdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from benchmarks.ranks import found_by_ranks
-from tests.jobs.specs import training
+from tests.jobs.specs import evaluation_spec, training, with_resources
 from tests.plan.measured import DISTILL, text_examples
+from tests.registry.submitted import Pipeline
 from tests.train.jobs import spec
+from understudy.agent.evaluation import evaluate
 from understudy.agent.heartbeat import HeartbeatWriter
 from understudy.agent.surroundings import Surroundings
 from understudy.agent.training import train
+from understudy.jobs.payload import Evaluation
 from understudy.jobs.specification import JobSpec
+from understudy.models import pretrained
 from understudy.models.build import undrawn_model
 from understudy.models.describe import describe
 from understudy.models.facts import Description, Facts
 from understudy.models.files import save_model
 from understudy.plan.imagined import Imagined
 from understudy.plan.trace import Planned, traces
-from understudy.recipe import Degrees
+from understudy.recipe import ArchitectureModel, Degrees, PretrainedModel
+from understudy.registry.server import tracking_uri
 
 RANKS, LENGTH, VOCABULARY, BATCH = 4, 128, 32000, 4
 EVERY = 0.02
 """Seconds between looks at a process's memory."""
 GIB = 2**30
+IMPORTED = (
+    "mlflow.pyfunc",
+    "torch.distributed.checkpoint",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor.parallel",
+    "transformers.models.llama.modeling_llama",
+)
+
+Held = tuple[int, int]
+"""Bytes of a process that are no file's, and of files that it has mapped."""
 
 
 def llama(width: int, blocks: int) -> dict[str, Any]:
@@ -55,48 +75,113 @@ def llama(width: int, blocks: int) -> dict[str, Any]:
     }
 
 
-def write_teacher(folder: Path, description: Description) -> None:
+def write_teacher(folder: Path, description: Description, kind: torch.dtype = torch.float32) -> None:
     """Random weights of a saved model."""
     folder.mkdir()
     shapes = {name: tensor.shape for name, tensor in undrawn_model(description, "teacher.model").state_dict().items()}
-    save_model(folder, {name: torch.randn(shape) / 50 for name, shape in shapes.items()}, description)
+    save_model(folder, {name: torch.randn(shape, dtype=kind) / 50 for name, shape in shapes.items()}, description)
+
+
+def write_test_split(examples: Path, facts: Facts) -> None:
+    """Two documents for each rank, of as many tokens as a sequence has."""
+    documents = 2 * RANKS
+    tokens = np.random.default_rng(1).integers(0, VOCABULARY, documents * LENGTH)
+    np.save(examples / "test.tokens.npy", tokens.astype(np.int32))
+    np.save(examples / "test.offsets.npy", np.arange(documents + 1) * LENGTH)
+    np.save(examples / "test.bytes.npy", np.full(documents, 4 * LENGTH))
+    counts = {"train": 1, "validation": 0, "test": documents}
+    (examples / "examples.json").write_text(json.dumps({**facts, "counts": counts, "skipped": 0}))
+
+
+def memory() -> Held:
+    """The process's memory now."""
+    lines = [line.split() for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("Rss")]
+    found = {line[0]: int(line[1]) * 1024 for line in lines}
+    return found["RssAnon:"] + found["RssShmem:"], found["RssFile:"]
 
 
 def own_memory() -> int:
     """Bytes of the process's memory that are no file's."""
-    status = Path("/proc/self/status").read_text()
-    return sum(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith(("RssAnon", "RssShmem")))
+    return memory()[0]
 
 
-class Watch(HeartbeatWriter):
-    """A heartbeat that knows how much memory each phase took."""
+class Watch:
+    """The most memory that the process took in each phase, beyond what it had at first."""
 
-    def __init__(self, job: JobSpec, rank: int) -> None:
-        super().__init__(job, rank)
-        self.most: dict[str, int] = defaultdict(int)
-        self.before = own_memory()
+    def __init__(self, phase: str) -> None:
+        self.phase = phase
+        self.most: dict[str, Held] = {}
+        self._before = memory()
         threading.Thread(target=self._look, daemon=True).start()
 
     def _look(self) -> None:
         while True:
-            self.most[self._phase] = max(self.most[self._phase], own_memory() - self.before)
+            now = tuple(is_now - before for is_now, before in zip(memory(), self._before, strict=True))
+            most = self.most.get(self.phase, (0, 0))
+            self.most[self.phase] = max(most[0], now[0]), max(most[1], now[1])
             time.sleep(EVERY)
+
+
+class Heartbeat(HeartbeatWriter):
+    """A heartbeat whose phases are a watch's."""
+
+    watch: Watch
+    prefix = ""
+
+    def __call__(self, phase: str, step: int = -1) -> None:
+        """Write the rank's phase and step."""
+        self.watch.phase = self.prefix + phase
+        super().__call__(phase, step)
 
 
 def import_all() -> None:
     """Imports are no part of what a model takes."""
-    import torch.distributed.checkpoint
-    import torch.distributed.fsdp
-    import torch.distributed.tensor.parallel  # noqa: F401
-    import transformers.models.llama.modeling_llama  # noqa: F401
+    for name in IMPORTED:
+        import_module(name)
 
 
-def rank_of(job: JobSpec) -> dict[str, int]:
-    """A rank of the training; its most bytes in each phase."""
+def rank_of(job: JobSpec) -> dict[str, Held]:
+    """A rank of a training, or of a measuring; its most bytes in each phase."""
     import_all()
-    watch = Watch(job, int(os.environ["RANK"]))
-    train(job, training(job), Surroundings(job, watch))
-    return dict(watch.most)
+    heartbeat = Heartbeat(job, int(os.environ["RANK"]))
+    heartbeat.watch = Watch("")
+    if isinstance(job.payload, Evaluation):
+        heartbeat.prefix = "evaluating: "
+        evaluate(job, job.payload, Surroundings(job, heartbeat))
+    else:
+        train(job, training(job), Surroundings(job, heartbeat))
+    return heartbeat.watch.most
+
+
+def write_published(folder: Path, description: Description) -> dict[str, Held]:
+    """A model as a hub has it, in a process of its own, whose memory does not count."""
+    write_teacher(folder, description, torch.bfloat16)
+    return {}
+
+
+def fetch(source: Path, examples: Path, folder: Path) -> dict[str, Held]:
+    """Fetch a hub's model."""
+    import_all()
+    folder.mkdir()
+    watch = Watch("fetching")
+    pretrained.fetch(PretrainedModel(pretrained=str(source)), examples, folder, "teacher.model")
+    return watch.most
+
+
+def register(folder: Path, model: Path) -> dict[str, Held]:
+    """Register a student in a registry on this machine."""
+    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    import_all()
+    pipeline = Pipeline(folder, tracking_uri(folder / "home", None))
+    staged = pipeline.store.folder / "work" / "student"
+    staged.mkdir()
+    for path in model.iterdir():
+        os.link(path, staged / path.name)
+    digest = pipeline.store.objects.publish(staged, "model")
+    pipeline.register(weights=b"another")  # what the first registration imports does not count
+    watch = Watch("registering")
+    pipeline.register(pipeline.new_run(), student=digest)
+    return watch.most
 
 
 def size_of(description: Description) -> int:
@@ -114,12 +199,37 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=".") as name:
         folder = Path(name)
         examples, facts = text_examples(folder / "examples", VOCABULARY, LENGTH)
+        write_test_split(examples, facts)
         sections = llama(given.width, given.blocks), llama(given.width, given.teacher_blocks)
         report(folder, examples, facts, *sections)
 
 
 def report(folder: Path, examples: Path, facts: Facts, student: dict[str, Any], teacher: dict[str, Any]) -> None:
-    """Train, and say what was held."""
+    """Do all of it, and say what was held."""
+    folder = folder.absolute()
+    job = training_of(folder, examples.absolute(), student)
+    work = training(job)
+    known = ArchitectureModel.model_validate(teacher)
+    kinds = describe(work.model, facts, "student.model"), describe(known, facts, "teacher.model")
+    own, taught = size_of(kinds[0]), size_of(kinds[1]) // 2
+    planned = Planned(*kinds, work.train, work.objectives, Imagined(facts, 64), "student.train", "bf16")
+    said = traces(planned, Degrees(dp_shard=RANKS), "cpu", torch.float32)[0]
+    print(f"student {own / GIB:.2f} GiB, teacher {taught / GIB:.2f} GiB in bf16; GiB, and of mapped files:")
+    print(
+        f"a rank's share of both {(own + taught) / RANKS / GIB:.2f}, in fp32 {(own + 2 * taught) / RANKS / GIB:.2f}; "
+        f"planned: between steps {said.kept / GIB:.2f}, at the peak of a step {said.peak.bytes / GIB:.2f}"
+    )
+    print("| phase |" + "".join(f" rank {rank} |" for rank in range(RANKS)) + "\n|---|" + "---|" * RANKS)
+    found_by_ranks(1, write_published, folder / "published", kinds[1])
+    show(found_by_ranks(1, fetch, folder / "published", examples, folder / "teacher"))
+    shutil.rmtree(folder / "published")
+    show(found_by_ranks(RANKS, rank_of, job))
+    show(found_by_ranks(RANKS, rank_of, measuring(folder, job)))
+    show(found_by_ranks(1, register, folder / "registry", job.output))
+
+
+def training_of(folder: Path, examples: Path, student: dict[str, Any]) -> JobSpec:
+    """The student's training."""
     settings = {
         "steps": 2,
         "batch_size": BATCH,
@@ -127,35 +237,43 @@ def report(folder: Path, examples: Path, facts: Facts, student: dict[str, Any], 
         "optimizer": {"name": "sgd", "momentum": 0.0, "learning_rate": 0.01},
         "activation_checkpointing": "full",
     }
-    job = spec(
+    return spec(
         folder / "job",
-        examples.absolute(),
+        examples,
         student,
         RANKS,
         train=settings,
-        teacher=str((folder / "teacher").absolute()),
-        teacher_model=teacher,
+        teacher=str(folder / "teacher"),
+        teacher_model={"pretrained": str(folder / "published")},
         teacher_precision="bf16",
         objectives=DISTILL,
     )
+
+
+def measuring(folder: Path, job: JobSpec) -> JobSpec:
+    """The measuring of teacher and student in shards."""
     work = training(job)
-    assert work.teacher_model
-    kinds = describe(work.model, facts, "student.model"), describe(work.teacher_model, facts, "teacher.model")
-    write_teacher(folder / "teacher", kinds[1])
-    own, taught = size_of(kinds[0]), size_of(kinds[1]) // 2
-    planned = Planned(*kinds, work.train, work.objectives, Imagined(facts, 64), "student.train", "bf16")
-    said = traces(planned, Degrees(dp_shard=RANKS), "cpu", torch.float32)[0]
-    held: dict[int, dict[str, int]] = found_by_ranks(RANKS, rank_of, job)
-    print(f"student {own / GIB:.2f} GiB, teacher {taught / GIB:.2f} GiB in bf16; of each rank, GiB:")
-    print(
-        f"share of both {(own + taught) / RANKS / GIB:.2f}; planned: between steps {said.kept / GIB:.2f}, "
-        f"at the peak of a step {said.peak.bytes / GIB:.2f}"
-    )
-    print("| phase |" + "".join(f" rank {rank} |" for rank in sorted(held)))
-    print("|---|" + "---|" * RANKS)
-    for phase in held[0]:
+    recipe = {
+        "name": "memory",
+        "task": "causal-lm",
+        "data": {"source": {"type": "python-docs"}, "text": {"sequence_length": LENGTH}},
+        "teacher": {"model": {"pretrained": str(folder / "published")}},
+        "student": {"model": work.model.model_dump(mode="json"), "train": {"steps": 1}},
+        "evaluate": {"batch_size": 1, "strategy": "fsdp", "latency": {"repeats": 1}},
+        "resources": {"distill": {"threads": 1, "device": "cpu"}},
+    }
+    (folder / "measuring").mkdir()
+    models = {"teacher": str(folder / "teacher"), "student": str(job.output)}
+    made = evaluation_spec(folder / "measuring", examples=work.examples, models=models, recipe=recipe)
+    return with_resources(made, processes=RANKS)
+
+
+def show(found: dict[int, dict[str, Held]]) -> None:
+    """Rows of the table."""
+    for phase in found[0]:
         if phase:
-            print(f"| {phase} |" + "".join(f" {held[rank].get(phase, 0) / GIB:.2f} |" for rank in sorted(held)))
+            cells = [found[rank].get(phase, (0, 0)) for rank in sorted(found)]
+            print(f"| {phase} |" + "".join(f" {own / GIB:.2f} ({of / GIB:.2f}) |" for own, of in cells), flush=True)
 
 
 if __name__ == "__main__":
