@@ -24,14 +24,24 @@ from understudy.registry.client import mlflow_at
 from understudy.registry.register import Registration, Submission, register
 from understudy.store import Run, Store
 
-FACTS = {"task": "image-classification", "kind": "transformers", "labels": ["0", "1"], "mean": [0.5], "std": [0.5]}
+FACTS: dict[str, Any] = {
+    "task": "image-classification",
+    "kind": "transformers",
+    "labels": ["0", "1"],
+    "mean": [0.5],
+    "std": [0.5],
+}
 FACTS |= {"image": {"size": 8, "channels": 1}}
-EXAMPLES = {"task": "image-classification", "counts": {"train": 4, "validation": 0, "test": 2}, "labels": ["0", "1"]}
+EXAMPLES: dict[str, Any] = {
+    "task": "image-classification",
+    "counts": {"train": 4, "validation": 0, "test": 2},
+    "labels": ["0", "1"],
+}
 EXAMPLES |= {"image": {"size": 8, "channels": 1}, "mean": [0.5], "std": [0.5], "skipped": 0}
-HISTORY = [
+HISTORY: list[dict[str, Any]] = [
     {"step": step, "loss": 2 / step, "learning_rate": 0.1 / step, "grad_norm": 1.0 + step} for step in range(1, 301)
 ]
-RECIPE = {
+RECIPE: dict[str, Any] = {
     "name": "digits",
     "task": "image-classification",
     "data": {"source": {"type": "digits"}, "image": {"size": 8, "channels": 1}},
