@@ -21,6 +21,7 @@ from understudy.models.files import save_model
 from understudy.models.size import flops_per_example
 from understudy.models.tasks import task_model
 from understudy.models.weight_files import weight_bytes
+from understudy.recipe import ArchitectureModel
 
 IMAGES = {
     "task": "image-classification",
@@ -249,6 +250,12 @@ def test_weights_that_are_not_the_models_are_refused(tmp_path: Path, change: Any
     assert len(modes) == 1, "whoever may read one file may read all"
     with pytest.raises(UnderstudyError, match="weights do not fit the model"):
         loaded(tmp_path / "model")
+
+
+def test_a_setting_may_have_the_name_that_published_configurations_give_it() -> None:
+    config = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_experts": 4}
+    found: Any = describe(ArchitectureModel(type="qwen3_moe", config=config), TEXTS, "m")
+    assert found["config"]["num_local_experts"] == 4
 
 
 @pytest.mark.parametrize(

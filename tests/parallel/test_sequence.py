@@ -10,15 +10,15 @@ from understudy.errors import InputError
 from understudy.parallel.tensor import tensor_parallel
 
 
-def widths(kind: str) -> list[int] | str:
+def widths(plan: dict[str, str]) -> list[int] | str:
     """Of eight positions, those that each norm gets, or why not."""
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
     try:
-        made = model(kind=kind)
+        made = model()
         try:
-            tensor_parallel(made, mesh(), {}, "student.train", by_position=True)
+            tensor_parallel(made, mesh(), plan, "student.train", by_position=True)
         except InputError as error:
             return str(error)
         found: list[int] = []
@@ -34,10 +34,10 @@ def widths(kind: str) -> list[int] | str:
 
 def test_norms_of_blocks_see_a_ranks_positions(ranks: Any) -> None:
     """The one behind the blocks sees all."""
-    assert ranks.run(2, widths, "llama") == [[4, 4, 8]] * 2
+    assert ranks.run(2, widths, {}) == [[4, 4, 8]] * 2
 
 
 def test_what_is_split_otherwise_is_refused(ranks: Any) -> None:
-    for said in ranks.run(2, widths, "mixtral"):
-        assert said.startswith("student.train.strategy.sequence_parallel: model.layers.0.")
-        assert "is split as packed_colwise, and it goes with colwise and rowwise alone" in said
+    for said in ranks.run(2, widths, {"model.layers.*.mlp.gate_proj": "replicate"}):
+        assert said.startswith("student.train.strategy.sequence_parallel: model.layers.0.mlp.gate_proj")
+        assert "is split as replicate, and it goes with colwise and rowwise alone" in said

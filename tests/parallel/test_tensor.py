@@ -31,6 +31,14 @@ def gpt() -> nn.Module:
     return nn.ModuleDict({"net": AutoModelForCausalLM.from_config(config)})
 
 
+def mixtral() -> nn.Module:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 32, "num_local_experts": 2}
+    config = AutoConfig.for_model("mixtral", **size, num_attention_heads=2, num_key_value_heads=2, vocab_size=20)
+    return nn.ModuleDict({"net": AutoModelForCausalLM.from_config(config)})
+
+
 def split(made: str, plan: dict[str, str]) -> dict[str, tuple[int, ...]]:
     """Each parameter's part on this rank, and whether two names are still one tensor."""
     import torch.distributed as dist
@@ -38,7 +46,9 @@ def split(made: str, plan: dict[str, str]) -> dict[str, tuple[int, ...]]:
 
     dist.init_process_group("gloo")
     try:
-        model = {"llama": llama, "tied": lambda: llama(tie_word_embeddings=True), "gpt": gpt}[made]()
+        model = {"llama": llama, "tied": lambda: llama(tie_word_embeddings=True), "gpt": gpt, "mixtral": mixtral}[
+            made
+        ]()
         tensor_parallel(model, init_device_mesh("cpu", (dist.get_world_size(),)), plan, "student.train")
         net: Any = model["net"]  # type: ignore[index]
         found = {name: tuple(_part(parameter).shape) for name, parameter in net.named_parameters()}
@@ -84,6 +94,12 @@ def refusal(made: str, plan: dict[str, str]) -> str:
         ("gpt", {}, 2, "student.train.strategy: GPT2LMHeadModel has no plan for tensor parallel; give one as"),
         ("llama", {}, 4, "student.train.strategy: num_key_value_heads is 2 and cannot be shared out over 4 processes"),
         ("llama", {"model.layer.*": "colwise"}, 2, "student.train.tensor_plan.model.layer.*: LlamaForCausalLM has no"),
+        (
+            "mixtral",
+            {},
+            2,
+            "student.train.strategy: tp would split model.layers.0.mlp.experts.gate_up_proj, in which weights",
+        ),
         ("llama", {"lm_head": "sideways"}, 2, "student.train.tensor_plan.lm_head: sideways is no style of"),
     ],
 )

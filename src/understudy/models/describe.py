@@ -104,15 +104,16 @@ def _config(model: ArchitectureModel, shape: dict[str, int], facts: Facts, where
 
 
 def _known_settings(model: ArchitectureModel, where: str) -> Config:
-    """An architecture's settings with their defaults."""
+    """An architecture's settings with their defaults, and those that it has other names for."""
     from transformers import AutoConfig
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
     try:
-        return dict(AutoConfig.for_model(model.type).to_dict())
+        found = AutoConfig.for_model(model.type)
     except ValueError as error:
         hint = _meant(model.type, CONFIG_MAPPING_NAMES)
         raise InputError(f"{where}.type: transformers has no architecture {model.type!r}{hint}") from error
+    return {**found.to_dict(), **dict.fromkeys(found.attribute_map)}
 
 
 def _meant(word: str, known: Iterable[str]) -> str:

@@ -19,6 +19,8 @@ PARTIAL = "replicated_with_grad_allreduce"
 """Transformers' style for norms of single heads. Its own way sums what has been accumulated: after the second
 micro-batch, the sums of the first once more.
 """
+PACKED = {"packed_colwise", "packed_rowwise"}
+"""Styles of experts. Models are read, saved and kept in checkpoints by parts that are one piece of a weight."""
 
 
 def tensor_parallel(
@@ -34,7 +36,7 @@ def tensor_parallel(
         by_position: whether ranks have some positions each, where layers are whole.
 
     Raises:
-        InputError: the model has no plan, the plan names what is not there, or heads do not divide.
+        InputError: the model has no plan, the plan names what is not there, heads do not divide, or weights are packed.
     """
     from transformers import PreTrainedModel
     from transformers.distributed.tensor_parallel import apply_tensor_parallelism
@@ -43,6 +45,7 @@ def tensor_parallel(
     plan = {**_own_plan(net), **given}
     _check(net, plan, given, mesh.size(), where)
     expanded = dict(_expanded(net, plan))
+    _refuse_packed(expanded, where)
     partial = [module for name, module in net.named_modules() if expanded.get(name) == PARTIAL]
     expanded = {name: style for name, style in expanded.items() if style != PARTIAL}
     if by_position:
@@ -79,6 +82,15 @@ def _check(net: nn.Module, plan: Mapping[str, str], given: Mapping[str, str], pa
             known = ", ".join(sorted(ALL_PARALLEL_STYLES))
             raise InputError(f"{where}.tensor_plan.{name}: {style} is no style of transformers ({known})")
     check_heads(getattr(net, "config", None), parts, "tp", where)
+
+
+def _refuse_packed(expanded: Mapping[str, str], where: str) -> None:
+    packed = next((name for name, style in expanded.items() if style in PACKED), None)
+    if packed:
+        raise InputError(
+            f"{where}.strategy: tp would split {packed}, in which weights are packed, so that a process has parts "
+            "of each; use fsdp, pp or cp"
+        )
 
 
 def _expanded(net: nn.Module, plan: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,26 @@
+"""Mixtures of experts are spread as other models are, but for what splits an expert."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.train import jobs
+from tests.train.jobs import tiers, train_ranks
+from tests.train.test_parity import assert_same_training
+
+MIXTRAL = {"type": "mixtral", "config": {**jobs.LLAMA["config"], "num_local_experts": 4, "num_experts_per_tok": 2}}
+OFTEN: list[tuple[Any, int, int]] = [("fsdp", 2, 2)]
+RARER: list[tuple[Any, int, int]] = [("ddp", 2, 2), ("pp", 2, 2), ("cp", 2, 1), ({"dp_shard": 2, "cp": 2}, 4, 2)]
+
+
+@pytest.mark.parametrize(("strategy", "processes", "accumulate"), tiers(OFTEN, RARER))
+def test_experts_train_the_same(
+    ranks: Any, tmp_path: Path, text_examples: Path, strategy: Any, processes: int, accumulate: int
+) -> None:
+    train = {"strategy": strategy, "gradient_accumulation_steps": accumulate}
+    alone = jobs.spec(tmp_path / "alone", text_examples, MIXTRAL)
+    spread = jobs.spec(tmp_path / "spread", text_examples, MIXTRAL, processes, train=train)
+    ranks.run(1, train_ranks, alone)
+    ranks.run(processes, train_ranks, spread)
+    assert_same_training(spread, alone)
