@@ -134,7 +134,14 @@ def _machine(answer: Answer) -> dict[str, Any]:
     found = answer.ranking
     others = [_estimate(other) for other in found.estimates if other.degrees != answer.own.degrees] if found else []
     refused = [{"degrees": other.model_dump(), "reason": why} for other, why in found.refused] if found else []
-    said = {"hardware": answer.kind, "plan": _estimate(answer.own), "others": others, "refused": refused}
+    left_out = ["compile"] if answer.job.planned.train.compile else []
+    said = {
+        "hardware": answer.kind,
+        "left_out": left_out,
+        "plan": _estimate(answer.own),
+        "others": others,
+        "refused": refused,
+    }
     host = {**asdict(answer.host), "all": answer.host.all, "fits": answer.host.fits}
     return {**said, "host_bytes": host, "disk_bytes": {**asdict(answer.disk), "most": answer.disk.most}}
 
@@ -178,6 +185,8 @@ def _say(answer: Answer) -> None:
     typer.echo(f"            at most in {own.traced.peak.phase}, GiB: {kinds or 'nothing of weight'}")
     kept, state = own.traced.kept / 2**30, job.checkpoint(own) / 2**30
     typer.echo(f"            {kept:.2f} between steps; a checkpoint has {state:.2f} in all")
+    if job.planned.train.compile:
+        typer.echo("            without compile, which is not planned and takes less")
     _say_host(answer)
     _say_disk(answer.disk)
     typer.echo(

@@ -29,6 +29,7 @@ from understudy.parallel.blocks import blocks
 from understudy.parallel.layout import EXAMPLES, Layout, layout
 from understudy.parallel.savers import Savers
 from understudy.plan.absent import rank_among_absent
+from understudy.plan.attention import attention_of
 from understudy.plan.copies import Copies
 from understudy.plan.imagined import Imagined
 from understudy.plan.ledger import Ledger, Peak
@@ -104,7 +105,8 @@ def trace(
     facts = planned.examples.facts
     vocabulary = facts["vocab_size"] if facts["task"] == "causal-lm" else len(facts["labels"])
     ledger = Ledger(vocabulary, GRAIN[device])
-    with rank_among_absent(planned.train, found, rank, precision) as spread, ledger.watching():
+    absent = rank_among_absent(planned.train, found, rank, precision)
+    with absent as spread, ledger.watching(), attention_of(device, found):
         return _traced(planned, spread, ledger, even=even)
 
 

@@ -1,0 +1,50 @@
+"""Attention as it is in a training on a GPU, where tensors are planned on a CPU and have no values.
+
+- In fp32 a GPU has no fused kernel for heads that share keys: torch writes the weights of all positions out, and keeps
+  them for the backward pass. A CPU has one.
+- transformers asks the positions of a batch whether sequences are packed in it, and builds a mask where it gets no
+  answer. Here they are not.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from understudy.recipe import Degrees
+
+
+@contextmanager
+def attention_of(device: str, degrees: Degrees) -> Iterator[None]:
+    """Within it, attention takes what it takes on a device, cpu or cuda; where sequences are split, as it does here."""
+    from transformers import masking_utils
+
+    plain = functional.scaled_dot_product_attention
+
+    @wraps(plain)
+    def attention(query: Tensor, key: Tensor, *given: Any, **named: Any) -> Any:
+        if device == "cpu" or _is_fused(query, key):
+            return plain(query, key, *given, **named)
+        with sdpa_kernel(SDPBackend.MATH):
+            return plain(query, key, *given, **named)
+
+    if degrees.cp > 1:
+        yield
+        return
+    with (
+        patch.object(functional, "scaled_dot_product_attention", attention),
+        patch.object(masking_utils, "find_packed_sequence_indices", lambda _: None),
+    ):
+        yield
+
+
+def _is_fused(query: Tensor, key: Tensor) -> bool:
+    """(B, heads, positions, width) each."""
+    full = query.dtype is torch.float32 and not torch.is_autocast_enabled("cpu")
+    return not full or query.shape[-3] == key.shape[-3]
