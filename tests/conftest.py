@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from tests.jobs.specs import job_spec
 from tests.ranks import Ranks
+from understudy.data.packing import write_packed
 from understudy.jobs.specification import JobSpec
 
 settings.register_profile("understudy", deadline=None)  # no test asserts a time
@@ -47,6 +48,22 @@ def text_examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "validation.tokens.npy", tokens[:130].astype(np.uint16))
     facts = {"task": "causal-lm", "vocab_size": 50, "eos_id": 0, "sequence_length": 16}
     (folder / "examples.json").write_text(json.dumps({**facts, "tokens": {"train": 701}}))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def packed_examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """90 documents of 1 to 24 tokens out of 50, in 74 sequences of 16; 20 of them for validation, too."""
+    folder = tmp_path_factory.mktemp("packed")
+    random = np.random.default_rng(0)
+    documents = [np.append(np.cumsum(random.integers(1, 4, random.integers(0, 24))) % 49 + 1, 0) for _ in range(90)]
+    facts = {"task": "causal-lm", "vocab_size": 50, "eos_id": 0, "sequence_length": 16, "packing": "documents"}
+    for split, own in (("train", documents), ("validation", documents[:20])):
+        np.save(folder / f"{split}.tokens.npy", np.concatenate(own).astype(np.uint16))
+        np.save(folder / f"{split}.offsets.npy", np.cumsum([0, *(len(document) for document in own)]))
+        np.save(folder / f"{split}.bytes.npy", np.array([len(document) for document in own]))
+        write_packed(folder, split, 16)
+    (folder / "examples.json").write_text(json.dumps(facts))
     return folder
 
 

@@ -1,5 +1,6 @@
 """What is read at a step is a function of the step: nothing is read twice in an epoch, and nothing is left out."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.data.loader import IGNORED, ImageExamples, Order, TextExamples, open_split
+from understudy.data.loader import IGNORED, ImageExamples, Order, PackedExamples, TextExamples, open_split
+from understudy.data.packing import write_packed
+from understudy.evaluate.scoring import Documents
 
 unhurried = settings(deadline=None)
 sizes = st.integers(1, 200)
@@ -181,3 +184,49 @@ def test_a_batch_may_be_written_into_without_touching_the_file(image_examples: P
 def test_a_split_is_opened_by_its_task(image_examples: Path, text_examples: Path) -> None:
     assert isinstance(open_split(image_examples, "train"), ImageExamples)
     assert len(open_split(text_examples, "train")) == 44
+
+
+@pytest.fixture
+def packed(packed_examples: Path) -> PackedExamples:
+    found = open_split(packed_examples, "train")
+    assert isinstance(found, PackedExamples)
+    return found
+
+
+def test_packed_sequences_hold_what_is_measured_of_documents(packed_examples: Path, packed: PackedExamples) -> None:
+    """Inputs and targets are those of the evaluation's windows, several in a sequence."""
+    windows = Documents(packed_examples, 16, 0, 16, split="train").batches(1)
+    expected = sorted((batch.inputs[0].tolist(), batch.targets[0].tolist()) for batch in windows)
+    inputs, labels = packed.batch(np.arange(len(packed)))
+    positions = packed.positions(np.arange(len(packed)))
+    found = []
+    for row, places in enumerate(positions):
+        starts = [*torch.nonzero(places == 0).flatten().tolist(), 16]
+        assert places.tolist() == [place for a, b in itertools.pairwise(starts) for place in range(b - a)]
+        for first, end in itertools.pairwise(starts):
+            found.append((inputs[row, first:end].tolist(), labels[row, first:end].tolist()))
+    assert sorted(part for part in found if IGNORED not in part[1]) == expected
+    filling = [part for part in found if IGNORED in part[1]]
+    assert all(set(inputs) == {0} and set(labels) == {IGNORED} for inputs, labels in filling)
+
+
+@pytest.mark.parametrize("indices", [[3, 0, 11], [], [7]])
+def test_targets_of_packed_sequences_are_counted_without_reading(packed: PackedExamples, indices: list[int]) -> None:
+    chosen = np.array(indices, dtype=np.int64)
+    inputs, labels = packed.batch(chosen)
+    assert inputs.shape == labels.shape == packed.positions(chosen).shape == (len(indices), 16)
+    assert inputs.dtype == labels.dtype == packed.positions(chosen).dtype == torch.int64
+    assert packed.targets(chosen) == int((labels != IGNORED).sum())
+
+
+def test_a_split_without_documents_has_no_packed_sequences(tmp_path: Path) -> None:
+    np.save(tmp_path / "train.tokens.npy", np.array([], np.uint16))
+    np.save(tmp_path / "train.offsets.npy", np.array([0]))
+    write_packed(tmp_path, "train", 4)
+    assert len(PackedExamples(tmp_path, "train", 4, 0)) == 0
+
+
+def test_what_is_not_packed_has_no_positions(tmp_path: Path, image_examples: Path) -> None:
+    examples, _ = texts(tmp_path, 20, 16)
+    assert examples.positions(np.array([0])) is None
+    assert ImageExamples(image_examples, "train").positions(np.array([0])) is None

@@ -156,6 +156,19 @@ class TestTexts:
                 assert about["eos_id"] not in tokens[start : end - 1]
                 assert tokenizer.decode(tokens[start : end - 1], skip_special_tokens=False).encode() == content
 
+    def test_documents_are_packed_where_they_are_learned_from(self, text_folder, prepared):
+        _, folder = prepared(
+            self.source(text_folder), "causal-lm", validation=0.2, text={**TEXT, "packing": "documents"}
+        )
+        _, wrapped = prepared(self.source(text_folder), "causal-lm", validation=0.2, text=TEXT)
+        assert facts(folder) == {**facts(wrapped), "packing": "documents"}
+        added = {f"{split}.{name}.npy" for split in ("train", "validation") for name in ("pieces", "sequences")}
+        assert {path.name for path in folder.iterdir()} - {path.name for path in wrapped.iterdir()} == added
+        for split in ("train", "validation"):
+            pieces = np.load(folder / f"{split}.pieces.npy")
+            assert pieces[:, 1].sum() == facts(folder)["tokens"][split] > 0
+            assert pieces[:, 1].max() <= 16
+
     def test_the_tokenizer_never_saw_the_test_split(self, tmp_path, prepared):
         for split, word in (("train", "saxophone"), ("validation", "trombone"), ("test", "xylophone")):
             (tmp_path / split).mkdir()

@@ -11,6 +11,7 @@ import torch
 
 from tests.jobs.specs import training
 from tests.train import jobs
+from understudy.data.packing import write_packed
 from understudy.jobs.specification import JobSpec
 from understudy.models.describe import describe
 from understudy.models.facts import Facts
@@ -28,6 +29,16 @@ def text_examples(folder: Path, vocabulary: int, length: int) -> tuple[Path, Fac
     tokens = np.random.default_rng(0).integers(0, vocabulary, 64 * length + 1)
     np.save(folder / "train.tokens.npy", tokens.astype(np.int32))
     facts: Facts = {"task": "causal-lm", "vocab_size": vocabulary, "eos_id": 0, "sequence_length": length}
+    (folder / "examples.json").write_text(json.dumps(facts))
+    return folder, facts
+
+
+def packed_examples(folder: Path, vocabulary: int, length: int) -> tuple[Path, Facts]:
+    """The same tokens as documents, two in each sequence."""
+    _, facts = text_examples(folder, vocabulary, length)
+    np.save(folder / "train.offsets.npy", np.append(np.arange(0, 64 * length, 2 * length // 5), 64 * length + 1))
+    write_packed(folder, "train", length)
+    facts = {**facts, "packing": "documents"}
     (folder / "examples.json").write_text(json.dumps(facts))
     return folder, facts
 

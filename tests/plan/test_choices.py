@@ -64,6 +64,13 @@ def test_sequences_go_in_a_ring_where_heads_do_not_divide(found: Degrees, way: s
     assert suited(planned(), found) == (found if way == "alltoall" else found.model_copy(update={"cp_comm_type": way}))
 
 
+def test_documents_that_are_apart_go_in_no_ring() -> None:
+    apart, found = planned({**TEXT, "packing": "documents"}), Degrees(cp=2, tp=4)
+    assert suited(apart, found) == found
+    ring = found.model_copy(update={"cp_comm_type": "ring"})
+    assert refusal(apart, ring, per_node=8) == "a ring keeps no documents apart"
+
+
 def test_images_have_no_sequences() -> None:
     assert refusal(planned(IMAGES), Degrees(cp=2), per_node=8) == "there are no sequences to split"
 

@@ -2,18 +2,19 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
 from tests.jobs.specs import with_payload
-from tests.plan.measured import case, llama, measured, planned_peak, text_examples
+from tests.plan.measured import case, llama, measured, packed_examples, planned_peak, text_examples
 from tests.plan.measured import planned as planned_of
 from tests.plan.test_depth import llama as llama_of
 from tests.plan.test_depth import planned
 from tests.train.jobs import spec, train_ranks
 from understudy.errors import InputError
+from understudy.models.facts import Facts
 from understudy.plan.trace import trace, traces
 from understudy.recipe import Degrees
 
@@ -48,6 +49,18 @@ def test_a_plan_is_what_ranks_hold(
         if planned_peak(job, facts) == pytest.approx(min(held), rel=0.08):
             return
     raise AssertionError(f"planned {planned_peak(job, facts)}, held {held}")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "processes"), [("single", 1), pytest.param("cp", 2, marks=pytest.mark.second_tier)]
+)
+def test_a_plan_knows_the_mask_of_documents_apart(ranks: Any, tmp_path: Path, strategy: str, processes: int) -> None:
+    examples, facts = packed_examples(tmp_path / "examples", 512, LENGTH)
+    job = case(tmp_path / "job", examples, llama(64, 2, LENGTH), None, (strategy, processes))
+    held = max(ranks.run(processes, measured, job))
+    plain = {key: value for key, value in facts.items() if key != "packing"}
+    assert planned_peak(job, facts) == pytest.approx(held, rel=0.08)
+    assert planned_peak(job, facts) > planned_peak(job, cast("Facts", plain))
 
 
 def test_a_teacher_in_bf16_takes_half() -> None:

@@ -311,6 +311,18 @@ def test_windows_that_are_measured_leave_no_gaps(tmp_path: Path) -> None:
     ]
 
 
+def test_documents_that_are_apart_go_in_no_ring(tmp_path: Path) -> None:
+    text = PYDOC.replace("data:", "data:\n  text: {packing: documents}")
+    ring = ["resources.distill.processes=2", "student.train.strategy={cp: 2, cp_comm_type: ring}"]
+    load(write(tmp_path, PYDOC), ring)
+    load(write(tmp_path, text), [*ring, "student.train.strategy.cp_comm_type=alltoall"])
+    (line,) = said(tmp_path, text, ring)
+    assert line.endswith(
+        "student.train.strategy.cp_comm_type: a ring sees all earlier positions, and data.text.packing keeps documents "
+        "apart; use alltoall"
+    )
+
+
 def test_something_must_be_left_to_train_on(tmp_path: Path) -> None:
     text = DIGITS.replace("data:", "data:\n  validation: 0.5\n  test: 0.5")
     assert said(tmp_path, text) == [

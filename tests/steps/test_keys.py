@@ -25,6 +25,7 @@ from understudy.revision import TRAINING as TRAINING_MODULES
 from understudy.revision import modules_reached, revision
 from understudy.steps import STEPS, identity, ingest
 from understudy.steps import step as step_module
+from understudy.steps.evidence import reported_recipe
 from understudy.steps.step import parts
 from understudy.store import Store
 from understudy.store.files import Fingerprints
@@ -131,6 +132,7 @@ def test_a_guard_goes_back_to_checkpoints_and_where_they_are_decides_its_numbers
     ("override", "expected"),
     [
         ("data.text.sequence_length=32", PREPARE),
+        ("data.text.packing=documents", PREPARE),
         ("data.text.tokenizer.vocab_size=512", PREPARE),
         ("student.distill.logits.temperature=5", DISTILL),
         ("gate.metric=accuracy", EVALUATE),
@@ -141,6 +143,16 @@ def test_a_changed_value_of_a_text_recipe_does_so_too(
     keys: Keys, pydoc: Recipe, change: Change, override: str, expected: set[str]
 ) -> None:
     assert repeated(keys(pydoc), keys(change(pydoc, override))) == expected
+
+
+def test_how_documents_are_packed_is_said_where_it_is_another_way_than_ever(
+    pydoc: Recipe, change: Change, store: Store
+) -> None:
+    """So recipes from before there was a choice keep their keys."""
+    prepare, packed = STEPS["prepare"].section, change(pydoc, "data.text.packing=documents")
+    assert "packing" not in json.dumps([prepare(pydoc, store), reported_recipe(pydoc)])
+    assert prepare(packed, store)["text"] == {**prepare(pydoc, store)["text"], "packing": "documents"}
+    assert reported_recipe(packed)["data"]["text"]["packing"] == "documents"
 
 
 @pytest.mark.parametrize(

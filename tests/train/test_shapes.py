@@ -23,6 +23,9 @@ class Split:
     def batch(self, indices: np.ndarray[Any, np.dtype[np.int64]]) -> tuple[Tensor, Tensor]:
         return self._inputs[indices], self._labels[indices]
 
+    def positions(self, indices: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+        pass
+
     def targets(self, indices: np.ndarray[Any, np.dtype[np.int64]]) -> int:
         return len(indices)
 

@@ -29,6 +29,9 @@ class Examples(Protocol):
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Inputs and labels of these examples."""
 
+    def positions(self, indices: Indices) -> Tensor | None:
+        """Where in its document each token is, int64 (B, L); None where an example is not made of documents apart."""
+
     def targets(self, indices: Indices) -> int:
         """How many targets these examples have together."""
 
@@ -46,6 +49,9 @@ class ImageExamples:
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Inputs and labels of these examples."""
         return torch.from_numpy(self._images[indices]), torch.from_numpy(self._labels[indices])
+
+    def positions(self, indices: Indices) -> None:
+        """Images have none."""
 
     def targets(self, indices: Indices) -> int:
         """How many targets these examples have together."""
@@ -77,16 +83,66 @@ class TextExamples:
             inputs[beyond], labels[beyond] = self._eos, IGNORED
         return inputs, labels
 
+    def positions(self, indices: Indices) -> None:
+        """A window is one text to a model, whatever documents are in it."""
+
     def targets(self, indices: Indices) -> int:
         """How many targets these windows have together."""
         ends = np.minimum((indices + 1) * self._length, len(self._tokens) - 1)
         return int((ends - indices * self._length).sum())
 
 
+class PackedExamples:
+    """Sequences of whole documents, as packing.py has them: inputs int64 (B, L), labels the tokens that follow.
+
+    A document's inputs begin with the end-of-text token, as they do where models are measured: of its tokens each is a
+    target, from those before it in the same document. The end of a sequence is filled up as a document without targets.
+    """
+
+    def __init__(self, folder: Path, split: str, length: int, eos: int) -> None:
+        self._tokens = np.load(folder / f"{split}.tokens.npy", mmap_mode="r")
+        self._pieces = np.load(folder / f"{split}.pieces.npy", mmap_mode="r")
+        self._first = np.load(folder / f"{split}.sequences.npy")
+        self._targets = np.diff(np.append(0, np.cumsum(self._pieces[:, 1]))[self._first])
+        self._length, self._eos = length, eos
+
+    def __len__(self) -> int:
+        return len(self._targets)
+
+    def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
+        """Inputs and labels of these sequences."""
+        places, _ = self._places(indices)
+        labels = np.where(places < 0, IGNORED, self._tokens[places].astype(np.int64))
+        inputs = np.where(places > 0, self._tokens[places - 1].astype(np.int64), self._eos)
+        return torch.from_numpy(inputs), torch.from_numpy(labels)
+
+    def positions(self, indices: Indices) -> Tensor:
+        """Where in its document each token is, int64 (B, L)."""
+        return torch.from_numpy(self._places(indices)[1])
+
+    def targets(self, indices: Indices) -> int:
+        """How many targets these sequences have together."""
+        return int(self._targets[indices].sum())
+
+    def _places(self, indices: Indices) -> tuple[Indices, Indices]:
+        """Of each position, which token is its target, -1 for none, and how many of its document are before it."""
+        places = np.full((len(indices), self._length), -1)
+        within = np.empty_like(places)
+        for row, index in enumerate(indices.tolist()):
+            starts, lengths = self._pieces[self._first[index] : self._first[index + 1]].T
+            filled = self._targets[index]
+            within[row, :filled] = np.arange(filled) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+            within[row, filled:] = np.arange(self._length - filled)
+            places[row, :filled] = np.repeat(starts, lengths) + within[row, :filled]
+        return places, within
+
+
 def open_split(folder: Path, split: str) -> Examples:
     """One split of an examples object."""
     facts = read_facts(folder)
     if facts["task"] == "causal-lm":
+        if "packing" in facts:
+            return PackedExamples(folder, split, facts["sequence_length"], facts["eos_id"])
         return TextExamples(folder, split, facts["sequence_length"], facts["eos_id"])
     return ImageExamples(folder, split)
 

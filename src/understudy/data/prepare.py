@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.data.npy import NpyFile
-from understudy.data.raw import SPLITS
+from understudy.data.packing import write_packed
+from understudy.data.raw import SPLITS, Split
 from understudy.data.records import Content, read
 from understudy.models.facts import AboutImages, AboutTexts, ImageShape
 from understudy.recipe import Task
@@ -24,6 +25,8 @@ from understudy.store.files import read_json, write_json
 Progress = Callable[[int, int], None]
 
 GREY_LEVEL = 1 / 255
+LEARNED_FROM: tuple[Split, ...] = ("train", "validation")
+"""The splits that are read in sequences; the test split is read document by document."""
 
 
 class TextFacts(AboutTexts):
@@ -101,13 +104,17 @@ def _texts(shape: Text, records: Path, batches: Iterator[list[Content]], folder:
     (folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     size = max(tokenizer.get_vocab().values()) + 1
     tokens = _encode(tokenizer, end, size, batches, folder)
-    return {
+    if shape.packing == "documents":
+        for split in LEARNED_FROM:
+            write_packed(folder, split, shape.sequence_length)
+    facts: TextFacts = {
         "task": "causal-lm",
         "vocab_size": size,
         "eos_id": end,
         "sequence_length": shape.sequence_length,
         "tokens": tokens,
     }
+    return {**facts, "packing": "documents"} if shape.packing == "documents" else facts
 
 
 def _encode(tokenizer: Any, end: int, size: int, batches: Iterator[list[Content]], folder: Path) -> dict[str, int]:

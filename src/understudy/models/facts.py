@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict, TypeGuard
 
 DESCRIPTION = "understudy.json"
 """A saved model's description, beside its weights."""
@@ -40,6 +40,8 @@ class AboutTexts(TypedDict):
     vocab_size: int
     eos_id: int
     sequence_length: int
+    packing: NotRequired[Literal["documents"]]
+    """Said of examples whose sequences are of whole documents; a model keeps nothing of it."""
 
 
 Facts = AboutImages | AboutTexts
@@ -100,6 +102,11 @@ def about_texts(facts: AboutTexts) -> AboutTexts:
         "eos_id": facts["eos_id"],
         "sequence_length": facts["sequence_length"],
     }
+
+
+def keeps_apart(facts: Facts) -> TypeGuard[AboutTexts]:
+    """Whether sequences are of several documents, each of which sees itself alone."""
+    return "packing" in facts
 
 
 def shape_of(facts: Facts) -> dict[str, int]:

@@ -63,6 +63,7 @@ class TextModel(nn.Module):
         inputs: Tensor,
         extras: frozenset[Extra] = NOTHING,
         positions: Tensor | None = None,
+        mask: Tensor | None = None,
         read: Callable[[States], Any] | None = None,
     ) -> Any:
         """Tokens, int64 (B, L), to Outputs: logits (B, L, vocabulary), and what else is asked for.
@@ -70,11 +71,14 @@ class TextModel(nn.Module):
         Args:
             inputs: the tokens.
             extras: what is asked for.
-            positions: int64 (B, L); where the tokens are a part of sequences, which.
+            positions: int64 (B, L); where the tokens are a part of sequences, which. Where they begin anew another
+                document does, which sees nothing of those before it.
+            mask: boolean (B, 1, whole L, whole L); where the tokens are a part of several documents, what sees what.
             read: called with States, before there are logits; its answer is returned. It is called in here, where
                 parameters that are in shards have been gathered.
         """
-        placed = {} if positions is None else {"position_ids": positions}
+        given = {"position_ids": positions, "attention_mask": mask}
+        placed = {name: tensor for name, tensor in given.items() if tensor is not None}
         if read:
             return read(self._states(inputs, placed))
         said = _outputs(self.net(inputs, **placed, **self._options, **_asked(extras)), extras)

@@ -14,7 +14,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from understudy.parallel.blocks import blocks
-from understudy.parallel.context import context_parallel, own_positions
+from understudy.parallel.context import context_parallel, document_mask, own_positions
 from understudy.parallel.mesh import meshes
 from understudy.parallel.powersgd import PowerSGD
 from understudy.parallel.savers import NONE, Savers
@@ -120,13 +120,24 @@ class Spread:
         other.meshes = replace(self.meshes, fsdp=self.meshes.loss)
         return other
 
-    def own_positions(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """This rank's part of sequences: inputs, labels, and what a model has to be told of `positions` beside them."""
+    def own_positions(
+        self, inputs: Tensor, labels: Tensor, positions: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """This rank's part of sequences: inputs, labels, and what a model has to be told of `positions` beside them.
+
+        Args:
+            inputs: of whole sequences.
+            labels: of the same.
+            positions: of several documents in a sequence, each in its own; their `mask` is told, too, where a rank does
+                not see from its part of them which positions are whose.
+        """
         mesh = self.meshes.cp
         if mesh.size() == 1:
-            return inputs, labels, {}
+            return inputs, labels, {} if positions is None else {"positions": positions}
         own = own_positions(inputs.shape[1], mesh, self.degrees.cp_comm_type, inputs.device)
-        return inputs[:, own], labels[:, own], {"positions": own.expand(len(inputs), -1)}
+        if positions is None:
+            return inputs[:, own], labels[:, own], {"positions": own.expand(len(inputs), -1)}
+        return inputs[:, own], labels[:, own], {"positions": positions[:, own], "mask": document_mask(positions)}
 
     def replicated(self, model: nn.Module) -> nn.Module:
         """The model with its copies on other ranks, if there are any: gradients come out averaged over them.

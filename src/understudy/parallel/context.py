@@ -38,6 +38,16 @@ def own_positions(length: int, mesh: DeviceMesh, way: CommType, device: torch.de
     return torch.arange(rank * width, (rank + 1) * width, device=device)
 
 
+def document_mask(positions: Tensor) -> Tensor:
+    """Which positions each one sees, boolean (B, 1, L, L): those before it in its own document.
+
+    Args:
+        positions: int64 (B, L), of whole sequences; a document begins at each 0.
+    """
+    document = (positions == 0).cumsum(1)
+    return (document[:, :, None] == document[:, None, :]).tril()[:, None]
+
+
 def context_parallel(model: nn.Module, mesh: DeviceMesh, way: CommType, heads_split: int, where: str) -> None:
     """Let a model's attention see the positions of all ranks, in place.
 
@@ -74,13 +84,15 @@ def _check(config: Any, name: str, where: str) -> None:
 def _of_some_heads(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
-    """Attention over all positions: from (B, heads, positions, width) to (B, positions, heads, width)."""
+    """Attention over all positions: from (B, heads, positions, width) to (B, positions, heads, width).
+
+    A mask is for all positions, too: transformers makes none for an attention that it does not know, and hands one on.
+    """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-    assert attention_mask is None, "transformers makes no mask for an attention that it does not know"
     group = module.__dict__["context"].group
     query, key, value = (_Exchange.apply(tensor, group, 1, 2) for tensor in (query, key, value))
-    attended, _ = sdpa_attention_forward(module, query, key, value, None, **options)
+    attended, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
     whole: Tensor = _Exchange.apply(attended, group, 1, 2)
     return whole, None
 
@@ -89,7 +101,7 @@ def _around(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
     """The same in a ring."""
-    assert attention_mask is None, "transformers makes no mask for an attention that it does not know"
+    assert attention_mask is None, "the recipe's rules leave no documents apart in a ring"
     context = module.__dict__["context"]
     if options.get("dropout"):
         raise InputError(

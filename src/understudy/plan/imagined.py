@@ -7,7 +7,7 @@ from torch import Tensor
 
 from understudy.data.loader import Indices
 from understudy.models.describe import describe
-from understudy.models.facts import Description, Facts
+from understudy.models.facts import AboutTexts, Description, Facts, keeps_apart
 from understudy.recipe import ArchitectureModel, FactoryModel, Model, Recipe
 
 CLASSES = 10
@@ -18,12 +18,15 @@ def facts_of(recipe: Recipe) -> Facts:
     """What examples.json is going to say, as far as it decides what a model takes."""
     if recipe.task == "causal-lm":
         text = recipe.text
-        return {
+        facts: AboutTexts = {
             "task": "causal-lm",
             "vocab_size": text.tokenizer.vocab_size,
             "eos_id": 0,
             "sequence_length": text.sequence_length,
         }
+        if text.packing == "documents":
+            facts["packing"] = "documents"
+        return facts
     image = recipe.image
     return {
         "task": "image-classification",
@@ -59,6 +62,12 @@ class Imagined:
         image = self.facts["image"]
         pixels = torch.zeros(len(indices), image["channels"], image["size"], image["size"], dtype=torch.uint8)
         return pixels, torch.zeros(len(indices), dtype=torch.int64)
+
+    def positions(self, indices: Indices) -> Tensor | None:
+        """Where in its document each token is, where sequences are of several."""
+        if not keeps_apart(self.facts):
+            return None
+        return torch.zeros(len(indices), self.facts["sequence_length"], dtype=torch.int64)
 
     def targets(self, indices: Indices) -> int:
         """How many targets these examples have together."""

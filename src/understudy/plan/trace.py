@@ -255,9 +255,11 @@ def _say_head(model: nn.Module) -> None:
 
 
 def _part(examples: Imagined, width: int, ledger: Ledger) -> Part:
-    inputs, labels = examples.batch(np.zeros(width, dtype=np.int64))
-    ledger.mark("data", (inputs, labels))
-    return Part(inputs, labels, counts=True)
+    indices = np.zeros(width, dtype=np.int64)
+    inputs, labels = examples.batch(indices)
+    positions = examples.positions(indices)
+    ledger.mark("data", [tensor for tensor in (inputs, labels, positions) if tensor is not None])
+    return Part(inputs, labels, counts=True, positions=positions)
 
 
 def _state(chosen: Optimizer) -> list[Tensor]:

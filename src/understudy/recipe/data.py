@@ -34,6 +34,9 @@ class Text(Section):
     """How documents become sequences of tokens."""
 
     sequence_length: Annotated[int, Field(ge=2)] = 256
+    packing: Literal["wrapped", "documents"] = "wrapped"
+    """What a training sequence is: a window over all documents end to end, or whole documents that see none of the
+    others."""
     tokenizer: Tokenizer = Tokenizer()
 
 

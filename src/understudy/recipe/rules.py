@@ -21,6 +21,7 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
     """Where the recipe contradicts itself: each place, and the fix."""
     yield from _data(recipe)
     yield from _models(recipe)
+    yield from _packing(recipe)
     yield from _metrics(recipe)
     yield from _stride(recipe)
     if recipe.teacher.train:
@@ -51,6 +52,17 @@ def _data(recipe: Recipe) -> Iterator[Conflict]:
             ("data", "text", "tokenizer", "revision"),
             "applies to a pretrained tokenizer only; remove it",
         )
+
+
+def _packing(recipe: Recipe) -> Iterator[Conflict]:
+    """What does not see where documents begin."""
+    if recipe.text.packing == "wrapped":
+        return
+    for role, train in (("teacher", recipe.teacher.train), ("student", recipe.student.train)):
+        strategy = train.strategy if train else None
+        if isinstance(strategy, Degrees) and strategy.cp > 1 and strategy.cp_comm_type == "ring":
+            why = "a ring sees all earlier positions, and data.text.packing keeps documents apart; use alltoall"
+            yield (role, "train", "strategy", "cp_comm_type"), why
 
 
 def _models(recipe: Recipe) -> Iterator[Conflict]:

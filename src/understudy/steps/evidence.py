@@ -23,8 +23,15 @@ def trained(work: Work) -> list[str]:
 def reported_recipe(recipe: Recipe) -> Mapping[str, object]:
     """The recipe without what changes nothing in the result."""
     checkpoints = {"train": {"checkpoint_every"}}
+    packing = {"text": {"packing"} if recipe.text.packing == "wrapped" else set()}
     return recipe.model_dump(
         mode="json",
         by_alias=True,
-        exclude={"resources": True, "register_": True, "teacher": checkpoints, "student": checkpoints},
+        exclude={
+            "data": packing,
+            "resources": True,
+            "register_": True,
+            "teacher": checkpoints,
+            "student": checkpoints,
+        },
     )

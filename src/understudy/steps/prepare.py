@@ -19,7 +19,9 @@ def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
 
     text = recipe.text
     content = [store.fingerprints.file(path) for path in files(text.tokenizer)] if text.tokenizer.pretrained else []
-    return {"task": recipe.task, "text": text.model_dump(mode="json"), "content": content}
+    # Left out where it is what it was before there was a choice: such examples keep their key.
+    shape = text.model_dump(mode="json", exclude={"packing"} if text.packing == "wrapped" else set())
+    return {"task": recipe.task, "text": shape, "content": content}
 
 
 def _prepare(work: Work) -> None:

@@ -23,13 +23,14 @@ from understudy.distill.objectives import Objective, objective
 from understudy.distill.teacher import Teacher
 from understudy.errors import InputError, disk_errors
 from understudy.models.adapters import merged
-from understudy.models.facts import HISTORY, Description
+from understudy.models.facts import HISTORY, Description, keeps_apart, read_facts
 from understudy.models.files import save_model
 from understudy.parallel.apply import Spread, reshard, unwrapped
 from understudy.parallel.checkpoint import Checkpoints
 from understudy.parallel.devices import over_devices
 from understudy.train.averages import Averages
 from understudy.train.decay import exempt
+from understudy.train.documents import check_learner, check_teacher
 from understudy.train.guard import Guard
 from understudy.train.learning import Learner, Whole
 from understudy.train.local_steps import LocalSteps
@@ -132,9 +133,11 @@ def _training(
     local_steps = _local_steps(job, chosen, spread)
     order = Order(len(split), job.train.batch_size, job.seed)
     steps = job.train.steps or (job.train.epochs or 0) * order.steps_per_epoch
+    learner = _learner(job, started, learned, learns, teacher, spread)
+    _check_documents(job, learner, teacher, spread)
     return Training(
         model=model,
-        learner=_learner(job, started, learned, learns, teacher, spread),
+        learner=learner,
         optimizer=chosen,
         averages=Averages(chosen, job.train.average) if job.train.average else None,
         local_steps=local_steps,
@@ -156,6 +159,14 @@ def _training(
             Course(steps, spread.device, spread.precision, lambda step: split.targets(order.batch(step)))
         ),
     )
+
+
+def _check_documents(job: TrainingJob, learner: Learner, teacher: Teacher | None, spread: Spread) -> None:
+    facts = read_facts(job.examples)
+    if keeps_apart(facts):
+        check_learner(learner, facts, spread, job.section)
+        if teacher:
+            check_teacher(teacher, facts, spread)
 
 
 def _checkpoints(

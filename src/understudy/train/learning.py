@@ -33,6 +33,8 @@ class Part(NamedTuple):
     counts: bool
     """False where the rank gets nothing of it: it computes one example all the same, since others wait for it."""
     mixed: Mixed | None = None
+    positions: Tensor | None = None
+    """Where sequences are of several documents: of each token, in its own."""
 
 
 class Learner(ABC):
@@ -61,7 +63,7 @@ class Learner(ABC):
         """Scale the gradients down to a norm of at most `limit`; the norm before that, on every rank."""
 
     @abstractmethod
-    def ask(self, inputs: Tensor, labels: Tensor, read: Read) -> Tensor | None:
+    def ask(self, inputs: Tensor, labels: Tensor, read: Read, positions: Tensor | None = None) -> Tensor | None:
         """What `read` makes of a batch, without gradients; None where another rank's layers have the answer."""
 
     @abstractmethod
@@ -115,7 +117,7 @@ class Whole(Learner):
 
     def _loss(self, part: Part) -> Tensor:
         """Summed over the batch's targets, of this rank's positions."""
-        inputs, labels, placed = self._spread.own_positions(part.inputs, part.labels)
+        inputs, labels, placed = self._spread.own_positions(part.inputs, part.labels, part.positions)
         batch = Batch(inputs, labels, part.mixed)
         if self._by_position:
             known = None
@@ -138,9 +140,9 @@ class Whole(Learner):
         """Over model and objective together."""
         return clip([*self._model.parameters(), *self._objective.parameters()], limit)
 
-    def ask(self, inputs: Tensor, labels: Tensor, read: Read) -> Tensor:
+    def ask(self, inputs: Tensor, labels: Tensor, read: Read, positions: Tensor | None = None) -> Tensor:
         """Every rank has the answer of its own positions."""
-        inputs, labels, placed = self._spread.own_positions(inputs, labels)
+        inputs, labels, placed = self._spread.own_positions(inputs, labels, positions)
         with torch.no_grad(), autocast(self._spread.precision, self._spread.device):
             said: Tensor = unwrapped(self._model)(inputs, **placed, read=lambda states: read(states, labels))
         return said

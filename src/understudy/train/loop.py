@@ -215,7 +215,10 @@ def _read(job: Training, position: int, batch: Indices, place: slice) -> Part:
         partners, others = _seen(job, position, batch, made.partners[own])
         inputs, mixed = made.images(inputs, partners), Mixed(others.to(job.spread.device), made.share)
     inputs, labels = (tensor.to(job.spread.device, non_blocking=True) for tensor in (inputs, labels))
-    return Part(inputs, labels, counts, mixed)
+    positions = job.examples.positions(batch[own])
+    if positions is not None:
+        positions = positions.to(job.spread.device, non_blocking=True)
+    return Part(inputs, labels, counts, mixed, positions)
 
 
 def _seen(job: Training, position: int, batch: Indices, places: Indices) -> tuple[Tensor, Tensor]:

@@ -25,7 +25,7 @@ from understudy.models.build import (
     tried_model,
 )
 from understudy.models.describe import describe
-from understudy.models.facts import Description, read_description, read_facts
+from understudy.models.facts import Description, keeps_apart, read_description, read_facts
 from understudy.models.files import check_files, read_weights
 from understudy.models.initial import draw_weights
 from understudy.models.narrow import narrowed
@@ -38,6 +38,7 @@ from understudy.parallel.layout import EXAMPLES, layout
 from understudy.parallel.savers import Savers
 from understudy.parallel.tensor import has_plan
 from understudy.recipe import Degrees, degrees
+from understudy.train.documents import check_takes_positions
 from understudy.train.memory import settle_freed_memory
 from understudy.train.precision import PRECISIONS
 from understudy.train.shapes import check_shapes
@@ -48,7 +49,10 @@ from understudy.train.work import TrainingJob
 def try_others(job: TrainingJob, split: Examples) -> None:
     """Whether the models that come after this job fit the data too: hours later would be late to hear it."""
     for where, model in job.others.items():
-        description = describe(model, read_facts(job.examples), where)
+        facts = read_facts(job.examples)
+        description = describe(model, facts, where)
+        if keeps_apart(facts):
+            check_takes_positions(empty_model(description, where), where)
         _try(split, description, where, extras_of(job))
 
 
@@ -116,6 +120,8 @@ def initial_model(job: TrainingJob, description: Description, examples: Examples
     """The model to start from, spread over the ranks."""
     torch.manual_seed(job.seed)
     model = empty_model(description, job.section)
+    if keeps_apart(read_facts(job.examples)):
+        check_takes_positions(model, job.section)
     aliases = tied_weights(model)
     settle_freed_memory(_share(job, model, spread), job.processes)
     if job.train.lora:
@@ -177,7 +183,10 @@ def frozen_teacher(job: TrainingJob, examples: Examples, extras: frozenset[Extra
     kind = PRECISIONS[job.teacher_precision]
     # The files have the types that the model had before it was narrowed.
     saved = None if kind is torch.float32 else empty_model(description, "teacher.model")
-    model = teacher_over_ranks(empty_model(description, "teacher.model"), spread, kind)
+    whole = empty_model(description, "teacher.model")
+    if keeps_apart(read_facts(job.examples)):
+        check_takes_positions(whole, "teacher.model")
+    model = teacher_over_ranks(whole, spread, kind)
     read_weights(model, job.teacher, spread.home, whole=saved)
     move_buffers(model, spread.device)
     check_shapes(model, examples, description, spread.device, "teacher.model", extras)

@@ -70,7 +70,7 @@ class Pipelined(Learner):
         """All parts at once, in the order of the schedule."""
         filled = [self._filled(part) for part in parts]
         assert len(filled) == count
-        shown = [self._spread.own_positions(part.inputs, part.labels) for part in filled]
+        shown = [self._spread.own_positions(part.inputs, part.labels, part.positions) for part in filled]
         known = self._taught(shown) if self._teacher else [None] * count
         # Gradients are averaged over the ranks that read other examples, the loss is their sum.
         readers = self._spread.meshes.gradient.size()
@@ -95,9 +95,13 @@ class Pipelined(Learner):
     def _filled(self, part: Part) -> Part:
         """A micro-batch of its full width: a pipeline takes no others. What was not there has no target."""
         mixed = part.mixed and part.mixed._replace(labels=self._filled_labels(part.mixed.labels, part.counts))
-        inputs, missing = part.inputs, self._width - len(part.inputs)
-        inputs = torch.cat([inputs, inputs[:1].expand(missing, *inputs.shape[1:])]) if missing else inputs
-        return part._replace(inputs=inputs, labels=self._filled_labels(part.labels, part.counts), mixed=mixed)
+        labels, positions = self._filled_labels(part.labels, part.counts), part.positions
+        positions = None if positions is None else self._repeated(positions)
+        return Part(self._repeated(part.inputs), labels, part.counts, mixed, positions)
+
+    def _repeated(self, given: Tensor) -> Tensor:
+        missing = self._width - len(given)
+        return torch.cat([given, given[:1].expand(missing, *given.shape[1:])]) if missing else given
 
     def _filled_labels(self, labels: Tensor, counts: bool) -> Tensor:
         labels, missing = labels if counts else torch.full_like(labels, IGNORED), self._width - len(labels)
@@ -138,9 +142,9 @@ class Pipelined(Learner):
             scale_gradients(parameters, limit, norm)
         return norm
 
-    def ask(self, inputs: Tensor, labels: Tensor, read: Read) -> Tensor | None:
+    def ask(self, inputs: Tensor, labels: Tensor, read: Read, positions: Tensor | None = None) -> Tensor | None:
         """The rank of the last stage has the answer."""
-        inputs, labels, placed = self._spread.own_positions(inputs, labels)
+        inputs, labels, placed = self._spread.own_positions(inputs, labels, positions)
         return self._staged.pipeline.ask(
             Asked(inputs, placed, lambda states: read(states, labels), self._staged.context)
         )

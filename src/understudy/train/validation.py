@@ -81,7 +81,10 @@ class Validation:
             # Who has nothing left is asked for one example all the same, and counts none: the others wait for it.
             shown = indices if len(indices) else np.zeros(1, dtype=np.int64)
             inputs, labels = (tensor.to(spread.device) for tensor in self.examples.batch(shown))
-            found = learner.ask(inputs, labels, _in_pieces)
+            positions = self.examples.positions(shown)
+            if positions is not None:
+                positions = positions.to(spread.device)
+            found = learner.ask(inputs, labels, _in_pieces, positions)
             if found is not None and len(indices):
                 sums += found
             if time.monotonic() - told > TOLD:

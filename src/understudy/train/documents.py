@@ -1,0 +1,111 @@
+"""Whether a model keeps the documents of a sequence apart, tried on two of them before it is trained or asked.
+
+transformers makes a mask from positions that begin anew, of most architectures' attention. Others see all of a sequence
+and say nothing, and so may a strategy that splits it: only what comes out tells.
+"""
+
+import inspect
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from understudy.distill.teacher import Teacher
+from understudy.errors import InputError
+from understudy.models.facts import AboutTexts
+from understudy.models.outputs import States
+from understudy.parallel.apply import Spread
+from understudy.train.learning import Learner
+from understudy.train.precision import autocast
+
+ROUNDING = 0.01
+"""Of what the first half changes without a mask. With one it is 0 to the bit; in a mixture of experts, each of which
+computes other tokens at a time, 1e-5."""
+
+Ask = Callable[[Tensor, Tensor, Tensor | None], Tensor | None]
+"""From inputs, which of its positions are asked about, and positions, (1, L) each, to what a rank knows of those; None
+where it has no answer."""
+
+
+def check_takes_positions(model: nn.Module, where: str) -> None:
+    """Refuse a model that cannot be told where documents begin.
+
+    Args:
+        model: its network is its submodule `net`.
+        where: the recipe's path of the model, for errors.
+
+    Raises:
+        InputError: its network takes no `position_ids`.
+    """
+    net = model.get_submodule("net")
+    if "position_ids" not in inspect.signature(net.forward).parameters:
+        raise InputError(
+            f"{where}: {type(net).__name__} takes no position_ids, so it cannot be told where a document begins; leave "
+            "out data.text.packing, or take another model"
+        )
+
+
+def check_learner(learner: Learner, facts: AboutTexts, spread: Spread, where: str) -> None:
+    """Refuse a model that learns from other documents of a sequence, too. To be called on every rank.
+
+    Args:
+        learner: the model.
+        facts: of the examples.
+        spread: over which ranks, and how.
+        where: the recipe's path of the model, for errors.
+
+    Raises:
+        InputError: what it says of a document depends on the one before it.
+    """
+
+    def ask(inputs: Tensor, second: Tensor, positions: Tensor | None) -> Tensor | None:
+        return learner.ask(inputs, second, lambda said, own: said.states[own], positions)
+
+    learner.train(mode=False)
+    _check(ask, facts, spread, where)
+    learner.train(mode=True)
+    learner.rest()
+
+
+def check_teacher(teacher: Teacher, facts: AboutTexts, spread: Spread) -> None:
+    """The same of a teacher, whom a student would hear speak of other documents."""
+
+    def ask(inputs: Tensor, second: Tensor, positions: Tensor | None) -> Tensor:
+        inputs, own, placed = spread.own_positions(inputs, second, positions)
+        with autocast(spread.precision, spread.device):
+            said: States = teacher.states(inputs, **placed)
+        return said.states[own]
+
+    _check(ask, facts, spread, "teacher.model")
+    teacher.rest()
+
+
+def _check(ask: Ask, facts: AboutTexts, spread: Spread, where: str) -> None:
+    kept, open_to_all = (_influence(ask, facts, spread, apart=apart) for apart in (True, False))
+    if open_to_all == 0:
+        raise InputError(
+            f"{where}: what the model says of a token depends on no earlier one before it is trained, so it cannot be "
+            "tried whether it keeps documents apart; leave out data.text.packing, or start from other weights"
+        )
+    if not kept <= ROUNDING * open_to_all:
+        raise InputError(
+            f"{where}: what the model says of a document depends on the one before it in a sequence, so its attention "
+            "takes no mask from position_ids; leave out data.text.packing, or take another model"
+        )
+
+
+def _influence(ask: Ask, facts: AboutTexts, spread: Spread, *, apart: bool) -> float:
+    """By how much a sequence's second half changes with the tokens of its first; the same on every rank."""
+    length, half = facts["sequence_length"], facts["sequence_length"] // 2
+    places = torch.arange(length, device=spread.device)[None]
+    second = places >= half
+    positions = torch.where(second, places - half, places) if apart else None
+    one = places % facts["vocab_size"]
+    other = torch.where(second, one, (one + 1) % facts["vocab_size"])
+    before, after = (ask(inputs, second, positions) for inputs in (one, other))
+    squared = torch.zeros((), dtype=torch.double, device=spread.device)
+    if before is not None and after is not None:
+        squared += (after.double() - before.double()).square().sum()
+    dist.all_reduce(squared)
+    return squared.sqrt().item()
