@@ -2,12 +2,12 @@
 
 - In fp32 a GPU has no fused kernel for heads that share keys: torch writes the weights of all positions out, and keeps
   them for the backward pass. A CPU has one.
-- transformers asks the positions of a batch whether sequences are packed in it, and builds a mask where it gets no
-  answer. Here they are not.
+- transformers asks the positions of a batch whether several documents are packed in its sequences, and builds a mask
+  where it gets no answer. Recipes say it.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import wraps
 from typing import Any
 from unittest.mock import patch
@@ -17,12 +17,15 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from understudy.recipe import Degrees
-
 
 @contextmanager
-def attention_of(device: str, degrees: Degrees) -> Iterator[None]:
-    """Within it, attention takes what it takes on a device, cpu or cuda; where sequences are split, as it does here."""
+def attention_of(device: str, *, packed: bool) -> Iterator[None]:
+    """Within it, attention takes what it takes in a training.
+
+    Args:
+        device: on which, cpu or cuda.
+        packed: whether sequences are of several documents.
+    """
     from transformers import masking_utils
 
     plain = functional.scaled_dot_product_attention
@@ -34,13 +37,8 @@ def attention_of(device: str, degrees: Degrees) -> Iterator[None]:
         with sdpa_kernel(SDPBackend.MATH):
             return plain(query, key, *given, **named)
 
-    if degrees.cp > 1:
-        yield
-        return
-    with (
-        patch.object(functional, "scaled_dot_product_attention", attention),
-        patch.object(masking_utils, "find_packed_sequence_indices", lambda _: None),
-    ):
+    whole = nullcontext() if packed else patch.object(masking_utils, "find_packed_sequence_indices", lambda _: None)
+    with patch.object(functional, "scaled_dot_product_attention", attention), whole:
         yield
 
 

@@ -20,7 +20,7 @@ from understudy.distill.teacher import Teacher
 from understudy.errors import InputError
 from understudy.models.adapters import add_adapters
 from understudy.models.build import undrawn_model
-from understudy.models.facts import Description
+from understudy.models.facts import Description, keeps_apart
 from understudy.models.outputs import Extra
 from understudy.models.parts import kept
 from understudy.models.tasks import TextModel
@@ -106,7 +106,7 @@ def trace(
     vocabulary = facts["vocab_size"] if facts["task"] == "causal-lm" else len(facts["labels"])
     ledger = Ledger(vocabulary, GRAIN[device])
     absent = rank_among_absent(planned.train, found, rank, precision)
-    with absent as spread, ledger.watching(), attention_of(device, found):
+    with absent as spread, ledger.watching(), attention_of(device, packed=keeps_apart(facts)):
         return _traced(planned, spread, ledger, even=even)
 
 

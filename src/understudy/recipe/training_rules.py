@@ -1,0 +1,163 @@
+"""The rules within a training, and between it and the processes that it has."""
+
+from collections.abc import Iterator
+
+from understudy.recipe.places import Place
+from understudy.recipe.schema import Resources, Train
+from understudy.recipe.strategy import Degrees, Pipeline, degrees
+
+Conflict = tuple[Place, str]
+
+
+def job_conflicts(place: Place, train: Train, job: str, resources: Resources) -> Iterator[Conflict]:
+    """Where a training contradicts itself, or the processes that it has: each place, and the fix."""
+    yield from _elastic(job, train, resources)
+    if train.steps and train.schedule.warmup >= train.steps:
+        yield (*place, "schedule", "warmup"), f"{train.schedule.warmup} of {train.steps} steps; leave some to train in"
+    yield from _guard(place, train)
+    yield from _resharded(place, train)
+    yield from _fp16(place, train)
+    if train.strategy == "auto":  # the plan leaves out degrees that do not go with the rest
+        for name in ("compression", "diloco", "lora", "offload", "compile"):
+            if getattr(train, name):
+                yield (*place, "strategy"), f"auto chooses among all degrees, and {name} is for some; name them"
+        return
+    try:
+        found = degrees(train.strategy, resources.nodes, resources.processes, f"resources.{job}")
+    except ValueError as error:
+        yield (*place, "strategy"), str(error)
+        return
+    if train.tensor_plan and found.tp == 1:
+        yield (*place, "tensor_plan"), "splits layers over processes, and tp is 1; remove it, or use strategy: tp"
+    if why := _uneven(train, found):
+        yield (*place, "batch_size"), why
+    yield from _pipeline(place, train, found)
+    yield from _savers(place, train, found)
+    yield from _compression(place, train, found, resources)
+    yield from _diloco(place, train, found, resources)
+
+
+def _guard(place: Place, train: Train) -> Iterator[Conflict]:
+    """What a step that is skipped would leave behind."""
+    if train.guard and train.diloco:
+        why = "skips steps of all replicas at once, and those of diloco train apart; remove one of them"
+        yield (*place, "guard"), why
+    if train.guard and train.compression and train.compression.type == "powersgd":
+        why = "what powersgd has not sent yet would keep a gradient that is no number; use bf16, or remove one of them"
+        yield (*place, "guard"), why
+
+
+def _resharded(place: Place, train: Train) -> Iterator[Conflict]:
+    """What only the processes have that left a checkpoint."""
+    where = (*place, "resume_resharded")
+    if train.resume_resharded and train.diloco:
+        why = "each replica of diloco has an optimiser's state of its own, which others cannot take; remove it"
+        yield where, why
+    if train.resume_resharded and train.compression and train.compression.type == "powersgd":
+        yield where, "each process keeps what powersgd has not sent yet, which others cannot take; remove it"
+
+
+def _fp16(place: Place, train: Train) -> Iterator[Conflict]:
+    """What a step that overflows would leave behind."""
+    if train.precision != "fp16":
+        return
+    if train.diloco:
+        why = "skips steps of all replicas at once, and those of diloco train apart; use bf16, or remove diloco"
+        yield (*place, "precision"), why
+    if train.compression and train.compression.type == "powersgd":
+        why = "what powersgd has not sent yet would keep a gradient that overflowed; use bf16, or remove compression"
+        yield (*place, "precision"), why
+
+
+def _pipeline(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
+    if found.pp == 1:
+        if train.pipeline != Pipeline():
+            yield (*place, "pipeline"), "is for a model in stages, and pp is 1; remove it, or use strategy: pp"
+        return
+    stages, count = found.pp * train.pipeline.stages_per_rank, train.gradient_accumulation_steps
+    least = {"GPipe": 1, "DualPipeV": stages}.get(train.pipeline.schedule, found.pp)
+    if count < least:
+        yield (
+            (*place, "gradient_accumulation_steps"),
+            f"is the number of micro-batches, and {train.pipeline.schedule} over {found.pp} processes needs {least} or "
+            f"more; the more, the less they wait",
+        )
+
+
+def _savers(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
+    """What saves memory or time under some degrees alone."""
+    if "parameters" in train.offload and (not found.shards or found.pp > 1):
+        why = "parameters wait elsewhere where they are in shards, and not in stages; use fsdp or hsdp, or take it out"
+        yield (*place, "offload"), why
+    if "activations" in train.offload and found.tp > 1:
+        why = "activations of layers that are split do not wait elsewhere; use activation_checkpointing, or take it out"
+        yield (*place, "offload"), why
+    if train.compile and found.pp * found.cp * found.tp > 1:
+        why = "layers, sequences and stages that are split are not compiled (with some schedules the result is wrong)"
+        yield (*place, "compile"), f"{why}; use single, ddp, fsdp or hsdp, or set it to false"
+
+
+def _compression(place: Place, train: Train, found: Degrees, resources: Resources) -> Iterator[Conflict]:
+    if train.compression is None:
+        return
+    if not found.is_replicated:
+        why = "is for whole models on several processes; remove it, or use strategy: ddp"
+        yield (*place, "compression"), why
+    if train.compression.type == "powersgd" and (resources.min_nodes or resources.nodes) < resources.nodes:
+        why = "each process keeps what powersgd has not sent yet, which another number of them cannot take over"
+        yield (*place, "compression"), f"{why}; use bf16, or leave min_nodes out"
+
+
+def _diloco(place: Place, train: Train, found: Degrees, resources: Resources) -> Iterator[Conflict]:
+    """What contradicts that replicas train apart."""
+    if train.diloco is None:
+        return
+    every = train.diloco.every
+    if found.dp_replicate == 1 or found.pp * found.cp * found.tp > 1:
+        why = "is for several replicas, whose layers and sequences are not split; remove it, or use ddp or hsdp"
+        yield (*place, "diloco"), why
+    if train.validate_every and train.validate_every % every:
+        yield (
+            (*place, "validate_every"),
+            f"replicas are one model after every {every} steps; make it a multiple of that",
+        )
+    if train.average:
+        yield (*place, "average"), "is of one model, and replicas train apart; leave it out, or diloco"
+    if train.compression:
+        yield (*place, "compression"), "replicas that train apart send no gradients; leave it out, or diloco"
+    if (resources.min_nodes or resources.nodes) < resources.nodes:
+        why = "each replica has an optimiser's state of its own, which another number of them cannot take over"
+        yield (*place, "diloco"), f"{why}; leave min_nodes out, or diloco"
+
+
+def _uneven(train: Train, found: Degrees) -> str | None:
+    """Why a batch cannot be shared out evenly."""
+    parts = found.readers * train.gradient_accumulation_steps
+    if train.batch_size % parts == 0:
+        return None
+    below = train.batch_size // parts * parts
+    nearest = f"{below} or {below + parts}" if below else str(parts)
+    return (
+        f"{train.batch_size} examples cannot be shared out evenly over {parts} parts ({found.readers} readers x "
+        f"{train.gradient_accumulation_steps} gradient accumulation steps); the nearest that can: {nearest}"
+    )
+
+
+def _elastic(job: str, train: Train, resources: Resources) -> Iterator[Conflict]:
+    """What a number of nodes between the least and the most would contradict."""
+    least, most = resources.min_nodes or resources.nodes, resources.nodes
+    where: Place = ("resources", job, "min_nodes")
+    if least > most:
+        yield where, f"{least} is more than nodes, which is {most}; make it {most} or less"
+    if least < most and (isinstance(train.strategy, Degrees) or train.strategy == "auto"):
+        yield where, "degrees are for one number of nodes; write strategy as ddp, fsdp or hsdp, or leave min_nodes out"
+        return
+    for nodes in range(least, most):
+        try:
+            found = degrees(train.strategy, nodes, resources.processes, f"resources.{job}")
+        except ValueError as error:
+            yield where, f"with {nodes} nodes: {error}"
+            return
+        if why := _uneven(train, found):
+            yield where, f"with {nodes} nodes: {why}; every number from min_nodes to nodes has to divide it"
+            return
