@@ -99,8 +99,9 @@ def test_memory_is_of_what_every_step_needs(settings: dict[str, Any], found: Deg
     assert training_memory(train(**settings), found, device, "fp32", held) == gib * GIB
 
 
-def test_a_teacher_in_bf16_takes_half() -> None:
-    assert training_memory(train(), Degrees(), "cpu", "bf16", Held(0, 2 * GIB)) == GIB
+@pytest.mark.parametrize(("kind", "share"), [("bf16", 2), ("int8", 4)])
+def test_a_teacher_in_fewer_bytes_takes_no_less_than_this(kind: Any, share: int) -> None:
+    assert training_memory(train(), Degrees(), "cpu", kind, Held(0, 2 * GIB)) == 2 * GIB // share
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ from tests.plan.test_depth import llama as llama_of
 from tests.plan.test_depth import planned
 from tests.train.jobs import spec, train_ranks
 from understudy.errors import InputError
+from understudy.models.build import empty_model
 from understudy.models.facts import Facts
+from understudy.models.linear import linear_layers
 from understudy.plan.trace import trace, traces
 from understudy.recipe import Degrees
 
@@ -70,6 +72,23 @@ def test_a_teacher_in_bf16_takes_half() -> None:
         for kind in ("fp32", "bf16")
     ]
     assert kinds[1]["teacher"] == pytest.approx(kinds[0]["teacher"] / 2, rel=0.01)
+
+
+def test_a_teacher_in_int8_takes_a_quarter_for_its_linear_layers_and_no_tp() -> None:
+    job = planned(llama_of(2), llama_of(3))
+    whole, few = (
+        traces(replace(job, teacher_precision=kind), Degrees(dp_shard=2), "cpu", torch.float32)[0].peak.kinds["teacher"]
+        for kind in ("fp32", "int8")
+    )
+    assert job.teacher is not None
+    net = empty_model(job.teacher).get_submodule("net")
+    linear = sum(layer.get_parameter("weight").numel() for layer in linear_layers(net).values())
+    every = sum(parameter.numel() for parameter in net.parameters())
+    rows = sum(len(layer.get_parameter("weight")) for layer in linear_layers(net).values())
+    assert whole == pytest.approx(4 * every / 2, rel=0.01)
+    assert few == pytest.approx((4 * (every - linear) + linear + 4 * rows) / 2, rel=0.01)
+    with pytest.raises(InputError, match=r"student\.teacher_precision: layers in int8 are not split \(tp\); use bf16"):
+        traces(replace(job, teacher_precision="int8"), Degrees(tp=2), "cpu", torch.float32)
 
 
 @pytest.mark.parametrize("strategy", [pytest.param("ddp", marks=pytest.mark.second_tier), "fsdp"])

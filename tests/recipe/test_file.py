@@ -762,6 +762,16 @@ def test_adapters_are_of_pretrained_models_whose_layers_are_whole(strategy: str)
         from_values(parse(DIGITS).data, overrides, "here")
 
 
+@pytest.mark.parametrize("strategy", ["tp", "3d", "{dp_shard: 4, tp: 2}"])
+def test_a_teacher_in_int8_is_not_split(strategy: str) -> None:
+    overrides = ["student.teacher_precision=int8", "resources.distill.processes=8"]
+    overrides += ["student.train.gradient_accumulation_steps=8"]
+    for whole in ("fsdp", "ddp", "pp"):
+        from_values(parse(DIGITS).data, [*overrides, f"student.train.strategy={whole}"], "here")
+    with pytest.raises(InputError, match=r"student\.teacher_precision: .* splits layers, and those in int8 are not"):
+        from_values(parse(DIGITS).data, [*overrides, f"student.train.strategy={strategy}"], "here")
+
+
 @pytest.mark.parametrize("modules", ["[]", "null"])
 def test_adapters_need_layers(modules: str) -> None:
     with pytest.raises(InputError, match=r"student\.train\.lora\.modules: "):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from understudy.jobs.collectives import Collectives
-from understudy.recipe import Model, ObjectiveSection, Recipe, Train
+from understudy.recipe import Model, ObjectiveSection, Recipe, TeacherPrecision, Train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,7 @@ class Training:
     teacher: str | None
     teacher_model: Model | None
     """What the recipe says of that teacher: its files are compared with it."""
-    teacher_precision: Literal["fp32", "bf16"] = "fp32"
+    teacher_precision: TeacherPrecision = "fp32"
     """What its weights are kept in."""
     model: Model
     train: Train

@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
 from understudy.errors import InputError
-from understudy.models.build import tied_weights
+from understudy.models.linear import is_turned, linear_layers, tied
 from understudy.models.parts import kept, kept_part
 from understudy.recipe import Lora
 
@@ -58,18 +58,18 @@ def add_adapters(model: nn.Module, settings: Lora, where: str) -> None:
         InputError: a name is that of no layer which can have one.
     """
     net = model.get_submodule("net")
-    linear = {name: module for name, module in net.named_modules() if _is_linear(module)}
+    linear = linear_layers(net)
     adapted = _chosen(settings.modules, list(linear), f"{where}.lora.modules")
-    tied = _tied(model)
+    shared = tied(model)
     model.requires_grad_(requires_grad=False)
     for name in _chosen(settings.whole, [name for name, _ in net.named_modules() if name], f"{where}.lora.whole"):
         net.get_submodule(name).requires_grad_()
     for name in adapted:
         layer = linear[name]
         weight = layer.get_parameter("weight")
-        if id(weight) in tied:
+        if id(weight) in shared:
             raise InputError(f"{where}.lora.modules: the weight of {name} is another layer's too; leave it out")
-        inputs, outputs = weight.shape if _is_turned(layer) else reversed(weight.shape)
+        inputs, outputs = weight.shape if is_turned(layer) else reversed(weight.shape)
         layer.add_module(NAME, Adapter(inputs, outputs, settings, weight.device))
         layer.register_forward_hook(_add)
 
@@ -93,7 +93,7 @@ def merged(model: nn.Module) -> dict[str, Tensor]:
     inside: set[str] = set()
     for name, layer, adapter in _adapters(model):
         weight, product = layer.get_parameter("weight").detach(), adapter.product()
-        product = product.T if _is_turned(layer) else product
+        product = product.T if is_turned(layer) else product
         kept(weight).add_(product[kept_part(weight)])
         inside |= {f"{name}.{NAME}.a", f"{name}.{NAME}.b"}
     return {name: tensor for name, tensor in model.state_dict().items() if name not in inside}
@@ -109,22 +109,6 @@ def _adapters(model: nn.Module) -> Iterator[tuple[str, nn.Module, Adapter]]:
 def _add(layer: nn.Module, given: tuple[Any, ...], said: Tensor) -> Tensor:
     share: Tensor = layer.get_submodule(NAME)(given[0])
     return said + share
-
-
-def _is_linear(module: nn.Module) -> bool:
-    # Its subclasses may be read without being called, as that of nn.MultiheadAttention is; then no hook runs.
-    return type(module) is nn.Linear or _is_turned(module)
-
-
-def _is_turned(module: nn.Module) -> bool:
-    """Whether it is GPT-2's linear layer, whose weight is (inputs, outputs)."""
-    from transformers.pytorch_utils import Conv1D
-
-    return isinstance(module, Conv1D)
-
-
-def _tied(model: nn.Module) -> set[int]:
-    return {id(model.get_parameter(name)) for name in tied_weights(model)}
 
 
 def _chosen(patterns: tuple[str, ...], names: list[str], where: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from understudy.errors import UnderstudyError
 from understudy.models.build import auto_class, empty_model, is_empty, materialize, tied_weights
+from understudy.models.eight_bits import EightBits
 from understudy.models.facts import (
     CONFIG,
     DESCRIPTION,
@@ -123,6 +125,9 @@ def read_weights(model: nn.Module, folder: Path, device: torch.device, whole: nn
         for name, tensor in net.state_dict(keep_vars=True).items():
             if name in forms:
                 weights.read(name, tensor)
+        for name, layer in net.named_modules():
+            if isinstance(layer, EightBits):
+                layer.fill(partial(weights.rows, f"{name}.weight"))
     if computed:
         compute_buffers(net)
 

@@ -68,6 +68,11 @@ class Weights:
         self.forms: dict[str, Form] = {name: (one.get_shape(), one.get_dtype()) for name, one in found.items()}
         """What the files' headers say of each tensor."""
 
+    def rows(self, name: str, first: int, last: int) -> Tensor:
+        """Some rows of a tensor, in the file's type: from the first to before the last."""
+        found: Tensor = self._files[name].get_slice(name)[first:last]
+        return found
+
     def read(self, name: str, into: Tensor) -> None:
         """Fill what this rank keeps of a tensor, whose shape is the file's; no other byte is read.
 

@@ -7,13 +7,17 @@ torch.
 from dataclasses import dataclass
 from typing import Literal
 
-from understudy.recipe import Degrees, Optimizer, Train
+from understudy.recipe import Degrees, Optimizer, TeacherPrecision, Train
 
 AT_ONCE = 3
 """Checkpoints in a training's folder, at most: two that are kept (parallel/checkpoint.py), and one being written."""
 
 OUTER = 2
 """Numbers for each weight that replicas which train apart keep together: the outer weight and its momentum."""
+
+
+SMALLER: dict[TeacherPrecision, int] = {"fp32": 1, "bf16": 2, "int8": 4}
+"""What a teacher's bytes are at most divided by: with int8 some of its weights stay as they are."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,7 @@ class Held:
 
 
 def training_memory(
-    train: Train, found: Degrees, device: Literal["cpu", "cuda"], teacher_precision: Literal["fp32", "bf16"], held: Held
+    train: Train, found: Degrees, device: Literal["cpu", "cuda"], teacher_precision: TeacherPrecision, held: Held
 ) -> int:
     """Bytes of the nodes' memory that all ranks of a training hold together, at the least.
 
@@ -43,7 +47,7 @@ def training_memory(
         return found.dp_replicate * state
     # Beside a student in stages the teacher is in shards over all ranks.
     teachers = found.dp_replicate if found.pp == 1 else 1
-    teacher = held.teacher // 2 if teacher_precision == "bf16" else held.teacher
+    teacher = held.teacher // SMALLER[teacher_precision]
     return found.dp_replicate * (state + max(state, gradients)) + teachers * teacher
 
 

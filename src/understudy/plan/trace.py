@@ -7,7 +7,6 @@ and its fake process group for the other ranks. What comes out is what the rank 
 import gc
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import numpy as np
 import torch
@@ -35,14 +34,13 @@ from understudy.plan.imagined import Imagined
 from understudy.plan.ledger import Ledger, Peak
 from understudy.plan.pieces import few_pieces
 from understudy.plan.repeated import Further, Repeated
-from understudy.recipe import Degrees, ObjectiveSection, Train
+from understudy.recipe import Degrees, ObjectiveSection, TeacherPrecision, Train
 from understudy.train.averages import Averages
 from understudy.train.learning import Learner, Part, Whole
 from understudy.train.local_steps import LocalSteps
 from understudy.train.models import teacher_over_ranks
 from understudy.train.optimizers import optimizer
 from understudy.train.pipelined import Pipelined
-from understudy.train.precision import PRECISIONS
 from understudy.train.staged import cut_into_stages
 
 PARTS = 2
@@ -62,7 +60,7 @@ class Planned:
     examples: Imagined
     where: str
     """The recipe's path of the training."""
-    teacher_precision: Literal["fp32", "bf16"] = "fp32"
+    teacher_precision: TeacherPrecision = "fp32"
 
 
 @dataclass(frozen=True)
@@ -241,8 +239,7 @@ def _teacher(
     """The teacher, and its blocks."""
     if planned.teacher is None:
         return None, []
-    kind = PRECISIONS[planned.teacher_precision]
-    model = teacher_over_ranks(undrawn_model(planned.teacher, "teacher.model"), spread, kind)
+    model = teacher_over_ranks(undrawn_model(planned.teacher, "teacher.model"), spread, planned.teacher_precision)
     _say_head(model)
     ledger.mark("teacher", model.parameters())
     return Teacher(model, extras), [_with_weights(model)]

@@ -15,6 +15,7 @@ from understudy.recipe.schema import (
     Student,
     Task,
     Teacher,
+    TeacherPrecision,
     Train,
 )
 from understudy.recipe.section import Section
@@ -67,6 +68,7 @@ __all__ = [
     "Student",
     "Task",
     "Teacher",
+    "TeacherPrecision",
     "Text",
     "Train",
     "degrees",

@@ -13,9 +13,9 @@ from understudy.errors import InputError
 from understudy.recipe import yaml
 from understudy.recipe.errors import explain
 from understudy.recipe.overrides import Override, apply, override
+from understudy.recipe.places import Conflict
 from understudy.recipe.rules import conflicts
 from understudy.recipe.schema import Recipe
-from understudy.recipe.training_rules import Conflict
 from understudy.recipe.yaml import Place, Value, Values
 
 # Where a path may stand. The data's is one always; the others may be a hub's id.

@@ -11,6 +11,8 @@ from typing import Any
 from pydantic import BaseModel
 
 Place = tuple[str | int, ...]
+Conflict = tuple[Place, str]
+"""Where a recipe contradicts itself, and the fix."""
 Schema = Mapping[str, Any]
 """A core schema of pydantic; its type says which other keys it has."""
 

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 
 from understudy.recipe.models import Model, Normalization, PretrainedModel
-from understudy.recipe.places import Place
+from understudy.recipe.places import Conflict, Place
+from understudy.recipe.precision_rules import teacher
 from understudy.recipe.schema import METRICS, Evaluate, MetricName, Recipe, Resources, Train
 from understudy.recipe.sources import serving
 from understudy.recipe.strategy import Degrees, degrees
-from understudy.recipe.training_rules import Conflict, job_conflicts
+from understudy.recipe.training_rules import job_conflicts
 
 LEAST_MARGIN = 1e-6
 """Of the gate, above 0; so small a loss would take millions of test examples to rule out."""
@@ -31,6 +32,7 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
     yield from job_conflicts(("student", "train"), recipe.student.train, "distill", recipe.resources.distill)
     yield from _augment(("student", "train", "augment"), recipe.student.train, recipe)
     yield from _lora(("student", "train", "lora"), recipe.student.train, recipe.student.model)
+    yield from teacher(recipe)
     yield from _measuring(recipe.evaluate, recipe.resources.by_job["evaluate"])
 
 

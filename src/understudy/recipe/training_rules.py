@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 
-from understudy.recipe.places import Place
+from understudy.recipe.places import Conflict, Place
+from understudy.recipe.precision_rules import fp16
 from understudy.recipe.schema import Resources, Train
 from understudy.recipe.strategy import Degrees, Pipeline, degrees
-
-Conflict = tuple[Place, str]
 
 
 def job_conflicts(place: Place, train: Train, job: str, resources: Resources) -> Iterator[Conflict]:
@@ -16,7 +15,7 @@ def job_conflicts(place: Place, train: Train, job: str, resources: Resources) ->
         yield (*place, "schedule", "warmup"), f"{train.schedule.warmup} of {train.steps} steps; leave some to train in"
     yield from _guard(place, train)
     yield from _resharded(place, train)
-    yield from _fp16(place, train)
+    yield from fp16(place, train)
     if train.strategy == "auto":  # the plan leaves out degrees that do not go with the rest
         for name in ("compression", "diloco", "lora", "offload", "compile"):
             if getattr(train, name):
@@ -55,18 +54,6 @@ def _resharded(place: Place, train: Train) -> Iterator[Conflict]:
         yield where, why
     if train.resume_resharded and train.compression and train.compression.type == "powersgd":
         yield where, "each process keeps what powersgd has not sent yet, which others cannot take; remove it"
-
-
-def _fp16(place: Place, train: Train) -> Iterator[Conflict]:
-    """What a step that overflows would leave behind."""
-    if train.precision != "fp16":
-        return
-    if train.diloco:
-        why = "skips steps of all replicas at once, and those of diloco train apart; use bf16, or remove diloco"
-        yield (*place, "precision"), why
-    if train.compression and train.compression.type == "powersgd":
-        why = "what powersgd has not sent yet would keep a gradient that overflowed; use bf16, or remove compression"
-        yield (*place, "precision"), why
 
 
 def _pipeline(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:

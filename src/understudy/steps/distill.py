@@ -17,6 +17,8 @@ def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
 
 
 def _distill(work: Work) -> None:
+    if (kept := work.recipe.student.teacher_precision) != "fp32":
+        work.facts["teacher_precision"] = kept
     train(work, student_spec(work, "distill", work.recipe.student.distill))
 
 

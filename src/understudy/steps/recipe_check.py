@@ -20,7 +20,7 @@ from understudy.models.hub import Unreachable, hub_file
 from understudy.models.labels import check_count
 from understudy.models.pretrained import COMMIT, check_folder
 from understudy.recipe import ArchitectureModel, FactoryModel, Model, PretrainedModel, Recipe
-from understudy.recipe.training_rules import Conflict
+from understudy.recipe.places import Conflict
 
 
 class Unknown(NamedTuple):

@@ -25,6 +25,7 @@ from understudy.models.build import (
     tried_model,
 )
 from understudy.models.describe import describe
+from understudy.models.eight_bits import in_eight_bits
 from understudy.models.facts import Description, keeps_apart, read_description, read_facts
 from understudy.models.files import check_files, read_weights
 from understudy.models.initial import draw_weights
@@ -37,7 +38,7 @@ from understudy.parallel.apply import Spread, reshard
 from understudy.parallel.layout import EXAMPLES, layout
 from understudy.parallel.savers import Savers
 from understudy.parallel.tensor import has_plan
-from understudy.recipe import Degrees, degrees
+from understudy.recipe import Degrees, TeacherPrecision, degrees
 from understudy.train.documents import check_takes_positions
 from understudy.train.memory import settle_freed_memory
 from understudy.train.precision import PRECISIONS
@@ -180,13 +181,12 @@ def frozen_teacher(job: TrainingJob, examples: Examples, extras: frozenset[Extra
     assert job.teacher_model is not None, "who names a teacher says what it is"
     description = trusted_description(job.teacher, job.teacher_model, job.examples, "teacher.model")
     check_files(job.teacher, description)
-    kind = PRECISIONS[job.teacher_precision]
     # The files have the types that the model had before it was narrowed.
-    saved = None if kind is torch.float32 else empty_model(description, "teacher.model")
+    saved = None if job.teacher_precision == "fp32" else empty_model(description, "teacher.model")
     whole = empty_model(description, "teacher.model")
     if keeps_apart(read_facts(job.examples)):
         check_takes_positions(whole, "teacher.model")
-    model = teacher_over_ranks(whole, spread, kind)
+    model = teacher_over_ranks(whole, spread, job.teacher_precision)
     read_weights(model, job.teacher, spread.home, whole=saved)
     move_buffers(model, spread.device)
     check_shapes(model, examples, description, spread.device, "teacher.model", extras)
@@ -195,15 +195,23 @@ def frozen_teacher(job: TrainingJob, examples: Examples, extras: frozenset[Extra
     return Teacher(model, extras)
 
 
-def teacher_over_ranks(model: nn.Module, spread: Spread, kind: torch.dtype) -> nn.Module:
+def teacher_over_ranks(model: nn.Module, spread: Spread, kind: TeacherPrecision) -> nn.Module:
     """A model that is only asked, each rank with its part, beside one that is spread like this.
 
     Args:
         model: whole, with memory or without.
         spread: of the other one.
         kind: what its weights are kept in.
+
+    Raises:
+        InputError: layers in int8 would be split.
     """
-    narrowed(model, kind)
+    if kind == "int8":
+        if spread.degrees.tp > 1:
+            raise InputError("student.teacher_precision: layers in int8 are not split (tp); use bf16")
+        in_eight_bits(model)
+    else:
+        narrowed(model, PRECISIONS[kind])
     if spread.degrees.pp > 1:
         spread = spread.for_questions()
     # Without a plan of its own each rank of a tensor-parallel group asks all of it, and hears the same.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from understudy.recipe import Model, ObjectiveSection, Train
+from understudy.recipe import Model, ObjectiveSection, TeacherPrecision, Train
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class TrainingJob:
     teacher: Path | None
     teacher_model: Model | None
     """The object with the teacher, and what the recipe says of it, if an objective needs one."""
-    teacher_precision: Literal["fp32", "bf16"]
+    teacher_precision: TeacherPrecision
     """What its weights are kept in."""
     others: Mapping[str, Model]
     """Models that later jobs of the run will train, by their place in the recipe: tried on an example beforehand."""

@@ -1,0 +1,33 @@
+"""What types of numbers do not go with: fp16 in a training, int8 in a teacher."""
+
+from collections.abc import Iterator
+
+from understudy.recipe.places import Conflict, Place
+from understudy.recipe.schema import Recipe, Train
+from understudy.recipe.strategy import degrees
+
+
+def fp16(place: Place, train: Train) -> Iterator[Conflict]:
+    """What a step that overflows would leave behind."""
+    if train.precision != "fp16":
+        return
+    if train.diloco:
+        why = "skips steps of all replicas at once, and those of diloco train apart; use bf16, or remove diloco"
+        yield (*place, "precision"), why
+    if train.compression and train.compression.type == "powersgd":
+        why = "what powersgd has not sent yet would keep a gradient that overflowed; use bf16, or remove compression"
+        yield (*place, "precision"), why
+
+
+def teacher(recipe: Recipe) -> Iterator[Conflict]:
+    """What a teacher in eight bits does not go with; auto leaves such degrees out."""
+    resources, strategy = recipe.resources.distill, recipe.student.train.strategy
+    if recipe.student.teacher_precision != "int8" or strategy == "auto":
+        return
+    try:
+        found = degrees(strategy, resources.nodes, resources.processes)
+    except ValueError:  # it is said where the strategy is looked at
+        return
+    if found.tp > 1:
+        why = f"{found} splits layers, and those in int8 are not split; use bf16, or a strategy without tp"
+        yield ("student", "teacher_precision"), why
