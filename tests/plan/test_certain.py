@@ -85,6 +85,7 @@ def train(**settings: Any) -> Train:
         ({}, Degrees(dp_shard=4), "cpu", 6 + 2),
         ({}, Degrees(pp=2, dp_replicate=2), "cpu", 2 * 6 + 2),  # a teacher beside stages is there once
         ({"optimizer": {"name": "sgd", "momentum": 0.0}}, Degrees(), "cpu", 2 + 2),  # weights and gradients
+        ({"optimizer": {"name": "adamw8bit"}}, Degrees(dp_shard=4), "cpu", 3 + 2),
         ({"optimizer": {"name": "sgd"}, "average": 0.9}, Degrees(), "cpu", 6 + 2),
         ({"diloco": {"every": 9}}, Degrees(dp_replicate=2), "cpu", 2 * (10 + 2)),
         ({"lora": {"modules": ["q"]}}, Degrees(), "cpu", 2 + 2),  # no gradients and no moments, but in the checkpoint

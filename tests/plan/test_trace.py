@@ -17,6 +17,7 @@ from understudy.errors import InputError
 from understudy.models.build import empty_model
 from understudy.models.facts import Facts
 from understudy.models.linear import linear_layers
+from understudy.plan.choices import refusal
 from understudy.plan.trace import trace, traces
 from understudy.recipe import Degrees
 
@@ -29,6 +30,7 @@ WAYS: list[tuple[Any, int, dict[str, Any], bool]] = [
     ("ddp", 2, {"diloco": {"every": 100}}, False),
     ("tp", 2, {}, True),
     ("pp", 2, {"gradient_accumulation_steps": 4}, True),
+    pytest.param("fsdp", 2, {"optimizer": {"name": "adamw8bit"}}, False, marks=pytest.mark.second_tier),
 ]
 
 
@@ -102,6 +104,19 @@ def test_adapters_take_what_they_take(ranks: Any, tmp_path: Path, strategy: str)
     held = ranks.run(2, measured, with_payload(job, initial=str(pretrained.output)))
     assert planned_peak(job, facts) == pytest.approx(max(held), rel=0.08)
     assert planned_peak(job, facts) < planned_peak(plain, facts)
+
+
+def test_moments_in_eight_bits_take_a_quarter_and_no_tp() -> None:
+    eight = {"optimizer": {"name": "adamw8bit"}}
+    job = planned(llama_of(2), **eight)
+    kept = traces(job, Degrees(dp_shard=2), "cpu", torch.float32)[0].peak.kinds["optimizer"]
+    by_hand = 0
+    for weight in empty_model(job.model).parameters():
+        large = weight.ndim == 2 and weight.numel() >= 4096
+        scales = len(weight) * -(-weight.shape[-1] // 256)
+        by_hand += 2 * (weight.numel() + 4 * scales) if large else 2 * 4 * weight.numel()
+    assert kept == pytest.approx(by_hand / 2, rel=0.02)
+    assert refusal(planned(llama_of(2), **eight), Degrees(tp=2), 8) is not None
 
 
 WIDTH, VOCABULARY = 64, 4096

@@ -772,6 +772,24 @@ def test_a_teacher_in_int8_is_not_split(strategy: str) -> None:
         from_values(parse(DIGITS).data, [*overrides, f"student.train.strategy={strategy}"], "here")
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ("student.train.strategy={dp_shard: 2, tp: 2}", "rounds blocks of whole rows, which dp_shard 2 x tp 2 splits"),
+        (
+            "student.train.offload=[parameters]",
+            "computes on the GPU, where its state is; use adamw, or",
+        ),
+    ],
+)
+def test_an_optimiser_in_eight_bits_has_whole_rows_where_it_computes(settings: str, words: str) -> None:
+    overrides = ["student.train.optimizer.name=adamw8bit", "resources.distill.processes=4"]
+    overrides += ["student.train.strategy=fsdp"]
+    assert from_values(parse(DIGITS).data, overrides, "here").student.train.optimizer.name == "adamw8bit"
+    with pytest.raises(InputError, match=rf"student\.train\.optimizer\.name: adamw8bit {words}"):
+        from_values(parse(DIGITS).data, [*overrides, settings], "here")
+
+
 @pytest.mark.parametrize("modules", ["[]", "null"])
 def test_adapters_need_layers(modules: str) -> None:
     with pytest.raises(InputError, match=r"student\.train\.lora\.modules: "):

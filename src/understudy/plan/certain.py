@@ -91,12 +91,14 @@ def saves(train: Train) -> int | None:
 def _state(train: Train, model: int) -> int:
     """Bytes of weights and optimiser, of which a checkpoint is a copy."""
     copies = moments(train.optimizer) + (train.average is not None) + OUTER * (train.diloco is not None)
-    return model + copies * _trained(train, model)
+    return model + int(copies * _trained(train, model))
 
 
-def moments(optimizer: Optimizer) -> int:
-    """How many numbers an optimiser keeps for each weight."""
-    return 2 if optimizer.name == "adamw" else int(optimizer.momentum > 0)
+def moments(optimizer: Optimizer) -> float:
+    """How many bytes an optimiser keeps at the least for each byte of a weight in fp32."""
+    if optimizer.name == "sgd":
+        return float(optimizer.momentum > 0)
+    return {"adamw": 2.0, "adamw8bit": 0.5}[optimizer.name]
 
 
 def _trained(train: Train, model: int) -> int:

@@ -29,6 +29,8 @@ def refusal(planned: Planned, found: Degrees, per_node: int) -> str | None:
         return f"batch_size {train.batch_size} does not divide into {parts} parts"
     if found.pp > train.gradient_accumulation_steps:
         return f"fewer micro-batches than stages ({train.gradient_accumulation_steps} for {found.pp})"
+    if found.tp > 1 and train.optimizer.name == "adamw8bit":
+        return "adamw8bit rounds blocks of whole rows, which tp splits"
     if found.tp > per_node:
         return "layers would be split over nodes"
     if found.cp > 1:

@@ -48,7 +48,7 @@ class Job:
         if train.diloco is None:
             return 0
         inner = 1 + moments(train.optimizer) + (train.average is not None)
-        return state * inner // (inner + OUTER)
+        return int(state * inner / (inner + OUTER))
 
     def place(self, hardware: Hardware) -> Place:
         """What it runs on."""

@@ -1,10 +1,10 @@
-"""What types of numbers do not go with: fp16 in a training, int8 in a teacher."""
+"""What types of numbers do not go with: fp16 in a training, eight bits in an optimiser and in a teacher."""
 
 from collections.abc import Iterator
 
 from understudy.recipe.places import Conflict, Place
 from understudy.recipe.schema import Recipe, Train
-from understudy.recipe.strategy import degrees
+from understudy.recipe.strategy import Degrees, degrees
 
 
 def fp16(place: Place, train: Train) -> Iterator[Conflict]:
@@ -17,6 +17,18 @@ def fp16(place: Place, train: Train) -> Iterator[Conflict]:
     if train.compression and train.compression.type == "powersgd":
         why = "what powersgd has not sent yet would keep a gradient that overflowed; use bf16, or remove compression"
         yield (*place, "precision"), why
+
+
+def eight_bits(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
+    """What an optimiser in eight bits does not go with."""
+    if train.optimizer.name != "adamw8bit":
+        return
+    if found.tp > 1:
+        why = f"adamw8bit rounds blocks of whole rows, which {found} splits; use adamw, or a strategy without tp"
+        yield (*place, "optimizer", "name"), why
+    if "parameters" in train.offload:
+        why = "adamw8bit computes on the GPU, where its state is; use adamw, or take parameters out of offload"
+        yield (*place, "optimizer", "name"), why
 
 
 def teacher(recipe: Recipe) -> Iterator[Conflict]:

@@ -10,7 +10,8 @@ from understudy.recipe.section import Fraction, Positive, Section
 class Optimizer(Section):
     """AdamW (Loshchilov & Hutter 2019) or SGD with momentum."""
 
-    name: Literal["adamw", "sgd"] = "adamw"
+    name: Literal["adamw", "adamw8bit", "sgd"] = "adamw"
+    """adamw8bit keeps AdamW's two moments in eight bits each (Dettmers et al. 2022)."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     no_decay: tuple[str, ...] | None = None

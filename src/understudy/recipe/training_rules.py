@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from understudy.recipe.places import Conflict, Place
-from understudy.recipe.precision_rules import fp16
+from understudy.recipe.precision_rules import eight_bits, fp16
 from understudy.recipe.schema import Resources, Train
 from understudy.recipe.strategy import Degrees, Pipeline, degrees
 
@@ -32,6 +32,7 @@ def job_conflicts(place: Place, train: Train, job: str, resources: Resources) ->
         yield (*place, "batch_size"), why
     yield from _pipeline(place, train, found)
     yield from _savers(place, train, found)
+    yield from eight_bits(place, train, found)
     yield from _compression(place, train, found, resources)
     yield from _diloco(place, train, found, resources)
 

@@ -13,6 +13,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from understudy.models.parts import kept
 from understudy.recipe import Optimizer as OptimizerSettings
 from understudy.recipe import Schedule
+from understudy.train.adamw_8bit import AdamW8bit
 
 
 def optimizer(
@@ -35,6 +36,8 @@ def optimizer(
     if settings.name == "sgd":
         fused = not any(isinstance(parameter, DTensor) for parameter in trained)  # torch has no fused SGD of shards
         chosen: Optimizer = SGD(groups, lr=0.0, momentum=settings.momentum, fused=fused)
+    elif settings.name == "adamw8bit":
+        chosen = AdamW8bit(groups, lr=0.0, betas=(settings.beta1, settings.beta2))
     else:
         chosen = _ShardedAdamW(groups, lr=0.0, betas=(settings.beta1, settings.beta2), fused=True)
     _make_state(chosen)
