@@ -1,5 +1,6 @@
 """AdamW in eight bits: against a step written in numpy, in shards, in checkpoints, and beside AdamW in fp32."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -137,3 +138,20 @@ def test_a_job_goes_on_bit_for_bit(
 ) -> None:
     train = {**EIGHT, "strategy": strategy, "gradient_accumulation_steps": 2, "checkpoint_every": 3}
     assert_goes_on(ranks, processes, jobs.spec(tmp_path, text_examples, LLAMA, processes, train=train))
+
+
+@pytest.mark.second_tier
+@pytest.mark.parametrize(("strategy", "processes"), [("single", 1), ("fsdp", 4)])
+def test_a_checkpoint_loads_onto_another_number_of_shards(
+    ranks: Any, tmp_path: Path, text_examples: Path, strategy: str, processes: int
+) -> None:
+    train: dict[str, Any] = {**EIGHT, "checkpoint_every": 3}
+    before = jobs.spec(tmp_path, text_examples, LLAMA, 2, train={**train, "strategy": "fsdp"})
+    ranks.run(2, train_ranks, before)
+    unbroken = column(curve(before), "loss")
+    shutil.rmtree(before.output)
+    shutil.rmtree(Path(before.folder) / "checkpoints" / "step-9")
+    after = jobs.spec(tmp_path, text_examples, LLAMA, processes, train={**train, "strategy": strategy})
+    ranks.run(processes, train_ranks, after)
+    np.testing.assert_array_equal(column(curve(after), "loss")[:6], unbroken[:6])
+    np.testing.assert_allclose(column(curve(after), "loss"), unbroken, rtol=1e-3)
