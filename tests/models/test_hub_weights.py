@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
@@ -115,3 +115,16 @@ def test_numbers_that_do_not_float_get_the_networks_type(tmp_path: Path) -> None
     tensors = HubWeights(tmp_path, pickle=False).tensors
     assert tensors["count"][...].to("cpu", torch.int64).dtype is torch.int64
     assert tensors["half"][...].to("cpu", torch.float32).dtype is torch.float16
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.uint8, torch.bool, torch.float8_e4m3fn])
+def test_quantised_weights_are_refused(tmp_path: Path, kind: torch.dtype) -> None:
+    tensors = {"layer.weight": torch.ones(2, 2).to(kind), "layer.weight_scale_inv": torch.ones(1)}
+    save_file(tensors, tmp_path / WEIGHTS)
+    with pytest.raises(ValueError, match=r"model\.safetensors: layer\.weight is quantised"):
+        HubWeights(tmp_path, pickle=False)
+
+
+def test_counters_may_be_whole_numbers(tmp_path: Path) -> None:
+    save_file({"norm.num_batches_tracked": torch.tensor(3)}, tmp_path / WEIGHTS)
+    assert HubWeights(tmp_path, pickle=False).tensors.keys() == {"norm.num_batches_tracked"}

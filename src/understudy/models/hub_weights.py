@@ -6,7 +6,6 @@ writes the model converts one file's tensors at a time. What transformers merges
 name.
 """
 
-import json
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -19,10 +18,14 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from understudy.models.facts import WEIGHTS
+from understudy.models.hub_index import named_files
 from understudy.models.weight_files import INDEX
+from understudy.models.weights import TYPES
 
 PICKLED = "pytorch_model.bin"
 PICKLED_INDEX = f"{PICKLED}.index.json"
+FLOATING = {"F64", "F32", "F16", "BF16"}
+KINDS = {str(kind): name for kind, name in TYPES.items()}
 SMALL = 2**20
 """Bytes of a tensor that stays in memory."""
 
@@ -36,6 +39,7 @@ class HubWeights:
 
     Raises:
         OSError: there are no files of that name, or one cannot be read.
+        ValueError: their index is none, or a weight is not of floating-point numbers of 16 bits or more.
         SafetensorError: one is no file of safetensors.
     """
 
@@ -44,7 +48,9 @@ class HubWeights:
         """By the names that they have there, as transformers takes them."""
         self._mapped: set[int] = set()
         for path in _files(folder, pickle):
-            self.tensors |= {name: _Stored(tensor, self._mapped) for name, tensor in _opened(path).items()}
+            stored = _opened(path)
+            _check_types(stored, path)
+            self.tensors |= {name: _Stored(tensor, self._mapped) for name, tensor in stored.items()}
 
     @contextmanager
     def merged_on_disk(self, folder: Path) -> Iterator[None]:
@@ -98,9 +104,18 @@ def _files(folder: Path, pickle: bool) -> list[Path]:
         if (folder / whole).exists():
             return [folder / whole]
         if (folder / index).exists():
-            places = json.loads((folder / index).read_text(encoding="utf-8"))["weight_map"]
-            return [folder / name for name in sorted(set(places.values()))]
+            return [folder / name for name in named_files(folder / index)]
     raise OSError(f"{folder} has no file named {' or '.join(whole for whole, _ in names)}, and no index of several")
+
+
+def _check_types(stored: Mapping[str, Any], path: Path) -> None:
+    """Refuse weights that mean something by numbers beside them alone: quantised ones."""
+    for name, tensor in stored.items():
+        kind = KINDS.get(str(tensor.dtype)) if isinstance(tensor, Tensor) else tensor.get_dtype()
+        if kind not in FLOATING and name.endswith(("weight", "bias")):
+            raise ValueError(
+                f"{path.name}: {name} is quantised or no number of a weight; take the model it was made from"
+            )
 
 
 def _opened(path: Path) -> Mapping[str, Any]:

@@ -21,6 +21,7 @@ from understudy.models.facts import (
     read_facts,
 )
 from understudy.models.hub import hub_file
+from understudy.models.hub_index import named_files
 from understudy.models.labels import output_order, put_into_order
 from understudy.models.normalization import PREPROCESSOR, normalization
 from understudy.recipe import PretrainedModel
@@ -129,7 +130,11 @@ def _from_hub(model: PretrainedModel, place: str) -> Path:
     brought(PREPROCESSOR)
     whole, index = brought("model.safetensors"), brought("model.safetensors.index.json")
     if index:
-        for shard in sorted(set(json.loads(index.read_text())["weight_map"].values())):
+        try:
+            shards = named_files(index)
+        except ValueError as error:
+            raise InputError(f"{place}: {model.pretrained}: {error}") from error
+        for shard in shards:
             brought(shard)
     if model.allow_pickle and not (whole or index):
         brought("pytorch_model.bin")
@@ -171,6 +176,8 @@ def _load(model: PretrainedModel, source: Path, folder: Path, facts: Facts, wher
     try:
         config = AutoConfig.from_pretrained(source, local_files_only=True, **trusted, **_new_labels(facts, head))
         check_config(config, facts, place)
+        if getattr(config, "quantization_config", None):
+            raise InputError(f"{place}: {model.pretrained} is quantised; take the model that it was made from")
         weights = HubWeights(source, model.allow_pickle)
         with torch.device("meta"):
             kind = type(auto_class(facts["task"]).from_config(config, **trusted))
