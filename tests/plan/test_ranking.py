@@ -49,7 +49,7 @@ def test_what_makes_no_sense_is_listed_with_its_reason() -> None:
 def test_a_model_that_cannot_be_cut_is_no_reason_to_end() -> None:
     found = ranking(planned(llama(1)), place(10))
     assert "pp" not in names(found)
-    assert any("pp cuts a model between its repeated blocks" in why for _, why in found.refused)
+    assert any("pp cuts a model between the blocks of an nn.ModuleList" in why for _, why in found.refused)
 
 
 def test_processes_of_their_own_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def layout(model: nn.Module, inputs: Tensor, where: str) -> Layout:
     found = blocks(model)
     if len(found) < 2:
         raise InputError(
-            f"{where}.strategy: pp cuts a model between its repeated blocks (an nn.ModuleList), and it has none"
+            f"{where}.strategy: pp cuts a model between the blocks of an nn.ModuleList, and it has none of two or more"
         )
     others = list(_outermost(model, set(found), where))
     calls, total = _watched(model, inputs, (*found, *others))

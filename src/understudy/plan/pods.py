@@ -50,11 +50,12 @@ def refuse_small_pods(recipe: Recipe) -> None:
 def _needs(recipe: Recipe, limited: dict[str, Resources]) -> Iterator[Need]:
     facts = _fewest(recipe)
     teacher, student = (_bytes(model, facts, place) for place, model in recipe.models.items())
-    state = "weights, gradients and the optimiser's state"
     if recipe.teacher.train and (found := limited.get("teacher")):
-        yield Need("teacher", state, _training(recipe, recipe.teacher.train, found, Held(teacher, 0)))
+        takes = _training(recipe, recipe.teacher.train, found, Held(teacher, 0))
+        yield Need("teacher", _state(recipe.teacher.train, found), takes)
     if found := limited.get("distill"):
-        yield Need("distill", state, _training(recipe, recipe.student.train, found, Held(student, teacher)))
+        takes = _training(recipe, recipe.student.train, found, Held(student, teacher))
+        yield Need("distill", _state(recipe.student.train, found), takes)
     if found := limited.get("evaluate"):
         models = teacher + student * (1 + recipe.student.control)
         spread = degrees(recipe.evaluate.strategy, found.nodes, found.processes)
@@ -64,6 +65,13 @@ def _needs(recipe: Recipe, limited: dict[str, Resources]) -> Iterator[Need]:
 def _training(recipe: Recipe, train: Train, resources: Resources, held: Held) -> int:
     found = degrees(train.strategy, resources.nodes, resources.processes)
     return training_memory(train, found, _device(resources), recipe.student.teacher_precision, held)
+
+
+def _state(train: Train, resources: Resources) -> str:
+    """What of a training is in its nodes' memory."""
+    if _device(resources) == "cuda" and "parameters" not in train.offload:
+        return "the copies of weights and optimiser for a checkpoint"
+    return "weights, gradients and the optimiser's state"
 
 
 def _device(resources: Resources) -> Literal["cpu", "cuda"]:
