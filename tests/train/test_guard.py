@@ -96,13 +96,12 @@ def test_a_skipped_step_changes_nothing_and_is_marked(ranks: Any, tmp_path: Path
 
 def train_without(job: JobSpec, steps: list[int]) -> None:
     """Neither optimiser nor averages see some steps, counted from 0."""
-    from torch.optim import AdamW
-
     from understudy.train.averages import Averages
+    from understudy.train.optimizers import ShardedAdamW
 
-    step, update, at = AdamW.step, Averages.update, [-2]  # the first one makes the optimiser's state
+    step, update, at = ShardedAdamW.step, Averages.update, [-2]  # the first one makes the optimiser's state
 
-    def counted(chosen: AdamW) -> None:
+    def counted(chosen: ShardedAdamW) -> None:
         at[0] += 1
         if at[0] not in steps:
             step(chosen)
@@ -112,7 +111,7 @@ def train_without(job: JobSpec, steps: list[int]) -> None:
             update(averages, number)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AdamW, "step", counted)
+        patch.setattr(ShardedAdamW, "step", counted)
         patch.setattr(Averages, "update", taken)
         train_ranks(job)
 

@@ -39,13 +39,13 @@ def optimizer(
     elif settings.name == "adamw8bit":
         chosen = AdamW8bit(groups, lr=0.0, betas=(settings.beta1, settings.beta2))
     else:
-        chosen = _ShardedAdamW(groups, lr=0.0, betas=(settings.beta1, settings.beta2), fused=True)
+        chosen = ShardedAdamW(groups, lr=0.0, betas=(settings.beta1, settings.beta2), fused=True)
     _make_state(chosen)
     set_learning_rate(chosen, settings.learning_rate)
     return chosen
 
 
-class _ShardedAdamW(AdamW):
+class ShardedAdamW(AdamW):
     """AdamW whose step takes each rank's shards as the plain tensors that they are.
 
     How to spread an operation over lists of DTensors torch finds out from all of them at once: of a hundred that takes
