@@ -1,5 +1,6 @@
 """Fixtures that several packages' tests share: a pool of ranks, and small examples to train on."""
 
+import inspect
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,17 @@ from understudy.jobs.specification import JobSpec
 
 settings.register_profile("understudy", deadline=None)  # no test asserts a time
 settings.load_profile("understudy")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def stacks_without_source() -> Iterator[None]:
+    """kfp asks for the whole stack 68 times a compilation, to name a method in an error that it does not raise. Beside
+    as many modules as tests import, to look up the source of each frame takes seconds.
+    """
+    stack = inspect.stack
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inspect, "stack", lambda context=0: stack(0))
+        yield
 
 
 @pytest.fixture(scope="session")

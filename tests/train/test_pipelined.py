@@ -35,12 +35,12 @@ SCHEDULES = ["GPipe", "1F1B", "LoopedBFS", "Interleaved1F1B", "InterleavedZeroBu
 STAGES: list[tuple[str, Any, int, str]] = [
     *(("llama", "pp", 2, schedule) for schedule in SCHEDULES),
     *((model, "pp", 2, "1F1B") for model in ("gpt2", "vit")),
-    *((model, {"pp": 2, "dp_shard": 2}, 4, "1F1B") for model in ("llama", "bert")),
-    ("llama", {"pp": 2, "tp": 2}, 4, "1F1B"),
+    ("llama", {"pp": 2, "dp_shard": 2}, 4, "1F1B"),
 ]
 RARER: list[tuple[str, Any, int, str]] = [
     ("bert", "pp", 2, "1F1B"),
-    *((model, {"pp": 2, "dp_shard": 2}, 4, "1F1B") for model in ("gpt2", "vit")),
+    *((model, {"pp": 2, "dp_shard": 2}, 4, "1F1B") for model in ("gpt2", "vit", "bert")),
+    ("llama", {"pp": 2, "tp": 2}, 4, "1F1B"),
     ("gpt2", "pp", 2, "ZBVZeroBubble"),
     ("llama", {"pp": 2, "dp_shard": 2}, 4, "ZBVZeroBubble"),
     ("llama", {"pp": 2, "dp_replicate": 2}, 4, "Interleaved1F1B"),

@@ -13,8 +13,17 @@ from understudy.jobs.specification import JobSpec
 from understudy.models.facts import WEIGHTS
 
 DROPOUT = {**jobs.VIT["config"], "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
-LAYOUTS = [("single", 1, 1), ("ddp", 2, 2), ("fsdp", 2, 1), ("fsdp", 4, 2), ("hsdp", 4, 1)]
-RARER = [("single", 1, 2), ("ddp", 2, 1), ("ddp", 4, 1), ("ddp", 4, 2), ("fsdp", 2, 2), ("fsdp", 4, 1), ("hsdp", 4, 2)]
+LAYOUTS = [("single", 1, 1), ("ddp", 2, 2), ("fsdp", 2, 1), ("hsdp", 4, 1)]
+RARER = [
+    ("fsdp", 4, 2),
+    ("single", 1, 2),
+    ("ddp", 2, 1),
+    ("ddp", 4, 1),
+    ("ddp", 4, 2),
+    ("fsdp", 2, 2),
+    ("fsdp", 4, 1),
+    ("hsdp", 4, 2),
+]
 
 
 RESNET = {

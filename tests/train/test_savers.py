@@ -53,11 +53,12 @@ def test_a_job_whose_parameters_wait_elsewhere_goes_on_bit_for_bit(
     ("strategy", "processes", "recompute"),
     [
         ("fsdp", 2, "none"),
-        pytest.param("ddp", 2, "none", marks=RARELY),
-        pytest.param("ddp", 2, "full", marks=RARELY),
-        pytest.param("fsdp", 2, "selective", marks=RARELY),
+        ("ddp", 2, "none"),
+        ("ddp", 2, "full"),
+        ("fsdp", 2, "selective"),
     ],
 )
+@pytest.mark.second_tier
 def test_compiled_blocks_train_the_same(
     ranks: Any, tmp_path: Path, text_examples: Path, strategy: str, processes: int, recompute: str
 ) -> None:
