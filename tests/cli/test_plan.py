@@ -106,10 +106,11 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_a_node_s_memory_is_compared_where_the_recipe_says_it() -> None:
     limits = ("--set", "resources.teacher.memory=1Gi", "--set", "resources.distill.memory=64Gi")
-    said = plan(*limits, "--hardware", "CPU", status=1)
+    said = plan(*limits, "--hardware", "CPU", "--set", "student.train.compile=true", status=1)
     assert "1.00 GiB are there, by resources.teacher.memory: DOES NOT FIT" in said
     assert "64.00 GiB are there, by resources.distill.memory: fits" in said
     assert said.count("their tensors") == 2  # ranks on CPUs have them there
+    assert said.index("distill:") < said.index("without compile, which is not planned and takes less")
 
 
 def test_images_leave_nothing_where_they_are_served() -> None:

@@ -373,6 +373,11 @@ def test_a_models_own_code_runs_only_where_the_recipe_says_so(images: Path, tmp_
     assert (folder / "layers.py").read_text() == CODE["layers.py"]
 
 
+def say_quantised(config: Path) -> None:
+    said = json.loads(config.read_text())
+    config.write_text(json.dumps({**said, "quantization_config": {"quant_method": "fp8"}}))
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -381,6 +386,7 @@ def test_a_models_own_code_runs_only_where_the_recipe_says_so(images: Path, tmp_
         (lambda folder: (folder / "config.json").write_text("{}"), r"Unrecognized model"),
         (lambda folder: (folder / WEIGHTS).write_bytes(b"\xff" * 99), r"Error while deserializing header"),
         (lambda folder: (folder / WEIGHTS).unlink(), r"has no safetensors"),
+        (lambda folder: say_quantised(folder / "config.json"), r"is quantised; take the model that it was made from"),
     ],
 )
 def test_a_folder_that_is_not_whole_is_named(

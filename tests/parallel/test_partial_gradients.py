@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from tests.train import jobs
-from tests.train.jobs import tiers, train_ranks
-from tests.train.test_parity import assert_same_training
+from tests.train.jobs import tiers
+from tests.train.test_parity import assert_spread_trains_the_same
 
 QWEN = {"type": "qwen3", "config": {**jobs.LLAMA["config"], "head_dim": 8}}
 """With a norm of each head, whose weight all of them share."""
@@ -22,9 +22,4 @@ RARER: list[tuple[Any, int]] = [
 def test_a_weight_that_heads_share_gets_the_gradients_of_all_once_for_each_micro_batch(
     ranks: Any, tmp_path: Path, text_examples: Path, strategy: Any, processes: int
 ) -> None:
-    train = {"strategy": strategy, "gradient_accumulation_steps": 2}
-    alone = jobs.spec(tmp_path / "alone", text_examples, QWEN)
-    spread = jobs.spec(tmp_path / "spread", text_examples, QWEN, processes, train=train)
-    ranks.run(1, train_ranks, alone)
-    ranks.run(processes, train_ranks, spread)
-    assert_same_training(spread, alone)
+    assert_spread_trains_the_same(ranks, tmp_path, text_examples, QWEN, strategy, processes, 2)

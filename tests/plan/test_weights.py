@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.plan.test_choices import IMAGES
 from tests.train.jobs import BERT, GPT, LLAMA, VIT
 from understudy.models.build import build_model, tied_weights
 from understudy.models.describe import describe
@@ -14,13 +15,6 @@ from understudy.plan.weights import weights_of
 from understudy.recipe import ArchitectureModel
 
 TEXT: Facts = {"task": "causal-lm", "vocab_size": 300, "eos_id": 0, "sequence_length": 16}
-IMAGES: Facts = {
-    "task": "image-classification",
-    "labels": ["a", "b"],
-    "image": {"size": 8, "channels": 1},
-    "mean": [0.5],
-    "std": [0.5],
-}
 RESNET = {"type": "resnet", "config": {"embedding_size": 8, "hidden_sizes": [8, 8], "depths": [1, 1]}}
 IN_HALF = {"type": "llama", "config": {**LLAMA["config"], "dtype": "bfloat16"}}
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.train import jobs
-from tests.train.jobs import tiers, train_ranks
-from tests.train.test_parity import assert_same_training
+from tests.train.jobs import tiers
+from tests.train.test_parity import assert_spread_trains_the_same
 
 MIXTRAL = {"type": "mixtral", "config": {**jobs.LLAMA["config"], "num_local_experts": 4, "num_experts_per_tok": 2}}
 OFTEN: list[tuple[Any, int, int]] = [("fsdp", 2, 2)]
@@ -18,9 +18,4 @@ RARER: list[tuple[Any, int, int]] = [("ddp", 2, 2), ("pp", 2, 2), ("cp", 2, 1), 
 def test_experts_train_the_same(
     ranks: Any, tmp_path: Path, text_examples: Path, strategy: Any, processes: int, accumulate: int
 ) -> None:
-    train = {"strategy": strategy, "gradient_accumulation_steps": accumulate}
-    alone = jobs.spec(tmp_path / "alone", text_examples, MIXTRAL)
-    spread = jobs.spec(tmp_path / "spread", text_examples, MIXTRAL, processes, train=train)
-    ranks.run(1, train_ranks, alone)
-    ranks.run(processes, train_ranks, spread)
-    assert_same_training(spread, alone)
+    assert_spread_trains_the_same(ranks, tmp_path, text_examples, MIXTRAL, strategy, processes, accumulate)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR
 
+from understudy.models.parts import kept
 from understudy.recipe import Optimizer, Schedule
 from understudy.train.optimizers import clip, learning_rate, optimizer, set_learning_rate
 
@@ -170,6 +171,43 @@ def test_gradients_are_scaled_to_the_limit_and_their_norm_is_told(limit: float |
     assert clip(list(net.parameters()), limit).item() == pytest.approx(5)
     assert net.weight.grad is not None
     np.testing.assert_allclose(net.weight.grad[0], expected, rtol=1e-4)
+
+
+def test_without_gradients_there_is_nothing_to_scale() -> None:
+    assert clip(list(nn.Linear(2, 1).parameters()), 1.0).item() == 0
+
+
+def steps_of_shards(whose: str) -> list[Any]:
+    """Weights and state of a rank after two steps of torch's AdamW, or of ours, with gradients scaled by each."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    dist.init_process_group("gloo")
+    try:
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        torch.manual_seed(0)
+        whole = [torch.randn(5, 3), torch.randn(4)]
+        weights = [nn.Parameter(distribute_tensor(tensor, mesh, [Shard(0)])) for tensor in whole]
+        settings = Optimizer(**{**ADAMW, "name": "adamw"})
+        theirs = {"lr": 0.1, "betas": (0.8, 0.9), "fused": True}
+        groups = [
+            {"params": [weight], "weight_decay": decay} for weight, decay in zip(weights, (0.5, 0.0), strict=True)
+        ]
+        chosen = optimizer(weights, settings) if whose == "ours" else torch.optim.AdamW(groups, **theirs)
+        for _ in range(2):
+            for weight, tensor in zip(weights, whole, strict=True):
+                weight.grad = distribute_tensor(tensor.sin(), mesh, [Shard(0)])
+            (clip if whose == "ours" else nn.utils.clip_grad_norm_)(weights, 0.5)
+            chosen.step()
+        return [kept(one).tolist() for weight in weights for one in (weight.detach(), *chosen.state[weight].values())]
+    finally:
+        dist.destroy_process_group()
+
+
+def test_shards_move_as_torchs_own_adamw_moves_them(ranks: Any) -> None:
+    """To the bit: norm, scaling, step and state."""
+    assert ranks.run(2, steps_of_shards, "ours") == ranks.run(2, steps_of_shards, "torch's")
 
 
 def test_a_gradient_that_is_no_number_is_told_as_such() -> None:

@@ -94,6 +94,24 @@ def assert_same_training(spread: JobSpec, alone: JobSpec) -> None:
         )
 
 
+def assert_spread_trains_the_same(
+    ranks: Any,
+    folder: Path,
+    examples: Path,
+    model: dict[str, Any],
+    strategy: Any,
+    processes: int,
+    accumulate: int,
+) -> None:
+    """As one process that takes each batch at once."""
+    train = {"strategy": strategy, "gradient_accumulation_steps": accumulate}
+    alone = jobs.spec(folder / "alone", examples, model)
+    spread = jobs.spec(folder / "spread", examples, model, processes, train=train)
+    ranks.run(1, train_ranks, alone)
+    ranks.run(processes, train_ranks, spread)
+    assert_same_training(spread, alone)
+
+
 AUGMENT = {"flip": True, "crop": 2, "rand_augment": {"operations": 2, "magnitude": 5}, "mixup": 0.4}
 IN_STAGES = pytest.param("pp", 2, marks=pytest.mark.second_tier)
 
@@ -155,12 +173,7 @@ def test_split_layers_train_as_whole_ones(
     ranks: Any, tmp_path: Path, text_examples: Path, strategy: Any, processes: int, tied: bool
 ) -> None:
     model = {**jobs.LLAMA, "config": {**jobs.LLAMA["config"], "tie_word_embeddings": tied}}
-    train = {"strategy": strategy, "gradient_accumulation_steps": 2}
-    alone = jobs.spec(tmp_path / "alone", text_examples, model)
-    spread = jobs.spec(tmp_path / "spread", text_examples, model, processes, train=train)
-    ranks.run(1, train_ranks, alone)
-    ranks.run(processes, train_ranks, spread)
-    assert_same_training(spread, alone)
+    assert_spread_trains_the_same(ranks, tmp_path, text_examples, model, strategy, processes, 2)
 
 
 CONTEXT = [

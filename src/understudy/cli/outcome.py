@@ -4,7 +4,7 @@ import json
 import math
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from understudy.launch.platform import platform
 from understudy.steps import summary_of
 from understudy.steps.summary import Registered
 from understudy.store import Run, StepState, Store
+from understudy.train.profile import Profile
 
 
 def conclude(
@@ -41,10 +42,7 @@ def conclude(
         console.print()
         console.print(results(came_to.measures))
     if came_to.profiles:
-        console.print()
-        console.print(profile_table(came_to.profiles))
-        traces = run.folder / "logs" / "*" / "trace-*.json.gz"
-        console.print(f"traces, for ui.perfetto.dev: {_shortest(traces)}", markup=False)
+        _show_profiles(console, run, came_to.profiles)
     if came_to.verdict:
         console.print()
         show_verdict(console, came_to.verdict)
@@ -63,6 +61,13 @@ def conclude(
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     for text in [*(f"note: {note}" for note in came_to.notes), *problems]:
         errors.print(text, markup=False)
+
+
+def _show_profiles(console: Console, run: Run, profiles: Mapping[str, Profile]) -> None:
+    console.print()
+    console.print(profile_table(profiles))
+    traces = run.folder / "logs" / "*" / "trace-*.json.gz"
+    console.print(f"traces, for ui.perfetto.dev: {_shortest(traces)}", markup=False)
 
 
 def _where(url: str, home: Path) -> str:

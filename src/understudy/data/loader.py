@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.models.facts import read_facts
+from understudy.models.facts import keeps_apart, read_facts
 
 IGNORED = -100  # the label of a position without a target
 
@@ -141,7 +141,7 @@ def open_split(folder: Path, split: str) -> Examples:
     """One split of an examples object."""
     facts = read_facts(folder)
     if facts["task"] == "causal-lm":
-        if "packing" in facts:
+        if keeps_apart(facts):
             return PackedExamples(folder, split, facts["sequence_length"], facts["eos_id"])
         return TextExamples(folder, split, facts["sequence_length"], facts["eos_id"])
     return ImageExamples(folder, split)

@@ -80,8 +80,7 @@ def write(
         per_example: the arrays of per_example.npz.
         profiles: of trainings, by the role of what was trained; empty, unless they were recorded.
     """
-    bootstrap = Bootstrap(per_example, measures["models"])
-    others = [role for role in OTHERS if role in measures["models"]]
+    bootstrap, others = Bootstrap(per_example, measures["models"]), _others(measures)
     names = _names(measures, verdict)
     differences = _differences(bootstrap, others, verdict)
     plots = draw(measures, verdict, histories, differences)
@@ -96,12 +95,22 @@ def write(
         names=names,
         tiles=_tiles(measures, verdict, differences),
         comparisons={other: _comparisons(bootstrap, names, other, verdict) for other in others},
-        plots={name: base64.b64encode(content).decode() for name, content in plots.items()},
+        plots=_encoded(plots),
         lineage=lineage,
         profiles=profiles,
         kinds=_kinds(profiles),
     )
     (folder / "report.html").write_text(text, encoding="utf-8")
+
+
+def _others(measures: Measures) -> list[str]:
+    """Whom the student is compared with."""
+    return [role for role in OTHERS if role in measures["models"]]
+
+
+def _encoded(plots: Mapping[str, bytes]) -> dict[str, str]:
+    """As they stand in the page."""
+    return {name: base64.b64encode(content).decode() for name, content in plots.items()}
 
 
 def _names(measures: Measures, verdict: Verdict) -> list[MetricName]:

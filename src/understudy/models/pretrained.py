@@ -176,8 +176,7 @@ def _load(model: PretrainedModel, source: Path, folder: Path, facts: Facts, wher
     try:
         config = AutoConfig.from_pretrained(source, local_files_only=True, **trusted, **_new_labels(facts, head))
         check_config(config, facts, place)
-        if getattr(config, "quantization_config", None):
-            raise InputError(f"{place}: {model.pretrained} is quantised; take the model that it was made from")
+        _refuse_quantised(config, model, place)
         weights = HubWeights(source, model.allow_pickle)
         with torch.device("meta"):
             kind = type(auto_class(facts["task"]).from_config(config, **trusted))
@@ -200,6 +199,11 @@ def _load(model: PretrainedModel, source: Path, folder: Path, facts: Facts, wher
     _check_weights(net, loaded, place, head)
     net.config.architectures = [type(net).__name__]  # of several that a deit may be, and not the base that was loaded
     return net
+
+
+def _refuse_quantised(config: Any, model: PretrainedModel, place: str) -> None:
+    if getattr(config, "quantization_config", None):
+        raise InputError(f"{place}: {model.pretrained} is quantised; take the model that it was made from")
 
 
 def _new_labels(facts: Facts, head: Head) -> Config:

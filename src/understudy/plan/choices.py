@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from understudy.models.facts import keeps_apart
 from understudy.parallel.heads import HEADS
 from understudy.plan.trace import Planned
 from understudy.recipe import AXES, Degrees
@@ -39,7 +40,7 @@ def refusal(planned: Planned, found: Degrees, per_node: int) -> str | None:
             return "there are no sequences to split"
         if facts["sequence_length"] % found.sequence_parts:
             return f"sequences of {facts['sequence_length']} do not divide into {found.sequence_parts} parts"
-        if "packing" in facts and found.cp_comm_type == "ring":
+        if keeps_apart(facts) and found.cp_comm_type == "ring":
             return "a ring keeps no documents apart"
     heads = _heads(planned)
     if any(count % found.head_parts for count in heads):
