@@ -3,19 +3,32 @@
 It is a module of its own because a spawned process finds its function by the module's name, and conftest is many.
 """
 
+import faulthandler
 import gc
 import os
+import queue
+import secrets
 import socket
+import sys
+import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import get_context
 from typing import Any
+
+HANGS = 240  # seconds after which a rank says where it stands, and is no longer waited for soon after
+LEAVES = 30  # seconds in which the others notice that one is dead
+JOBS = 100  # of a process: torch's own caches and threads grow with each
 
 
 class Ranks:
     """Processes that have torch imported and run one function after another as the ranks of a job."""
 
     def __init__(self, count: int) -> None:
+        self._start(count)
+
+    def _start(self, count: int) -> None:
         context = get_context("spawn")
         self._tasks = [context.Queue() for _ in range(count)]
         self._results = context.Queue()
@@ -25,18 +38,44 @@ class Ranks:
         ]
         for process in self._processes:
             process.start()
+        self._jobs = 0
 
     def run(self, world_size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
-        """What the function returned, by rank; an AssertionError with the first traceback if it raised."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        """What the function returned, by rank; an AssertionError with the first traceback if it raised, or with the
+        ranks that died or hang.
+        """
+        if self._jobs == JOBS:
+            self._restart()
+        self._jobs += 1
+        port = _free_port()
         for tasks in self._tasks[:world_size]:
             tasks.put((world_size, port, function, args))
-        answers = dict(self._results.get(timeout=300) for _ in range(world_size))
+        answers = self._answers(world_size)
+        silent = [rank for rank in range(world_size) if rank not in answers]
+        if silent:
+            codes = {rank: self._processes[rank].exitcode for rank in silent}
+            self._restart()  # or the next job would find the answers of this one
+            raise AssertionError(f"no answer from {codes} (by rank, its exit code) of {world_size}: {answers}")
         errors = [value for failed, value in answers.values() if failed]
         assert not errors, errors[0]
         return [answers[rank][1] for rank in range(world_size)]
+
+    def _answers(self, world_size: int) -> dict[int, Any]:
+        """Of the ranks that give one."""
+        answers: dict[int, Any] = {}
+        until = time.monotonic() + HANGS + LEAVES
+        while len(answers) < world_size and time.monotonic() < until:
+            try:
+                rank, answer = self._results.get(timeout=1)
+                answers[rank] = answer
+            except queue.Empty:
+                if not all(process.is_alive() for process in self._processes[:world_size]):
+                    until = min(until, time.monotonic() + LEAVES)
+        return answers
+
+    def _restart(self) -> None:
+        self.close()
+        self._start(len(self._processes))
 
     def close(self) -> None:
         for process in self._processes:
@@ -44,20 +83,46 @@ class Ranks:
             process.join()
 
 
+def _free_port() -> int:
+    """Below those that the system gives to whoever asks for any: it is to be free until the first rank listens."""
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
 def _serve(rank: int, tasks: Any, results: Any) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
+    faulthandler.enable()
     while True:
         world_size, port, function, args = tasks.get()
         place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "MASTER_PORT": port}
         os.environ.update({key: str(value) for key, value in place.items()} | {"MASTER_ADDR": "127.0.0.1"})
+        faulthandler.dump_traceback_later(HANGS, file=sys.__stderr__)
         try:
             results.put((rank, (False, function(*args))))
         except BaseException:
             results.put((rank, (True, traceback.format_exc())))
             _leave_group()
-        # What a job leaves in cycles holds its process groups and their threads: after hundreds of jobs a rank had 800.
+        faulthandler.cancel_dump_traceback_later()
+        # What a job leaves in caches and cycles holds its process groups and their threads, each of which wakes 100
+        # times a second: after hundreds of jobs a rank had 800 of them, and switching took half of both cores' time.
+        _forget_meshes()
         gc.collect()
         gc.freeze()  # modules, above all: to look through them takes 0.2 s, after each job of each rank
+
+
+def _forget_meshes() -> None:
+    """Clear DTensor's caches: their entries hold the meshes they were made for, and these their process groups."""
+    if "torch.distributed.tensor" not in sys.modules:
+        return
+    from torch.distributed.tensor import _collective_utils, _redistribute, debug
+
+    debug._clear_sharding_prop_cache()
+    _redistribute._gen_transform_infos.cache_clear()
+    _redistribute.clear_redistribute_planner_cache()
+    _collective_utils.MeshTopoInfo.build_from_mesh.cache_clear()
 
 
 def _leave_group() -> None:
