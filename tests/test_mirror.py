@@ -80,7 +80,6 @@ WITHOUT = {
     "parallel/savers.py": "their order: train/test_savers.py",
     "parallel/pipeline.py": "train/test_pipelined.py, under every schedule",
     "plan/hardware.py": "cli/test_plan.py",
-    "plan/imagined.py": "plan/test_trace.py",
     "plan/job.py": "cli/test_plan.py",
     "train/learning.py": "train/test_parity.py",
     "train/staged.py": "train/test_pipelined.py",

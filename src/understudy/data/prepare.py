@@ -102,7 +102,7 @@ def _texts(shape: Text, records: Path, batches: Iterator[list[Content]], folder:
     else:
         tokenizer, end = tokenizers.pretrained(shape.tokenizer)
     (folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
-    size = max(tokenizer.get_vocab().values()) + 1
+    size = tokenizers.vocabulary_size(tokenizer)
     tokens = _encode(tokenizer, end, size, batches, folder)
     if shape.packing == "documents":
         for split in LEARNED_FROM:

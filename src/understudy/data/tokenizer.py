@@ -58,6 +58,11 @@ def pretrained(settings: Settings) -> tuple[Any, int]:
     return tokenizer, _end_of_text(settings, tokenizer)
 
 
+def vocabulary_size(tokenizer: Any) -> int:
+    """One more than the largest id: ids may leave gaps."""
+    return int(max(tokenizer.get_vocab().values()) + 1)
+
+
 def files(settings: Settings) -> list[Path]:
     """What a pretrained tokenizer is read from, for a step's key."""
     names = ("tokenizer.json", "tokenizer_config.json", "config.json")

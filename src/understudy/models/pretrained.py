@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -12,6 +13,7 @@ from understudy.models.facts import (
     AboutImages,
     AboutTexts,
     Config,
+    Description,
     Facts,
     ImageTransformers,
     TextTransformers,
@@ -51,10 +53,7 @@ def identity(model: PretrainedModel, fingerprints: Fingerprints, where: str) -> 
         return fingerprints.tree(folder)
     if model.revision and COMMIT.fullmatch(model.revision):
         return model.revision
-    path = hub_file(model.pretrained, "config.json", model.revision, f"{where}.pretrained")
-    if path is None:
-        raise InputError(f"{where}.pretrained: {model.pretrained} has no config.json; is it a transformers model?")
-    return path.parent.name
+    return _brought_configuration(model, f"{where}.pretrained").parent.name
 
 
 def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head: Head = "kept") -> None:
@@ -92,6 +91,37 @@ def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head
     save_model(folder, state, description, tokenizer if tokenizer.exists() else None, kind=torch.float32)
 
 
+def foreseen(model: PretrainedModel, facts: Facts, where: str, head: Head = "kept") -> Description:
+    """What a pretrained model is going to be, from its configuration; no weight is opened, or fetched from the hub.
+
+    Args:
+        model: the recipe's section.
+        facts: of the examples that it is to work on.
+        where: the recipe's path of the section, for errors.
+        head: as for fetch().
+
+    Raises:
+        InputError: as fetch() would for what the configuration tells.
+    """
+    source = _small_files(model, where)
+    with _in_words(model, where):
+        config = _config(model, source, facts, where, head)
+    return _description(model, config, source, facts, where)
+
+
+def _small_files(model: PretrainedModel, where: str) -> Path:
+    """The folder with a model's configuration, and its code where that is trusted."""
+    folder, place = Path(model.pretrained), f"{where}.pretrained"
+    if folder.is_dir():
+        check_folder(folder, model, where)
+        return folder
+    found = _brought_configuration(model, place)
+    hub_file(model.pretrained, PREPROCESSOR, found.parent.name, place)
+    if model.trust_remote_code:
+        _fetch_code(model.pretrained, found, place)
+    return found.parent
+
+
 def _source(model: PretrainedModel, where: str) -> Path:
     """The folder with the model's own files, fetched from the hub when it is not local."""
     folder = Path(model.pretrained)
@@ -117,11 +147,17 @@ def check_folder(folder: Path, model: PretrainedModel, where: str) -> None:
         )
 
 
+def _brought_configuration(model: PretrainedModel, place: str) -> Path:
+    """A hub id's config.json in the hub's cache, in a folder named after its commit."""
+    found = hub_file(model.pretrained, "config.json", model.revision, place)
+    if found is None:
+        raise InputError(f"{place}: {model.pretrained} has no config.json; is it a transformers model?")
+    return found
+
+
 def _from_hub(model: PretrainedModel, place: str) -> Path:
     """The folder of a hub id's commit in the hub's cache, with the files that are needed and no others."""
-    config = hub_file(model.pretrained, "config.json", model.revision, place)
-    if config is None:
-        raise InputError(f"{place}: {model.pretrained} has no config.json; is it a transformers model?")
+    config = _brought_configuration(model, place)
     commit = config.parent.name  # all others are of this one, though a branch may move on meanwhile
 
     def brought(name: str) -> Path | None:
@@ -161,25 +197,18 @@ def _fetch_code(repository: str, config: Path, place: str) -> None:
 def _load(model: PretrainedModel, source: Path, folder: Path, facts: Facts, where: str, head: Head) -> Any:
     """The network, its weights in the source's own files and types; `folder` is on a disk with room."""
     import torch
-    from safetensors import SafetensorError
-    from transformers import AutoConfig
     from transformers.utils import logging
 
     from understudy.models.build import auto_class
-    from understudy.models.describe import check_config
     from understudy.models.hub_weights import HubWeights
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()
-    place = f"{where}.pretrained"
-    trusted = {"trust_remote_code": model.trust_remote_code}
-    try:
-        config = AutoConfig.from_pretrained(source, local_files_only=True, **trusted, **_new_labels(facts, head))
-        check_config(config, facts, place)
-        _refuse_quantised(config, model, place)
+    with _in_words(model, where):
+        config = _config(model, source, facts, where, head)
         weights = HubWeights(source, model.allow_pickle)
         with torch.device("meta"):
-            kind = type(auto_class(facts["task"]).from_config(config, **trusted))
+            kind = type(auto_class(facts["task"]).from_config(config, trust_remote_code=model.trust_remote_code))
         with weights.merged_on_disk(folder):
             net, loaded = kind.from_pretrained(
                 None,
@@ -189,6 +218,19 @@ def _load(model: PretrainedModel, source: Path, folder: Path, facts: Facts, wher
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
+    _check_weights(net, loaded, f"{where}.pretrained", head)
+    net.config.architectures = [type(net).__name__]  # of several that a deit may be, and not the base that was loaded
+    return net
+
+
+@contextmanager
+def _in_words(model: PretrainedModel, where: str) -> Iterator[None]:
+    """Within it, what is wrong with a model's files is the recipe's error."""
+    from safetensors import SafetensorError
+
+    place = f"{where}.pretrained"
+    try:
+        yield
     except (OSError, ValueError, SafetensorError) as error:
         if "trust_remote_code" in str(error):
             raise InputError(
@@ -196,9 +238,19 @@ def _load(model: PretrainedModel, source: Path, folder: Path, facts: Facts, wher
                 f"{where}.trust_remote_code: true if you trust its source, or take another model."
             ) from error
         raise InputError(f"{place}: {model.pretrained}: {' '.join(str(error).split())}") from error
-    _check_weights(net, loaded, place, head)
-    net.config.architectures = [type(net).__name__]  # of several that a deit may be, and not the base that was loaded
-    return net
+
+
+def _config(model: PretrainedModel, source: Path, facts: Facts, where: str, head: Head) -> Any:
+    """The network's configuration, of one that can be a model for these examples."""
+    from transformers import AutoConfig
+
+    from understudy.models.describe import check_config
+
+    trusted = {"trust_remote_code": model.trust_remote_code}
+    config = AutoConfig.from_pretrained(source, local_files_only=True, **trusted, **_new_labels(facts, head))
+    check_config(config, facts, f"{where}.pretrained")
+    _refuse_quantised(config, model, f"{where}.pretrained")
+    return config
 
 
 def _refuse_quantised(config: Any, model: PretrainedModel, place: str) -> None:

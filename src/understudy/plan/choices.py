@@ -6,6 +6,7 @@ from understudy.models.facts import keeps_apart
 from understudy.parallel.heads import HEADS
 from understudy.plan.trace import Planned
 from understudy.recipe import AXES, Degrees
+from understudy.recipe.training_rules import degree_conflicts
 
 
 def all_degrees(world: int) -> list[Degrees]:
@@ -30,8 +31,8 @@ def refusal(planned: Planned, found: Degrees, per_node: int) -> str | None:
         return f"batch_size {train.batch_size} does not divide into {parts} parts"
     if found.pp > train.gradient_accumulation_steps:
         return f"fewer micro-batches than stages ({train.gradient_accumulation_steps} for {found.pp})"
-    if found.tp > 1 and train.optimizer.name == "adamw8bit":
-        return "adamw8bit rounds blocks of whole rows, which tp splits"
+    for place, why in degree_conflicts((), train, found):
+        return f"{'.'.join(map(str, place))}: {why}"
     if found.tp > per_node:
         return "layers would be split over nodes"
     if found.cp > 1:

@@ -46,7 +46,7 @@ class Depth:
 
 def depth(description: Description, where: str) -> Depth | None:
     """A model's depth; None where its blocks are not all alike, or code of one's own makes them."""
-    if description["kind"] != "transformers":
+    if description["kind"] != "transformers" or description.get("code"):
         return None
     from transformers import AutoConfig
 

@@ -1,4 +1,4 @@
-"""Data and models as a recipe alone tells of them, before anything was read."""
+"""Data and models as a recipe and models' configurations tell of them, before any data or weight was read."""
 
 from dataclasses import dataclass
 
@@ -6,21 +6,40 @@ import torch
 from torch import Tensor
 
 from understudy.data.loader import Indices
+from understudy.data.tokenizer import pretrained, vocabulary_size
 from understudy.models.describe import describe
 from understudy.models.facts import AboutTexts, Description, Facts, keeps_apart
-from understudy.recipe import ArchitectureModel, FactoryModel, Model, Recipe
+from understudy.models.pretrained import foreseen
+from understudy.recipe import Model, PretrainedModel, Recipe
 
 CLASSES = 10
 """Of images whose labels nobody has counted yet; their last layer is small."""
 
 
-def facts_of(recipe: Recipe) -> Facts:
-    """What examples.json is going to say, as far as it decides what a model takes."""
+def tokens_of(recipe: Recipe) -> int:
+    """How many tokens the recipe's vocabulary has, at most; of a pretrained tokenizer its files tell.
+
+    Raises:
+        InputError: there is no such tokenizer.
+    """
+    if recipe.task != "causal-lm":
+        return 0
+    settings = recipe.text.tokenizer
+    return vocabulary_size(pretrained(settings)[0]) if settings.pretrained else settings.vocab_size
+
+
+def facts_of(recipe: Recipe, tokens: int) -> Facts:
+    """What examples.json is going to say, as far as it decides what a model takes.
+
+    Args:
+        recipe: of which nothing was read yet.
+        tokens: the size of a vocabulary, for texts.
+    """
     if recipe.task == "causal-lm":
         text = recipe.text
         facts: AboutTexts = {
             "task": "causal-lm",
-            "vocab_size": text.tokenizer.vocab_size,
+            "vocab_size": tokens,
             "eos_id": 0,
             "sequence_length": text.sequence_length,
         }
@@ -37,11 +56,21 @@ def facts_of(recipe: Recipe) -> Facts:
     }
 
 
-def description_of(model: Model, facts: Facts, where: str) -> Description | None:
-    """What a model is; None of a pretrained one, which its files tell."""
-    if isinstance(model, ArchitectureModel | FactoryModel):
-        return describe(model, facts, where)
-    return None
+def description_of(model: Model, facts: Facts, where: str, *, trained: bool) -> Description:
+    """What a model is; of a pretrained one its configuration is read, and fetched from the hub.
+
+    Args:
+        model: the recipe's section.
+        facts: of its examples.
+        where: the recipe's path of it, for errors.
+        trained: whether it gets a head for the data's labels.
+
+    Raises:
+        InputError: it cannot be, or its files are not there.
+    """
+    if isinstance(model, PretrainedModel):
+        return foreseen(model, facts, where, "new" if trained else "kept")
+    return describe(model, facts, where)
 
 
 @dataclass(frozen=True)
@@ -72,3 +101,9 @@ class Imagined:
     def targets(self, indices: Indices) -> int:
         """How many targets these examples have together."""
         return len(indices) * (self.facts["sequence_length"] if self.facts["task"] == "causal-lm" else 1)
+
+
+def imagined_models(recipe: Recipe, facts: Facts) -> dict[str, Description]:
+    """The recipe's models by their place in it, the teacher first."""
+    learns = {"teacher.model": recipe.teacher.train is not None, "student.model": True}
+    return {place: description_of(model, facts, place, trained=learns[place]) for place, model in recipe.models.items()}

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from understudy.errors import InputError
 from understudy.kube.quantities import amount
 from understudy.plan.certain import OUTER, moments
 from understudy.plan.estimate import Estimate
 from understudy.plan.hardware import Hardware
-from understudy.plan.imagined import Imagined, description_of, facts_of
+from understudy.plan.imagined import Imagined, facts_of, imagined_models, tokens_of
 from understudy.plan.ranking import Place
 from understudy.plan.trace import Planned
 from understudy.recipe import LABELS, Degrees, Recipe, Resources, degrees
@@ -65,19 +64,11 @@ def jobs(recipe: Recipe) -> Iterator[Job]:
     """The recipe's trainings, in their order.
 
     Raises:
-        InputError: a model is pretrained: only its files tell what it is.
+        InputError: a model cannot be, or a pretrained one's configuration or tokenizer is not to be had.
     """
-    facts = facts_of(recipe)
+    facts = facts_of(recipe, tokens_of(recipe))
     examples = Imagined(facts, EXAMPLES)
-    teacher = description_of(recipe.teacher.model, facts, "teacher.model")
-    student = description_of(recipe.student.model, facts, "student.model")
-    for where, found in (("teacher.model", teacher), ("student.model", student)):
-        if found is None:
-            raise InputError(
-                f"{where}: is pretrained, and only its files tell what it is; plan with an architecture of its sizes"
-            )
-    assert teacher is not None
-    assert student is not None
+    teacher, student = imagined_models(recipe, facts).values()
     if recipe.teacher.train:
         resources = recipe.resources.teacher
         alone = Planned(teacher, None, recipe.teacher.train, LABELS, examples, "teacher.train")

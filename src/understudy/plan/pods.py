@@ -81,15 +81,15 @@ def _device(resources: Resources) -> Literal["cpu", "cuda"]:
 
 def _fewest(recipe: Recipe) -> Facts:
     """What examples are going to be, with as few tokens or labels as there may be."""
-    facts = facts_of(recipe)
+    facts = facts_of(recipe, FEWEST_TOKENS)
     if facts["task"] == "causal-lm":
-        return {**facts, "vocab_size": FEWEST_TOKENS}
+        return facts
     return {**facts, "labels": facts["labels"][:FEWEST_LABELS]}
 
 
 def _bytes(model: Model, facts: Facts, where: str) -> int:
     """Of a model's weights; 0 where only its files, or code of a user's own, tell them."""
     with suppress(InputError):  # a configuration that contradicts itself, which the job will tell, or so few tokens
-        if isinstance(model, ArchitectureModel) and (described := description_of(model, facts, where)):
-            return weights_of(described, where).parameters
+        if isinstance(model, ArchitectureModel):
+            return weights_of(description_of(model, facts, where, trained=True), where).parameters
     return 0

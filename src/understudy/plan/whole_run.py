@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from understudy.models.facts import Description
-from understudy.plan.imagined import description_of, facts_of
+from understudy.plan.imagined import facts_of, imagined_models, tokens_of
 from understudy.plan.serving import Serving, serving
 from understudy.plan.weights import Weights, weights_of
 from understudy.recipe import Recipe, degrees
@@ -23,13 +22,12 @@ class WholeRun:
 
 
 def whole_run(recipe: Recipe) -> WholeRun:
-    """What a run takes beside its trainings; its models have to be known from the recipe, as for jobs()."""
-    facts = facts_of(recipe)
-    described: dict[str, Description] = {}
-    for place, model in recipe.models.items():
-        found = description_of(model, facts, place)
-        assert found is not None, "jobs() refuses a pretrained one"
-        described[place] = found
+    """What a run takes beside its trainings.
+
+    Raises:
+        InputError: as jobs().
+    """
+    described = imagined_models(recipe, facts_of(recipe, tokens_of(recipe)))
     teacher, student = (weights_of(found, place) for place, found in described.items())
     weights: dict[str, Weights] = {"teacher": teacher, "student": student}
     if recipe.student.control:

@@ -140,10 +140,6 @@ def _lora(place: Place, train: Train, model: Model) -> Iterator[Conflict]:
         return
     if not isinstance(model, PretrainedModel):
         yield place, "the model is not pretrained, and what stays frozen would be random; remove it"
-    strategy = train.strategy
-    split = isinstance(strategy, Degrees) and strategy.pp * strategy.cp * strategy.tp > 1
-    if split or strategy in ("pp", "cp", "tp", "3d"):
-        yield place, "layers, sequences and stages are not split beside adapters; use single, ddp, fsdp or hsdp"
 
 
 def _measuring(evaluate: Evaluate, resources: Resources) -> Iterator[Conflict]:

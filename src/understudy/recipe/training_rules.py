@@ -31,10 +31,25 @@ def job_conflicts(place: Place, train: Train, job: str, resources: Resources) ->
     if why := _uneven(train, found):
         yield (*place, "batch_size"), why
     yield from _pipeline(place, train, found)
+    yield from degree_conflicts(place, train, found)
+    yield from _compression(place, train, resources)
+    yield from _diloco(place, train, resources)
+
+
+def degree_conflicts(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
+    """What of a training's settings is for other degrees than these."""
+    splits = found.pp * found.cp * found.tp > 1
     yield from _savers(place, train, found)
     yield from eight_bits(place, train, found)
-    yield from _compression(place, train, found, resources)
-    yield from _diloco(place, train, found, resources)
+    if train.lora and splits:
+        why = "layers, sequences and stages are not split beside adapters; use single, ddp, fsdp or hsdp"
+        yield (*place, "lora"), why
+    if train.compression and not found.is_replicated:
+        why = "is for whole models on several processes; remove it, or use strategy: ddp"
+        yield (*place, "compression"), why
+    if train.diloco and (found.dp_replicate == 1 or splits):
+        why = "is for several replicas, whose layers and sequences are not split; remove it, or use ddp or hsdp"
+        yield (*place, "diloco"), why
 
 
 def _guard(place: Place, train: Train) -> Iterator[Conflict]:
@@ -85,25 +100,19 @@ def _savers(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
         yield (*place, "compile"), f"{why}; use single, ddp, fsdp or hsdp, or set it to false"
 
 
-def _compression(place: Place, train: Train, found: Degrees, resources: Resources) -> Iterator[Conflict]:
+def _compression(place: Place, train: Train, resources: Resources) -> Iterator[Conflict]:
     if train.compression is None:
         return
-    if not found.is_replicated:
-        why = "is for whole models on several processes; remove it, or use strategy: ddp"
-        yield (*place, "compression"), why
     if train.compression.type == "powersgd" and (resources.min_nodes or resources.nodes) < resources.nodes:
         why = "each process keeps what powersgd has not sent yet, which another number of them cannot take over"
         yield (*place, "compression"), f"{why}; use bf16, or leave min_nodes out"
 
 
-def _diloco(place: Place, train: Train, found: Degrees, resources: Resources) -> Iterator[Conflict]:
+def _diloco(place: Place, train: Train, resources: Resources) -> Iterator[Conflict]:
     """What contradicts that replicas train apart."""
     if train.diloco is None:
         return
     every = train.diloco.every
-    if found.dp_replicate == 1 or found.pp * found.cp * found.tp > 1:
-        why = "is for several replicas, whose layers and sequences are not split; remove it, or use ddp or hsdp"
-        yield (*place, "diloco"), why
     if train.validate_every and train.validate_every % every:
         yield (
             (*place, "validate_every"),
