@@ -66,7 +66,8 @@ def plan(
     """Say what a recipe takes: memory of a process and of a node, disk, seconds of a step, hours, cost, and serving.
 
     Nothing is trained, and no GPU is needed: the real loop runs on tensors without memory, on data imagined from the
-    recipe. Of pretrained models the configuration is read, or fetched from the hub, and no weights. Exit codes: 0 every training fits, 1 one does not, 2 the recipe is wrong.
+    recipe. Of pretrained models the configuration is read, or fetched from the hub, and no weights. Exit codes: 0 every
+    training fits, 1 one does not, 2 the recipe is wrong.
     """
     from understudy.cli.recipe import checked
     from understudy.plan import hardware as kinds
