@@ -1,6 +1,7 @@
 """understudy plan."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,12 @@ def test_it_says_what_each_training_takes() -> None:
     assert "their tensors" not in said
     assert said.count("of the store at most, with 3 checkpoints of") == 2
     assert "stay in the store: teacher" in said
+    assert "GiB: " not in said
+    together = re.search(r"trainings ([\d.]+) h one after another, ([\d.]+) USD; the control, at most", said)
+    assert together
+    each = re.findall(r"steps: ([\d.]+) h, ([\d.]+) USD", said)
+    for column, found in enumerate(together.groups()):
+        assert float(found) == pytest.approx(sum(float(row[column]) for row in each), abs=0.011)
     assert "0.02 MiB of keys and values for each 32 tokens" in said  # 2 layers x 2 x 4 heads x 8 wide x 32 x 4 bytes
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from understudy.plan.whole_run import WholeRun
 
 DEFAULT = "H100"
+SMALL = 100
+"""Kinds of memory that are a smaller part of the peak are not said."""
 KindOfHardware = Annotated[
     str | None,
     typer.Option(
@@ -52,6 +54,16 @@ class Answer:
     def fits(self) -> bool:
         """Whether it fits its processes, and its nodes."""
         return self.own.fits and self.host.fits
+
+    @property
+    def hours(self) -> float | None:
+        """None where the recipe counts epochs."""
+        return self.own.hours(self.job.steps) if self.job.steps else None
+
+    @property
+    def cost(self) -> float:
+        """Of these hours, in USD."""
+        return (self.hours or 0.0) * self.job.nodes * self.job.processes * self.hardware.price
 
 
 def plan(
@@ -85,6 +97,7 @@ def plan(
         for answer in answers:
             _say(answer)
         _say_run(whole, written.recipe.text.sequence_length)
+        _say_trainings(answers, control=written.recipe.student.control)
     if write:
         _write(recipe, answers)
     raise typer.Exit(0 if all(answer.fits for answer in answers) else 1)
@@ -179,13 +192,14 @@ def _say(answer: Answer) -> None:
     from understudy.plan.remedies import lacking
 
     job, own, hardware = answer.job, answer.own, answer.hardware
-    kinds = ", ".join(f"{kind} {size / 2**30:.2f}" for kind, size in own.traced.peak.kinds.items() if size > 2**23)
+    peak = own.traced.peak
+    kinds = ", ".join(f"{kind} {_size(size)}" for kind, size in peak.kinds.items() if size > peak.bytes / SMALL)
     typer.echo(f"{job.name}: {own.degrees} on {job.nodes} x {job.processes} {answer.kind}")
     verdict = "fits" if own.fits else "DOES NOT FIT"
     typer.echo(f"  memory    {own.memory:.2f} of {hardware.memory:.1f} GiB a process: {verdict}")
-    typer.echo(f"            at most in {own.traced.peak.phase}, GiB: {kinds or 'nothing of weight'}")
-    kept, state = own.traced.kept / 2**30, job.checkpoint(own) / 2**30
-    typer.echo(f"            {kept:.2f} between steps; a checkpoint has {state:.2f} in all")
+    typer.echo(f"            at most in {peak.phase}: {kinds}")
+    kept, state = _size(own.traced.kept), _size(job.checkpoint(own))
+    typer.echo(f"            {kept} between steps; a checkpoint has {state} in all")
     if job.planned.train.compile:
         typer.echo("            without compile, which is not planned and takes less")
     _say_host(answer)
@@ -194,10 +208,9 @@ def _say(answer: Answer) -> None:
         f"  a step    {own.step:.3g} s: {own.compute:.3g} computing, {own.communication:.3g} communicating alone, "
         f"{own.bubble:.3g} waiting for other stages"
     )
-    if job.steps:
-        hours = own.hours(job.steps)
-        cost, price = hours * job.nodes * job.processes * hardware.price, hardware.price
-        typer.echo(f"  in all    {job.steps:,} steps: {hours:.2f} h, {cost:.2f} USD at {price:g} an hour and process")
+    if job.steps and answer.hours is not None:
+        in_all = f"{answer.hours:.2f} h, {answer.cost:.2f} USD at {hardware.price:g} an hour and process"
+        typer.echo(f"  in all    {job.steps:,} steps: {in_all}")
     if not own.fits:
         typer.echo(f"  to fit    {lacking(job.planned, own, job.place(hardware))}")
     if answer.ranking:
@@ -227,6 +240,15 @@ def _say_run(whole: "WholeRun", length: int) -> None:
     typer.echo(f"  evaluate  {_size(whole.evaluation)} of weights in each process")
     weights, kept = _size(whole.serving.weights), _kept(whole.serving.cache, length)
     typer.echo(f"  serving   the student in fp32: {weights} of weights, {kept}")
+
+
+def _say_trainings(answers: Sequence[Answer], *, control: bool) -> None:
+    """All of them together, where the recipe says how long each is."""
+    hours = [answer.hours for answer in answers if answer.hours is not None]
+    if len(hours) == len(answers):
+        more = "; the control, at most as long as distill, comes on top" if control else ""
+        cost = sum(answer.cost for answer in answers)
+        typer.echo(f"  trainings {sum(hours):.2f} h one after another, {cost:.2f} USD{more}")
 
 
 def _kept(cache: int | None, length: int) -> str:
