@@ -60,6 +60,13 @@ def test_other_degrees_are_ranked_for_machines_too() -> None:
     assert own["peak_bytes"] == sum(own["kinds_bytes"].values())
 
 
+def test_what_asks_for_a_cpu_is_planned_for_one() -> None:
+    said = plan("--set", "resources.distill.device=cpu")
+    assert "distill: dp_shard 2 on 1 x 2 CPU" in said
+    assert "teacher: dp_shard 4 on 1 x 4 H100" in said
+    assert "processes 1.50 GiB, their tensors" in said
+
+
 def test_what_does_not_fit_is_said_by_the_exit_code(tmp_path: Path) -> None:
     table = tmp_path / "table.yaml"
     table.write_text("Tiny: {memory: 0.001, tflops: {fp32: 10}, link: 1, network: 1, price: 0}")

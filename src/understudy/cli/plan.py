@@ -27,7 +27,7 @@ SMALL = 100
 KindOfHardware = Annotated[
     str | None,
     typer.Option(
-        "--hardware", help=f"What each process has; a name in the table. Default: the recipe's, or {DEFAULT}."
+        "--hardware", help=f"What each process has; a name in the table. Default: what the recipe says, or {DEFAULT}."
     ),
 ]
 Table = Annotated[Path | None, typer.Option("--table", help="A table of hardware in the place of the one built in.")]

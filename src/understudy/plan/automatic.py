@@ -26,7 +26,7 @@ def decided(recipe: Recipe, say: Callable[[str], None]) -> Recipe:
     known = table()
     for job in list(jobs(recipe)) if recipe.undecided else ():
         if job.degrees is None:
-            kind = _kind(job, recipe, known)
+            kind = _kind(job, known)
             chosen = best_degrees(job, known[kind], ranking(job.planned, job.place(known[kind])))
             say(f"{job.planned.where}.strategy: auto is {chosen} on {job.nodes} x {job.processes} {kind}")
             recipe = with_strategy(recipe, job, chosen)
@@ -56,15 +56,12 @@ def with_strategy(recipe: Recipe, job: Job, chosen: Degrees) -> Recipe:
     return recipe.model_copy(update={SECTIONS[job.name]: section.model_copy(update={"train": train})})
 
 
-def _kind(job: Job, recipe: Recipe, known: dict[str, Hardware]) -> str:
+def _kind(job: Job, known: dict[str, Hardware]) -> str:
     """What a job runs on, by its name in the table."""
-    resources = recipe.resources.by_job[job.name]
-    if resources.hardware is None and resources.device == "cpu":
-        return "CPU"
     names = ", ".join(known)
     where = f"resources.{job.name}.hardware"
-    if resources.hardware is None:
+    if job.hardware is None:
         raise InputError(f"{where}: strategy: auto has to know what it chooses for; give one of {names}")
-    if resources.hardware not in known:
-        raise InputError(f"{where}: {resources.hardware} is not in the table ({names})")
-    return resources.hardware
+    if job.hardware not in known:
+        raise InputError(f"{where}: {job.hardware} is not in the table ({names})")
+    return job.hardware

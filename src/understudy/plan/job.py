@@ -27,7 +27,7 @@ class Job:
     processes: int
     """On each node."""
     hardware: str | None
-    """Its kind, where the recipe names it."""
+    """Its kind, where the recipe names it, or CPU where it asks for one."""
     memory: int | None = None
     """Bytes of each node, where the recipe says what it gets in a cluster."""
 
@@ -81,4 +81,5 @@ def jobs(recipe: Recipe) -> Iterator[Job]:
 
 def _job(name: Literal["teacher", "distill"], planned: Planned, resources: Resources) -> Job:
     memory = int(amount(resources.memory)) if resources.memory else None
-    return Job(name, planned, resources.nodes, resources.processes, resources.hardware, memory)
+    hardware = resources.hardware or ("CPU" if resources.device == "cpu" else None)
+    return Job(name, planned, resources.nodes, resources.processes, hardware, memory)
