@@ -68,7 +68,7 @@ def test_an_undisturbed_job_ends_well_and_every_rank_is_heard(launch: Launch, un
 
 
 @BOTH
-@pytest.mark.parametrize("which", [0, 1], ids=["rendezvous", "other"])
+@pytest.mark.parametrize("which", [pytest.param(0, marks=pytest.mark.second_tier), 1], ids=["rendezvous", "other"])
 def test_a_deleted_worker_pod(launch: Launch, undisturbed: str, recovered: Recovered, which: int) -> None:
     launcher = launch()
     recovers(launcher, lambda: delete(launcher.worker(which)["metadata"]["name"]), recovered)
