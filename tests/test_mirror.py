@@ -48,6 +48,7 @@ WITHOUT = {
     "models/files.py": "models/test_pretrained.py and registry/test_serving.py",
     "models/hub.py": "asks the network; models/test_pretrained.py stands in for it",
     "models/outputs.py": "a type: models/test_build.py",
+    "models/pretrained_files.py": "models/test_pretrained.py",
     "models/remote_code.py": "models/test_pretrained.py",
     "models/size.py": "evaluate/test_measure.py",
     "recipe/data.py": "recipe/test_schema.py",

@@ -31,6 +31,30 @@ def process() -> int:
     return os.getpid()
 
 
+def multiply(rows: int) -> None:
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    dist.init_process_group("gloo")
+    spread = distribute_tensor(torch.ones(rows, 6), init_device_mesh("cpu", (2,)), [Shard(0)])
+    (spread @ spread.T).redistribute(placements=[Replicate()]).sum().full_tensor()
+    dist.destroy_process_group()
+
+
+def threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def test_no_thread_of_a_jobs_groups_is_left(two: Ranks) -> None:
+    two.run(2, multiply, 4)
+    before = two.run(2, threads)
+    for rows in (6, 8):
+        two.run(2, multiply, rows)
+    assert two.run(2, threads) == before
+
+
 def test_a_rank_that_dies_fails_its_job_alone(two: Ranks) -> None:
     with pytest.raises(AssertionError, match=r"no answer from \{1: -9\} .* of 2"):
         two.run(2, die)

@@ -469,6 +469,40 @@ def test_a_hub_models_shards_and_code_are_fetched_too(
     assert not any(name.endswith((".bin", ".py")) for _, name, _ in asked)
 
 
+def described(found: Any) -> dict[str, Any]:
+    """A description without what follows from the class that its weights were loaded into."""
+    return {**found, "config": {name: value for name, value in found["config"].items() if name != "architectures"}}
+
+
+@pytest.mark.parametrize("head", ["kept", "new"])
+@pytest.mark.parametrize("kind", ["images", "texts"])
+def test_what_it_is_going_to_be_is_foreseen_without_weights(
+    monkeypatch: pytest.MonkeyPatch, images: Path, texts: Path, tmp_path: Path, kind: str, head: pretrained.Head
+) -> None:
+    commit = "c" * 40
+    make, examples, facts = (vit, images, IMAGES) if kind == "images" else (gpt2, texts, TEXTS)
+    source = make(tmp_path / "snapshots" / commit)
+    expected = described(json.loads((fetched(source, examples, head) / DESCRIPTION).read_text()))
+    asked = hub(monkeypatch, source)
+    (source / WEIGHTS).write_bytes(b"")
+    for name in (str(source), "owner/name"):
+        found = pretrained.foreseen(PretrainedModel(pretrained=name, revision="v1"), facts, WHERE, head)
+        assert json.loads(json.dumps(described(found))) == expected
+    assert asked == [("owner/name", "config.json", "v1"), ("owner/name", PREPROCESSOR, commit)]
+
+
+@pytest.mark.usefixtures("imported_code")
+def test_code_that_is_trusted_is_foreseen_too_and_none_else_is_run(
+    monkeypatch: pytest.MonkeyPatch, images: Path, tmp_path: Path
+) -> None:
+    source = with_code(tmp_path / "remote")
+    asked = hub(monkeypatch, source)
+    found = pretrained.foreseen(PretrainedModel(pretrained="owner/name", trust_remote_code=True), IMAGES, WHERE, "kept")
+    assert set(found["code"]) == set(CODE) == {name for _, name, _ in asked if name.endswith(".py")}
+    with pytest.raises(InputError, match="has code of its own, which would run here"):
+        pretrained.foreseen(PretrainedModel(pretrained="owner/name"), IMAGES, WHERE, "kept")
+
+
 def test_pickle_is_not_even_downloaded_unless_the_recipe_says_so(
     monkeypatch: pytest.MonkeyPatch, images: Path, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ from understudy.data.sources import python_docs
 from understudy.errors import InputError
 from understudy.kube import settings
 from understudy.launch.kubernetes.rendering import task_config
-from understudy.models import pretrained
+from understudy.models import pretrained_files
 from understudy.recipe import Recipe
 from understudy.recipe.sources import SOURCES
 from understudy.revision import TRAINING as TRAINING_MODULES
@@ -490,7 +490,7 @@ def test_a_hub_id_counts_by_the_commit_that_it_points_to(
         asked.append((repository, name, at, place))
         return Path(f"cache/snapshots/{commit}/{name}")
 
-    monkeypatch.setattr(pretrained, "hub_file", hub_file)
+    monkeypatch.setattr(pretrained_files, "hub_file", hub_file)
     recipe = change(digits, "teacher.model={pretrained: owner/name, revision: v1}")
     before = keys(recipe)
     assert set(asked) == {("owner/name", "config.json", "v1", "teacher.model.pretrained")}
@@ -502,7 +502,7 @@ def test_a_hub_id_counts_by_the_commit_that_it_points_to(
 def test_a_commit_is_taken_at_its_word_without_asking_the_hub(
     monkeypatch: pytest.MonkeyPatch, keys: Keys, digits: Recipe, change: Change
 ) -> None:
-    monkeypatch.setattr(pretrained, "hub_file", lambda *given: pytest.fail(f"asked for {given}"))
+    monkeypatch.setattr(pretrained_files, "hub_file", lambda *given: pytest.fail(f"asked for {given}"))
     first, second = (
         change(digits, f"teacher.model={{pretrained: owner/name, revision: {commit * 40}}}") for commit in "ab"
     )

@@ -89,7 +89,7 @@ def plan(
     known = kinds.table(table)
     written, _ = checked(recipe, overrides or (), elsewhere=True)
     answers = [_answer(job, hardware, known, every=every, write=write) for job in jobs(written.recipe)]
-    whole = whole_run(written.recipe)
+    whole = whole_run(written.recipe, answers[-1].job.planned)
     if as_json:
         said: dict[str, Any] = {answer.job.name: _machine(answer) for answer in answers}
         print_json({**said, "run": _run(whole)})
@@ -208,7 +208,7 @@ def _say(answer: Answer) -> None:
         f"  a step    {own.step:.3g} s: {own.compute:.3g} computing, {own.communication:.3g} communicating alone, "
         f"{own.bubble:.3g} waiting for other stages"
     )
-    if job.steps and answer.hours is not None:
+    if answer.hours is not None:
         in_all = f"{answer.hours:.2f} h, {answer.cost:.2f} USD at {hardware.price:g} an hour and process"
         typer.echo(f"  in all    {job.steps:,} steps: {in_all}")
     if not own.fits:

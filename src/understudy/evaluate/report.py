@@ -90,8 +90,6 @@ def write(
         recipe_yaml=yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True),
         measures=measures,
         verdict=verdict,
-        metric=METRICS[verdict["metric"]],
-        roles=list(measures["models"]),
         names=names,
         tiles=_tiles(measures, verdict, differences),
         comparisons={other: _comparisons(bootstrap, names, other, verdict) for other in others},

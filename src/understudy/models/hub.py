@@ -28,7 +28,7 @@ def hub_file(repository: str, name: str, revision: str | None, place: str) -> Pa
     from huggingface_hub import errors, hf_hub_download
 
     # Each of its tries without a network would be two lines, before the one that says so in the recipe's words.
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    logging.getLogger("huggingface_hub.utils._http").setLevel(logging.ERROR)
     at = f"{place}: {repository}"
     try:
         return Path(hf_hub_download(repository, name, revision=revision))

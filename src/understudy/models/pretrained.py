@@ -1,6 +1,5 @@
 """Pretrained models: a folder in the hub's format or a hub id, checked against the data, saved as every model is."""
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -22,10 +21,9 @@ from understudy.models.facts import (
     about_texts,
     read_facts,
 )
-from understudy.models.hub import hub_file
-from understudy.models.hub_index import named_files
 from understudy.models.labels import output_order, put_into_order
-from understudy.models.normalization import PREPROCESSOR, normalization
+from understudy.models.normalization import normalization
+from understudy.models.pretrained_files import hub_configuration, own_files
 from understudy.recipe import PretrainedModel
 from understudy.store.files import Fingerprints
 
@@ -53,7 +51,7 @@ def identity(model: PretrainedModel, fingerprints: Fingerprints, where: str) -> 
         return fingerprints.tree(folder)
     if model.revision and COMMIT.fullmatch(model.revision):
         return model.revision
-    return _brought_configuration(model, f"{where}.pretrained").parent.name
+    return hub_configuration(model, f"{where}.pretrained").parent.name
 
 
 def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head: Head = "kept") -> None:
@@ -78,7 +76,7 @@ def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head
 
     torch.manual_seed(0)
     facts = read_facts(examples)
-    source = _source(model, where)
+    source = own_files(model, where, weights=True)
     net = _load(model, source, folder, facts, where, head)
     if facts["task"] == "image-classification" and head == "kept":
         order = output_order(net.config.id2label, model.labels, facts["labels"], where)
@@ -91,7 +89,7 @@ def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head
     save_model(folder, state, description, tokenizer if tokenizer.exists() else None, kind=torch.float32)
 
 
-def foreseen(model: PretrainedModel, facts: Facts, where: str, head: Head = "kept") -> Description:
+def foreseen(model: PretrainedModel, facts: Facts, where: str, head: Head) -> Description:
     """What a pretrained model is going to be, from its configuration; no weight is opened, or fetched from the hub.
 
     Args:
@@ -101,97 +99,12 @@ def foreseen(model: PretrainedModel, facts: Facts, where: str, head: Head = "kep
         head: as for fetch().
 
     Raises:
-        InputError: as fetch() would for what the configuration tells.
+        InputError: as fetch(), for what its configuration and the size and vocabulary of the data tell.
     """
-    source = _small_files(model, where)
+    source = own_files(model, where, weights=False)
     with _in_words(model, where):
         config = _config(model, source, facts, where, head)
     return _description(model, config, source, facts, where)
-
-
-def _small_files(model: PretrainedModel, where: str) -> Path:
-    """The folder with a model's configuration, and its code where that is trusted."""
-    folder, place = Path(model.pretrained), f"{where}.pretrained"
-    if folder.is_dir():
-        check_folder(folder, model, where)
-        return folder
-    found = _brought_configuration(model, place)
-    hub_file(model.pretrained, PREPROCESSOR, found.parent.name, place)
-    if model.trust_remote_code:
-        _fetch_code(model.pretrained, found, place)
-    return found.parent
-
-
-def _source(model: PretrainedModel, where: str) -> Path:
-    """The folder with the model's own files, fetched from the hub when it is not local."""
-    folder = Path(model.pretrained)
-    if not folder.is_dir():
-        folder = _from_hub(model, f"{where}.pretrained")
-    check_folder(folder, model, where)
-    return folder
-
-
-def check_folder(folder: Path, model: PretrainedModel, where: str) -> None:
-    """Whether a folder has what a model in the hub's format has.
-
-    Raises:
-        InputError: no configuration, or weights in pickle files alone.
-    """
-    place = f"{where}.pretrained"
-    if not (folder / "config.json").exists():
-        raise InputError(f"{place}: {folder} has no config.json; give a folder in the hub's format")
-    if not any(folder.glob("*.safetensors")) and not model.allow_pickle:
-        raise InputError(
-            f"{place}: {model.pretrained} has no safetensors. Pickle files run code when they are opened: convert "
-            f"them, or say {where}.allow_pickle: true if you trust their source."
-        )
-
-
-def _brought_configuration(model: PretrainedModel, place: str) -> Path:
-    """A hub id's config.json in the hub's cache, in a folder named after its commit."""
-    found = hub_file(model.pretrained, "config.json", model.revision, place)
-    if found is None:
-        raise InputError(f"{place}: {model.pretrained} has no config.json; is it a transformers model?")
-    return found
-
-
-def _from_hub(model: PretrainedModel, place: str) -> Path:
-    """The folder of a hub id's commit in the hub's cache, with the files that are needed and no others."""
-    config = _brought_configuration(model, place)
-    commit = config.parent.name  # all others are of this one, though a branch may move on meanwhile
-
-    def brought(name: str) -> Path | None:
-        return hub_file(model.pretrained, name, commit, place)
-
-    brought(PREPROCESSOR)
-    whole, index = brought("model.safetensors"), brought("model.safetensors.index.json")
-    if index:
-        try:
-            shards = named_files(index)
-        except ValueError as error:
-            raise InputError(f"{place}: {model.pretrained}: {error}") from error
-        for shard in shards:
-            brought(shard)
-    if model.allow_pickle and not (whole or index):
-        brought("pytorch_model.bin")
-    if model.trust_remote_code:
-        _fetch_code(model.pretrained, config, place)
-    return config.parent
-
-
-def _fetch_code(repository: str, config: Path, place: str) -> None:
-    """Download the Python files that a repository's config.json names, and those that they import, beside it."""
-    from transformers.dynamic_module_utils import get_relative_imports
-
-    named = json.loads(config.read_text()).get("auto_map", {}).values()
-    classes = [name for name in named if isinstance(name, str)]  # a tokenizer's entry is a list: not needed here
-    todo = {name.partition(".")[0] for name in classes if "--" not in name}  # with it: code of another repository
-    seen = set[str]()
-    while todo:
-        module = todo.pop()
-        seen.add(module)
-        path = hub_file(repository, f"{module}.py", config.parent.name, place)
-        todo |= set(get_relative_imports(path) if path else ()) - seen
 
 
 def _load(model: PretrainedModel, source: Path, folder: Path, facts: Facts, where: str, head: Head) -> Any:

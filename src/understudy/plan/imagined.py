@@ -9,7 +9,7 @@ from understudy.data.loader import Indices
 from understudy.data.tokenizer import pretrained, vocabulary_size
 from understudy.models.describe import describe
 from understudy.models.facts import AboutTexts, Description, Facts, keeps_apart
-from understudy.models.pretrained import foreseen
+from understudy.models.pretrained import Head, foreseen
 from understudy.recipe import Model, PretrainedModel, Recipe
 
 CLASSES = 10
@@ -56,20 +56,20 @@ def facts_of(recipe: Recipe, tokens: int) -> Facts:
     }
 
 
-def description_of(model: Model, facts: Facts, where: str, *, trained: bool) -> Description:
+def description_of(model: Model, facts: Facts, where: str, head: Head) -> Description:
     """What a model is; of a pretrained one its configuration is read, and fetched from the hub.
 
     Args:
         model: the recipe's section.
         facts: of its examples.
         where: the recipe's path of it, for errors.
-        trained: whether it gets a head for the data's labels.
+        head: a pretrained one's, as for fetch().
 
     Raises:
         InputError: it cannot be, or its files are not there.
     """
     if isinstance(model, PretrainedModel):
-        return foreseen(model, facts, where, "new" if trained else "kept")
+        return foreseen(model, facts, where, head)
     return describe(model, facts, where)
 
 
@@ -101,9 +101,3 @@ class Imagined:
     def targets(self, indices: Indices) -> int:
         """How many targets these examples have together."""
         return len(indices) * (self.facts["sequence_length"] if self.facts["task"] == "causal-lm" else 1)
-
-
-def imagined_models(recipe: Recipe, facts: Facts) -> dict[str, Description]:
-    """The recipe's models by their place in it, the teacher first."""
-    learns = {"teacher.model": recipe.teacher.train is not None, "student.model": True}
-    return {place: description_of(model, facts, place, trained=learns[place]) for place, model in recipe.models.items()}

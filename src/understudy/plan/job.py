@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from understudy.kube.quantities import amount
+from understudy.models.pretrained import Head
 from understudy.plan.certain import OUTER, moments
 from understudy.plan.estimate import Estimate
 from understudy.plan.hardware import Hardware
-from understudy.plan.imagined import Imagined, facts_of, imagined_models, tokens_of
+from understudy.plan.imagined import Imagined, description_of, facts_of, tokens_of
 from understudy.plan.ranking import Place
 from understudy.plan.trace import Planned
 from understudy.recipe import LABELS, Degrees, Recipe, Resources, degrees
@@ -68,7 +69,9 @@ def jobs(recipe: Recipe) -> Iterator[Job]:
     """
     facts = facts_of(recipe, tokens_of(recipe))
     examples = Imagined(facts, EXAMPLES)
-    teacher, student = imagined_models(recipe, facts).values()
+    head: Head = "new" if recipe.teacher.train else "kept"
+    teacher = description_of(recipe.teacher.model, facts, "teacher.model", head)
+    student = description_of(recipe.student.model, facts, "student.model", "new")
     if recipe.teacher.train:
         resources = recipe.resources.teacher
         alone = Planned(teacher, None, recipe.teacher.train, LABELS, examples, "teacher.train")

@@ -91,5 +91,5 @@ def _bytes(model: Model, facts: Facts, where: str) -> int:
     """Of a model's weights; 0 where only its files, or code of a user's own, tell them."""
     with suppress(InputError):  # a configuration that contradicts itself, which the job will tell, or so few tokens
         if isinstance(model, ArchitectureModel):
-            return weights_of(description_of(model, facts, where, trained=True), where).parameters
+            return weights_of(description_of(model, facts, where, "new"), where).parameters
     return 0

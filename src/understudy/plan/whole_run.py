@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from understudy.plan.imagined import facts_of, imagined_models, tokens_of
 from understudy.plan.serving import Serving, serving
+from understudy.plan.trace import Planned
 from understudy.plan.weights import Weights, weights_of
 from understudy.recipe import Recipe, degrees
 
@@ -21,14 +21,15 @@ class WholeRun:
     """Of the student."""
 
 
-def whole_run(recipe: Recipe) -> WholeRun:
+def whole_run(recipe: Recipe, taught: Planned) -> WholeRun:
     """What a run takes beside its trainings.
 
-    Raises:
-        InputError: as jobs().
+    Args:
+        recipe: the run's.
+        taught: the student's training, with its teacher.
     """
-    described = imagined_models(recipe, facts_of(recipe, tokens_of(recipe)))
-    teacher, student = (weights_of(found, place) for place, found in described.items())
+    assert taught.teacher is not None
+    teacher, student = weights_of(taught.teacher, "teacher.model"), weights_of(taught.model, "student.model")
     weights: dict[str, Weights] = {"teacher": teacher, "student": student}
     if recipe.student.control:
         weights["control"] = student
@@ -37,5 +38,5 @@ def whole_run(recipe: Recipe) -> WholeRun:
     return WholeRun(
         models={role: found.files for role, found in weights.items()},
         evaluation=sum(found.parameters for found in weights.values()) // shares,
-        serving=serving(described["student.model"], "student.model"),
+        serving=serving(taught.model, "student.model"),
     )

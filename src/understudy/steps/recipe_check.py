@@ -18,7 +18,8 @@ from understudy.evaluate.sufficiency import shortfalls
 from understudy.models import architectures, user_code
 from understudy.models.hub import Unreachable, hub_file
 from understudy.models.labels import check_count
-from understudy.models.pretrained import COMMIT, check_folder
+from understudy.models.pretrained import COMMIT
+from understudy.models.pretrained_files import check_folder
 from understudy.recipe import ArchitectureModel, FactoryModel, Model, PretrainedModel, Recipe
 from understudy.recipe.places import Conflict
 
