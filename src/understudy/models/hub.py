@@ -1,6 +1,5 @@
 """One file of a hub repository at a revision, through the hub's own cache."""
 
-import logging
 from pathlib import Path
 
 from understudy.errors import InputError
@@ -26,9 +25,10 @@ def hub_file(repository: str, name: str, revision: str | None, place: str) -> Pa
         InputError: no such repository or revision, gated, or refused.
     """
     from huggingface_hub import errors, hf_hub_download
+    from huggingface_hub.utils.logging import get_logger
 
     # Each of its tries without a network would be two lines, before the one that says so in the recipe's words.
-    logging.getLogger("huggingface_hub.utils._http").setLevel(logging.ERROR)
+    get_logger("huggingface_hub.utils._http").setLevel("ERROR")
     at = f"{place}: {repository}"
     try:
         return Path(hf_hub_download(repository, name, revision=revision))
