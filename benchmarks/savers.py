@@ -52,6 +52,9 @@ WAYS = [
     Way("bf16", {"precision": "bf16"}),
     Way("fp16", {"precision": "fp16"}),
     Way("teacher in bf16", changes={"teacher_precision": "bf16"}),
+    Way("teacher in int8", changes={"teacher_precision": "int8"}),
+    Way("teacher in nf4", changes={"teacher_precision": "nf4"}),
+    Way("AdamW in eight bits", {"optimizer": {"name": "adamw8bit"}}),
     Way("zero1", strategy="zero1"),
     Way("zero2", strategy="zero2"),
     Way("fsdp", strategy="fsdp"),
@@ -59,6 +62,7 @@ WAYS = [
     Way("fsdp, parameters offloaded", {"offload": ["parameters"]}, "fsdp"),
     Way("activations offloaded", {"offload": ["activations"]}),
     Way("LoRA, rank 8", {"lora": LORA}, starts_trained=True),
+    Way("LoRA, rank 8, on nf4", {"lora": {**LORA, "frozen_precision": "nf4"}}, starts_trained=True),
     Way("compile", {"compile": True}),
 ]
 

@@ -10,13 +10,16 @@ import torch
 from torch import nn
 
 from tests.models.small import network
+from tests.models.test_rounded import fill
 from tests.train import jobs
 from tests.train.jobs import train_ranks
 from tests.train.test_parity import assert_same_training, weights
 from tests.train.test_resume import assert_goes_on
 from understudy.errors import InputError
 from understudy.models.adapters import Adapter, add_adapters, draw_adapters, merged
+from understudy.models.four_bits import FourBits
 from understudy.models.tasks import TextModel
+from understudy.models.weights import Later
 from understudy.recipe import Lora
 
 ATTENTION = ("q_proj", "v_proj")
@@ -130,12 +133,16 @@ WAYS: list[Any] = [
     pytest.param("zero1", 2, marks=pytest.mark.second_tier),
     pytest.param("zero2", 2, marks=pytest.mark.second_tier),
     pytest.param("hsdp", 4, marks=pytest.mark.second_tier),
+    ("pp", 2),
+    pytest.param("cp", 2, marks=pytest.mark.second_tier),
+    pytest.param({"dp_shard": 2, "pp": 2}, 4, marks=pytest.mark.second_tier),
+    pytest.param({"dp_shard": 2, "cp": 2}, 4, marks=pytest.mark.second_tier),
 ]
 
 
 @pytest.mark.parametrize(("strategy", "processes"), WAYS)
 def test_they_train_as_in_one_process(
-    ranks: Any, tmp_path: Path, text_examples: Path, pretrained: Path, strategy: str, processes: int
+    ranks: Any, tmp_path: Path, text_examples: Path, pretrained: Path, strategy: Any, processes: int
 ) -> None:
     train: dict[str, Any] = {"lora": LORA, "gradient_accumulation_steps": 2}
     alone = jobs.spec(tmp_path / "alone", text_examples, jobs.LLAMA, train=train, initial=str(pretrained))
@@ -171,3 +178,51 @@ def test_a_job_with_adapters_goes_on_bit_for_bit(
     train = {"lora": {**LORA, "dropout": 0.1}, "strategy": strategy, "checkpoint_every": 6}
     job = jobs.spec(tmp_path, text_examples, jobs.LLAMA, processes, train=train, initial=str(pretrained))
     assert_goes_on(ranks, processes, job)
+
+
+def test_beside_four_bits_they_are_trained_to_what_is_merged() -> None:
+    """QLoRA: the finished weights are those that were computed with, and adapters."""
+    plain = TextModel(network("llama"), 64)
+    model = fill(adapted("llama", modules=[*ATTENTION, "lm_head"], frozen_precision="nf4"), plain)
+    few = {name.rpartition(".")[2] for name, layer in model.named_modules() if isinstance(layer, FourBits)}
+    assert few == {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+    said = model(TOKENS).logits
+    said.square().mean().backward()
+    assert all(one.grad is not None for one in model.parameters() if one.requires_grad)
+    state = {name: one.make() if isinstance(one, Later) else one for name, one in merged(model).items()}
+    assert not torch.allclose(plain(TOKENS).logits, said, atol=1e-4)
+    plain.load_state_dict(state)
+    torch.testing.assert_close(plain(TOKENS).logits, said, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_trained_whole_is_not_in_four_bits() -> None:
+    model = adapted("llama", modules=["q_proj"], whole=["up_proj"], frozen_precision="nf4")
+    plain = {name for name, layer in model.net.named_modules() if type(layer) is nn.Linear}
+    assert plain == {"lm_head"} | {f"model.layers.{number}.mlp.up_proj" for number in range(4)}
+
+
+FOUR_BITS: list[Any] = [
+    pytest.param("ddp", 2, marks=pytest.mark.second_tier),
+    ("fsdp", 2),
+    pytest.param("hsdp", 4, marks=pytest.mark.second_tier),
+    pytest.param("pp", 2, marks=pytest.mark.second_tier),
+    pytest.param("cp", 2, marks=pytest.mark.second_tier),
+    pytest.param({"dp_shard": 2, "pp": 2}, 4, marks=pytest.mark.second_tier),
+]
+
+
+@pytest.mark.parametrize(("strategy", "processes"), FOUR_BITS)
+def test_beside_four_bits_they_train_as_in_one_process_and_go_on_bit_for_bit(
+    ranks: Any, tmp_path: Path, text_examples: Path, pretrained: Path, strategy: Any, processes: int
+) -> None:
+    lora = {**LORA, "frozen_precision": "nf4"}
+    train: dict[str, Any] = {"lora": lora, "gradient_accumulation_steps": 2, "checkpoint_every": 6}
+    alone = jobs.spec(tmp_path / "alone", text_examples, jobs.LLAMA, train=train, initial=str(pretrained))
+    train |= {"strategy": strategy, "activation_checkpointing": "selective"}
+    spread = jobs.spec(tmp_path / "spread", text_examples, jobs.LLAMA, processes, train=train, initial=str(pretrained))
+    ranks.run(1, train_ranks, alone)
+    ranks.run(processes, train_ranks, spread)
+    assert_same_training(spread, alone)
+    losses = [point["loss"] for point in json.loads((spread.output / "history.json").read_text())]
+    assert losses[-1] < losses[0]
+    assert_goes_on(ranks, processes, spread)

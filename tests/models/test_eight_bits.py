@@ -9,23 +9,15 @@ import torch
 from torch import nn
 
 from tests.models.small import network
+from tests.models.test_rounded import filled
 from tests.train import jobs
 from tests.train.jobs import train_ranks
 from understudy.errors import InputError
-from understudy.models.eight_bits import EightBits, in_eight_bits, rounded
+from understudy.models.eight_bits import EightBits
 from understudy.models.files import load_model, read_weights
 from understudy.models.tasks import TextModel
 
 TOKENS = torch.arange(24).view(2, 12) % 64
-
-
-def filled(model: nn.Module, whole: nn.Module) -> nn.Module:
-    """A model in eight bits, from the weights of another one."""
-    for name, layer in in_eight_bits(model).named_modules():
-        if isinstance(layer, EightBits):
-            weight = whole.get_parameter(f"{name}.weight").detach()
-            layer.fill(lambda first, last, rows=weight: rows[first:last])
-    return model
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
@@ -34,7 +26,7 @@ def test_it_computes_with_the_weights_that_its_integers_and_scales_are(kind: str
     plain = TextModel(network(kind), 64)
     with torch.inference_mode():
         exact = plain(TOKENS).logits
-    ours = filled(TextModel(network(kind), 64), plain)
+    ours = filled(EightBits, TextModel(network(kind), 64), plain)
     layers = {name: layer for name, layer in ours.named_modules() if isinstance(layer, EightBits)}
     assert len(layers) == {"llama": 4 * 7 + 1, "gpt2": 4 * 4}[kind]  # the last layer of GPT-2 is its embeddings
     for name in layers:
@@ -49,52 +41,30 @@ def test_it_computes_with_the_weights_that_its_integers_and_scales_are(kind: str
 
 def test_rows_use_all_integers_and_are_off_by_half_a_step() -> None:
     rows = torch.randn(64, 1000, generator=torch.Generator().manual_seed(1)) * torch.logspace(-6, 3, 64)[:, None]
-    numbers, scales = rounded(rows)
+    numbers, scales = EightBits.rounded(rows)
     assert (numbers.abs().amax(1) == 127).all()
     assert ((numbers * scales[:, None] - rows).abs() <= scales[:, None] * 0.5001).all()
     assert torch.equal(scales.bfloat16().float(), scales)
 
 
 def test_a_row_of_zeros_stays_and_one_that_is_no_number_is_heard() -> None:
-    numbers, scales = rounded(torch.zeros(1, 4))
+    numbers, scales = EightBits.rounded(torch.zeros(1, 4))
     assert not numbers.any()
     assert scales.isfinite().all()
     broken = nn.Linear(2, 2, bias=False)
     broken.weight.data[0, 0] = float("nan")
-    model = filled(nn.Sequential(nn.Linear(2, 2, bias=False)), nn.Sequential(broken))
+    model = filled(EightBits, nn.Sequential(nn.Linear(2, 2, bias=False)), nn.Sequential(broken))
     assert model(torch.ones(1, 2))[0].isnan().tolist() == [True, False]
-
-
-def test_rows_are_rounded_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = nn.Sequential(nn.Linear(4, 7))
-    at_once = filled(nn.Sequential(nn.Linear(4, 7)), plain).get_submodule("0")
-    monkeypatch.setattr("understudy.models.eight_bits.AT_A_TIME", 8)
-    in_parts = filled(nn.Sequential(nn.Linear(4, 7)), plain).get_submodule("0")
-    for name in ("numbers", "scales"):
-        assert torch.equal(at_once.get_parameter(name), in_parts.get_parameter(name))
-
-
-def test_a_weight_that_embeddings_share_stays_as_it_is() -> None:
-    tied = in_eight_bits(TextModel(network("llama", tie_word_embeddings=True), 64))
-    head = tied.get_submodule("net.lm_head")
-    assert type(head) is nn.Linear
-    assert head.weight is tied.get_parameter("net.model.embed_tokens.weight")
 
 
 def test_products_are_in_the_type_that_is_computed_in() -> None:
     plain = nn.Sequential(nn.Linear(64, 8))
-    ours, given = filled(nn.Sequential(nn.Linear(64, 8)), plain), torch.randn(3, 64)
+    ours, given = filled(EightBits, nn.Sequential(nn.Linear(64, 8)), plain), torch.randn(3, 64)
     ours[0].bias = plain[0].bias  # type: ignore[index]
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
         half = ours(given)
     assert half.dtype is torch.bfloat16
     torch.testing.assert_close(half.float(), plain(given), rtol=0.03, atol=0.03)
-
-
-def test_code_that_reads_the_weight_and_does_not_call_the_layer_fails() -> None:
-    layer = in_eight_bits(nn.Sequential(nn.Linear(2, 2))).get_submodule("0")
-    with pytest.raises(AttributeError, match="weight"):
-        layer.weight  # noqa: B018
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests.jobs.specs import with_payload
 from tests.plan.measured import case, llama, measured, packed_examples, planned_peak, text_examples
@@ -93,12 +94,31 @@ def test_a_teacher_in_int8_takes_a_quarter_for_its_linear_layers_and_no_tp() -> 
         traces(replace(job, teacher_precision="int8"), Degrees(tp=2), "cpu", torch.float32)
 
 
-@pytest.mark.parametrize("strategy", [pytest.param("ddp", marks=pytest.mark.second_tier), "fsdp"])
-def test_adapters_take_what_they_take(ranks: Any, tmp_path: Path, strategy: str) -> None:
+def test_a_teacher_in_nf4_takes_an_eighth_and_scales_for_its_linear_layers_but_the_last() -> None:
+    job = planned(llama_of(2), llama_of(3))
+    few = traces(replace(job, teacher_precision="nf4"), Degrees(dp_shard=2), "cpu", torch.float32)[0].peak.kinds
+    assert job.teacher is not None
+    net = empty_model(job.teacher).get_submodule("net")
+    layers = [layer.get_parameter("weight") for name, layer in linear_layers(net).items() if name != "lm_head"]
+    others = sum(parameter.numel() for parameter in net.parameters()) - sum(map(Tensor.numel, layers))
+    blocks = sum(len(weight) * -(-weight.shape[1] // 64) for weight in layers)
+    assert few["teacher"] == pytest.approx((4 * others + (32 + 2) * blocks) / 2, rel=0.01)
+
+
+ADAPTED = [
+    pytest.param("ddp", "fp32", marks=pytest.mark.second_tier),
+    ("fsdp", "fp32"),
+    pytest.param("ddp", "nf4", marks=pytest.mark.second_tier),
+    ("fsdp", "nf4"),
+]
+
+
+@pytest.mark.parametrize(("strategy", "frozen"), ADAPTED)
+def test_adapters_take_what_they_take(ranks: Any, tmp_path: Path, strategy: str, frozen: str) -> None:
     examples, facts = text_examples(tmp_path / "examples", 2048, LENGTH)
     pretrained = spec(tmp_path / "pretrained", examples, llama(128, 4, LENGTH), train={"steps": 1})
     ranks.run(1, train_ranks, pretrained)
-    train = {"lora": {"modules": ["q_proj", "v_proj"]}}
+    train = {"lora": {"modules": ["q_proj", "v_proj"], "frozen_precision": frozen}}
     plain = case(tmp_path / "plain", examples, llama(128, 4, LENGTH), None, (strategy, 2))
     job = case(tmp_path / "job", examples, llama(128, 4, LENGTH), None, (strategy, 2), **train)
     held = ranks.run(2, measured, with_payload(job, initial=str(pretrained.output)))

@@ -752,23 +752,24 @@ LORA = "student.train.lora={modules: [q_proj]}"
 PRETRAINED = "student.model={pretrained: models/vit}"
 
 
-@pytest.mark.parametrize("strategy", ["tp", "pp", "cp", "{dp_shard: 2, tp: 2}"])
+@pytest.mark.parametrize("strategy", ["tp", "{dp_shard: 2, tp: 2}"])
 def test_adapters_are_of_pretrained_models_whose_layers_are_whole(strategy: str) -> None:
     assert from_values(parse(DIGITS).data, [PRETRAINED, LORA], "here").student.train.lora is not None
     with pytest.raises(InputError, match=r"student\.train\.lora: the model is not pretrained, and what stays frozen"):
         from_values(parse(DIGITS).data, [LORA], "here")
     overrides = [PRETRAINED, LORA, f"student.train.strategy={strategy}", "resources.distill.processes=4"]
-    with pytest.raises(InputError, match=r"student\.train\.lora: layers, sequences and stages are not split beside ad"):
+    with pytest.raises(InputError, match=r"student\.train\.lora: layers are not split beside adapters"):
         from_values(parse(DIGITS).data, overrides, "here")
 
 
+@pytest.mark.parametrize("kind", ["int8", "nf4"])
 @pytest.mark.parametrize("strategy", ["tp", "3d", "{dp_shard: 4, tp: 2}"])
-def test_a_teacher_in_int8_is_not_split(strategy: str) -> None:
-    overrides = ["student.teacher_precision=int8", "resources.distill.processes=8"]
+def test_a_teacher_in_fewer_bits_is_not_split(kind: str, strategy: str) -> None:
+    overrides = [f"student.teacher_precision={kind}", "resources.distill.processes=8"]
     overrides += ["student.train.gradient_accumulation_steps=8"]
     for whole in ("fsdp", "ddp", "pp"):
         from_values(parse(DIGITS).data, [*overrides, f"student.train.strategy={whole}"], "here")
-    with pytest.raises(InputError, match=r"student\.teacher_precision: .* splits layers, and those in int8 are not"):
+    with pytest.raises(InputError, match=rf"student\.teacher_precision: .* splits layers, and those in {kind} are not"):
         from_values(parse(DIGITS).data, [*overrides, f"student.train.strategy={strategy}"], "here")
 
 

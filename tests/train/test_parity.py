@@ -318,15 +318,22 @@ def test_layers_are_split_by_the_recipes_plan(
 @pytest.mark.parametrize(
     ("kind", "strategy", "processes"),
     tiers(
-        [("bf16", "ddp", 2), ("bf16", "fsdp", 2), ("int8", "fsdp", 2)],
-        [("bf16", "tp", 2), ("bf16", "pp", 2), ("int8", "ddp", 2), ("int8", "pp", 2), ("int8", "cp", 2)],
+        [("bf16", "ddp", 2), ("bf16", "fsdp", 2), ("int8", "fsdp", 2), ("nf4", "fsdp", 2)],
+        [
+            ("bf16", "tp", 2),
+            ("bf16", "pp", 2),
+            ("int8", "ddp", 2),
+            ("int8", "pp", 2),
+            ("int8", "cp", 2),
+            ("nf4", "pp", 2),
+        ],
     ),
 )
 def test_a_teacher_in_fewer_bytes_teaches_the_same(
     ranks: Any, tmp_path: Path, text_examples: Path, kind: str, strategy: str, processes: int
 ) -> None:
     """To what bf16 rounds: its products are of other shapes in a part of a batch, and are summed in another order.
-    Beside int8 they are in fp32.
+    Beside int8 and nf4 they are in fp32; nf4 leaves the teacher less of what it knew.
     """
     teacher = jobs.spec(tmp_path / "teacher", text_examples, jobs.LLAMA)
     ranks.run(1, train_ranks, teacher)
@@ -342,8 +349,8 @@ def test_a_teacher_in_fewer_bytes_teaches_the_same(
         ranks.run(ways, train_ranks, job)
     exact, few, apart = ([point["loss"] for point in curve(job)] for job in (whole, alone, spread))
     assert few != exact
-    assert few == pytest.approx(exact, rel=2e-3)
-    assert apart == pytest.approx(few, rel={"bf16": 1e-3, "int8": 1e-5}[kind])
+    assert few == pytest.approx(exact, rel={"bf16": 2e-3, "int8": 2e-3, "nf4": 2e-2}[kind])
+    assert apart == pytest.approx(few, rel={"bf16": 1e-3, "int8": 1e-5, "nf4": 1e-5}[kind])
 
 
 def test_a_student_learns_the_same_of_a_teacher_whose_layers_are_split(

@@ -10,7 +10,6 @@ from tests.jobs.specs import training
 from tests.train import jobs
 from tests.train.jobs import tiers, train_ranks
 from understudy.jobs.specification import JobSpec
-from understudy.models.facts import WEIGHTS
 
 DROPOUT = {**jobs.VIT["config"], "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 LAYOUTS = [("single", 1, 1), ("ddp", 2, 2), ("fsdp", 2, 1), ("hsdp", 4, 1)]
@@ -37,7 +36,7 @@ DINO = {
 
 
 def files(job: JobSpec) -> dict[str, bytes]:
-    return {name: (job.output / name).read_bytes() for name in (WEIGHTS, "history.json")}
+    return {path.name: path.read_bytes() for path in (*job.output.glob("*.safetensors"), job.output / "history.json")}
 
 
 def assert_goes_on(ranks: Any, processes: int, job: JobSpec, last: int = 6) -> None:

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,8 +19,11 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
 from understudy.errors import InputError
+from understudy.models.four_bits import FourBits
 from understudy.models.linear import is_turned, linear_layers, tied
 from understudy.models.parts import kept, kept_part
+from understudy.models.rounded import in_fewer_bits
+from understudy.models.weights import Later
 from understudy.recipe import Lora
 
 NAME = "lora"
@@ -58,19 +62,22 @@ def add_adapters(model: nn.Module, settings: Lora, where: str) -> None:
         InputError: a name is that of no layer which can have one.
     """
     net = model.get_submodule("net")
-    linear = linear_layers(net)
+    linear, shared = linear_layers(net), tied(model)
     adapted = _chosen(settings.modules, list(linear), f"{where}.lora.modules")
-    shared = tied(model)
+    for name in adapted:
+        if id(linear[name].get_parameter("weight")) in shared:
+            raise InputError(f"{where}.lora.modules: the weight of {name} is another layer's too; leave it out")
     model.requires_grad_(requires_grad=False)
     for name in _chosen(settings.whole, [name for name, _ in net.named_modules() if name], f"{where}.lora.whole"):
         net.get_submodule(name).requires_grad_()
+    if settings.frozen_precision == "nf4":
+        trained = {f"net.{name}" for name, layer in linear.items() if layer.get_parameter("weight").requires_grad}
+        in_fewer_bits(model, FourBits, besides=trained)
     for name in adapted:
-        layer = linear[name]
-        weight = layer.get_parameter("weight")
-        if id(weight) in shared:
-            raise InputError(f"{where}.lora.modules: the weight of {name} is another layer's too; leave it out")
-        inputs, outputs = weight.shape if is_turned(layer) else reversed(weight.shape)
-        layer.add_module(NAME, Adapter(inputs, outputs, settings, weight.device))
+        layer = net.get_submodule(name)
+        rows, columns = _shape(layer)
+        inputs, outputs = (rows, columns) if _turned(layer) else (columns, rows)
+        layer.add_module(NAME, Adapter(inputs, outputs, settings, next(layer.parameters()).device))
         layer.register_forward_hook(_add)
 
 
@@ -88,15 +95,60 @@ def draw_adapters(model: nn.Module, seed: int) -> None:
         kept(adapter.b.detach()).zero_()
 
 
-def merged(model: nn.Module) -> dict[str, Tensor]:
-    """A model's state with its adapters in its weights, which are changed in place. To be called on every rank."""
+def merged(model: nn.Module) -> dict[str, Tensor | Later]:
+    """A model's state with its adapters in its weights, in the names and shapes that it had.
+
+    Weights are changed in place; those of layers in four bits, to which adapters were trained, are made one at a time
+    of what they were rounded to. To be called on every rank.
+    """
     inside: set[str] = set()
+    made: dict[str, Later] = {}
     for name, layer, adapter in _adapters(model):
-        weight, product = layer.get_parameter("weight").detach(), adapter.product()
-        product = product.T if is_turned(layer) else product
-        kept(weight).add_(product[kept_part(weight)])
         inside |= {f"{name}.{NAME}.a", f"{name}.{NAME}.b"}
-    return {name: tensor for name, tensor in model.state_dict().items() if name not in inside}
+        if not isinstance(layer, FourBits):
+            _take_in(layer, adapter)
+    for name, layer in model.named_modules():
+        if isinstance(layer, FourBits):
+            inside |= {f"{name}.numbers", f"{name}.scales"}
+            shape = torch.Size((layer.rows, layer.columns))
+            made[f"{name}.weight"] = Later(shape, torch.float32, partial(_weight_with_adapter, layer))
+    return {**{name: tensor for name, tensor in model.state_dict().items() if name not in inside}, **made}
+
+
+def _take_in(layer: nn.Module, adapter: Adapter) -> None:
+    weight, product = layer.get_parameter("weight").detach(), _product(layer, adapter)
+    kept(weight).add_(product[kept_part(weight)])
+
+
+def _weight_with_adapter(layer: FourBits) -> Tensor:
+    """The weight of a layer in four bits, fp32, with its adapter if it has one, spread over ranks as the layer is."""
+    own, numbers = layer.weight_kept(), layer.numbers.detach()
+    adapter = getattr(layer, NAME, None)
+    if isinstance(adapter, Adapter):
+        own += _product(layer, adapter)[kept_part(numbers)[0]]
+    if not isinstance(numbers, DTensor):
+        return own
+    size = torch.Size((layer.rows, layer.columns))
+    return DTensor.from_local(
+        own.contiguous(), numbers.device_mesh, numbers.placements, shape=size, stride=(layer.columns, 1)
+    )
+
+
+def _product(layer: nn.Module, adapter: Adapter) -> Tensor:
+    """What an adapter adds to its layer's weight, in that one's shape, whole."""
+    return adapter.product().T if _turned(layer) else adapter.product()
+
+
+def _shape(layer: nn.Module) -> tuple[int, int]:
+    """The rows and columns of its weight."""
+    if isinstance(layer, FourBits):
+        return layer.rows, layer.columns
+    rows, columns = layer.get_parameter("weight").shape
+    return rows, columns
+
+
+def _turned(layer: nn.Module) -> bool:
+    return layer.is_turned if isinstance(layer, FourBits) else is_turned(layer)
 
 
 def _adapters(model: nn.Module) -> Iterator[tuple[str, nn.Module, Adapter]]:

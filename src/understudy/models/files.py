@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from understudy.errors import UnderstudyError
 from understudy.models.build import auto_class, empty_model, is_empty, materialize, tied_weights
-from understudy.models.eight_bits import EightBits
 from understudy.models.facts import (
     CONFIG,
     DESCRIPTION,
@@ -23,14 +22,15 @@ from understudy.models.facts import (
     TextTransformers,
 )
 from understudy.models.initial import compute_buffers
+from understudy.models.rounded import Rounded
 from understudy.models.weight_files import INDEX, weight_files
-from understudy.models.weights import Form, form, opened, write_weights
+from understudy.models.weights import Form, Later, form, opened, write_weights
 from understudy.store.objects import MANIFEST
 
 
 def save_model(
     folder: Path,
-    state: dict[str, Tensor],
+    state: Mapping[str, Tensor | Later],
     description: Description,
     tokenizer: Path | None = None,
     stages: dist.ProcessGroup | None = None,
@@ -41,7 +41,7 @@ def save_model(
 
     Args:
         folder: an existing folder.
-        state: tensors named as in the built model, tied weights once; they may be spread over ranks.
+        state: tensors named as in the built model, tied weights once; they may be spread over ranks, or yet to be made.
         description: as returned by describe().
         tokenizer: a tokenizer.json to go along.
         stages: the ranks with other tensors.
@@ -126,7 +126,7 @@ def read_weights(model: nn.Module, folder: Path, device: torch.device, whole: nn
             if name in forms:
                 weights.read(name, tensor)
         for name, layer in net.named_modules():
-            if isinstance(layer, EightBits):
+            if isinstance(layer, Rounded):
                 layer.fill(partial(weights.rows, f"{name}.weight"))
     if computed:
         compute_buffers(net)

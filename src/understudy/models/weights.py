@@ -8,8 +8,9 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,20 @@ Form = tuple[list[int], str]
 def form(tensor: Tensor) -> Form:
     """A tensor's shape and type, as a file's header has them."""
     return list(tensor.shape), TYPES[tensor.dtype]
+
+
+@dataclass(frozen=True)
+class Later:
+    """A tensor that is made when it is written, so that not all of them are held."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    make: Callable[[], Tensor]
+    """Called on every rank; what it makes may be spread over them."""
+
+    def numel(self) -> int:
+        """How many numbers it has."""
+        return self.shape.numel()
 
 
 class Weights:
@@ -145,7 +160,7 @@ def opened(folder: Path) -> Iterator[Weights]:
 
 def write_weights(
     folder: Path,
-    tensors: Mapping[str, Tensor],
+    tensors: Mapping[str, Tensor | Later],
     smallest: int = SMALLEST,
     stages: dist.ProcessGroup | None = None,
     copies: dist.ProcessGroup | None = None,
@@ -161,7 +176,9 @@ def write_weights(
         copies: the ranks with the same tensors, or parts of them; default: all.
         kind: what floating-point tensors are written in, converted when their file is; default: their own type.
     """
-    kinds = {name: kind if kind and tensor.is_floating_point() else tensor.dtype for name, tensor in tensors.items()}
+    kinds = {
+        name: kind if kind and tensor.dtype.is_floating_point else tensor.dtype for name, tensor in tensors.items()
+    }
     sizes = {name: tensor.numel() * kinds[name].itemsize for name, tensor in tensors.items()}  # of DTensors: the whole
     every = _gathered(sizes, stages)
     total = sum(sum(sizes.values()) for sizes in every)
@@ -195,7 +212,7 @@ def _gathered(sizes: dict[str, int], stages: dist.ProcessGroup | None) -> list[d
 
 def _write_files(
     folder: Path,
-    tensors: Mapping[str, Tensor],
+    tensors: Mapping[str, Tensor | Later],
     kinds: Mapping[str, torch.dtype],
     files: Mapping[str, list[str]],
     copies: dist.ProcessGroup | None,
@@ -228,7 +245,9 @@ def _shared_out(sizes: Mapping[str, int], most: int) -> Iterator[list[str]]:
         yield names
 
 
-def _whole(tensor: Tensor) -> Tensor:
+def _whole(tensor: Tensor | Later) -> Tensor:
+    if isinstance(tensor, Later):
+        tensor = tensor.make()
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 

@@ -16,8 +16,8 @@ OUTER = 2
 """Numbers for each weight that replicas which train apart keep together: the outer weight and its momentum."""
 
 
-SMALLER: dict[TeacherPrecision, int] = {"fp32": 1, "bf16": 2, "int8": 4}
-"""What a teacher's bytes are at most divided by: with int8 some of its weights stay as they are."""
+SMALLER: dict[TeacherPrecision, int] = {"fp32": 1, "bf16": 2, "int8": 4, "nf4": 8}
+"""What a model's bytes are at most divided by: with int8 and nf4 some of its weights stay as they are."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def saves(train: Train) -> int | None:
 def _state(train: Train, model: int) -> int:
     """Bytes of weights and optimiser, of which a checkpoint is a copy."""
     copies = moments(train.optimizer) + (train.average is not None) + OUTER * (train.diloco is not None)
-    return model + int(copies * _trained(train, model))
+    return _weights(train, model) + int(copies * _trained(train, model))
 
 
 def moments(optimizer: Optimizer) -> float:
@@ -99,6 +99,11 @@ def moments(optimizer: Optimizer) -> float:
     if optimizer.name == "sgd":
         return float(optimizer.momentum > 0)
     return {"adamw": 2.0, "adamw8bit": 0.5}[optimizer.name]
+
+
+def _weights(train: Train, model: int) -> int:
+    """Bytes of the weights in a training, of which those that stay frozen may be kept in fewer."""
+    return model // SMALLER[train.lora.frozen_precision] if train.lora else model
 
 
 def _trained(train: Train, model: int) -> int:

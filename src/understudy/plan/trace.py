@@ -185,6 +185,8 @@ def _learner(planned: Planned, learned: Objective, spread: Spread, ledger: Ledge
     train, where = planned.train, planned.where
     model = undrawn_model(planned.model, where)
     staged = None
+    if train.lora:
+        add_adapters(model, train.lora, where)
     if spread.degrees.pp > 1:
         found = _layout(planned, spread)
         if even:
@@ -194,8 +196,6 @@ def _learner(planned: Planned, learned: Objective, spread: Spread, ledger: Ledge
         for stage in staged.stages.values():
             _say_head(stage.model)
     else:
-        if train.lora:
-            add_adapters(model, train.lora, where)
         held = model = spread.over_ranks(model, train.tensor_plan, where, Savers(train.activation_checkpointing))
         _say_head(model)
     teacher, asked = _teacher(planned, spread, learned.extras, ledger)

@@ -1,6 +1,6 @@
 """How a pretrained model is trained with LoRA: which of its layers get an adapter, and how large that is."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -17,5 +17,7 @@ class Lora(Section):
     """Of an adapter's inputs."""
     modules: Annotated[tuple[str, ...], Field(min_length=1)]
     """The linear layers that get one: their names, or the ends of these (q_proj), with * for any part."""
+    frozen_precision: Literal["fp32", "nf4"] = "fp32"
+    """What the weights of frozen linear layers are kept in; nf4 is QLoRA (Dettmers et al. 2023)."""
     whole: tuple[str, ...] = ()
     """Modules that are trained as ever, such as the new last layer of a classifier."""

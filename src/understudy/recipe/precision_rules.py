@@ -1,4 +1,4 @@
-"""What types of numbers do not go with: fp16 in a training, eight bits in an optimiser and in a teacher."""
+"""What types of numbers do not go with: fp16 in a training, eight bits in an optimiser and fewer in a teacher."""
 
 from collections.abc import Iterator
 
@@ -32,14 +32,15 @@ def eight_bits(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]
 
 
 def teacher(recipe: Recipe) -> Iterator[Conflict]:
-    """What a teacher in eight bits does not go with; auto leaves such degrees out."""
+    """What a teacher in eight or four bits does not go with; auto leaves such degrees out."""
     resources, strategy = recipe.resources.distill, recipe.student.train.strategy
-    if recipe.student.teacher_precision != "int8" or strategy == "auto":
+    kind = recipe.student.teacher_precision
+    if kind not in ("int8", "nf4") or strategy == "auto":
         return
     try:
         found = degrees(strategy, resources.nodes, resources.processes)
     except ValueError:  # it is said where the strategy is looked at
         return
     if found.tp > 1:
-        why = f"{found} splits layers, and those in int8 are not split; use bf16, or a strategy without tp"
+        why = f"{found} splits layers, and those in {kind} are not split; use bf16, or a strategy without tp"
         yield ("student", "teacher_precision"), why

@@ -13,7 +13,7 @@ from understudy.recipe.strategy import Compression, Diloco, Offload, Pipeline, R
 from understudy.recipe.training import Augment, Guard, Optimizer, Schedule
 
 Task = Literal["image-classification", "causal-lm"]
-TeacherPrecision = Literal["fp32", "bf16", "int8"]
+TeacherPrecision = Literal["fp32", "bf16", "int8", "nf4"]
 MetricName = Literal["accuracy", "nll", "calibration_error", "perplexity", "bits_per_byte"]
 
 METRICS: dict[Task, tuple[MetricName, ...]] = {

@@ -41,8 +41,8 @@ def degree_conflicts(place: Place, train: Train, found: Degrees) -> Iterator[Con
     splits = found.pp * found.cp * found.tp > 1
     yield from _savers(place, train, found)
     yield from eight_bits(place, train, found)
-    if train.lora and splits:
-        why = "layers, sequences and stages are not split beside adapters; use single, ddp, fsdp or hsdp"
+    if train.lora and found.tp > 1:
+        why = "layers are not split beside adapters (tp); use fsdp, cp or pp"
         yield (*place, "lora"), why
     if train.compression and not found.is_replicated:
         why = "is for whole models on several processes; remove it, or use strategy: ddp"

@@ -25,12 +25,14 @@ from understudy.models.build import (
     tried_model,
 )
 from understudy.models.describe import describe
-from understudy.models.eight_bits import in_eight_bits
+from understudy.models.eight_bits import EightBits
 from understudy.models.facts import Description, keeps_apart, read_description, read_facts
 from understudy.models.files import check_files, read_weights
+from understudy.models.four_bits import FourBits
 from understudy.models.initial import draw_weights
 from understudy.models.narrow import narrowed
 from understudy.models.outputs import Extra
+from understudy.models.rounded import Rounded, in_fewer_bits
 from understudy.models.tasks import TextModel
 from understudy.models.trust import trusted_description
 from understudy.models.weight_files import weight_bytes
@@ -45,6 +47,8 @@ from understudy.train.precision import PRECISIONS
 from understudy.train.shapes import check_shapes
 from understudy.train.staged import Staged, cut_into_stages
 from understudy.train.work import TrainingJob
+
+FEWER_BITS: dict[TeacherPrecision, type[Rounded]] = {"int8": EightBits, "nf4": FourBits}
 
 
 def try_others(job: TrainingJob, split: Examples) -> None:
@@ -136,6 +140,7 @@ def initial_model(job: TrainingJob, description: Description, examples: Examples
         staged = cut_into_stages(model, found, examples, spread, job.train, place(job))
         _fill(job, staged.held, description, spread.device, whole)
         held = staged.settle(spread.device)
+        draw_adapters(held, job.seed)
         staged.find_head(spread.device)
         return Started(held, aliases, staged)
     if not is_empty(model):
@@ -204,12 +209,12 @@ def teacher_over_ranks(model: nn.Module, spread: Spread, kind: TeacherPrecision)
         kind: what its weights are kept in.
 
     Raises:
-        InputError: layers in int8 would be split.
+        InputError: layers in fewer bits would be split.
     """
-    if kind == "int8":
+    if kind in FEWER_BITS:
         if spread.degrees.tp > 1:
-            raise InputError("student.teacher_precision: layers in int8 are not split (tp); use bf16")
-        in_eight_bits(model)
+            raise InputError(f"student.teacher_precision: layers in {kind} are not split (tp); use bf16")
+        in_fewer_bits(model, FEWER_BITS[kind])
     else:
         narrowed(model, PRECISIONS[kind])
     if spread.degrees.pp > 1:

@@ -1,0 +1,60 @@
+"""Linear layers in fewer bits, of either kind: filled row by row, and which layers they are in the place of."""
+
+import pytest
+import torch
+from torch import nn
+
+from tests.models.small import network
+from understudy.models.eight_bits import EightBits
+from understudy.models.four_bits import FourBits
+from understudy.models.rounded import Rounded, in_fewer_bits
+from understudy.models.tasks import TextModel
+
+KINDS = pytest.mark.parametrize("kind", [EightBits, FourBits])
+
+
+def filled(kind: type[Rounded], model: nn.Module, whole: nn.Module) -> nn.Module:
+    """A model in fewer bits, from the weights of another one."""
+    return fill(in_fewer_bits(model, kind), whole)
+
+
+def fill(model: nn.Module, whole: nn.Module) -> nn.Module:
+    """A model whose layers in fewer bits have the weights of another one."""
+    for name, layer in model.named_modules():
+        if isinstance(layer, Rounded):
+            weight = whole.get_parameter(f"{name}.weight").detach()
+            layer.fill(lambda first, last, rows=weight: rows[first:last])
+    return model
+
+
+@KINDS
+def test_rows_are_rounded_some_at_a_time(kind: type[Rounded], monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = nn.Sequential(nn.Linear(4, 7), nn.Linear(7, 2))
+    at_once = filled(kind, nn.Sequential(nn.Linear(4, 7), nn.Linear(7, 2)), plain).get_submodule("0")
+    monkeypatch.setattr("understudy.models.rounded.AT_A_TIME", 8)
+    in_parts = filled(kind, nn.Sequential(nn.Linear(4, 7), nn.Linear(7, 2)), plain).get_submodule("0")
+    for name in ("numbers", "scales"):
+        assert torch.equal(at_once.get_parameter(name), in_parts.get_parameter(name))
+
+
+@KINDS
+def test_a_weight_that_embeddings_share_stays_as_it_is(kind: type[Rounded]) -> None:
+    tied = in_fewer_bits(TextModel(network("llama", tie_word_embeddings=True), 64), kind)
+    head = tied.get_submodule("net.lm_head")
+    assert type(head) is nn.Linear
+    assert head.weight is tied.get_parameter("net.model.embed_tokens.weight")
+
+
+@KINDS
+def test_a_layer_that_is_named_stays_and_in_four_bits_the_last_one(kind: type[Rounded]) -> None:
+    named = "net.model.layers.0.mlp.up_proj"
+    model = in_fewer_bits(TextModel(network("llama"), 64), kind, besides={named})
+    plain = {name for name, layer in model.named_modules() if type(layer) is nn.Linear}
+    assert plain == {named, "net.lm_head"} - ({"net.lm_head"} if kind is EightBits else set())
+
+
+@KINDS
+def test_code_that_reads_the_weight_and_does_not_call_the_layer_fails(kind: type[Rounded]) -> None:
+    layer = in_fewer_bits(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), kind).get_submodule("0")
+    with pytest.raises(AttributeError, match="weight"):
+        layer.weight  # noqa: B018
