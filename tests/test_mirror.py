@@ -44,6 +44,7 @@ WITHOUT = {
     "launch/local/device.py": "launch/test_platform.py",
     "launch/local/platform.py": "launch/test_platform.py asks both platforms the same questions",
     "launch/local/torchrun.py": "runs in a process of its own: launch/local/test_launcher.py",
+    "models/adapter_files.py": "models/test_adapters.py, where peft reads them",
     "models/describe.py": "models/test_build.py",
     "models/files.py": "models/test_pretrained.py and registry/test_serving.py",
     "models/hub.py": "asks the network; models/test_pretrained.py stands in for it",

@@ -201,6 +201,44 @@ def test_what_is_trained_whole_is_not_in_four_bits() -> None:
     assert plain == {"lm_head"} | {f"model.layers.{number}.mlp.up_proj" for number in range(4)}
 
 
+def test_each_stage_has_something_to_train(ranks: Any, tmp_path: Path, text_examples: Path, pretrained: Path) -> None:
+    train: dict[str, Any] = {"lora": {"modules": ["layers.1.*.q_proj"]}, "strategy": "pp"}
+    train["gradient_accumulation_steps"] = 2
+    job = jobs.spec(tmp_path / "job", text_examples, jobs.LLAMA, 2, train=train, initial=str(pretrained))
+    with pytest.raises(
+        AssertionError, match=r"train\.lora\.modules: stage 0 of pp would have no adapter; name layers of"
+    ):
+        ranks.run(2, train_ranks, job)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "processes"), [("fsdp", 2), ("pp", 2), pytest.param("single", 1, marks=pytest.mark.second_tier)]
+)
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft asks for it
+def test_what_is_kept_apart_is_read_by_peft(
+    ranks: Any, tmp_path: Path, text_examples: Path, pretrained: Path, strategy: str, processes: int
+) -> None:
+    """On the model that it began with it says what the finished model says, whose layers have it in them."""
+    import peft
+    from transformers import AutoModelForCausalLM
+
+    lora = {**LORA, "whole": ["norm"]}
+    train = {"lora": lora, "strategy": strategy, "gradient_accumulation_steps": 2}
+    job = jobs.spec(tmp_path / "job", text_examples, jobs.LLAMA, processes, train=train, initial=str(pretrained))
+    ranks.run(processes, train_ranks, job)
+    apart = tmp_path / "adapter"
+    apart.mkdir()
+    (apart / "adapter_config.json").write_bytes((job.output / "lora.json").read_bytes())
+    (apart / "adapter_model.safetensors").write_bytes((job.output / "lora.safetensors").read_bytes())
+    began = AutoModelForCausalLM.from_pretrained(pretrained)
+    with torch.inference_mode():
+        before = began(TOKENS).logits
+        said = peft.PeftModel.from_pretrained(began, apart)(TOKENS).logits
+        finished = AutoModelForCausalLM.from_pretrained(job.output)(TOKENS).logits
+    torch.testing.assert_close(said, finished, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(said, before, atol=1e-3)
+
+
 FOUR_BITS: list[Any] = [
     pytest.param("ddp", 2, marks=pytest.mark.second_tier),
     ("fsdp", 2),

@@ -151,6 +151,14 @@ def test_who_takes_a_model_over_sees_without_loading_it_that_it_names_other_code
         check_delivered(model, section(VIT), examples, WHERE)
 
 
+def test_who_takes_a_model_over_looks_into_what_peft_would_read(model: Path, examples: Path) -> None:
+    (model / "lora.json").write_text('{"peft_type": "LORA", "megatron_core": "planted"}')
+    with pytest.raises(
+        UnderstudyError, match=r"is beside a lora\.json that says more of adapters than teacher\.model of"
+    ):
+        check_delivered(model, section(VIT), examples, WHERE)
+
+
 def test_who_takes_a_model_over_sees_code_that_its_configuration_for_transformers_names(
     model: Path, examples: Path
 ) -> None:

@@ -21,7 +21,7 @@ from torch.nn import functional
 from understudy.errors import InputError
 from understudy.models.four_bits import FourBits
 from understudy.models.linear import is_turned, linear_layers, tied
-from understudy.models.parts import kept, kept_part
+from understudy.models.parts import kept, kept_part, whole
 from understudy.models.rounded import in_fewer_bits
 from understudy.models.weights import Later
 from understudy.recipe import Lora
@@ -46,8 +46,7 @@ class Adapter(nn.Module):
 
     def product(self) -> Tensor:
         """What it adds to a weight (outputs, inputs), whole on every rank."""
-        a, b = (whole.full_tensor() if isinstance(whole, DTensor) else whole for whole in (self.a, self.b))
-        return (b @ a).detach() * self.scale
+        return (whole(self.b) @ whole(self.a)).detach() * self.scale
 
 
 def add_adapters(model: nn.Module, settings: Lora, where: str) -> None:
@@ -76,7 +75,7 @@ def add_adapters(model: nn.Module, settings: Lora, where: str) -> None:
     for name in adapted:
         layer = net.get_submodule(name)
         rows, columns = _shape(layer)
-        inputs, outputs = (rows, columns) if _turned(layer) else (columns, rows)
+        inputs, outputs = (rows, columns) if turned(layer) else (columns, rows)
         layer.add_module(NAME, Adapter(inputs, outputs, settings, next(layer.parameters()).device))
         layer.register_forward_hook(_add)
 
@@ -86,12 +85,12 @@ def draw_adapters(model: nn.Module, seed: int) -> None:
 
     A as nn.Linear draws its weights and as the authors' code does, B 0: at first nothing is added.
     """
-    for name, _, adapter in _adapters(model):
+    for name, _, adapter in adapters(model):
         digest = hashlib.blake2b(f"{seed} {name} {NAME}".encode(), digest_size=7).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest))
-        whole = torch.empty(adapter.a.shape)
-        nn.init.kaiming_uniform_(whole, a=math.sqrt(5), generator=generator)
-        kept(adapter.a.detach()).copy_(whole[kept_part(adapter.a)])
+        drawn = torch.empty(adapter.a.shape)
+        nn.init.kaiming_uniform_(drawn, a=math.sqrt(5), generator=generator)
+        kept(adapter.a.detach()).copy_(drawn[kept_part(adapter.a)])
         kept(adapter.b.detach()).zero_()
 
 
@@ -103,7 +102,7 @@ def merged(model: nn.Module) -> dict[str, Tensor | Later]:
     """
     inside: set[str] = set()
     made: dict[str, Later] = {}
-    for name, layer, adapter in _adapters(model):
+    for name, layer, adapter in adapters(model):
         inside |= {f"{name}.{NAME}.a", f"{name}.{NAME}.b"}
         if not isinstance(layer, FourBits):
             _take_in(layer, adapter)
@@ -136,7 +135,7 @@ def _weight_with_adapter(layer: FourBits) -> Tensor:
 
 def _product(layer: nn.Module, adapter: Adapter) -> Tensor:
     """What an adapter adds to its layer's weight, in that one's shape, whole."""
-    return adapter.product().T if _turned(layer) else adapter.product()
+    return adapter.product().T if turned(layer) else adapter.product()
 
 
 def _shape(layer: nn.Module) -> tuple[int, int]:
@@ -147,15 +146,24 @@ def _shape(layer: nn.Module) -> tuple[int, int]:
     return rows, columns
 
 
-def _turned(layer: nn.Module) -> bool:
+def turned(layer: nn.Module) -> bool:
+    """Whether a layer with an adapter has its weight as (inputs, outputs)."""
     return layer.is_turned if isinstance(layer, FourBits) else is_turned(layer)
 
 
-def _adapters(model: nn.Module) -> Iterator[tuple[str, nn.Module, Adapter]]:
+def adapters(model: nn.Module) -> Iterator[tuple[str, nn.Module, Adapter]]:
+    """A model's adapters, each with its layer and that one's name."""
     for name, layer in model.named_modules():
         adapter = getattr(layer, NAME, None)
         if isinstance(adapter, Adapter):
             yield name, layer, adapter
+
+
+def trained_whole(model: nn.Module, settings: Lora) -> list[str]:
+    """The names of modules that are trained as ever, in the network, as far as the model has their weights."""
+    named = ((name, module) for name, module in model.get_submodule("net").named_modules() if name)
+    found = ((name, module) for name, module in named if any(_fits(name, pattern) for pattern in settings.whole))
+    return [name for name, module in found if any(True for _ in module.parameters())]
 
 
 def _add(layer: nn.Module, given: tuple[Any, ...], said: Tensor) -> Tensor:

@@ -19,6 +19,11 @@ def kept(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
+def whole(tensor: Tensor) -> Tensor:
+    """The tensor with the parts of all ranks. To be called on every rank."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
 def _slice(tensor: Tensor, dimension: int) -> slice:
     size = tensor.shape[dimension]
     if not isinstance(tensor, DTensor):

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from understudy.errors import UnderstudyError
+from understudy.models.adapter_config import fits
 from understudy.models.facts import (
+    ADAPTERS_CONFIG,
     CONFIG,
     DESCRIPTION,
     TOKENIZER,
@@ -97,6 +99,8 @@ def check_delivered(folder: Path, model: Model, examples: Path, where: str) -> N
     """
     facts, found = read_facts(examples), _read(folder)
     _check_tokenizer(folder, examples)
+    if not fits(folder, model):
+        raise _refusal(folder, f"is beside a {ADAPTERS_CONFIG} that says more of adapters than {where} of this recipe")
     if isinstance(model, PretrainedModel):
         _check_pretrained(found, model, facts, folder, where)
         return

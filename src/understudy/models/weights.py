@@ -17,11 +17,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from understudy.errors import UnderstudyError
 from understudy.models.facts import WEIGHTS
-from understudy.models.parts import kept, kept_part
+from understudy.models.parts import kept, kept_part, whole
 from understudy.models.weight_files import INDEX, weight_files
 
 SMALLEST, MOST = 256 * 2**20, 32
@@ -224,9 +223,9 @@ def _write_files(
         mine: dict[str, Tensor] = {}
         for place, file in enumerate(names[first : first + ranks]):
             for name in files[file]:
-                whole = _whole(tensors[name])  # every rank takes part
+                found = whole(_made(tensors[name]))  # every rank takes part
                 if place == rank:
-                    mine[name] = whole.cpu().to(kinds[name]).contiguous()
+                    mine[name] = found.cpu().to(kinds[name]).contiguous()
         if mine:
             _save(mine, folder / names[first + rank])
 
@@ -245,10 +244,8 @@ def _shared_out(sizes: Mapping[str, int], most: int) -> Iterator[list[str]]:
         yield names
 
 
-def _whole(tensor: Tensor | Later) -> Tensor:
-    if isinstance(tensor, Later):
-        tensor = tensor.make()
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+def _made(tensor: Tensor | Later) -> Tensor:
+    return tensor.make() if isinstance(tensor, Later) else tensor
 
 
 def _save(tensors: dict[str, Tensor], path: Path) -> None:

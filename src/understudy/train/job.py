@@ -22,6 +22,7 @@ from understudy.data.loader import Examples, Order, open_split
 from understudy.distill.objectives import Objective, objective
 from understudy.distill.teacher import Teacher
 from understudy.errors import InputError, disk_errors
+from understudy.models.adapter_files import save_adapters
 from understudy.models.adapters import merged
 from understudy.models.facts import HISTORY, Description, keeps_apart, read_facts
 from understudy.models.files import save_model
@@ -262,8 +263,10 @@ def _save(
         tokenizer = job.examples / "tokenizer.json"
         model = unwrapped(training.model)
         reshard(model)
-        kept = {name: tensor for name, tensor in merged(model).items() if name not in aliases}
         stages, copies = (mesh.get_group() for mesh in (training.spread.meshes.pp, training.spread.meshes.copies))
+        if job.train.lora:
+            save_adapters(output, model, job.train.lora, job.model, read_facts(job.examples), stages)
+        kept = {name: tensor for name, tensor in merged(model).items() if name not in aliases}
         save_model(output, kept, description, tokenizer if tokenizer.exists() else None, stages, copies)
         if leads:
             (output / HISTORY).write_text(json.dumps(curve))

@@ -115,6 +115,7 @@ def cut_into_stages(
     width = part_width(train.batch_size, spread.meshes.batch.size(), count)
     hidden = Said((width, *found.hidden.shape[1:]), spread.precision if spread.wraps else found.hidden.dtype)
     stages = _spread_stages(made, own, len(ranks) - 1, hidden, spread)
+    _check_learns(stages, where)
     return Staged(
         held=made.held,
         stages=stages,
@@ -133,6 +134,16 @@ def _check_tied(made: Cut, spread: Spread, settings: Settings, where: str) -> No
             f"{where}.pipeline.schedule: {settings.schedule} has the first and the last stage in one process, and they "
             "have a tied weight, which cannot be in two of fully_shard's groups; use 1F1B, or untie it"
         )
+
+
+def _check_learns(stages: Mapping[int, Stage], where: str) -> None:
+    """Whether each stage has something that is trained, without which it sends no gradients on."""
+    for number, stage in stages.items():
+        if not any(weight.requires_grad for weight in stage.parameters()):
+            raise InputError(
+                f"{where}.lora.modules: stage {number} of pp would have no adapter; name layers of every block, or use "
+                "fsdp"
+            )
 
 
 def _spread_stages(made: Cut, own: Sequence[int], last: int, hidden: Said, spread: Spread) -> dict[int, Stage]:

@@ -1,0 +1,63 @@
+"""lora.json: what peft makes of it, and what of it is refused where ranks bring it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from understudy.models.adapter_config import adapter_config, fits
+from understudy.recipe import Lora, PretrainedModel
+
+FACTS: Any = {"task": "causal-lm", "vocab_size": 64, "eos_id": 0, "sequence_length": 16}
+HUB = PretrainedModel(pretrained="owner/model", revision="f" * 40)
+
+
+def written(folder: Path, began: PretrainedModel = HUB, **changes: Any) -> Path:
+    settings = Lora(modules=("q_proj",), rank=4, alpha=6.0, dropout=0.1, whole=("norm",))
+    config = adapter_config(settings, began, FACTS, ["model.layers.0.self_attn.q_proj"], ["model.norm"], turned=False)
+    (folder / "lora.json").write_text(json.dumps({**config, **changes}))
+    return folder
+
+
+def test_peft_reads_all_of_it(tmp_path: Path) -> None:
+    import peft
+
+    said = json.loads((written(tmp_path) / "lora.json").read_text())
+    (tmp_path / "adapter_config.json").write_text(json.dumps(said))
+    config = peft.PeftConfig.from_pretrained(str(tmp_path))
+    assert isinstance(config, peft.LoraConfig)
+    found = config.to_dict()
+    assert {key: found[key] for key in said if key != "target_modules"} == {
+        key: value for key, value in said.items() if key != "target_modules"
+    }
+    assert set(found["target_modules"]) == {"model.layers.0.self_attn.q_proj"}
+    assert config.base_model_name_or_path == "owner/model"
+
+
+def test_a_folder_is_no_name_for_others(tmp_path: Path) -> None:
+    local = PretrainedModel(pretrained="/somewhere/model")
+    assert json.loads((written(tmp_path, local) / "lora.json").read_text())["base_model_name_or_path"] is None
+    assert fits(tmp_path, local)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"base_model_name_or_path": "somebody/else"},
+        {"revision": "main"},
+        {"megatron_config": {}, "megatron_core": "planted"},
+        {"auto_mapping": {"parent_library": "planted", "base_model_class": "Model"}},
+        {"peft_type": "ADALORA"},
+    ],
+)
+def test_what_is_not_of_the_recipe_does_not_fit(tmp_path: Path, changes: dict[str, Any]) -> None:
+    assert fits(tmp_path, HUB)
+    assert fits(written(tmp_path), HUB)
+    assert not fits(written(tmp_path, **changes), HUB)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{"])
+def test_a_file_that_is_none_does_not_fit(tmp_path: Path, text: str) -> None:
+    (tmp_path / "lora.json").write_text(text)
+    assert not fits(tmp_path, HUB)
