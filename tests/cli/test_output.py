@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from understudy.cli.output import print_error, print_table
+from understudy.cli.output import print_error, print_table, watched
 
 FORGED = "aaa\nimportant  7\x1b[2J\x9b1A\u202e"
 SPELT = r"aaa\nimportant  7\x1b[2J\x9b1A\u202e"
@@ -28,3 +28,8 @@ def test_a_name_makes_no_row_and_does_not_steer_the_terminal(capsys: pytest.Capt
 def test_an_error_has_its_lines_and_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     print_error("two lines:\n\x1b[2J")
     assert capsys.readouterr().err == "error: two lines:\n\\x1b[2J\n"
+
+
+def test_a_bar_on_a_terminal_takes_nothing_away(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(watched(iter("abc"), 3, "letters")) == ["a", "b", "c"]
+    assert capsys.readouterr().out == ""

@@ -2,10 +2,12 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from understudy.errors import printable
 
+Item = TypeVar("Item")
 STYLES = {"ok": "green", "problem": "bold red", "live": "cyan", "done": "green", "failed": "bold red"}
 
 
@@ -19,6 +21,16 @@ def print_error(message: str) -> None:
         Console(stderr=True).print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
     else:
         print(f"error: {message}", file=sys.stderr)
+
+
+def watched(items: Iterable[Item], total: int, what: str) -> Iterable[Item]:
+    """The same items, and on a terminal a bar on stderr that says how many of them were taken."""
+    if not sys.stderr.isatty():
+        return items
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(items, what, total=total, console=Console(stderr=True), transient=True)
 
 
 def print_json(value: object) -> None:

@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.cli.output import print_json
+from understudy.cli.output import print_json, watched
 from understudy.cli.recipe import Overrides, RecipePath
 from understudy.errors import InputError
 
@@ -116,7 +117,8 @@ def _answer(job: "Job", named: str | None, known: "dict[str, Hardware]", *, ever
             raise typer.BadParameter(why, param_hint="--hardware")
         raise InputError(f"resources.{job.name}.hardware: {why}")
     place, degrees = job.place(known[kind]), job.degrees
-    found = ranking(job.planned, place) if every or write or degrees is None else None
+    bar = partial(watched, what=f"{job.name}: sets of degrees")
+    found = ranking(job.planned, place, bar) if every or write or degrees is None else None
     if found and (write or degrees is None):
         degrees = best_degrees(job, known[kind], found)
     assert degrees is not None

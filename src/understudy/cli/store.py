@@ -2,14 +2,14 @@
 
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from understudy.cli.output import print_json, print_table, size
+from understudy.cli.output import print_json, print_table, size, watched
 from understudy.cli.settings import Settings
 from understudy.errors import InputError, UnderstudyError
 from understudy.store.files import HEXADECIMAL
@@ -151,21 +151,13 @@ def verify(
     settings: Settings = ctx.obj
     store = settings.open_store()
     chosen = [store.objects.resolve(digest) for digest in digests or ()] or list(store.objects)
-    problems = [problem for digest in _watched(chosen) for problem in store.objects.damage(digest, thorough=True)]
+    shown = watched(chosen, len(chosen), "reading")
+    problems = [problem for digest in shown for problem in store.objects.damage(digest, thorough=True)]
     if problems:
         listed = "\n".join(f"  {problem}" for problem in problems)
         raise UnderstudyError(f"the store is damaged; the next run that needs these makes them again\n{listed}")
     if not settings.quiet:
         print(f"{len(chosen)} {'object' if len(chosen) == 1 else 'objects'}, all bytes verified, no damage")
-
-
-def _watched(digests: list[str]) -> Iterable[str]:
-    if not sys.stderr.isatty():
-        return digests
-    from rich.console import Console
-    from rich.progress import track
-
-    return track(digests, "reading", console=Console(stderr=True), transient=True)
 
 
 @app.command()

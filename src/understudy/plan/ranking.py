@@ -1,7 +1,7 @@
 """Every set of degrees of a training: the fastest that fits first, and why the others make no sense or do not fit."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +22,9 @@ from understudy.train.precision import PRECISIONS
 
 ENOUGH = 8
 """Sets of degrees, from which processes of their own are worth their start."""
+
+
+Watched = Callable[[Iterable[Estimate | str], int], Iterable[Estimate | str]]
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,14 @@ def estimated(planned: Planned, found: Degrees, place: Place, known: Depths | No
     return estimate(train, found, traced, hardware, place.processes, precision)
 
 
-def ranking(planned: Planned, place: Place) -> Ranking:
-    """All sets of degrees for a training."""
+def ranking(planned: Planned, place: Place, watched: Watched = lambda answers, _: answers) -> Ranking:
+    """All sets of degrees for a training.
+
+    Args:
+        planned: the training.
+        place: what it runs on.
+        watched: shows how many of so many answers were taken from it.
+    """
     refused, asked = [], []
     for factors in all_degrees(place.nodes * place.processes):
         found = suited(planned, factors)
@@ -80,7 +89,7 @@ def ranking(planned: Planned, place: Place) -> Ranking:
         else:
             asked.append(found)
     estimates = []
-    for found, answer in zip(asked, _answers(planned, asked, place), strict=True):
+    for found, answer in zip(asked, watched(_answers(planned, asked, place), len(asked)), strict=True):
         if isinstance(answer, Estimate):
             estimates.append(answer)
         else:
