@@ -1,10 +1,14 @@
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from understudy.models import architectures
-from understudy.models.architectures import model_types, settings, types_for
+from understudy.models.architectures import asked_for, model_types, settings, types_for
+from understudy.models.build import build_model
+from understudy.models.describe import describe
+from understudy.recipe import ArchitectureModel
 
 
 @pytest.mark.parametrize("model_type", ["vit", "resnet", "convnext", "gpt2", "llama", "qwen2", "gpt_neox", "dinov2"])
@@ -16,6 +20,30 @@ def test_all_that_transformers_takes_is_known(model_type: str) -> None:
     assert (known := settings(model_type)) is not None
     assert set(AutoConfig.for_model(model_type).to_dict()) <= known
     assert not {"hiden_size", "pacth_size", "n_layers_"} & known
+
+
+def test_what_a_network_asks_for_is_known_though_its_configuration_does_not_list_it() -> None:
+    """Published Qwen3 mixtures of experts have it in their files, with another value than transformers would take."""
+    from transformers import AutoConfig
+
+    assert "head_dim" not in AutoConfig.for_model("qwen3_moe").to_dict()
+    assert "head_dim" in asked_for("qwen3_moe") & (settings("qwen3_moe") or frozenset())
+    sizes: dict[str, Any] = {
+        "hidden_size": 16,
+        "intermediate_size": 8,
+        "moe_intermediate_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "num_experts": 2,
+        "num_experts_per_tok": 1,
+        "max_position_embeddings": 16,
+        "head_dim": 16,
+    }
+    facts: Any = {"task": "causal-lm", "vocab_size": 64, "eos_id": 0, "sequence_length": 16}
+    description = describe(ArchitectureModel(type="qwen3_moe", config=sizes), facts, "student.model")
+    weights = dict(build_model(description).named_parameters())
+    assert weights["net.model.layers.0.self_attn.q_proj.weight"].shape == (2 * 16, 16)
 
 
 def test_the_types_of_a_task_are_those_of_transformers() -> None:

@@ -6,6 +6,7 @@ understood, everything is taken for known: nothing that transformers would take 
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +21,8 @@ MAPPINGS: dict[Task, str] = {
 }
 ROOT = "PreTrainedConfig"
 """The class that all configurations come from; what it comes from itself has no settings."""
+
+ASKED = re.compile(r'getattr\((?:self\.)?config, "(\w+)"')
 
 
 @dataclass(frozen=True)
@@ -43,15 +46,24 @@ def types_for(task: Task) -> frozenset[str]:
 def settings(model_type: str) -> frozenset[str] | None:
     """The names that an architecture's configuration knows; None where that cannot be told."""
     name = _table("auto_mappings.py", "CONFIG_MAPPING_NAMES").get(model_type)
-    special = _table("auto_mappings.py", "SPECIAL_MODEL_TYPE_TO_MODULE_NAME")
-    folder = _package() / "models" / special.get(model_type, model_type.replace("-", "_"))
-    found = _named(name, sorted(folder.glob("configuration_*.py"))) if name else None
+    found = _named(name, sorted(_folder(model_type).glob("configuration_*.py"))) if name else None
     if found is None:
         return None
     try:
-        return frozenset(_names(found))
+        return frozenset(_names(found)) | asked_for(model_type)
     except LookupError:
         return None
+
+
+def asked_for(model_type: str) -> frozenset[str]:
+    """Names that an architecture's network asks a configuration for with a default: its class need not have them."""
+    files = sorted(_folder(model_type).glob("modeling_*.py"))
+    return frozenset(name for file in files for name in ASKED.findall(file.read_text(encoding="utf-8")))
+
+
+def _folder(model_type: str) -> Path:
+    special = _table("auto_mappings.py", "SPECIAL_MODEL_TYPE_TO_MODULE_NAME")
+    return _package() / "models" / special.get(model_type, model_type.replace("-", "_"))
 
 
 @cache

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from understudy.errors import InputError
+from understudy.models.architectures import asked_for
 from understudy.models.build import auto_class, build_model, factory_function
 from understudy.models.facts import (
     Config,
@@ -104,7 +105,9 @@ def _config(model: ArchitectureModel, shape: dict[str, int], facts: Facts, where
 
 
 def _known_settings(model: ArchitectureModel, where: str) -> Config:
-    """An architecture's settings with their defaults, and those that it has other names for."""
+    """An architecture's settings with their defaults, those that it has other names for, and those that its network
+    alone knows.
+    """
     from transformers import AutoConfig
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
@@ -113,7 +116,7 @@ def _known_settings(model: ArchitectureModel, where: str) -> Config:
     except ValueError as error:
         hint = _meant(model.type, CONFIG_MAPPING_NAMES)
         raise InputError(f"{where}.type: transformers has no architecture {model.type!r}{hint}") from error
-    return {**found.to_dict(), **dict.fromkeys(found.attribute_map)}
+    return {**found.to_dict(), **dict.fromkeys([*found.attribute_map, *asked_for(model.type)])}
 
 
 def _meant(word: str, known: Iterable[str]) -> str:
