@@ -20,7 +20,7 @@ from unittest.mock import patch
 from tests.jobs.specs import training
 from tests.plan.measured import case, llama, measured, text_examples
 from tests.ranks import Ranks
-from tests.train.jobs import spec, train_ranks
+from tests.train.jobs import TRAIN, spec, train_ranks
 from understudy.jobs.specification import JobSpec
 
 LENGTH, VOCABULARY, STEPS, LEFT_OUT = 256, 4096, 8, 3
@@ -42,6 +42,7 @@ class Way:
 
 
 PLAIN = Way("plain")
+ADAMW: Any = TRAIN["optimizer"]
 LORA = {"rank": 8, "modules": ["q_proj", "v_proj"]}
 WAYS = [
     PLAIN,
@@ -54,7 +55,7 @@ WAYS = [
     Way("teacher in bf16", changes={"teacher_precision": "bf16"}),
     Way("teacher in int8", changes={"teacher_precision": "int8"}),
     Way("teacher in nf4", changes={"teacher_precision": "nf4"}),
-    Way("AdamW in eight bits", {"optimizer": {"name": "adamw8bit"}}),
+    Way("AdamW in eight bits", {"optimizer": {**ADAMW, "name": "adamw8bit"}}),
     Way("zero1", strategy="zero1"),
     Way("zero2", strategy="zero2"),
     Way("fsdp", strategy="fsdp"),
