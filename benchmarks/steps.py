@@ -90,6 +90,7 @@ def ours(work: Work, turns: Turns) -> None:
         teacher=None,
         teacher_model=None,
         teacher_precision="fp32",
+        teacher_shards=None,
         others={},
         asked=(),
         processes=RANKS,

@@ -127,6 +127,7 @@ def ours(size: dict[str, int], folder: Path) -> float:
         teacher=None,
         teacher_model=None,
         teacher_precision="fp32",
+        teacher_shards=None,
         others={},
         asked=(),
         processes=1,

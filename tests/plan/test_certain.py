@@ -100,7 +100,26 @@ def test_memory_is_of_what_every_step_needs(settings: dict[str, Any], found: Deg
     assert training_memory(train(**settings), found, device, "fp32", held) == gib * GIB
 
 
-@pytest.mark.parametrize(("kind", "share"), [("bf16", 2), ("int8", 4)])
+@pytest.mark.parametrize(
+    ("found", "shards", "copies"),
+    [
+        (Degrees(dp_replicate=4), None, 4),
+        (Degrees(dp_replicate=4), 2, 2),
+        (Degrees(dp_shard=4), 1, 4),
+        (Degrees(pp=2, dp_shard=2), None, 1),
+        (Degrees(pp=2, dp_shard=2), 2, 2),
+    ],
+)
+def test_a_teacher_is_there_as_often_as_its_shards_make_copies(found: Degrees, shards: int, copies: int) -> None:
+    assert training_memory(train(), found, "cpu", "fp32", Held(0, GIB), shards) == copies * GIB
+
+
+def test_frozen_weights_in_four_bits_take_no_less_than_an_eighth() -> None:
+    lora = {"modules": ["q"], "frozen_precision": "nf4"}
+    assert training_memory(train(lora=lora), Degrees(), "cpu", "fp32", Held(8 * GIB, 0)) == 2 * GIB
+
+
+@pytest.mark.parametrize(("kind", "share"), [("bf16", 2), ("int8", 4), ("nf4", 8)])
 def test_a_teacher_in_fewer_bytes_takes_no_less_than_this(kind: Any, share: int) -> None:
     assert training_memory(train(), Degrees(), "cpu", kind, Held(0, 2 * GIB)) == 2 * GIB // share
 

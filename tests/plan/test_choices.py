@@ -50,9 +50,9 @@ def test_every_way_to_share_out_a_power_of_two_is_there_once(power: int) -> None
             "wrong); use single, ddp, fsdp or hsdp, or set it to false",
         ),
         (
-            Degrees(pp=2),
-            {"lora": LORA, "gradient_accumulation_steps": 2},
-            "lora: layers, sequences and stages are not split beside adapters; use single, ddp, fsdp or hsdp",
+            Degrees(tp=2),
+            {"lora": LORA},
+            "lora: layers are not split beside adapters (tp); use fsdp, cp or pp",
         ),
         (
             Degrees(dp_shard=2),

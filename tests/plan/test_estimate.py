@@ -57,6 +57,16 @@ def test_what_fully_shard_sends_is_hidden_as_far_as_something_is_computed() -> N
         assert found.communication == pytest.approx(exposed, abs=1e-9)
 
 
+def test_copies_send_their_gradients_in_every_step_and_replicas_that_train_apart_do_not() -> None:
+    ranks = [traced(memory=GIGA, flops=0)]
+    together, apart = (
+        estimate(Train.model_validate({"steps": 1, **settings}), Degrees(dp_replicate=2), ranks, GPU, 2, "bf16")
+        for settings in ({}, {"diloco": {"every": 100}})
+    )
+    assert together.communication == pytest.approx(2 * 0.5 / 100)
+    assert apart.communication == 0
+
+
 def test_hours_are_those_of_all_steps() -> None:
     found = estimate(Train(steps=1), Degrees(), [traced(flops=round(TERA * 100 * EFFICIENCY))], GPU, 1, "bf16")
     assert found.hours(7200) == pytest.approx(2)

@@ -105,6 +105,17 @@ def test_a_teacher_in_nf4_takes_an_eighth_and_scales_for_its_linear_layers_but_t
     assert few["teacher"] == pytest.approx((4 * others + (32 + 2) * blocks) / 2, rel=0.01)
 
 
+@pytest.mark.parametrize("shards", [1, 2, 4])
+@pytest.mark.parametrize("found", [Degrees(dp_replicate=4), Degrees(dp_shard=4), Degrees(pp=2, dp_shard=2)])
+def test_a_teacher_takes_its_share_of_its_own_shards(found: Degrees, shards: int) -> None:
+    job = planned(llama_of(4), llama_of(3), gradient_accumulation_steps=2)
+    assert job.teacher is not None
+    whole = sum(weight.nbytes for weight in empty_model(job.teacher).parameters())
+    for traced in traces(replace(job, teacher_shards=shards), found, "cpu", torch.float32):
+        gathered = 0 if shards == 1 else 0.4 * whole
+        assert whole / shards * 0.99 <= traced.peak.kinds["teacher"] <= whole / shards + gathered
+
+
 ADAPTED = [
     pytest.param("ddp", "fp32", marks=pytest.mark.second_tier),
     ("fsdp", "fp32"),

@@ -774,6 +774,32 @@ def test_a_teacher_in_fewer_bits_is_not_split(kind: str, strategy: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("strategy", "shards", "nodes", "words"),
+    [
+        ("ddp", 3, 1, "8 processes do not divide into copies of 3 shards; take a divisor of 8"),
+        (
+            "{dp_shard: 4, tp: 2}",
+            8,
+            1,
+            "4 processes for each part of a sequence or layer do not divide into copies of 8",
+        ),
+        ("fsdp", 16, 2, "8 processes do not divide into copies of 16 shards"),
+    ],
+)
+def test_processes_divide_into_copies_of_the_teacher(strategy: str, shards: int, nodes: int, words: str) -> None:
+    overrides = [
+        "resources.distill.processes=8",
+        f"resources.distill.nodes={nodes}",
+        f"student.train.strategy={strategy}",
+    ]
+    overrides += ["resources.distill.min_nodes=1", "student.train.batch_size=128"]
+    recipe = from_values(parse(DIGITS).data, [*overrides, "student.teacher_shards=4"], "here")
+    assert recipe.student.teacher_shards == 4
+    with pytest.raises(InputError, match=rf"student\.teacher_shards: {words}"):
+        from_values(parse(DIGITS).data, [*overrides, f"student.teacher_shards={shards}"], "here")
+
+
+@pytest.mark.parametrize(
     ("settings", "words"),
     [
         ("student.train.strategy={dp_shard: 2, tp: 2}", "rounds blocks of whole rows, which dp_shard 2 x tp 2 splits"),
@@ -791,6 +817,13 @@ def test_an_optimiser_in_eight_bits_has_whole_rows_where_it_computes(settings: s
         from_values(parse(DIGITS).data, [*overrides, settings], "here")
 
 
+@pytest.mark.parametrize("settings", ["diloco.every=2", "compression.type=bf16", "compile=true"])
+def test_what_is_for_some_degrees_leaves_auto_those(settings: str) -> None:
+    overrides = ["student.train.strategy=auto", "resources.distill.hardware=CPU", f"student.train.{settings}"]
+    found = from_values(parse(DIGITS).data, [*overrides, "resources.distill.processes=2"], "here")
+    assert found.student.train.strategy == "auto"
+
+
 @pytest.mark.parametrize("modules", ["[]", "null"])
 def test_adapters_need_layers(modules: str) -> None:
     with pytest.raises(InputError, match=r"student\.train\.lora\.modules: "):
@@ -805,8 +838,10 @@ def test_adapters_need_layers(modules: str) -> None:
             ("guard.rollback_after=2", "compression={type: powersgd, rank: 1}", "strategy=ddp"),
             "train.guard: what powersgd has not sent yet",
         ),
-        (("strategy=auto", "diloco.every=2"), "train.strategy: auto chooses among all degrees, and diloco is for some"),
-        (("strategy=auto", "compression.type=bf16"), "train.strategy: auto chooses among all degrees"),
+        (
+            ("strategy=auto", "diloco.every=2", "validate_every=3"),
+            "train.validate_every: replicas are one model after every 2 steps",
+        ),
         (
             ("resume_resharded=true", "diloco.every=2", "strategy=ddp"),
             "train.resume_resharded: each replica of diloco has an optimiser's state of its own",
@@ -822,7 +857,7 @@ def test_adapters_need_layers(modules: str) -> None:
         ),
         (("offload=[parameters]", "strategy=ddp"), "train.offload: parameters wait elsewhere where they are in shards"),
         (("offload=[activations]", "strategy=tp"), "train.offload: activations of layers that are split do not wait"),
-        (("offload=[activations]", "strategy=auto"), "train.strategy: auto chooses among all degrees, and offload is"),
+        (("offload=[activations]", "strategy=auto"), "train.strategy: auto is what the plan says, which does not know"),
         (
             ("compile=true", "strategy=pp", "gradient_accumulation_steps=4", "pipeline.schedule=ZBVZeroBubble"),
             "train.compile: layers, sequences and stages that are split are not compiled",

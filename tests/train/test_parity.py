@@ -353,6 +353,29 @@ def test_a_teacher_in_fewer_bytes_teaches_the_same(
     assert apart == pytest.approx(few, rel={"bf16": 1e-3, "int8": 1e-5, "nf4": 1e-5}[kind])
 
 
+@pytest.mark.parametrize(
+    ("strategy", "processes", "shards"),
+    tiers(
+        [("ddp", 2, 2), ("fsdp", 2, 1)],
+        [("ddp", 4, 2), ("pp", 2, 1), ({"dp_shard": 2, "cp": 2}, 4, 1), ({"dp_replicate": 2, "tp": 2}, 4, 2)],
+    ),
+)
+def test_a_teacher_in_other_shards_teaches_the_same(
+    ranks: Any, tmp_path: Path, text_examples: Path, strategy: Any, processes: int, shards: int
+) -> None:
+    teacher = jobs.spec(tmp_path / "teacher", text_examples, jobs.LLAMA)
+    ranks.run(1, train_ranks, teacher)
+    changes: dict[str, Any] = {"teacher": str(teacher.output), "objectives": DISTILL, "seed": 2}
+    train = {"gradient_accumulation_steps": 2}
+    alone = jobs.spec(tmp_path / "alone", text_examples, jobs.LLAMA, train=train, **changes)
+    changes["teacher_shards"] = shards
+    train |= {"strategy": strategy}
+    spread = jobs.spec(tmp_path / "spread", text_examples, jobs.LLAMA, processes, train=train, **changes)
+    ranks.run(1, train_ranks, alone)
+    ranks.run(processes, train_ranks, spread)
+    assert_same_training(spread, alone)
+
+
 def test_a_student_learns_the_same_of_a_teacher_whose_layers_are_split(
     ranks: Any, tmp_path: Path, text_examples: Path
 ) -> None:

@@ -39,6 +39,7 @@ def training_job(spec: JobSpec, payload: Training) -> TrainingJob:
         teacher=Path(payload.teacher) if payload.teacher else None,
         teacher_model=payload.teacher_model,
         teacher_precision=payload.teacher_precision,
+        teacher_shards=payload.teacher_shards,
         others=payload.others,
         asked=payload.asked,
         processes=spec.processes,

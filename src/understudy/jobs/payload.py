@@ -21,6 +21,8 @@ class Training:
     """What the recipe says of that teacher: its files are compared with it."""
     teacher_precision: TeacherPrecision = "fp32"
     """What its weights are kept in."""
+    teacher_shards: int | None = None
+    """How many ranks hold a copy of it together."""
     model: Model
     train: Train
     objectives: tuple[ObjectiveSection, ...]

@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -112,12 +111,12 @@ class Spread:
             fully_shard(part, **options, reshard_after_forward=again)
         return model
 
-    def for_questions(self) -> "Spread":
-        """For a model beside one that is in stages, which is only asked: all its layers, in shards over all stages."""
+    def for_questions(self, found: Degrees) -> "Spread":
+        """For a model beside this one's that is only asked, with degrees of its own on the same processes."""
+        if found == self.degrees:
+            return self
         other = copy.copy(self)
-        kept = self.degrees.model_dump(include={"cp", "cp_comm_type", "tp"})
-        other.degrees = Degrees(dp_shard=self.meshes.loss.size() // self.degrees.cp, **kept)
-        other.meshes = replace(self.meshes, fsdp=self.meshes.loss)
+        other.degrees, other.meshes, other._splits_backward = found, meshes(found, self.device.type), False
         return other
 
     def own_positions(

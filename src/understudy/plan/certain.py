@@ -29,7 +29,12 @@ class Held:
 
 
 def training_memory(
-    train: Train, found: Degrees, device: Literal["cpu", "cuda"], teacher_precision: TeacherPrecision, held: Held
+    train: Train,
+    found: Degrees,
+    device: Literal["cpu", "cuda"],
+    teacher_precision: TeacherPrecision,
+    held: Held,
+    teacher_shards: int | None = None,
 ) -> int:
     """Bytes of the nodes' memory that all ranks of a training hold together, at the least.
 
@@ -41,12 +46,12 @@ def training_memory(
         device: where ranks compute. On GPUs what is offloaded, and a checkpoint's copy, is in the nodes' memory.
         teacher_precision: what the teacher is kept in.
         held: the weights.
+        teacher_shards: how many ranks hold a copy of the teacher together.
     """
     state, gradients = _state(train, held.model), _trained(train, held.model)
     if device == "cuda" and "parameters" not in train.offload:
         return found.dp_replicate * state
-    # Beside a student in stages the teacher is in shards over all ranks.
-    teachers = found.dp_replicate if found.pp == 1 else 1
+    teachers = found.of_teacher(teacher_shards).dp_replicate
     teacher = held.teacher // SMALLER[teacher_precision]
     return found.dp_replicate * (state + max(state, gradients)) + teachers * teacher
 

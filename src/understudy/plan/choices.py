@@ -35,18 +35,33 @@ def refusal(planned: Planned, found: Degrees, per_node: int) -> str | None:
         return f"{'.'.join(map(str, place))}: {why}"
     if found.tp > per_node:
         return "layers would be split over nodes"
-    if found.cp > 1:
-        facts = planned.examples.facts
-        if facts["task"] != "causal-lm":
-            return "there are no sequences to split"
-        if facts["sequence_length"] % found.sequence_parts:
-            return f"sequences of {facts['sequence_length']} do not divide into {found.sequence_parts} parts"
-        if keeps_apart(facts) and found.cp_comm_type == "ring":
-            return "a ring keeps no documents apart"
+    if about := _of_sequences(planned, found) or _of_the_teacher(planned, found):
+        return about
     heads = _heads(planned)
     if any(count % found.head_parts for count in heads):
         axes = "tp" if found.cp_comm_type == "ring" else "tp x cp"
         return f"heads ({', '.join(map(str, heads))}) do not divide over {axes} = {found.head_parts}"
+    return None
+
+
+def _of_sequences(planned: Planned, found: Degrees) -> str | None:
+    facts = planned.examples.facts
+    if found.cp == 1:
+        return None
+    if facts["task"] != "causal-lm":
+        return "there are no sequences to split"
+    if facts["sequence_length"] % found.sequence_parts:
+        return f"sequences of {facts['sequence_length']} do not divide into {found.sequence_parts} parts"
+    if keeps_apart(facts) and found.cp_comm_type == "ring":
+        return "a ring keeps no documents apart"
+    return None
+
+
+def _of_the_teacher(planned: Planned, found: Degrees) -> str | None:
+    try:
+        found.of_teacher(planned.teacher_shards)
+    except ValueError as error:
+        return f"teacher_shards: {error}"
     return None
 
 

@@ -60,7 +60,7 @@ def estimate(
     speed = hardware.tflops.get(precision, hardware.tflops["fp32"]) * TERA * EFFICIENCY
     compute = max(rank.flops for rank in traced) / speed
     hidden, exposed = _seconds(most, hardware, per_node)
-    if found.dp_replicate > 1 and not found.shards:
+    if found.dp_replicate > 1 and not found.shards and not train.diloco:  # whose replicas meet once in many steps
         hidden += _all_reduce(most, found, hardware, per_node)
     exposed += max(0.0, hidden - compute)
     count = train.gradient_accumulation_steps

@@ -77,7 +77,8 @@ def jobs(recipe: Recipe) -> Iterator[Job]:
         alone = Planned(teacher, None, recipe.teacher.train, LABELS, examples, "teacher.train")
         yield _job("teacher", alone, resources)
     own = recipe.student
-    taught = Planned(student, teacher, own.train, own.distill, examples, "student.train", own.teacher_precision)
+    kept = own.teacher_precision, own.teacher_shards
+    taught = Planned(student, teacher, own.train, own.distill, examples, "student.train", *kept)
     resources = recipe.resources.distill
     yield _job("distill", taught, resources)
 

@@ -64,7 +64,8 @@ def _needs(recipe: Recipe, limited: dict[str, Resources]) -> Iterator[Need]:
 
 def _training(recipe: Recipe, train: Train, resources: Resources, held: Held) -> int:
     found = degrees(train.strategy, resources.nodes, resources.processes)
-    return training_memory(train, found, _device(resources), recipe.student.teacher_precision, held)
+    kept, shards = recipe.student.teacher_precision, recipe.student.teacher_shards
+    return training_memory(train, found, _device(resources), kept, held, shards)
 
 
 def _state(train: Train, resources: Resources) -> str:

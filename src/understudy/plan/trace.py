@@ -61,6 +61,7 @@ class Planned:
     where: str
     """The recipe's path of the training."""
     teacher_precision: TeacherPrecision = "fp32"
+    teacher_shards: int | None = None
 
 
 @dataclass(frozen=True)
@@ -239,7 +240,8 @@ def _teacher(
     """The teacher, and its blocks."""
     if planned.teacher is None:
         return None, []
-    model = teacher_over_ranks(undrawn_model(planned.teacher, "teacher.model"), spread, planned.teacher_precision)
+    whole = undrawn_model(planned.teacher, "teacher.model")
+    model = teacher_over_ranks(whole, spread, planned.teacher_precision, planned.teacher_shards)
     _say_head(model)
     ledger.mark("teacher", model.parameters())
     return Teacher(model, extras), [_with_weights(model)]

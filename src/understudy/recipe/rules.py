@@ -33,7 +33,22 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
     yield from _augment(("student", "train", "augment"), recipe.student.train, recipe)
     yield from _lora(("student", "train", "lora"), recipe.student.train, recipe.student.model)
     yield from teacher(recipe)
+    yield from _teacher_shards(recipe)
     yield from _measuring(recipe.evaluate, recipe.resources.by_job["evaluate"])
+
+
+def _teacher_shards(recipe: Recipe) -> Iterator[Conflict]:
+    """Whether processes divide into copies of the teacher; auto leaves degrees out with which they do not."""
+    resources, strategy = recipe.resources.distill, recipe.student.train.strategy
+    for nodes in range(resources.min_nodes or resources.nodes, resources.nodes + 1) if strategy != "auto" else ():
+        try:
+            found = degrees(strategy, nodes, resources.processes)
+        except ValueError:  # it is said where the strategy is looked at
+            continue
+        try:
+            found.of_teacher(recipe.student.teacher_shards)
+        except ValueError as error:
+            yield ("student", "teacher_shards"), str(error)
 
 
 def _data(recipe: Recipe) -> Iterator[Conflict]:

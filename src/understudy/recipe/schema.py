@@ -125,6 +125,9 @@ class Student(Section):
     teacher_precision: TeacherPrecision = "fp32"
     """What the teacher's weights are kept in beside the student. bf16 takes half the memory, and is computed in. int8
     takes a quarter of it for the weights of linear layers; the others stay as they are."""
+    teacher_shards: Positive | None = None
+    """How many processes hold a copy of the teacher together; 1 is one on each. Default: as of the student, and beside
+    one in stages all."""
     control: bool = True
     """Train the same student without the teacher too: same budget, same seed."""
 

@@ -81,6 +81,30 @@ class Degrees(Section):
         """Parts that a batch is read in: processes that share sequences or layers read the same examples."""
         return self.dp_replicate * self.dp_shard
 
+    def of_teacher(self, shards: int | None) -> "Degrees":
+        """The degrees of a model on the same processes that is only asked, beside one with these.
+
+        Sequences and layers are split as the other one's are. Stages it has none: each process asks all of its layers.
+
+        Args:
+            shards: processes that hold one copy together. Default: as many as of the other one, and where that has
+                stages, all.
+
+        Raises:
+            ValueError: processes do not divide into such copies.
+        """
+        if shards is None and self.pp == 1:
+            return self
+        readers = self.pp * self.readers
+        copies, rest = divmod(readers, shards or readers)
+        if rest:
+            raise ValueError(
+                f"{readers} processes{' for each part of a sequence or layer' * (self.cp * self.tp > 1)} do not divide "
+                f"into copies of {shards} shards; take a divisor of {readers}"
+            )
+        kept = self.model_dump(include={"cp", "cp_comm_type", "tp", "sequence_parallel"})
+        return Degrees(dp_replicate=copies, dp_shard=readers // copies, **kept)
+
     @property
     def is_replicated(self) -> bool:
         """Whether processes hold whole models, whose gradients DistributedDataParallel averages."""

@@ -16,10 +16,11 @@ def job_conflicts(place: Place, train: Train, job: str, resources: Resources) ->
     yield from _guard(place, train)
     yield from _resharded(place, train)
     yield from fp16(place, train)
+    yield from _compression(place, train, resources)
+    yield from _diloco(place, train, resources)
     if train.strategy == "auto":  # the plan leaves out degrees that do not go with the rest
-        for name in ("compression", "diloco", "lora", "offload", "compile"):
-            if getattr(train, name):
-                yield (*place, "strategy"), f"auto chooses among all degrees, and {name} is for some; name them"
+        if train.offload:
+            yield (*place, "strategy"), "auto is what the plan says, which does not know offload; name degrees"
         return
     try:
         found = degrees(train.strategy, resources.nodes, resources.processes, f"resources.{job}")
@@ -32,8 +33,6 @@ def job_conflicts(place: Place, train: Train, job: str, resources: Resources) ->
         yield (*place, "batch_size"), why
     yield from _pipeline(place, train, found)
     yield from degree_conflicts(place, train, found)
-    yield from _compression(place, train, resources)
-    yield from _diloco(place, train, resources)
 
 
 def degree_conflicts(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:

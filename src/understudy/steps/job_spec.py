@@ -36,6 +36,7 @@ def training_spec(
         teacher=str(work.input("teacher")) if "teacher" in work.inputs else None,
         teacher_model=work.recipe.teacher.model if "teacher" in work.inputs else None,
         teacher_precision=work.recipe.student.teacher_precision,
+        teacher_shards=work.recipe.student.teacher_shards,
         model=model,
         train=train,
         objectives=objectives,

@@ -177,10 +177,7 @@ def _fill(
 
 
 def frozen_teacher(job: TrainingJob, examples: Examples, extras: frozenset[Extra], spread: Spread) -> Teacher | None:
-    """The teacher, split and sharded as the student is; None where no objective needs one.
-
-    Where the student is in stages the teacher is not: its shards are over all of them.
-    """
+    """The teacher, split as the student is, in as many shards as the recipe says; None where no objective needs one."""
     if job.teacher is None:
         return None
     assert job.teacher_model is not None, "who names a teacher says what it is"
@@ -191,7 +188,7 @@ def frozen_teacher(job: TrainingJob, examples: Examples, extras: frozenset[Extra
     whole = empty_model(description, "teacher.model")
     if keeps_apart(read_facts(job.examples)):
         check_takes_positions(whole, "teacher.model")
-    model = teacher_over_ranks(whole, spread, job.teacher_precision)
+    model = teacher_over_ranks(whole, spread, job.teacher_precision, job.teacher_shards)
     read_weights(model, job.teacher, spread.home, whole=saved)
     move_buffers(model, spread.device)
     check_shapes(model, examples, description, spread.device, "teacher.model", extras)
@@ -200,16 +197,19 @@ def frozen_teacher(job: TrainingJob, examples: Examples, extras: frozenset[Extra
     return Teacher(model, extras)
 
 
-def teacher_over_ranks(model: nn.Module, spread: Spread, kind: TeacherPrecision) -> nn.Module:
+def teacher_over_ranks(
+    model: nn.Module, spread: Spread, kind: TeacherPrecision, shards: int | None = None
+) -> nn.Module:
     """A model that is only asked, each rank with its part, beside one that is spread like this.
 
     Args:
         model: whole, with memory or without.
         spread: of the other one.
         kind: what its weights are kept in.
+        shards: how many ranks hold a copy together; default: as of the other one.
 
     Raises:
-        InputError: layers in fewer bits would be split.
+        InputError: layers in fewer bits would be split, or ranks do not divide into such copies.
     """
     if kind in FEWER_BITS:
         if spread.degrees.tp > 1:
@@ -217,8 +217,10 @@ def teacher_over_ranks(model: nn.Module, spread: Spread, kind: TeacherPrecision)
         in_fewer_bits(model, FEWER_BITS[kind])
     else:
         narrowed(model, PRECISIONS[kind])
-    if spread.degrees.pp > 1:
-        spread = spread.for_questions()
+    try:
+        spread = spread.for_questions(spread.degrees.of_teacher(shards))
+    except ValueError as error:
+        raise InputError(f"student.teacher_shards: {error}") from error
     # Without a plan of its own each rank of a tensor-parallel group asks all of it, and hears the same.
     return spread.over_ranks(model, {} if has_plan(model) else None, "teacher.train")
 

@@ -28,6 +28,8 @@ class TrainingJob:
     """The object with the teacher, and what the recipe says of it, if an objective needs one."""
     teacher_precision: TeacherPrecision
     """What its weights are kept in."""
+    teacher_shards: int | None
+    """How many ranks hold a copy of it together."""
     others: Mapping[str, Model]
     """Models that later jobs of the run will train, by their place in the recipe: tried on an example beforehand."""
     asked: tuple[ObjectiveSection, ...]

@@ -38,7 +38,7 @@ def _refuse_training(run: Run, spec: JobSpec, work: Training) -> None:
     if found is None:
         return
     held = weighed(run, spec, work)
-    takes = training_memory(train, found, spec.device, work.teacher_precision, held)
+    takes = training_memory(train, found, spec.device, work.teacher_precision, held, work.teacher_shards)
     if takes > (has := free_memory()):
         raise InputError(
             f"{where}: weights, gradients and the optimiser's state take {_gib(takes)} of memory, without anything "
