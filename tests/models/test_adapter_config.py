@@ -11,12 +11,13 @@ from understudy.recipe import Lora, PretrainedModel
 
 FACTS: Any = {"task": "causal-lm", "vocab_size": 64, "eos_id": 0, "sequence_length": 16}
 HUB = PretrainedModel(pretrained="owner/model", revision="f" * 40)
+LORA = Lora(modules=("q_proj",), rank=4, alpha=6.0, dropout=0.1)
 
 
 def written(folder: Path, began: PretrainedModel = HUB, **changes: Any) -> Path:
-    settings = Lora(modules=("q_proj",), rank=4, alpha=6.0, dropout=0.1, whole=("norm",))
-    config = adapter_config(settings, began, FACTS, ["model.layers.0.self_attn.q_proj"], ["model.norm"], turned=False)
+    config = adapter_config(LORA, began, FACTS, ["model.layers.0.self_attn.q_proj"], turned=False)
     (folder / "lora.json").write_text(json.dumps({**config, **changes}))
+    (folder / "lora.adapter").touch()
     return folder
 
 
@@ -27,18 +28,15 @@ def test_peft_reads_all_of_it(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text(json.dumps(said))
     config = peft.PeftConfig.from_pretrained(str(tmp_path))
     assert isinstance(config, peft.LoraConfig)
-    found = config.to_dict()
-    assert {key: found[key] for key in said if key != "target_modules"} == {
-        key: value for key, value in said.items() if key != "target_modules"
-    }
-    assert set(found["target_modules"]) == {"model.layers.0.self_attn.q_proj"}
+    found = {key: value for key, value in config.to_dict().items() if key in said}
+    assert {**found, "target_modules": list(found["target_modules"])} == said
     assert config.base_model_name_or_path == "owner/model"
 
 
 def test_a_folder_is_no_name_for_others(tmp_path: Path) -> None:
     local = PretrainedModel(pretrained="/somewhere/model")
     assert json.loads((written(tmp_path, local) / "lora.json").read_text())["base_model_name_or_path"] is None
-    assert fits(tmp_path, local)
+    assert fits(tmp_path, local, LORA, FACTS)
 
 
 @pytest.mark.parametrize(
@@ -49,15 +47,30 @@ def test_a_folder_is_no_name_for_others(tmp_path: Path) -> None:
         {"megatron_config": {}, "megatron_core": "planted"},
         {"auto_mapping": {"parent_library": "planted", "base_model_class": "Model"}},
         {"peft_type": "ADALORA"},
+        {"lora_alpha": 1e9},
+        {"r": 5},
+        {"target_modules": ".*"},
+        {"target_modules": ["(a+)+$"]},
+        {"fan_in_fan_out": "yes"},
+        {"task_type": ["x"]},
     ],
 )
 def test_what_is_not_of_the_recipe_does_not_fit(tmp_path: Path, changes: dict[str, Any]) -> None:
-    assert fits(tmp_path, HUB)
-    assert fits(written(tmp_path), HUB)
-    assert not fits(written(tmp_path, **changes), HUB)
+    assert fits(written(tmp_path), HUB, LORA, FACTS)
+    assert not fits(written(tmp_path, **changes), HUB, LORA, FACTS)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "null", "{"])
+def test_adapters_are_there_where_the_recipe_has_them_kept_and_nowhere_else(tmp_path: Path) -> None:
+    with_more = LORA.model_copy(update={"whole": ("norm",)})
+    assert not fits(tmp_path, HUB, LORA, FACTS)
+    assert fits(tmp_path, HUB, None, FACTS)
+    assert fits(tmp_path, HUB, with_more, FACTS)
+    written(tmp_path)
+    assert not fits(tmp_path, HUB, None, FACTS)
+    assert not fits(tmp_path, HUB, with_more, FACTS)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{", "{}"])
 def test_a_file_that_is_none_does_not_fit(tmp_path: Path, text: str) -> None:
-    (tmp_path / "lora.json").write_text(text)
-    assert not fits(tmp_path, HUB)
+    (written(tmp_path) / "lora.json").write_text(text)
+    assert not fits(tmp_path, HUB, LORA, FACTS)

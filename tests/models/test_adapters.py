@@ -119,6 +119,15 @@ def test_a_tied_weight_has_no_adapter() -> None:
         adapted("gpt2", modules=["lm_head"])
 
 
+def test_what_would_change_though_it_is_frozen_is_refused() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    model = nn.ModuleDict({"net": net})
+    with pytest.raises(
+        InputError, match=r"train\.lora: 1 keeps running means and variances, which training would change"
+    ):
+        add_adapters(model, Lora(modules=("0",)), "train")
+
+
 @pytest.fixture(scope="module")
 def pretrained(ranks: Any, text_examples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     job = jobs.spec(tmp_path_factory.mktemp("pretrained"), text_examples, jobs.LLAMA)
@@ -222,14 +231,14 @@ def test_what_is_kept_apart_is_read_by_peft(
     import peft
     from transformers import AutoModelForCausalLM
 
-    lora = {**LORA, "whole": ["norm"]}
+    lora = {**LORA, "modules": [*LORA["modules"], "lm_head"]}
     train = {"lora": lora, "strategy": strategy, "gradient_accumulation_steps": 2}
     job = jobs.spec(tmp_path / "job", text_examples, jobs.LLAMA, processes, train=train, initial=str(pretrained))
     ranks.run(processes, train_ranks, job)
     apart = tmp_path / "adapter"
     apart.mkdir()
     (apart / "adapter_config.json").write_bytes((job.output / "lora.json").read_bytes())
-    (apart / "adapter_model.safetensors").write_bytes((job.output / "lora.safetensors").read_bytes())
+    (apart / "adapter_model.safetensors").write_bytes((job.output / "lora.adapter").read_bytes())
     began = AutoModelForCausalLM.from_pretrained(pretrained)
     with torch.inference_mode():
         before = began(TOKENS).logits

@@ -1,15 +1,24 @@
 """Linear layers in fewer bits, of either kind: filled row by row, and which layers they are in the place of."""
 
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
-from tests.models.small import network
+from tests.models.small import SIZES, network
+from understudy.models.build import build_model, empty_model
+from understudy.models.describe import describe
 from understudy.models.eight_bits import EightBits
+from understudy.models.files import read_weights, save_model
 from understudy.models.four_bits import FourBits
 from understudy.models.rounded import Rounded, in_fewer_bits
 from understudy.models.tasks import TextModel
+from understudy.recipe import ArchitectureModel
 
+TOKENS = torch.arange(24).view(2, 12) % 64
 KINDS = pytest.mark.parametrize("kind", [EightBits, FourBits])
 
 
@@ -51,6 +60,27 @@ def test_a_layer_that_is_named_stays_and_in_four_bits_the_last_one(kind: type[Ro
     model = in_fewer_bits(TextModel(network("llama"), 64), kind, besides={named})
     plain = {name for name, layer in model.named_modules() if type(layer) is nn.Linear}
     assert plain == {named, "net.lm_head"} - ({"net.lm_head"} if kind is EightBits else set())
+
+
+@KINDS
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_a_saved_model_is_read_into_it(kind: type[Rounded], name: str, tmp_path: Path) -> None:
+    """GPT-2's code looks at weights of layers that it would initialise, were they not there."""
+    facts: Any = {"task": "causal-lm", "vocab_size": 64, "eos_id": 0, "sequence_length": 16}
+    sizes = {"n_embd": 16, "n_layer": 1, "n_head": 2} if name == "gpt2" else {**SIZES, "vocab_size": 64}
+    description = describe(ArchitectureModel(type=name, config=sizes), facts, "teacher.model")
+    whole = build_model(description)
+    save_model(
+        tmp_path,
+        {key: one for key, one in whole.state_dict().items() if "lm_head" not in key or name == "llama"},
+        description,
+    )
+    few = in_fewer_bits(empty_model(description), kind)
+    read_weights(few, tmp_path, torch.device("cpu"), whole=empty_model(description))
+    expected = fill(in_fewer_bits(deepcopy(whole), kind), whole).eval()
+    with torch.inference_mode():
+        assert torch.equal(few.eval()(TOKENS).logits, expected(TOKENS).logits)
+    assert not [layer for layer in few.modules() if isinstance(layer, Rounded) and hasattr(layer, "weight")]
 
 
 @KINDS

@@ -15,7 +15,7 @@ from understudy.models.describe import describe
 from understudy.models.facts import DESCRIPTION, WEIGHTS, Description
 from understudy.models.files import load_model, save_model
 from understudy.models.trust import check_delivered, trusted_description, trusted_descriptions, trusted_stranger
-from understudy.recipe import PretrainedModel
+from understudy.recipe import PretrainedModel, Train
 from understudy.store import Store
 
 FACTS: Any = {
@@ -36,6 +36,7 @@ VIT: dict[str, Any] = {
     },
 }
 WHERE = "teacher.model"
+TRAIN = Train(steps=1)
 PLANTED = """
 from pathlib import Path
 from torch import nn
@@ -145,18 +146,18 @@ def test_code_that_a_folder_names_is_not_run(
 def test_who_takes_a_model_over_sees_without_loading_it_that_it_names_other_code(
     model: Path, examples: Path, planted: dict[str, Any]
 ) -> None:
-    check_delivered(model, section(VIT), examples, WHERE)
+    check_delivered(model, section(VIT), TRAIN, examples, WHERE)
     say(model, **planted)
     with pytest.raises(UnderstudyError, match=r"understudy\.json: .*so nothing of it is run"):
-        check_delivered(model, section(VIT), examples, WHERE)
+        check_delivered(model, section(VIT), TRAIN, examples, WHERE)
 
 
 def test_who_takes_a_model_over_looks_into_what_peft_would_read(model: Path, examples: Path) -> None:
     (model / "lora.json").write_text('{"peft_type": "LORA", "megatron_core": "planted"}')
     with pytest.raises(
-        UnderstudyError, match=r"is beside a lora\.json that says more of adapters than teacher\.model of"
+        UnderstudyError, match=r"is not beside the adapters of teacher\.model of this recipe \(lora\.json,"
     ):
-        check_delivered(model, section(VIT), examples, WHERE)
+        check_delivered(model, section(VIT), TRAIN, examples, WHERE)
 
 
 def test_who_takes_a_model_over_sees_code_that_its_configuration_for_transformers_names(
@@ -167,7 +168,7 @@ def test_who_takes_a_model_over_sees_code_that_its_configuration_for_transformer
         json.dumps({**config, "auto_map": {"AutoModel": "somebody/model--planted.Model"}})
     )
     with pytest.raises(UnderstudyError, match="has another config than"):
-        check_delivered(model, section(VIT), examples, WHERE)
+        check_delivered(model, section(VIT), TRAIN, examples, WHERE)
 
 
 OURS = {"factory": "ours:net", "kwargs": {"width": 3}}
@@ -193,10 +194,10 @@ def test_a_factorys_arguments_are_compared_without_importing_it(
     (model / DESCRIPTION).write_text(json.dumps({key: said[key] for key in said if key != "config"}))
     (model / "config.json").unlink()
     with nullcontext() if fits else pytest.raises(UnderstudyError, match="has another kwargs than"):
-        check_delivered(model, section(OURS), examples, WHERE)
+        check_delivered(model, section(OURS), TRAIN, examples, WHERE)
     (model / "config.json").write_text("{}")
     with pytest.raises(UnderstudyError, match="has another kwargs than"):
-        check_delivered(model, section(OURS), examples, WHERE)
+        check_delivered(model, section(OURS), TRAIN, examples, WHERE)
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,15 @@ def test_layers_of_several_types_have_no_depth() -> None:
     assert depth(windows, "student.model") is None
 
 
+@pytest.mark.parametrize(
+    ("modules", "alike"),
+    [(["q_proj"], True), (["*.mlp.*_proj"], True), (["layers.5.*.q_proj"], False), (["[0-3].mlp"], False)],
+)
+def test_blocks_of_which_some_are_trained_are_all_traced(modules: list[str], alike: bool) -> None:
+    own, _ = depths(planned(llama(8), lora={"modules": modules}))
+    assert (own is not None) is alike
+
+
 def test_code_of_ones_own_has_no_depth() -> None:
     model = FactoryModel(factory="tests.models.small:text_network", kwargs={})
     assert depth({**TEXT, "kind": "factory", "factory": model.factory, "kwargs": {}}, "student.model") is None  # type: ignore[arg-type]

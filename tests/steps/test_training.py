@@ -58,4 +58,4 @@ def test_a_trained_model_says_what_it_is_and_how_large(monkeypatch: pytest.Monke
     assert isinstance(spec.payload, Training)
     assert isinstance(spec.payload.model, ArchitectureModel)
     assert work.facts == {"model": spec.payload.model.type, "bytes": 5}
-    assert compared == [(staged, spec.payload.model, Path(spec.payload.examples), "teacher.model")]
+    assert compared == [(staged, spec.payload.model, spec.payload.train, Path(spec.payload.examples), "teacher.model")]

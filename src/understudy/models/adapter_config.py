@@ -6,14 +6,12 @@ peft looks up the model that they began with by its id, and imports what some fu
 from pathlib import Path
 from typing import Any
 
-from understudy.models.facts import ADAPTERS_CONFIG, Facts
+from understudy.models.facts import ADAPTERS, ADAPTERS_CONFIG, Facts
 from understudy.recipe import Lora, Model, PretrainedModel
 from understudy.store.files import read_json
 
 
-def adapter_config(
-    settings: Lora, began: Model, facts: Facts, layers: list[str], modules: list[str], *, turned: bool
-) -> dict[str, Any]:
+def adapter_config(settings: Lora, began: Model, facts: Facts, layers: list[str], *, turned: bool) -> dict[str, Any]:
     """The content of peft's adapter_config.json.
 
     Args:
@@ -21,39 +19,38 @@ def adapter_config(
         began: what the recipe says of the model that they began with.
         facts: of what that is for.
         layers: the names of those that have an adapter.
-        modules: the names of those that are trained as ever; whole names, since peft takes any end of them.
         turned: whether their weights are (inputs, outputs).
     """
-    return {
-        **_fixed(began),
-        "task_type": "CAUSAL_LM" if facts["task"] == "causal-lm" else None,
-        "r": settings.rank,
-        "lora_alpha": settings.alpha,
-        "lora_dropout": settings.dropout,
-        "target_modules": layers,
-        "modules_to_save": modules or None,
-        "fan_in_fan_out": turned,
-    }
-
-
-def fits(folder: Path, began: Model) -> bool:
-    """Whether a folder's lora.json, if there is one, names the recipe's model, and says no more than ours does."""
-    if not (folder / ADAPTERS_CONFIG).exists():
-        return True
-    said, fixed = read_json(folder / ADAPTERS_CONFIG), _fixed(began)
-    known = fixed.keys() | {"task_type", "r", "lora_alpha", "lora_dropout"}
-    known |= {"target_modules", "modules_to_save", "fan_in_fan_out"}
-    return isinstance(said, dict) and said.keys() == known and {**said, **fixed} == said
-
-
-def _fixed(began: Model) -> dict[str, Any]:
-    """What the recipe alone decides. The path of a folder would say nothing elsewhere."""
-    of_the_hub = isinstance(began, PretrainedModel) and began.revision is not None
+    of_the_hub = isinstance(began, PretrainedModel) and began.revision is not None  # elsewhere a path says nothing
     model = began.model_dump(include={"pretrained", "revision"}) if of_the_hub else {}
     return {
         "base_model_name_or_path": model.get("pretrained"),
         "revision": model.get("revision"),
         "peft_type": "LORA",
+        "task_type": "CAUSAL_LM" if facts["task"] == "causal-lm" else None,
+        "r": settings.rank,
+        "lora_alpha": settings.alpha,
+        "lora_dropout": settings.dropout,
+        "target_modules": layers,
+        "fan_in_fan_out": turned,
         "bias": "none",
         "inference_mode": True,
     }
+
+
+def fits(folder: Path, began: Model, settings: Lora | None, facts: Facts) -> bool:
+    """Whether a folder has adapters where the recipe has them kept, and says of them what the recipe does."""
+    there = {name for name in (ADAPTERS, ADAPTERS_CONFIG) if (folder / name).exists()}
+    if settings is None or not settings.kept_apart:
+        return not there
+    said = read_json(folder / ADAPTERS_CONFIG) if len(there) == 2 else None
+    layers, turned = (
+        (said.get("target_modules"), said.get("fan_in_fan_out")) if isinstance(said, dict) else (None, None)
+    )
+    if not isinstance(turned, bool) or not isinstance(layers, list) or not all(map(_is_name, layers)):
+        return False
+    return bool(said == adapter_config(settings, began, facts, layers, turned=turned))
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value.replace(".", "").isidentifier()

@@ -9,22 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from understudy.models.adapter_config import adapter_config
-from understudy.models.adapters import adapters, trained_whole, turned
+from understudy.models.adapters import adapters, turned
 from understudy.models.facts import ADAPTERS, ADAPTERS_CONFIG, Facts
 from understudy.models.parts import whole
 from understudy.recipe import Lora, Model
-
-PREFIX = "base_model.model."
-"""Of names in peft's files, before those that transformers gives."""
 
 
 def save_adapters(
     folder: Path, model: nn.Module, settings: Lora, began: Model, facts: Facts, stages: dist.ProcessGroup
 ) -> None:
-    """Write adapters, and what else was trained. To be called on every rank.
+    """Write a model's adapters. To be called on every rank.
 
     Args:
         folder: an existing folder.
@@ -34,35 +31,21 @@ def save_adapters(
         facts: of what that is for.
         stages: the ranks with other layers.
     """
-    layers = {_plain(name): turned(layer) for name, layer, _ in adapters(model)}
-    every: list[Any] = [None] * stages.size()
-    own = layers, trained_whole(model, settings), _trained(model)
-    dist.gather_object(own, every if stages.rank() == 0 else None, group=stages, group_dst=0)
-    if dist.get_rank() > 0:
-        return
-    from safetensors.torch import save
-
-    found = {name: is_turned for layers, _, _ in every for name, is_turned in layers.items()}
-    modules = [name for _, modules, _ in every for name in modules]
-    config = adapter_config(settings, began, facts, list(found), modules, turned=any(found.values()))
-    (folder / ADAPTERS_CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    state = {name: tensor.contiguous() for _, _, trained in every for name, tensor in trained.items()}
-    (folder / ADAPTERS).write_bytes(save(state, metadata={"format": "pt"}))
-
-
-def _trained(model: nn.Module) -> dict[str, Tensor]:
-    """By peft's names: the factors of adapters, and the weights of modules that are trained as ever; whole."""
-    inside, state = set[int](), dict[str, Tensor]()
-    for name, _, adapter in adapters(model):
+    layers, state = dict[str, bool](), dict[str, Any]()
+    for name, layer, adapter in adapters(model):
+        plain = name.removeprefix("net.")
+        layers[plain] = turned(layer)
         for factor, weight in (("lora_A", adapter.a), ("lora_B", adapter.b)):
-            inside.add(id(weight))
-            state[f"{PREFIX}{_plain(name)}.{factor}.weight"] = whole(weight.detach()).cpu()
-    for name, weight in model.named_parameters():
-        if weight.requires_grad and id(weight) not in inside:
-            state[f"{PREFIX}{_plain(name)}"] = whole(weight.detach()).cpu()
-    return state
+            state[f"base_model.model.{plain}.{factor}.weight"] = whole(weight.detach()).cpu().contiguous()
+    every: list[Any] = [(layers, state)]
+    if stages.size() > 1:
+        every = [None] * stages.size()
+        dist.gather_object((layers, state), every if stages.rank() == 0 else None, group=stages, group_dst=0)
+    if dist.get_rank() == 0:
+        from safetensors.torch import save
 
-
-def _plain(name: str) -> str:
-    """A name as transformers gives it."""
-    return name.removeprefix("net.")
+        found = {name: is_turned for own, _ in every for name, is_turned in own.items()}
+        config = adapter_config(settings, began, facts, list(found), turned=any(found.values()))
+        (folder / ADAPTERS_CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        tensors = {name: tensor for _, own in every for name, tensor in own.items()}
+        (folder / ADAPTERS).write_bytes(save(tensors, metadata={"format": "pt"}))

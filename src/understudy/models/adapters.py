@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from understudy.errors import InputError
 from understudy.models.four_bits import FourBits
@@ -66,6 +67,7 @@ def add_adapters(model: nn.Module, settings: Lora, where: str) -> None:
     for name in adapted:
         if id(linear[name].get_parameter("weight")) in shared:
             raise InputError(f"{where}.lora.modules: the weight of {name} is another layer's too; leave it out")
+    _check_frozen(net, where)
     model.requires_grad_(requires_grad=False)
     for name in _chosen(settings.whole, [name for name, _ in net.named_modules() if name], f"{where}.lora.whole"):
         net.get_submodule(name).requires_grad_()
@@ -78,6 +80,16 @@ def add_adapters(model: nn.Module, settings: Lora, where: str) -> None:
         inputs, outputs = (rows, columns) if turned(layer) else (columns, rows)
         layer.add_module(NAME, Adapter(inputs, outputs, settings, next(layer.parameters()).device))
         layer.register_forward_hook(_add)
+
+
+def _check_frozen(net: nn.Module, where: str) -> None:
+    """Whether what gets no gradients stays as it is."""
+    for name, module in net.named_modules():
+        if isinstance(module, _BatchNorm) and module.track_running_stats:
+            raise InputError(
+                f"{where}.lora: {name} keeps running means and variances, which training would change though the "
+                "weights are frozen; take a model without BatchNorm, or leave lora out"
+            )
 
 
 def draw_adapters(model: nn.Module, seed: int) -> None:
@@ -122,7 +134,7 @@ def _take_in(layer: nn.Module, adapter: Adapter) -> None:
 def _weight_with_adapter(layer: FourBits) -> Tensor:
     """The weight of a layer in four bits, fp32, with its adapter if it has one, spread over ranks as the layer is."""
     own, numbers = layer.weight_kept(), layer.numbers.detach()
-    adapter = getattr(layer, NAME, None)
+    adapter = layer._modules.get(NAME)
     if isinstance(adapter, Adapter):
         own += _product(layer, adapter)[kept_part(numbers)[0]]
     if not isinstance(numbers, DTensor):
@@ -154,16 +166,9 @@ def turned(layer: nn.Module) -> bool:
 def adapters(model: nn.Module) -> Iterator[tuple[str, nn.Module, Adapter]]:
     """A model's adapters, each with its layer and that one's name."""
     for name, layer in model.named_modules():
-        adapter = getattr(layer, NAME, None)
+        adapter = layer._modules.get(NAME)  # a layer of another stage would hand the question on
         if isinstance(adapter, Adapter):
             yield name, layer, adapter
-
-
-def trained_whole(model: nn.Module, settings: Lora) -> list[str]:
-    """The names of modules that are trained as ever, in the network, as far as the model has their weights."""
-    named = ((name, module) for name, module in model.get_submodule("net").named_modules() if name)
-    found = ((name, module) for name, module in named if any(_fits(name, pattern) for pattern in settings.whole))
-    return [name for name, module in found if any(True for _ in module.parameters())]
 
 
 def _add(layer: nn.Module, given: tuple[Any, ...], said: Tensor) -> Tensor:

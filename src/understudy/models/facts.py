@@ -8,8 +8,10 @@ DESCRIPTION = "understudy.json"
 """A saved model's description, beside its weights."""
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
 """Its other files, named as the hub has them; the last two are not in every model."""
-ADAPTERS, ADAPTERS_CONFIG = "lora.safetensors", "lora.json"
-"""Adapters that were trained, in peft's format: adapter_model.safetensors and adapter_config.json."""
+ADAPTERS, ADAPTERS_CONFIG = "lora.adapter", "lora.json"
+"""Adapters: what peft calls adapter_model.safetensors and adapter_config.json. Servers take every file whose name ends as
+those of weights do.
+"""
 HISTORY = "history.json"
 """A training's curve, which it leaves beside the model that it made."""
 

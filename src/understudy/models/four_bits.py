@@ -93,5 +93,5 @@ def _weight(numbers: Tensor, scales: Tensor, columns: int, kind: torch.dtype) ->
     """The weight's rows that there are integers and scales of."""
     levels = torch.tensor(LEVELS, dtype=kind, device=numbers.device)
     pairs = torch.stack([levels.repeat_interleave(len(LEVELS)), levels.repeat(len(LEVELS))], dim=1)
-    found = functional.embedding(numbers.int(), pairs).view(len(numbers), -1, BLOCK)
-    return found.mul_(scales[:, :, None].to(kind)).view(len(numbers), -1)[:, :columns]
+    found = functional.embedding(numbers.int(), pairs).view(*scales.shape, BLOCK)
+    return found.mul_(scales[:, :, None].to(kind)).flatten(1)[:, :columns]

@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from understudy.models.parts import kept, kept_part
+from understudy.models.rounded import seeming_plain
 
 INITIALIZED = "_is_hf_initialized"
 """transformers' mark of modules and tensors that are not to be initialised again."""
@@ -41,10 +42,11 @@ def compute_buffers(net: nn.Module) -> None:
     for module in net.modules():
         if hasattr(module, INITIALIZED):
             delattr(module, INITIALIZED)
-    saved = net.state_dict(keep_vars=True).values()
-    for tensor in (*net.parameters(), *saved):
+    saved, weight = net.state_dict(keep_vars=True).values(), torch.empty(0)
+    for tensor in (*net.parameters(), *saved, weight):
         setattr(tensor, INITIALIZED, True)
-    net.initialize_weights()  # type: ignore[operator]
+    with seeming_plain(net, weight):
+        net.initialize_weights()  # type: ignore[operator]
 
 
 class _Drawing(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -4,7 +4,8 @@ Rows are rounded one by one, so they come out the same however the model is spre
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 import torch
@@ -72,14 +73,29 @@ def in_fewer_bits(model: nn.Module, kind: type[Rounded], besides: Collection[str
         kind: what they become.
         besides: names of layers that stay, too.
     """
-    shared = tied(model)
-    found = {
-        name: layer for name, layer in linear_layers(model).items() if id(layer.get_parameter("weight")) not in shared
-    }
-    for name in list(found)[: -1 if kind.spares_last else None]:
-        if name not in besides:
-            model.set_submodule(name, kind(found[name]))
+    shared, layers = tied(model), linear_layers(model)
+    for name in list(layers)[: -1 if kind.spares_last else None]:
+        if name not in besides and id(layers[name].get_parameter("weight")) not in shared:
+            model.set_submodule(name, kind(layers[name]))
     return model
+
+
+@contextmanager
+def seeming_plain(net: nn.Module, weight: Tensor) -> Iterator[None]:
+    """Within it layers in fewer bits have a weight for code that would initialise it.
+
+    Args:
+        net: of which they are part.
+        weight: the one that all of them show.
+    """
+    layers = [layer for layer in net.modules() if isinstance(layer, Rounded)]
+    for layer in layers:
+        layer.__dict__["weight"] = weight
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.__dict__["weight"]
 
 
 def kind_of_products(given: Tensor) -> torch.dtype:

@@ -14,6 +14,7 @@ from typing import Any
 from understudy.errors import UnderstudyError
 from understudy.models.adapter_config import fits
 from understudy.models.facts import (
+    ADAPTERS,
     ADAPTERS_CONFIG,
     CONFIG,
     DESCRIPTION,
@@ -26,7 +27,7 @@ from understudy.models.facts import (
     read_facts,
     shape_of,
 )
-from understudy.recipe import ArchitectureModel, FactoryModel, Model, PretrainedModel
+from understudy.recipe import ArchitectureModel, FactoryModel, Model, PretrainedModel, Train
 from understudy.store.files import read_json
 
 FACTORY = re.compile(r"[\w.]+:\w+")
@@ -83,7 +84,7 @@ def trusted_description(folder: Path, model: Model, examples: Path, where: str) 
     return found
 
 
-def check_delivered(folder: Path, model: Model, examples: Path, where: str) -> None:
+def check_delivered(folder: Path, model: Model, train: Train, examples: Path, where: str) -> None:
     """Compare what ranks left of a model with the recipe, as far as that takes neither torch nor the model's own code.
 
     Whoever measures a model compares all of it. But that is a rank too, and may have been made to say anything.
@@ -91,6 +92,7 @@ def check_delivered(folder: Path, model: Model, examples: Path, where: str) -> N
     Args:
         folder: the model's files.
         model: its section of the recipe.
+        train: how it was trained.
         examples: the examples object that it was trained on.
         where: the recipe's path of the section, for errors.
 
@@ -99,8 +101,8 @@ def check_delivered(folder: Path, model: Model, examples: Path, where: str) -> N
     """
     facts, found = read_facts(examples), _read(folder)
     _check_tokenizer(folder, examples)
-    if not fits(folder, model):
-        raise _refusal(folder, f"is beside a {ADAPTERS_CONFIG} that says more of adapters than {where} of this recipe")
+    if not fits(folder, model, train.lora, facts):
+        raise _refusal(folder, f"is not beside the adapters of {where} of this recipe ({ADAPTERS_CONFIG}, {ADAPTERS})")
     if isinstance(model, PretrainedModel):
         _check_pretrained(found, model, facts, folder, where)
         return

@@ -117,6 +117,8 @@ class Spread:
             return self
         other = copy.copy(self)
         other.degrees, other.meshes, other._splits_backward = found, meshes(found, self.device.type), False
+        if not other.wraps:  # it is fully_shard that brings shards to the GPU
+            other._offloaded, other.home = False, self.device
         return other
 
     def own_positions(

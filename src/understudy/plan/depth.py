@@ -4,6 +4,7 @@ A language model's blocks are alike, and its trace is mostly the same block agai
 and traffic grow on a line with their number, from the first few blocks on.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from understudy.parallel.pipeline import homes
 from understudy.plan.ledger import Kind, Peak
 from understudy.plan.repeated import Further
 from understudy.plan.trace import Planned, Traced, laid_out, traces
-from understudy.recipe import Degrees
+from understudy.recipe import Degrees, Lora
 
 FEW = 4
 """Blocks of the smaller model that is traced, of each of its stages, and of its teacher. At two, a block that is
@@ -69,7 +70,12 @@ Depths = tuple[Depth | None, Depth | None]
 def depths(planned: Planned) -> Depths:
     """Of the models of a training."""
     teacher = depth(planned.teacher, "teacher.model") if planned.teacher else None
-    return depth(planned.model, planned.where), teacher
+    return depth(planned.model, planned.where) if _trains_alike(planned.train.lora) else None, teacher
+
+
+def _trains_alike(lora: Lora | None) -> bool:
+    """Whether what is trained of each block is the same: no pattern may be of some blocks' numbers."""
+    return lora is None or not re.search(r"[\d\[?]", " ".join((*lora.modules, *lora.whole)))
 
 
 def deep_traces(planned: Planned, found: Degrees, known: Depths, device: str, precision: torch.dtype) -> list[Traced]:

@@ -38,7 +38,7 @@ from understudy.recipe import Degrees, ObjectiveSection, TeacherPrecision, Train
 from understudy.train.averages import Averages
 from understudy.train.learning import Learner, Part, Whole
 from understudy.train.local_steps import LocalSteps
-from understudy.train.models import teacher_over_ranks
+from understudy.train.models import spread_of_teacher, teacher_over_ranks
 from understudy.train.optimizers import optimizer
 from understudy.train.pipelined import Pipelined
 from understudy.train.staged import cut_into_stages
@@ -241,7 +241,8 @@ def _teacher(
     if planned.teacher is None:
         return None, []
     whole = undrawn_model(planned.teacher, "teacher.model")
-    model = teacher_over_ranks(whole, spread, planned.teacher_precision, planned.teacher_shards)
+    spread = spread_of_teacher(spread, planned.teacher_shards)
+    model = teacher_over_ranks(whole, spread, planned.teacher_precision)
     _say_head(model)
     ledger.mark("teacher", model.parameters())
     return Teacher(model, extras), [_with_weights(model)]

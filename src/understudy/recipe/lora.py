@@ -21,3 +21,8 @@ class Lora(Section):
     """What the weights of frozen linear layers are kept in; nf4 is QLoRA (Dettmers et al. 2023)."""
     whole: tuple[str, ...] = ()
     """Modules that are trained as ever, such as the new last layer of a classifier."""
+
+    @property
+    def kept_apart(self) -> bool:
+        """Whether adapters are all that is trained, and so can be kept without the model."""
+        return not self.whole

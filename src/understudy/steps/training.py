@@ -32,7 +32,8 @@ def train(work: Work, spec: JobSpec) -> None:
     initial = spec.payload.initial
     deliver_model(output, work.staged, Path(initial) if initial else None)
     where = SECTIONS["teacher" if spec.role == "teacher" else "student"]
-    check_delivered(work.staged, spec.payload.model, Path(spec.payload.examples), where)
+    payload = spec.payload
+    check_delivered(work.staged, payload.model, payload.train, Path(payload.examples), where)
     work.facts.update({"model": _name(spec.payload.model), "bytes": weight_bytes(work.staged)})
 
 

@@ -264,7 +264,7 @@ def _save(
         model = unwrapped(training.model)
         reshard(model)
         stages, copies = (mesh.get_group() for mesh in (training.spread.meshes.pp, training.spread.meshes.copies))
-        if job.train.lora:
+        if job.train.lora and job.train.lora.kept_apart:
             save_adapters(output, model, job.train.lora, job.model, read_facts(job.examples), stages)
         kept = {name: tensor for name, tensor in merged(model).items() if name not in aliases}
         save_model(output, kept, description, tokenizer if tokenizer.exists() else None, stages, copies)

@@ -188,7 +188,8 @@ def frozen_teacher(job: TrainingJob, examples: Examples, extras: frozenset[Extra
     whole = empty_model(description, "teacher.model")
     if keeps_apart(read_facts(job.examples)):
         check_takes_positions(whole, "teacher.model")
-    model = teacher_over_ranks(whole, spread, job.teacher_precision, job.teacher_shards)
+    spread = spread_of_teacher(spread, job.teacher_shards)
+    model = teacher_over_ranks(whole, spread, job.teacher_precision)
     read_weights(model, job.teacher, spread.home, whole=saved)
     move_buffers(model, spread.device)
     check_shapes(model, examples, description, spread.device, "teacher.model", extras)
@@ -197,19 +198,32 @@ def frozen_teacher(job: TrainingJob, examples: Examples, extras: frozenset[Extra
     return Teacher(model, extras)
 
 
-def teacher_over_ranks(
-    model: nn.Module, spread: Spread, kind: TeacherPrecision, shards: int | None = None
-) -> nn.Module:
-    """A model that is only asked, each rank with its part, beside one that is spread like this.
+def spread_of_teacher(spread: Spread, shards: int | None) -> Spread:
+    """How a model that is only asked is spread, beside one that is spread like this.
 
     Args:
-        model: whole, with memory or without.
         spread: of the other one.
-        kind: what its weights are kept in.
         shards: how many ranks hold a copy together; default: as of the other one.
 
     Raises:
-        InputError: layers in fewer bits would be split, or ranks do not divide into such copies.
+        InputError: ranks do not divide into such copies.
+    """
+    try:
+        return spread.for_questions(spread.degrees.of_teacher(shards))
+    except ValueError as error:
+        raise InputError(f"student.teacher_shards: {error}") from error
+
+
+def teacher_over_ranks(model: nn.Module, spread: Spread, kind: TeacherPrecision) -> nn.Module:
+    """A model that is only asked, each rank with its part.
+
+    Args:
+        model: whole, with memory or without.
+        spread: its own, see spread_of_teacher().
+        kind: what its weights are kept in.
+
+    Raises:
+        InputError: layers in fewer bits would be split.
     """
     if kind in FEWER_BITS:
         if spread.degrees.tp > 1:
@@ -217,10 +231,6 @@ def teacher_over_ranks(
         in_fewer_bits(model, FEWER_BITS[kind])
     else:
         narrowed(model, PRECISIONS[kind])
-    try:
-        spread = spread.for_questions(spread.degrees.of_teacher(shards))
-    except ValueError as error:
-        raise InputError(f"student.teacher_shards: {error}") from error
     # Without a plan of its own each rank of a tensor-parallel group asks all of it, and hears the same.
     return spread.over_ranks(model, {} if has_plan(model) else None, "teacher.train")
 
