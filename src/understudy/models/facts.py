@@ -9,8 +9,8 @@ DESCRIPTION = "understudy.json"
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
 """Its other files, named as the hub has them; the last two are not in every model."""
 ADAPTERS, ADAPTERS_CONFIG = "lora.adapter", "lora.json"
-"""Adapters: what peft calls adapter_model.safetensors and adapter_config.json. Servers take every file whose name ends as
-those of weights do.
+"""What peft calls adapter_model.safetensors and adapter_config.json. Of names that end as those of weights do, servers
+take all.
 """
 HISTORY = "history.json"
 """A training's curve, which it leaves beside the model that it made."""
