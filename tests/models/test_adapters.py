@@ -251,8 +251,6 @@ def test_what_is_kept_apart_is_read_by_peft(
 FOUR_BITS: list[Any] = [
     pytest.param("ddp", 2, marks=pytest.mark.second_tier),
     ("fsdp", 2),
-    pytest.param("hsdp", 4, marks=pytest.mark.second_tier),
-    pytest.param("pp", 2, marks=pytest.mark.second_tier),
     pytest.param("cp", 2, marks=pytest.mark.second_tier),
     pytest.param({"dp_shard": 2, "pp": 2}, 4, marks=pytest.mark.second_tier),
 ]
