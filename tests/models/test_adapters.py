@@ -1,7 +1,9 @@
 """Adapters: against peft's, under every strategy that may have them, through checkpoints, and merged at the end."""
 
 import json
+from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -153,18 +155,27 @@ WAYS: list[Any] = [
 def test_they_train_as_in_one_process(
     ranks: Any, tmp_path: Path, text_examples: Path, pretrained: Path, strategy: Any, processes: int
 ) -> None:
-    train: dict[str, Any] = {"lora": LORA, "gradient_accumulation_steps": 2}
-    alone = jobs.spec(tmp_path / "alone", text_examples, jobs.LLAMA, train=train, initial=str(pretrained))
-    train |= {"strategy": strategy, "activation_checkpointing": "full"}
-    spread = jobs.spec(tmp_path / "spread", text_examples, jobs.LLAMA, processes, train=train, initial=str(pretrained))
-    ranks.run(1, train_ranks, alone)
-    ranks.run(processes, train_ranks, spread)
-    assert_same_training(spread, alone)
+    train = {"lora": LORA, "activation_checkpointing": "full"}
+    make = partial(jobs.spec, examples=text_examples, model=jobs.LLAMA, initial=str(pretrained))
+    spread = trained_as_alone(ranks, make, tmp_path, train, strategy, processes)
     before = weights_of(pretrained)
     changed = {name for name, tensor in weights(spread).items() if not torch.equal(tensor, before[name])}
     assert {name.split(".")[-2] for name in changed} == set(LORA["modules"])
+
+
+def trained_as_alone(
+    ranks: Any, make: Callable[..., jobs.JobSpec], folder: Path, train: dict[str, Any], strategy: Any, processes: int
+) -> jobs.JobSpec:
+    """A job over several processes that has learned what one process learns."""
+    settings = {**train, "gradient_accumulation_steps": 2}
+    alone = make(folder / "alone", train={**settings, "activation_checkpointing": "none"})
+    spread = make(folder / "spread", processes=processes, train={**settings, "strategy": strategy})
+    ranks.run(1, train_ranks, alone)
+    ranks.run(processes, train_ranks, spread)
+    assert_same_training(spread, alone)
     losses = [point["loss"] for point in json.loads((spread.output / "history.json").read_text())]
     assert losses[-1] < losses[0]
+    return spread
 
 
 def weights_of(folder: Path) -> dict[str, torch.Tensor]:
@@ -261,13 +272,6 @@ def test_beside_four_bits_they_train_as_in_one_process_and_go_on_bit_for_bit(
     ranks: Any, tmp_path: Path, text_examples: Path, pretrained: Path, strategy: Any, processes: int
 ) -> None:
     lora = {**LORA, "frozen_precision": "nf4"}
-    train: dict[str, Any] = {"lora": lora, "gradient_accumulation_steps": 2, "checkpoint_every": 6}
-    alone = jobs.spec(tmp_path / "alone", text_examples, jobs.LLAMA, train=train, initial=str(pretrained))
-    train |= {"strategy": strategy, "activation_checkpointing": "selective"}
-    spread = jobs.spec(tmp_path / "spread", text_examples, jobs.LLAMA, processes, train=train, initial=str(pretrained))
-    ranks.run(1, train_ranks, alone)
-    ranks.run(processes, train_ranks, spread)
-    assert_same_training(spread, alone)
-    losses = [point["loss"] for point in json.loads((spread.output / "history.json").read_text())]
-    assert losses[-1] < losses[0]
-    assert_goes_on(ranks, processes, spread)
+    train = {"lora": lora, "checkpoint_every": 6, "activation_checkpointing": "selective"}
+    make = partial(jobs.spec, examples=text_examples, model=jobs.LLAMA, initial=str(pretrained))
+    assert_goes_on(ranks, processes, trained_as_alone(ranks, make, tmp_path, train, strategy, processes))

@@ -46,6 +46,25 @@ def alone() -> tuple[bool, bool]:
         dist.destroy_process_group()
 
 
+def test_what_nothing_brings_to_the_device_does_not_wait_elsewhere(ranks: Any) -> None:
+    assert ranks.run(2, homes) == [("cpu", "meta")] * 2
+
+
+def homes() -> tuple[str, str]:
+    """Where a teacher lies that is whole, and one in shards, beside a student whose shards wait elsewhere."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    try:
+        found = Degrees(dp_shard=2)
+        student = Spread(found, torch.device("cpu"), torch.float32, offloaded=True)
+        student.home = torch.device("meta")  # on a CPU elsewhere is the same place
+        whole, shared = (student.for_questions(found.of_teacher(shards)) for shards in (1, 2))
+        return whole.home.type, shared.home.type
+    finally:
+        dist.destroy_process_group()
+
+
 def gradients(replicate: int, shard: int) -> tuple[list[Any], bool]:
     """Gradients of two parts of a batch, of which only the second one's backward pass is synchronised."""
     import torch.distributed as dist

@@ -108,7 +108,8 @@ def planned(job: JobSpec, facts: Facts) -> list[Traced]:
     found = strategy if isinstance(strategy, Degrees) else degrees(strategy, 1, processes)
     teacher = describe(work.teacher_model, facts, "teacher.model") if work.teacher and work.teacher_model else None
     model = describe(work.model, facts, "student.model")
-    described = Planned(model, teacher, work.train, work.objectives, Imagined(facts, 64), "student.train")
+    kept = work.teacher_precision, work.teacher_shards
+    described = Planned(model, teacher, work.train, work.objectives, Imagined(facts, 64), "student.train", *kept)
     return traces(described, found, "cpu", torch.float32)
 
 

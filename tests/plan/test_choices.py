@@ -1,5 +1,6 @@
 """Sets of degrees: all that there are, and those that make no sense for a training."""
 
+from dataclasses import replace
 from math import comb
 from typing import Any
 
@@ -71,6 +72,13 @@ def test_every_way_to_share_out_a_power_of_two_is_there_once(power: int) -> None
 )
 def test_what_makes_no_sense_is_refused_with_the_reason(found: Degrees, train: dict[str, Any], said: str) -> None:
     assert refusal(planned(**train), found, per_node=2) == said
+
+
+def test_degrees_whose_processes_do_not_divide_into_copies_of_the_teacher_are_refused() -> None:
+    job = replace(planned(), teacher_shards=4)
+    said = refusal(job, Degrees(dp_shard=2), per_node=2)
+    assert said == "teacher_shards: 2 processes do not divide into copies of 4 shards; take a divisor of 2"
+    assert refusal(job, Degrees(dp_shard=8), per_node=2) is None
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,9 @@ def names(found: Ranking) -> list[str]:
 
 
 def test_the_fastest_that_fits_is_first_and_the_smallest_of_those_that_do_not_fit() -> None:
-    all_fit = ranking(planned(llama(2)), place(10))
+    told: list[int] = []
+    all_fit = ranking(planned(llama(2)), place(10), lambda answers, count: told.append(count) or answers)
+    assert told == [5]
     assert sorted(names(all_fit)) == ["cp", "dp_replicate", "dp_shard", "pp", "tp"]
     assert [found.step for found in all_fit.estimates] == sorted(found.step for found in all_fit.estimates)
     assert all_fit.best == all_fit.estimates[0]

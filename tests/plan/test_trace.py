@@ -116,6 +116,21 @@ def test_a_teacher_takes_its_share_of_its_own_shards(found: Degrees, shards: int
         assert whole / shards * 0.99 <= traced.peak.kinds["teacher"] <= whole / shards + gathered
 
 
+def test_ranks_hold_the_shards_of_a_teacher_that_its_setting_says(ranks: Any, tmp_path: Path) -> None:
+    """Beside a student that is whole on both."""
+    examples, facts = text_examples(tmp_path / "examples", 2048, LENGTH)
+    teacher = spec(tmp_path / "teacher", examples, llama(256, 6, LENGTH), train={"steps": 1})
+    ranks.run(1, train_ranks, teacher)
+    held, said = [], []
+    for shards in (1, 2):
+        job = case(tmp_path / f"{shards}", examples, llama(64, 2, LENGTH), teacher, ("ddp", 2))
+        job = with_payload(job, teacher_shards=shards)
+        held.append(max(ranks.run(2, measured, job)))
+        said.append(planned_peak(job, facts))
+    assert said == pytest.approx(held, rel=0.08)
+    assert held[0] - held[1] == pytest.approx(said[0] - said[1], rel=0.15)
+
+
 ADAPTED = [
     pytest.param("ddp", "fp32", marks=pytest.mark.second_tier),
     ("fsdp", "fp32"),

@@ -75,10 +75,9 @@ def add_adapters(model: nn.Module, settings: Lora, where: str) -> None:
         trained = {f"net.{name}" for name, layer in linear.items() if layer.get_parameter("weight").requires_grad}
         in_fewer_bits(model, FourBits, besides=trained)
     for name in adapted:
-        layer = net.get_submodule(name)
-        rows, columns = _shape(layer)
-        inputs, outputs = (rows, columns) if turned(layer) else (columns, rows)
-        layer.add_module(NAME, Adapter(inputs, outputs, settings, next(layer.parameters()).device))
+        weight, layer = linear[name].get_parameter("weight"), net.get_submodule(name)
+        inputs, outputs = weight.shape if is_turned(linear[name]) else reversed(weight.shape)
+        layer.add_module(NAME, Adapter(inputs, outputs, settings, weight.device))
         layer.register_forward_hook(_add)
 
 
@@ -148,14 +147,6 @@ def _weight_with_adapter(layer: FourBits) -> Tensor:
 def _product(layer: nn.Module, adapter: Adapter) -> Tensor:
     """What an adapter adds to its layer's weight, in that one's shape, whole."""
     return adapter.product().T if turned(layer) else adapter.product()
-
-
-def _shape(layer: nn.Module) -> tuple[int, int]:
-    """The rows and columns of its weight."""
-    if isinstance(layer, FourBits):
-        return layer.rows, layer.columns
-    rows, columns = layer.get_parameter("weight").shape
-    return rows, columns
 
 
 def turned(layer: nn.Module) -> bool:

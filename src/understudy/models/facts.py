@@ -15,6 +15,9 @@ take all.
 HISTORY = "history.json"
 """A training's curve, which it leaves beside the model that it made."""
 
+BESIDE = frozenset({TOKENIZER, HISTORY, ADAPTERS, ADAPTERS_CONFIG})
+"""What may be beside a model's weights and its own description."""
+
 Config = dict[str, Any]
 """A configuration of transformers, as JSON: its keys are the architecture's."""
 

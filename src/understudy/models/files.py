@@ -12,11 +12,9 @@ from torch import Tensor, nn
 from understudy.errors import UnderstudyError
 from understudy.models.build import auto_class, empty_model, is_empty, materialize, tied_weights
 from understudy.models.facts import (
-    ADAPTERS,
-    ADAPTERS_CONFIG,
+    BESIDE,
     CONFIG,
     DESCRIPTION,
-    HISTORY,
     TOKENIZER,
     Config,
     Description,
@@ -137,14 +135,7 @@ def read_weights(model: nn.Module, folder: Path, device: torch.device, whole: nn
 def check_files(folder: Path, description: Description) -> None:
     """Refuse a folder with other files than save_model() writes: whoever serves the model would read them."""
     texts = _texts(description)
-    beside = {path.name for path in weight_files(folder)} | {
-        INDEX,
-        TOKENIZER,
-        HISTORY,
-        ADAPTERS,
-        ADAPTERS_CONFIG,
-        MANIFEST,
-    }
+    beside = {path.name for path in weight_files(folder)} | BESIDE | {INDEX, MANIFEST}
     others = {path.name for path in folder.iterdir()} - beside
     for name in sorted(texts.keys() | others):
         path = folder / name

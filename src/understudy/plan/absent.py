@@ -1,7 +1,7 @@
 """A rank whose tensors have no memory, among ranks that are not there: torch's FakeTensors and fake process group."""
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
@@ -13,9 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
-from understudy.parallel import apply
 from understudy.parallel.apply import Spread
-from understudy.parallel.mesh import meshes
 from understudy.recipe import Degrees, Train
 
 
@@ -52,16 +50,13 @@ def _no_processes(world_size: int, rank: int) -> Iterator[None]:
 
 @contextmanager
 def _real_meshes() -> Iterator[None]:
-    """Device meshes made within, by fully_shard and for a teacher, with the numbers of their ranks."""
-    made = patch.object(DeviceMesh, "__init__", _not_faked(DeviceMesh.__init__))
-    with made, patch.object(apply, "meshes", _not_faked(meshes)):
-        yield
+    """Device meshes made within, by fully_shard, with the numbers of their ranks."""
+    plain = DeviceMesh.__init__
 
-
-def _not_faked(plain: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(plain)
-    def real(*given: Any, **named: Any) -> Any:
+    def made(self: DeviceMesh, *given: Any, **named: Any) -> None:
         with unset_fake_temporarily():
-            return plain(*given, **named)
+            plain(self, *given, **named)
 
-    return real
+    with patch.object(DeviceMesh, "__init__", made):
+        yield

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils._python_dispatch import _disable_current_modes
 
 from understudy.data.loader import part_width
 from understudy.distill.objectives import Objective, objective
@@ -241,7 +242,8 @@ def _teacher(
     if planned.teacher is None:
         return None, []
     whole = undrawn_model(planned.teacher, "teacher.model")
-    spread = spread_of_teacher(spread, planned.teacher_shards)
+    with _disable_current_modes():  # its meshes have the numbers of their ranks
+        spread = spread_of_teacher(spread, planned.teacher_shards)
     model = teacher_over_ranks(whole, spread, planned.teacher_precision)
     _say_head(model)
     ledger.mark("teacher", model.parameters())

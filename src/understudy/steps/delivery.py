@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from understudy.errors import UnderstudyError
-from understudy.models.facts import ADAPTERS, ADAPTERS_CONFIG, CONFIG, DESCRIPTION, HISTORY, TOKENIZER
+from understudy.models.facts import BESIDE, CONFIG, DESCRIPTION
 from understudy.models.weight_files import holds_weights
 
-MODEL = frozenset({DESCRIPTION, CONFIG, TOKENIZER, HISTORY, ADAPTERS, ADAPTERS_CONFIG})
+MODEL = BESIDE | {DESCRIPTION, CONFIG}
 """Files of a model beside its weights."""
 COPIED = 16 * 2**20  # bytes at once
 
