@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from understudy.jobs.payload import Training
 from understudy.models.user_code import user_code
 from understudy.recipe import LABELS, Recipe
 from understudy.steps.job_spec import _factories, _others, evaluation_spec, student_spec
@@ -29,6 +30,19 @@ def test_a_training_of_a_run_that_is_profiled_is_recorded(
     work = Work("control", store, run, digits, decided_by, lease, lease.staging())
     assert student_spec(work, "control", LABELS).profile is profiled
     assert not evaluation_spec(work, ["student"], {}).profile
+
+
+def test_a_job_has_the_teacher_kept_as_the_recipe_says(
+    store: Store, run: Run, digits: Recipe, change: Callable[..., Recipe]
+) -> None:
+    recipe = change(digits, "student.teacher_precision=nf4", "student.teacher_shards=1")
+    lease = store.acquire("key")
+    assert lease is not None
+    decided_by: Any = {"inputs": dict.fromkeys(("examples", "teacher"), 64 * "a"), "world": {}}
+    work = Work("distill", store, run, recipe, decided_by, lease, lease.staging())
+    payload = student_spec(work, "distill", recipe.student.distill).payload
+    assert isinstance(payload, Training)
+    assert (payload.teacher_precision, payload.teacher_shards) == ("nf4", 1)
 
 
 def test_a_job_says_which_source_its_factories_have(
