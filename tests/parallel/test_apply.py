@@ -60,6 +60,7 @@ def homes() -> tuple[str, str]:
         student = Spread(found, torch.device("cpu"), torch.float32, offloaded=True)
         student.home = torch.device("meta")  # on a CPU elsewhere is the same place
         whole, shared = (student.for_questions(found.of_teacher(shards)) for shards in (1, 2))
+        dist.barrier()  # the first rank has the store by which the other one makes its groups
         return whole.home.type, shared.home.type
     finally:
         dist.destroy_process_group()
