@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from understudy.models.parts import kept
+from understudy.plan.answers import Answers
 
 Kind = Literal[
     "parameters", "gradients", "optimizer", "teacher", "activations", "logits", "communication", "temporary", "data"
@@ -89,6 +90,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._kinds: dict[int, Kind] = {}
         self._serial: dict[int, int] = {}
         self._blocks: dict[int, Block | None] = {}
+        self._answers: Answers | None = None
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -96,6 +98,8 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         frees what it has gathered. What DTensor does with whole shapes, once, to find those of parts, is not of the
         training. Stages send their gradients after the backward passes of all blocks, and for each block it is its own.
         """
+        mode = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
+        self._answers = Answers(mode) if mode else None
         plain, find_shapes = torch.UntypedStorage.resize_, ShardingPropagator._propagate_tensor_meta_non_cached
         send_gradients = FSDPParamGroup.post_backward
 
@@ -142,7 +146,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return made
         if func.namespace == "c10d":
             self._count_traffic(func, args)
-        made = func(*args, **(kwargs or {}))
+        made = self._answers.of(func, args, kwargs or {}) if self._answers else func(*args, **(kwargs or {}))
         if (count := flop_registry.get(func._overloadpacket)) is not None:
             done = count(*args, **(kwargs or {}), out_val=made)
             self.flops += done

@@ -5,6 +5,7 @@ and its fake process group for the other ranks. What comes out is what the rank 
 """
 
 import gc
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -48,6 +49,8 @@ PARTS = 2
 """Micro-batches that are traced where they come one after another: further ones are like the second."""
 GRAIN = {"cpu": 64, "cuda": 512}
 """What torch's allocators round up to, in bytes."""
+_layouts: dict[tuple[str, str, tuple[int, ...]], Layout] = {}
+"""Of models, by their description."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +128,12 @@ def laid_out(planned: Planned, found: Degrees) -> Layout:
 
 
 def _layout(planned: Planned, spread: Spread) -> Layout:
+    """Found once for each model and length, whatever else the degrees are."""
     shown, _, _ = spread.own_positions(*planned.examples.batch(np.zeros(EXAMPLES, dtype=np.int64)))
-    return layout(undrawn_model(planned.model, planned.where), shown, planned.where)
+    asked = json.dumps(planned.model, sort_keys=True), planned.where, tuple(shown.shape)
+    if asked not in _layouts:
+        _layouts[asked] = layout(undrawn_model(planned.model, planned.where), shown, planned.where)
+    return _layouts[asked]
 
 
 def _traced(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) -> Traced:
