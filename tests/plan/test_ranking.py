@@ -8,8 +8,8 @@ import pytest
 from tests.plan.test_depth import llama, planned
 from understudy.plan import ranking as module
 from understudy.plan.hardware import Hardware
-from understudy.plan.ranking import Place, Ranking, ranking
-from understudy.recipe import AXES
+from understudy.plan.ranking import Place, Ranking, families, ranking
+from understudy.recipe import AXES, Degrees
 
 
 def hardware(memory: float) -> Hardware:
@@ -59,6 +59,11 @@ def test_processes_of_their_own_find_the_same(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "ENOUGH", 1)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     assert _plain(ranking(planned(llama(2)), place(10))) == _plain(alone)
+
+
+def test_degrees_that_compute_the_same_are_planned_by_one_process_after_another() -> None:
+    asked = [Degrees(tp=2, dp_shard=2), Degrees(pp=2, dp_shard=2), Degrees(tp=2, dp_replicate=2), Degrees(cp=4)]
+    assert families(asked) == [[asked[1]], [asked[0], asked[2]], [asked[3]]]
 
 
 def _plain(found: Ranking) -> Any:

@@ -14,6 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
 from understudy.parallel.apply import Spread
+from understudy.plan.shardings import remembered_shardings
 from understudy.recipe import Degrees, Train
 
 
@@ -28,7 +29,7 @@ def rank_among_absent(train: Train, found: Degrees, rank: int, precision: torch.
         with _no_processes(found.world_size, rank):
             apart = train.diloco is not None
             spread = Spread(found, torch.device("cpu"), precision, train.pipeline, apart=apart)
-            with FakeTensorMode(allow_non_fake_inputs=True), _real_meshes():
+            with FakeTensorMode(allow_non_fake_inputs=True), _real_meshes(), remembered_shardings():
                 yield spread
     finally:
         gc.enable()

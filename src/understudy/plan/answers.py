@@ -6,6 +6,7 @@ to look it up. What is not plain here is asked of it.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 import torch
@@ -18,6 +19,9 @@ PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.device, torch.lay
 """Types of numbers and settings that may be part of a key."""
 AGAIN = (torch.Tag.inplace_view, torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 """Of operations that are asked each time."""
+WRITING = {"aten", "fsdp"}
+"""Where operations are from whose answer is nothing: they write into what they are given."""
+UNKNOWN: Any = object()
 MODE = torch._C._TorchDispatchModeKey.FAKE
 
 
@@ -62,15 +66,17 @@ class Answers:
         key = _key(func, args, kwargs, tensors)
         if key is None:
             return func(*args, **kwargs)
-        if key not in _remembered:
+        answer = _remembered.get(key, UNKNOWN)
+        if answer is UNKNOWN:
             made = func(*args, **kwargs)
             unchanged = _key(func, args, kwargs, []) == key
             _remembered[key] = self._answer(func, made, tensors) if unchanged else None
             return made
-        answer = _remembered[key]
         if answer is None:
             return func(*args, **kwargs)
         kind, each = answer
+        if kind is NoneType:
+            return None
         made = [
             self._made(one, tensors) if isinstance(one, Like) else None if one is None else tensors[one] for one in each
         ]
@@ -78,7 +84,11 @@ class Answers:
 
     def _answer(self, func: Any, made: Any, tensors: list[FakeTensor]) -> Answer | None:
         kind, several = type(made), type(made) in (tuple, list)
-        if any(tag in func.tags for tag in AGAIN) or not (several or kind is FakeTensor):
+        if any(tag in func.tags for tag in AGAIN):
+            return None
+        if made is None and func.namespace in WRITING:
+            return kind, ()
+        if not several and kind is not FakeTensor:
             return None
         storages = {tensor.untyped_storage()._cdata: number for number, tensor in reversed([*enumerate(tensors)])}
         same = {id(tensor): number for number, tensor in reversed([*enumerate(tensors)])}

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any, Literal
 from unittest.mock import patch
 
@@ -90,7 +90,13 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._kinds: dict[int, Kind] = {}
         self._serial: dict[int, int] = {}
         self._blocks: dict[int, Block | None] = {}
+        self._alive: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._answers: Answers | None = None
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here, and what keeps dynamo out takes as long as a small operation."""
+        return False
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -135,23 +141,31 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """One operation; those on DTensors come again, on what this rank has of them."""
-        if any(issubclass(kind, DTensor) for kind in types):
-            return NotImplemented
         if func is DEVICE and isinstance(args[0], FakeTensor) and not args[0].fake_mode.in_kernel_invocation:
             return args[0].fake_device  # asked for so often that the long way is a tenth of a trace
+        for kind in types:
+            if issubclass(kind, DTensor):
+                return NotImplemented
+        return self._entered(func, args, kwargs or {})
+
+    def _entered(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What an operation makes."""
+        if func.namespace == "profiler":  # which has no tensors, and a mode of theirs takes it for one that might
+            with torch._C._DisableTorchDispatch():
+                return func(*args, **kwargs)
         if _comes_apart(func):
             with self:  # as autograd would take it apart, where there is none
-                made = func.decompose(*args, **(kwargs or {}))
+                made = func.decompose(*args, **kwargs)
             if made is not NotImplemented:
                 return made
         if func.namespace == "c10d":
             self._count_traffic(func, args)
-        made = self._answers.of(func, args, kwargs or {}) if self._answers else func(*args, **(kwargs or {}))
+        made = self._answers.of(func, args, kwargs) if self._answers else func(*args, **kwargs)
         if (count := flop_registry.get(func._overloadpacket)) is not None:
-            done = count(*args, **(kwargs or {}), out_val=made)
+            done = count(*args, **kwargs, out_val=made)
             self.flops += done
             self.work[self.block].flops += done
-        for tensor in tree_leaves(made):
+        for tensor in (made,) if isinstance(made, Tensor) else tree_leaves(made):
             if isinstance(tensor, Tensor):
                 self._enter(tensor, func)
         return made
@@ -216,7 +230,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._kinds[serial] = self._kind(tensor, func)
         self._blocks[serial] = self.block
         self._change(serial, self._rounded(storage.nbytes()))
-        weakref.finalize(storage, self._free, storage._cdata, serial)
+        self._alive[serial] = weakref.ref(storage, partial(self._free, storage._cdata, serial))
 
     def _kind(self, tensor: Tensor, func: Any) -> Kind:
         if func.namespace in COLLECTIVES:
@@ -226,7 +240,8 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         in_backward = torch._C._current_graph_task_id() != -1
         return "temporary" if in_backward or self.phase != "forward and backward" else "activations"
 
-    def _free(self, data: int, serial: int) -> None:
+    def _free(self, data: int, serial: int, _: object) -> None:
+        self._alive.pop(serial)
         self._serial.pop(data, None)
         self._change(serial, 0)
 

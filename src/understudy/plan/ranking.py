@@ -88,9 +88,11 @@ def ranking(planned: Planned, place: Place, watched: Watched = lambda answers, _
             refused.append((found, why))
         else:
             asked.append(found)
-    estimates = []
-    for found, answer in zip(asked, watched(_answers(planned, asked, place), len(asked)), strict=True):
-        if isinstance(answer, Estimate):
+    estimates, together = [], families(asked)
+    answers = watched(_answers(planned, together, place), len(asked))
+    answered = dict(zip((found for family in together for found in family), answers, strict=True))
+    for found in asked:
+        if isinstance(answer := answered[found], Estimate):
             estimates.append(answer)
         else:
             refused.append((found, answer))
@@ -98,9 +100,25 @@ def ranking(planned: Planned, place: Place, watched: Watched = lambda answers, _
     return Ranking(tuple(estimates), tuple(refused))
 
 
-def _answers(planned: Planned, asked: Sequence[Degrees], place: Place) -> Iterator[Estimate | str]:
-    with _workers(len(asked)) as pool:
-        yield from (pool.map if pool else map)(partial(_answer, planned, place, depths(planned)), asked)
+def families(asked: Iterable[Degrees]) -> list[list[Degrees]]:
+    """Sets of degrees whose ranks compute the same, and differ in who holds what: what one of them had to find out, the
+    others remember. Those that take longest to trace are first.
+    """
+    found: dict[tuple[object, ...], list[Degrees]] = {}
+    for degrees in asked:
+        alike = degrees.pp, degrees.cp, degrees.tp, degrees.cp_comm_type
+        found.setdefault(alike, []).append(degrees)
+    return sorted(found.values(), key=lambda family: (-family[0].pp, -len(family)))
+
+
+def _answers(planned: Planned, together: Sequence[Sequence[Degrees]], place: Place) -> Iterator[Estimate | str]:
+    with _workers(sum(map(len, together))) as pool:
+        for answers in (pool.map if pool else map)(partial(_family_answers, planned, place, depths(planned)), together):
+            yield from answers
+
+
+def _family_answers(planned: Planned, place: Place, known: Depths, family: Sequence[Degrees]) -> list[Estimate | str]:
+    return [_answer(planned, place, known, found) for found in family]
 
 
 def _answer(planned: Planned, place: Place, known: Depths, found: Degrees) -> Estimate | str:
