@@ -72,6 +72,30 @@ def test_an_answer_is_the_same_when_it_is_remembered(func: Any, given: Callable[
                 assert told(known.of(func, args, {}), args) == told(func(*args), args)
 
 
+OTHERS: list[tuple[Any, tuple[Callable[[], Any], Callable[[], Any]]]] = [
+    (aten._to_copy.default, (lambda: (torch.empty(4, 3),), lambda: (torch.empty(3, 4).t(),))),
+    (aten.view.default, (lambda: (torch.empty(4)[:2], [2, 1]), lambda: (torch.empty(4)[2:], [2, 1]))),
+    (
+        aten.mul.Tensor,
+        (lambda: (torch.empty(2, dtype=torch.int64), 2), lambda: (torch.empty(2, dtype=torch.int64), 2.0)),
+    ),
+    (aten.neg.default, (lambda: (torch.empty(2),), lambda: (torch.empty(2, dtype=torch.bfloat16),))),
+    (aten.sum.dim_IntList, (lambda: (torch.empty(2, 2), [0]), lambda: (torch.empty(2, 2), [0, 1]))),
+    (aten.cat.default, (lambda: ([torch.empty(2), torch.empty(3)],), lambda: ([torch.empty(2), torch.empty(4)],))),
+]
+
+
+@pytest.mark.parametrize(("func", "given"), OTHERS)
+def test_what_differs_in_anything_that_counts_has_an_answer_of_its_own(
+    func: Any, given: tuple[Callable[[], Any], Callable[[], Any]]
+) -> None:
+    with FakeTensorMode() as mode:
+        known = Answers(mode)
+        first, second = (told(known.of(func, args, {}), args) for args in (make() for make in given))
+        assert [first, second] == [told(func(*args), args) for args in (make() for make in given)]
+        assert first != second
+
+
 def test_what_is_remembered_is_not_asked_again() -> None:
     asked = []
 
