@@ -5,14 +5,12 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import understudy
 from understudy.data.sources import digits as digits_data
 from understudy.data.sources import python_docs
 from understudy.errors import InputError
@@ -22,9 +20,8 @@ from understudy.models import pretrained_files
 from understudy.recipe import Recipe
 from understudy.recipe.sources import SOURCES
 from understudy.revision import TRAINING as TRAINING_MODULES
-from understudy.revision import modules_reached, revision
-from understudy.steps import STEPS, identity, ingest
-from understudy.steps import step as step_module
+from understudy.revision import modules_reached
+from understudy.steps import STEPS, identity
 from understudy.steps.evidence import reported_recipe
 from understudy.steps.step import parts
 from understudy.store import Store
@@ -32,6 +29,7 @@ from understudy.store.files import Fingerprints
 
 Keys = Callable[..., dict[str, str]]
 Change = Callable[..., Recipe]
+Copied = Callable[[pytest.MonkeyPatch], Path]
 
 REGISTER = {"register"}
 GATE = {"gate", *REGISTER}
@@ -43,15 +41,6 @@ TEACHER = {"teacher", *DISTILL}
 TRAINING = TEACHER | CONTROL
 PREPARE = {"prepare", *TRAINING}
 ALL = {"ingest", *PREPARE}
-
-
-def copied(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
-    """A copy of the package's source, which the keys are made of from now on."""
-    root = folder / "understudy"
-    shutil.copytree(Path(understudy.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__"))
-    for user in (step_module, identity, ingest):
-        monkeypatch.setattr(user, "revision", partial(revision, root=root))
-    return root
 
 
 def repeated(before: dict[str, str], after: dict[str, str]) -> set[str]:
@@ -317,10 +306,10 @@ def test_a_librarys_version_repeats_the_steps_whose_numbers_it_decides(
     ],
 )
 def test_a_changed_line_repeats_the_steps_that_run_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keys: Keys, digits: Recipe, module: str, expected: set[str]
+    monkeypatch: pytest.MonkeyPatch, copied: Copied, keys: Keys, digits: Recipe, module: str, expected: set[str]
 ) -> None:
-    root = copied(monkeypatch, tmp_path)
     before = keys(digits)
+    root = copied(monkeypatch)
     (root / module).write_text(f"{(root / module).read_text()}\n_CHANGED = 1\n")
     assert repeated(before, keys(digits)) == expected
 
@@ -345,6 +334,7 @@ def test_every_source_is_among_those_whose_changes_are_looked_at() -> None:
 def test_a_changed_line_of_a_source_repeats_only_the_recipes_that_use_it(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
+    copied: Copied,
     keys: Keys,
     digits: Recipe,
     pydoc: Recipe,
@@ -358,8 +348,8 @@ def test_a_changed_line_of_a_source_repeats_only_the_recipes_that_use_it(
     recipes = {"digits": digits, "python-docs": pydoc}
     for recipe, kind in ((digits, "image-folder"), (digits, "parquet"), (pydoc, "text-files")):
         recipes[kind] = change(recipe, f"data.source={{type: {kind}, path: {tmp_path / 'source'}}}")
-    root = copied(monkeypatch, tmp_path)
     before = {kind: keys(recipe) for kind, recipe in recipes.items()}
+    root = copied(monkeypatch)
     path = root / "data" / "sources" / f"{module}.py"
     path.write_text(f"{path.read_text()}\n_CHANGED = 1\n")
     found = {kind: repeated(before[kind], keys(recipe)) for kind, recipe in recipes.items()}
@@ -376,7 +366,7 @@ def test_a_changed_line_of_a_source_repeats_only_the_recipes_that_use_it(
 )
 def test_a_changed_line_of_a_steps_own_function_repeats_it(
     monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    copied: Copied,
     keys: Keys,
     digits: Recipe,
     module: str,
@@ -384,8 +374,8 @@ def test_a_changed_line_of_a_steps_own_function_repeats_it(
     after: str,
     expected: set[str],
 ) -> None:
-    root = copied(monkeypatch, tmp_path)
     found = keys(digits)
+    root = copied(monkeypatch)
     text = (root / module).read_text()
     assert before in text
     (root / module).write_text(text.replace(before, after))
@@ -393,10 +383,11 @@ def test_a_changed_line_of_a_steps_own_function_repeats_it(
 
 
 def test_no_message_outside_of_training_repeats_a_training_or_the_data(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keys: Keys, digits: Recipe
+    monkeypatch: pytest.MonkeyPatch, copied: Copied, keys: Keys, digits: Recipe
 ) -> None:
-    root = copied(monkeypatch, tmp_path)
     before = keys(digits)
+    root = copied(monkeypatch)
+    assert keys(digits) == before
     for package in ("kube", "jobs", "agent", "launch", "runs", "registry", "cli", "steps"):
         for module in (root / package).rglob("*.py"):
             module.write_text(f"{module.read_text()}\n_CHANGED = 1\n")
@@ -421,10 +412,10 @@ def test_no_message_outside_of_training_repeats_a_training_or_the_data(
     ],
 )
 def test_a_changed_message_of_a_step_repeats_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keys: Keys, digits: Recipe, module: str, message: str
+    monkeypatch: pytest.MonkeyPatch, copied: Copied, keys: Keys, digits: Recipe, module: str, message: str
 ) -> None:
-    root = copied(monkeypatch, tmp_path)
     before = keys(digits)
+    root = copied(monkeypatch)
     path = root / "steps" / f"{module}.py"
     assert message in path.read_text()
     path.write_text(path.read_text().replace(message, f"{message}9"))
