@@ -15,6 +15,8 @@ from tests.faults import stage as stages
 from tests.faults.stage import Stage, wait
 
 MEGABYTE = 2**20
+BRIEFLY = {"steps": 30}
+"""Long enough for a fault after the second checkpoint, and another one when the training went on."""
 EITHER_RANK = pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.second_tier), 1])
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -40,7 +42,7 @@ def succeeds(stage: Stage, recipe: dict[str, Any]) -> None:
 
 
 def test_a_loss_that_is_no_number_names_step_rank_and_checkpoint(stage: Stage, tmp_path: Path) -> None:
-    once = stages.recipe("ddp", "nan", at=25, rank=1, sign=str(tmp_path / "sign"))
+    once = stages.recipe("ddp", "nan", BRIEFLY, at=25, rank=1, sign=str(tmp_path / "sign"))
     said = fails(stage, once)
     assert "not a number any more at step 25, on rank 1; the last good checkpoint is step 20" in said
     assert stage.checkpoints() == [10, 20]
@@ -49,7 +51,7 @@ def test_a_loss_that_is_no_number_names_step_rank_and_checkpoint(stage: Stage, t
 
 @pytest.mark.second_tier
 def test_with_a_guard_its_step_is_skipped_and_the_log_says_so(stage: Stage, tmp_path: Path) -> None:
-    guarded = stages.recipe("ddp", "nan", {"guard": {}}, at=25, rank=1, sign=str(tmp_path / "sign"))
+    guarded = stages.recipe("ddp", "nan", {**BRIEFLY, "guard": {}}, at=25, rank=1, sign=str(tmp_path / "sign"))
     code, _, error = stages.ended(stage.steps(guarded))
     assert code == 0, error
     logs = [path.read_text() for path in stage.store.glob("runs/*/logs/teacher/**/stderr.log")]
@@ -114,7 +116,7 @@ FULL = "the disk is full. What was complete is kept; make room (understudy store
 
 @pytest.mark.parametrize("strategy", ["single", pytest.param("fsdp", marks=pytest.mark.second_tier)])
 def test_a_disk_full_at_a_checkpoint_keeps_the_ones_before(small: Stage, strategy: str) -> None:
-    recipe = stages.recipe(strategy, width=LARGE)
+    recipe = stages.recipe(strategy, width=LARGE, train=BRIEFLY)
     launcher = small.steps(recipe)
     assert wait(lambda: small.checkpoints() or launcher.poll() is not None)
     filler = fill(small, but=4 * MEGABYTE)
@@ -125,7 +127,7 @@ def test_a_disk_full_at_a_checkpoint_keeps_the_ones_before(small: Stage, strateg
     assert not small.left_behind()
     kept = small.checkpoints()
     assert kept
-    assert kept[-1] < stages.STEPS
+    assert kept[-1] < BRIEFLY["steps"]
     filler.unlink()
     now = time.time()
     again = small.steps(recipe)

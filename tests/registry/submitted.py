@@ -39,7 +39,7 @@ EXAMPLES: dict[str, Any] = {
 }
 EXAMPLES |= {"image": {"size": 8, "channels": 1}, "mean": [0.5], "std": [0.5], "skipped": 0}
 HISTORY: list[dict[str, Any]] = [
-    {"step": step, "loss": 2 / step, "learning_rate": 0.1 / step, "grad_norm": 1.0 + step} for step in range(1, 301)
+    {"step": step, "loss": 2 / step, "learning_rate": 0.1 / step, "grad_norm": 1.0 + step} for step in range(1, 31)
 ]
 RECIPE: dict[str, Any] = {
     "name": "digits",
