@@ -1,6 +1,7 @@
 """A pool of ranks: importing torch takes seconds, so processes that have done it serve many tests.
 
-It is a module of its own because a spawned process finds its function by the module's name, and conftest is many.
+All are forked off one that has imported what they need. This is a module of its own because such a process finds its
+function by the module's name, and conftest is many.
 """
 
 import faulthandler
@@ -29,7 +30,8 @@ class Ranks:
         self._start(count)
 
     def _start(self, count: int) -> None:
-        context = get_context("spawn")
+        context = get_context("forkserver")
+        context.set_forkserver_preload(["tests.preloaded"])
         self._tasks = [context.Queue() for _ in range(count)]
         self._results = context.Queue()
         self._processes = [
