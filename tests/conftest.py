@@ -21,11 +21,18 @@ settings.load_profile("understudy")
 @pytest.fixture(scope="session", autouse=True)
 def stacks_without_source() -> Iterator[None]:
     """kfp asks for the whole stack 68 times a compilation, to name a method in an error that it does not raise. Beside
-    as many modules as tests import, to look up the source of each frame takes seconds.
+    as many modules as tests import, to look up the module and the source of each frame takes seconds.
     """
-    stack = inspect.stack
+
+    def stack(context: int = 0) -> list[inspect.FrameInfo]:
+        frame, found = inspect.currentframe(), list[inspect.FrameInfo]()
+        while frame := frame and frame.f_back:
+            code = frame.f_code
+            found.append(inspect.FrameInfo(frame, code.co_filename, frame.f_lineno, code.co_name, None, None))
+        return found
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inspect, "stack", lambda context=0: stack(0))
+        patch.setattr(inspect, "stack", stack)
         yield
 
 
