@@ -1,10 +1,8 @@
 """The server that the manifests deploy: who has an account on it, and what it needs to start."""
 
 import json
-import os
 import secrets
 import subprocess
-import sys
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -22,6 +20,7 @@ from tests.registry.server_app.accounts import (
     make_accounts,
     with_account,
 )
+from tests.registry.server_app.forks import in_forks
 from tests.registry.submitted import Server, connect, start_server
 from understudy.errors import UnderstudyError
 from understudy.registry.client import server_at
@@ -95,28 +94,43 @@ def test_a_restart_keeps_the_accounts_and_takes_the_teams_of_now(tmp_path: Path)
         server.stop()
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        (
-            {"UNDERSTUDY_ACCOUNTS": "teams: {vision: {writers: [pipeline], reviewers: [pipeline]}}"},
-            "a writer and a rev",
-        ),
-        ({"UNDERSTUDY_ACCOUNTS": "teams: [vision]"}, "UNDERSTUDY_ACCOUNTS: teams: "),
-        ({"UNDERSTUDY_REVIEWERS": "rita"}, "UNDERSTUDY_REVIEWERS: is not read any more"),
-        ({"MLFLOW_AUTH_ADMIN_PASSWORD": ""}, "password to create the admin user"),
-        ({"MLFLOW_FLASK_SERVER_SECRET_KEY": ""}, "MLFLOW_FLASK_SERVER_SECRET_KEY"),
-        ({"UNDERSTUDY_MLFLOW_THREADS": "3"}, "UNDERSTUDY_MLFLOW_THREADS: '3' is no number of threads"),
-        ({"UNDERSTUDY_PROMOTION_KEY": "no key at all"}, "UNDERSTUDY_PROMOTION_KEY: is no Ed25519 key in PEM"),
-    ],
-    ids=["own-reviewer", "no-teams", "old", "no-admin", "no-key", "few-threads", "no-promotion-key"],
-)
+WRONG = {
+    "own-reviewer": (
+        {"UNDERSTUDY_ACCOUNTS": "teams: {vision: {writers: [pipeline], reviewers: [pipeline]}}"},
+        "a writer and a rev",
+    ),
+    "no-teams": ({"UNDERSTUDY_ACCOUNTS": "teams: [vision]"}, "UNDERSTUDY_ACCOUNTS: teams: "),
+    "old": ({"UNDERSTUDY_REVIEWERS": "rita"}, "UNDERSTUDY_REVIEWERS: is not read any more"),
+    "no-admin": ({"MLFLOW_AUTH_ADMIN_PASSWORD": ""}, "password to create the admin user"),
+    "no-key": ({"MLFLOW_FLASK_SERVER_SECRET_KEY": ""}, "MLFLOW_FLASK_SERVER_SECRET_KEY"),
+    "few-threads": (
+        {"UNDERSTUDY_MLFLOW_THREADS": "3"},
+        "UNDERSTUDY_MLFLOW_THREADS: '3' is no number of threads",
+    ),
+    "no-promotion-key": (
+        {"UNDERSTUDY_PROMOTION_KEY": "no key at all"},
+        "UNDERSTUDY_PROMOTION_KEY: is no Ed25519 key in PEM",
+    ),
+}
+"""Settings, and what is said of them."""
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, "subprocess.CompletedProcess[str]"]:
+    """How a start with each of the wrong settings ends."""
+    folder = tmp_path_factory.mktemp("wrong")
+    environments = [
+        {"MLFLOW_BACKEND_STORE_URI": f"sqlite:///{folder}/{name}.db", **SETTINGS, **changed}
+        for name, (changed, _) in WRONG.items()
+    ]
+    return dict(zip(WRONG, in_forks("app.main()", environments, folder), strict=True))
+
+
+@pytest.mark.parametrize("name", WRONG)
 def test_with_wrong_settings_it_says_so_once_and_does_not_start(
-    tmp_path: Path, changed: dict[str, str], said: str
+    outcomes: dict[str, "subprocess.CompletedProcess[str]"], name: str
 ) -> None:
-    environment = {**os.environ, "MLFLOW_BACKEND_STORE_URI": f"sqlite:///{tmp_path}/server.db", **SETTINGS, **changed}
-    command = [sys.executable, "-W", "ignore", "-m", *COMMAND]
-    outcome = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    outcome, (_, said) = outcomes[name], WRONG[name]
     assert outcome.returncode == 1
     assert said in outcome.stderr.partition("the MLflow server does not start: ")[2]
     assert "Traceback" not in outcome.stderr

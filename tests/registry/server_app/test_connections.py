@@ -18,6 +18,7 @@ from tests import postgres
 from tests.faults.stage import wait
 from tests.kube.api_server import ApiServer
 from tests.registry.server_app.accounts import COMMAND, SETTINGS, TRAINER, ask, done, make_accounts
+from tests.registry.server_app.forks import in_forks
 from tests.registry.submitted import Server, start_server
 from understudy.registry.server_app.connections import threads, with_threads, workers
 
@@ -45,18 +46,19 @@ def test_workers_are_those_of_mlflows_arguments(arguments: list[str], expected: 
     assert workers(arguments) == expected
 
 
-@pytest.mark.parametrize(
-    ("database", "wanted", "given"),
-    [("sqlite:////data/mlflow.db", None, "75"), ("sqlite:////data/mlflow.db", "9", "9"), (POSTGRESQL, None, "27")],
-)
-def test_every_thread_has_two_connections(database: str, wanted: str | None, given: str) -> None:
+OVERFLOW = "MLFLOW_SQLALCHEMYSTORE_MAX_OVERFLOW"
+BEYOND = [
+    ("sqlite:////data/mlflow.db", {}, "75"),
+    ("sqlite:////data/mlflow.db", {OVERFLOW: "9"}, "9"),
+    (POSTGRESQL, {}, "27"),
+]
+
+
+def test_every_thread_has_two_connections(tmp_path: Path) -> None:
     """Beyond the 5 that SQLAlchemy keeps."""
-    name = "MLFLOW_SQLALCHEMYSTORE_MAX_OVERFLOW"
-    code = f"from understudy.registry.server_app import app; app._configure(); print(app.os.environ['{name}'])"
-    environment = {**os.environ, "MLFLOW_BACKEND_STORE_URI": database, **({name: wanted} if wanted else {})}
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert said.stdout == f"{given}\n"
+    environments = [{"MLFLOW_BACKEND_STORE_URI": database, **wanted} for database, wanted, _ in BEYOND]
+    ends = in_forks(f"app._configure(); print(os.environ['{OVERFLOW}'])", environments, tmp_path)
+    assert [end.stdout for end in ends] == [f"{given}\n" for _, _, given in BEYOND], ends
 
 
 def test_a_worker_has_its_threads_when_it_has_started() -> None:
