@@ -23,6 +23,7 @@ from tests.registry.server_app.accounts import (
     make_accounts,
     with_account,
 )
+from tests.registry.server_app.forks import in_forks
 from tests.registry.submitted import RECIPE, Pipeline, Server, connect, start_server
 from understudy.registry.champion import champion, fetch
 from understudy.registry.signature import PUBLIC
@@ -133,16 +134,15 @@ def test_what_a_version_needs_stays_whoever_deleted_it_and_when_and_all_else_tha
         assert fetch(uri, found, tmp_path / f"fetched-{name}").files
 
 
-@pytest.mark.parametrize(("meanwhile", "left"), [(RESTORED, "active"), (MADE, "deleted"), (HIDDEN, "deleted")])
-def test_what_is_restored_or_made_a_version_of_after_the_list_was_made_stays(
-    own: Server, meanwhile: str, left: str
-) -> None:
-    where = (f"sqlite:///{own.folder}/server.db", str(own.folder / "files"))
-    code = f"{TWO_RUNS}{meanwhile}print(store.get_run(left).info.lifecycle_stage)"
-    said = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code, *where], capture_output=True, text=True, check=False
-    )
-    assert (said.stdout, said.returncode) == (f"{left}\n", 0), said.stderr
+MEANWHILE = [(RESTORED, "active"), (MADE, "deleted"), (HIDDEN, "deleted")]
+
+
+def test_what_is_restored_or_made_a_version_of_after_the_list_was_made_stays(own: Server, tmp_path: Path) -> None:
+    where = [f"sqlite:///{own.folder}/server.db", str(own.folder / "files")]
+    code = f"import os, sys; sys.argv[1:] = {where}; exec(os.environ['CODE'])"
+    codes = [f"{TWO_RUNS}{meanwhile}print(store.get_run(left).info.lifecycle_stage)" for meanwhile, _ in MEANWHILE]
+    ends = in_forks(code, [{"CODE": code} for code in codes], tmp_path)
+    assert [(end.stdout, end.returncode) for end in ends] == [(f"{left}\n", 0) for _, left in MEANWHILE], ends
 
 
 def test_a_grace_period_below_a_week_is_refused(own: Server) -> None:
