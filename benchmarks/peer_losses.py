@@ -75,11 +75,11 @@ def initial_net(work: Training) -> Any:
     return net
 
 
-def batches(work: Training) -> Iterator[tuple[Tensor, Tensor]]:
-    """Inputs and labels of each step of a job, int64 (B, L)."""
+def batches(work: Training, steps: int = STEPS) -> Iterator[tuple[Tensor, Tensor]]:
+    """Inputs and labels of so many steps of a job, int64 (B, L)."""
     examples = open_split(Path(work.examples), "train")
     order = Order(len(examples), work.train.batch_size, work.seed)
-    for step in range(STEPS):
+    for step in range(steps):
         yield examples.batch(order.batch(step))
 
 
@@ -189,7 +189,9 @@ def titan_block(its: Any) -> Any:
         wqkv_param_init={},
         wo_param_init={},
         inner_attention=ScaledDotProductAttention.Config(),  # flex, its default, has no gradients on a CPU
-        rope=ComplexRoPE.Config(dim=head, max_seq_len=LENGTH, theta=its.rope_parameters["rope_theta"]),
+        rope=ComplexRoPE.Config(
+            dim=head, max_seq_len=its.max_position_embeddings, theta=its.rope_parameters["rope_theta"]
+        ),
         fuse_qkv=True,
     )
     inner = its.intermediate_size

@@ -102,7 +102,12 @@ def planned_peak(job: JobSpec, facts: Facts) -> int:
 
 
 def planned(job: JobSpec, facts: Facts) -> list[Traced]:
-    """What the plan says of a rank of each stage."""
+    """What the plan says of a rank of each stage, on a CPU in fp32."""
+    return planned_on("cpu", job, facts)
+
+
+def planned_on(device: str, job: JobSpec, facts: Facts) -> list[Traced]:
+    """The same on a CPU in fp32, or on a GPU in bf16."""
     work, processes = training(job), job.resources.processes
     strategy = work.train.strategy
     found = strategy if isinstance(strategy, Degrees) else degrees(strategy, 1, processes)
@@ -110,7 +115,7 @@ def planned(job: JobSpec, facts: Facts) -> list[Traced]:
     model = describe(work.model, facts, "student.model")
     kept = work.teacher_precision, work.teacher_shards
     described = Planned(model, teacher, work.train, work.objectives, Imagined(facts, 64), "student.train", *kept)
-    return traces(described, found, "cpu", torch.float32)
+    return traces(described, found, device, torch.bfloat16 if device == "cuda" else torch.float32)
 
 
 def case(

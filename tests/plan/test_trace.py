@@ -194,6 +194,14 @@ def test_what_waits_elsewhere_is_not_planned() -> None:
         traces(job, Degrees(dp_shard=2), "cpu", torch.float32)
 
 
+def test_fp8_holds_what_bf16_holds_and_no_copies_of_weights_in_bf16() -> None:
+    plain = trace(planned(llama_of(2)), Degrees(), 0, "cpu", torch.bfloat16)
+    eight = trace(planned(llama_of(2), precision="fp8"), Degrees(), 0, "cpu", torch.bfloat16)
+    assert eight.kept == plain.kept
+    assert eight.flops == plain.flops
+    assert 0.8 * plain.peak.bytes < eight.peak.bytes < plain.peak.bytes
+
+
 def test_fp16_takes_what_bf16_takes() -> None:
     kinds = (torch.float16, torch.bfloat16, torch.float32)
     half, other, full = (trace(planned(llama_of(2)), Degrees(), 0, "cpu", kind).peak.bytes for kind in kinds)

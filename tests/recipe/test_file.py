@@ -91,7 +91,7 @@ BAD = {
         "resources.teacher.processes must be 4, 6, 8, ..., and is 1; or use fsdp",
         "schedule: {warmup: true}": "r.yaml:12: teacher.train.schedule.warmup: expected a whole number, got true",
         "optimizer: [adamw]": 'r.yaml:12: teacher.train.optimizer: expected a section (key: value), got ["adamw"]',
-        "precision: no": 'r.yaml:12: teacher.train.precision: expected auto, fp32, bf16 or fp16, got "no"',
+        "precision: no": 'r.yaml:12: teacher.train.precision: expected auto, fp32, bf16, fp16 or fp8, got "no"',
         "? [a]\n    : 3": "r.yaml:12: teacher.train: a key must be a word",
         "batch_size: !!python/name:os.system ''": "r.yaml:12: teacher.train.batch_size: the tag "
         "tag:yaml.org,2002:python/name:os.system is not understood; leave it out",
@@ -854,6 +854,11 @@ def test_adapters_need_layers(modules: str) -> None:
         (
             ("precision=fp16", "compression={type: powersgd, rank: 1}", "strategy=ddp"),
             "train.precision: what powersgd has not sent yet would keep",
+        ),
+        (("precision=fp8", "strategy=tp"), "train.precision: fp8 scales whole weights, which tp 2 splits; use bf16"),
+        (
+            ("precision=fp8", "strategy=ddp", "lora={rank: 2, alpha: 4, modules: [query]}"),
+            "train.precision: frozen layers and their adapters are computed in bf16",
         ),
         (("offload=[parameters]", "strategy=ddp"), "train.offload: parameters wait elsewhere where they are in shards"),
         (("offload=[activations]", "strategy=tp"), "train.offload: activations of layers that are split do not wait"),

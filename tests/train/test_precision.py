@@ -19,7 +19,13 @@ def able(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> boo
 
 @pytest.mark.parametrize(
     ("wanted", "expected"),
-    [("auto", torch.float32), ("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)],
+    [
+        ("auto", torch.float32),
+        ("fp32", torch.float32),
+        ("bf16", torch.bfloat16),
+        ("fp16", torch.float16),
+        ("fp8", torch.bfloat16),
+    ],
 )
 def test_a_cpu_computes_in_full_unless_told_otherwise(wanted: str, expected: torch.dtype) -> None:
     assert precision(wanted, CPU) is expected
@@ -36,6 +42,19 @@ def test_bf16_on_a_gpu_without_it_is_refused(able: bool) -> None:
         return
     with pytest.raises(InputError, match=r"train\.precision: Old GPU does not compute in bf16; use fp32"):
         precision("bf16", GPU)
+
+
+@pytest.mark.parametrize(("capability", "able"), [((8, 0), False), ((8, 9), True), ((9, 0), True)])
+def test_fp8_on_a_gpu_without_it_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], able: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Old GPU")
+    if able:
+        assert precision("fp8", GPU) is torch.bfloat16
+        return
+    with pytest.raises(InputError, match=r"train\.precision: Old GPU does not compute in fp8; use bf16"):
+        precision("fp8", GPU)
 
 
 def test_half_precision_is_for_matrix_products_and_not_for_weights_and_sums() -> None:

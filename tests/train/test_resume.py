@@ -68,6 +68,11 @@ def test_a_job_with_changed_and_mixed_images_goes_on_bit_for_bit(
     assert_goes_on(ranks, 1, job)
 
 
+def test_a_job_in_fp8_goes_on_bit_for_bit(ranks: Any, tmp_path: Path, text_examples: Path) -> None:
+    train = {"strategy": "fsdp", "precision": "fp8", "checkpoint_every": 3}
+    assert_goes_on(ranks, 2, jobs.spec(tmp_path, text_examples, jobs.LLAMA, 2, train=train))
+
+
 @pytest.mark.parametrize(("strategy", "processes"), tiers([("fsdp", 2)], [("single", 1), ("ddp", 2)]))
 @pytest.mark.parametrize("model", [RESNET, DINO], ids=["running means", "a weight that gets no gradient"])
 def test_a_job_of_another_kind_of_model_goes_on_bit_for_bit(

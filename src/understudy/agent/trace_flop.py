@@ -96,6 +96,7 @@ def _numbers(text: str, dimensions: int) -> list[int]:
 
 FORMULAS: Mapping[str, Callable[[Shapes, Concrete], int]] = {
     "aten::mm": _product,
+    "aten::_scaled_mm": _product,
     "aten::bmm": _product,
     "aten::addmm": _added_product,
     "aten::baddbmm": _added_product,

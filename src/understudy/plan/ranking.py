@@ -18,7 +18,7 @@ from understudy.plan.estimate import Estimate, estimate
 from understudy.plan.hardware import Hardware
 from understudy.plan.trace import Planned
 from understudy.recipe import Degrees
-from understudy.train.precision import PRECISIONS
+from understudy.train.precision import BESIDE_FLOAT8, PRECISIONS
 
 ENOUGH = 8
 """Sets of degrees, from which processes of their own are worth their start."""
@@ -62,11 +62,13 @@ def estimated(planned: Planned, found: Degrees, place: Place, known: Depths | No
         known: the depths of its models, where they were looked for already.
 
     Raises:
-        InputError: the model cannot be spread like this.
+        InputError: the model cannot be spread like this, or the hardware does not compute in what is asked.
     """
     train, hardware = planned.train, place.hardware
+    if train.precision == "fp8" and "fp8" not in hardware.tflops:
+        raise InputError(f"{planned.where}.precision: this hardware has no tflops in fp8; use bf16")
     able = "bf16" in hardware.tflops and hardware.is_gpu
-    precision = train.precision if train.precision != "auto" else "bf16" if able else "fp32"
+    precision = {"auto": "bf16" if able else "fp32", "fp8": BESIDE_FLOAT8}.get(train.precision, train.precision)
     device = "cuda" if hardware.is_gpu else "cpu"
     traced = deep_traces(planned, found, known or depths(planned), device, PRECISIONS[precision])
     return estimate(train, found, traced, hardware, place.processes, precision)

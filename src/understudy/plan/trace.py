@@ -22,6 +22,7 @@ from understudy.errors import InputError
 from understudy.models.adapters import add_adapters
 from understudy.models.build import undrawn_model
 from understudy.models.facts import Description, keeps_apart
+from understudy.models.float8 import in_float8
 from understudy.models.outputs import Extra
 from understudy.models.parts import kept
 from understudy.models.tasks import TextModel
@@ -196,6 +197,8 @@ def _learner(planned: Planned, learned: Objective, spread: Spread, ledger: Ledge
     staged = None
     if train.lora:
         add_adapters(model, train.lora, where)
+    if train.precision == "fp8":
+        in_float8(model, where)
     if spread.degrees.pp > 1:
         found = _layout(planned, spread)
         if even:

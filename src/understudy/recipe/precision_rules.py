@@ -1,4 +1,4 @@
-"""What types of numbers do not go with: fp16 in a training, eight bits in an optimiser and fewer in a teacher."""
+"""What types of numbers do not go with: fp16, fp8, eight bits in an optimiser and fewer in a teacher."""
 
 from collections.abc import Iterator
 
@@ -16,6 +16,18 @@ def fp16(place: Place, train: Train) -> Iterator[Conflict]:
         yield (*place, "precision"), why
     if train.compression and train.compression.type == "powersgd":
         why = "what powersgd has not sent yet would keep a gradient that overflowed; use bf16, or remove compression"
+        yield (*place, "precision"), why
+
+
+def fp8(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
+    """What products in eight bits do not go with."""
+    if train.precision != "fp8":
+        return
+    if train.lora:
+        why = "frozen layers and their adapters are computed in bf16; use that, or remove lora"
+        yield (*place, "precision"), why
+    if found.tp > 1:
+        why = f"fp8 scales whole weights, which {found} splits; use bf16, or a strategy without tp"
         yield (*place, "precision"), why
 
 

@@ -45,8 +45,9 @@ class Train(Section):
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """auto: bf16 where the GPU computes in it, fp32 otherwise. fp16 scales losses, and skips steps that overflow."""
+    precision: Literal["auto", "fp32", "bf16", "fp16", "fp8"] = "auto"
+    """auto: bf16 where the GPU computes in it, fp32 otherwise. fp16 scales losses, and skips steps that overflow. fp8
+    is bf16 with the products of linear layers in eight bits."""
     strategy: Strategy = "single"
     """hsdp shards inside a node and replicates over nodes; on one node it keeps two replicas. 3d has stages
     over nodes, and in each one split layers and shards. auto is what

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from understudy.recipe.places import Conflict, Place
-from understudy.recipe.precision_rules import eight_bits, fp16
+from understudy.recipe.precision_rules import eight_bits, fp8, fp16
 from understudy.recipe.schema import Resources, Train
 from understudy.recipe.strategy import Degrees, Pipeline, degrees
 
@@ -39,6 +39,7 @@ def degree_conflicts(place: Place, train: Train, found: Degrees) -> Iterator[Con
     """What of a training's settings is for other degrees than these."""
     splits = found.pp * found.cp * found.tp > 1
     yield from _savers(place, train, found)
+    yield from fp8(place, train, found)
     yield from eight_bits(place, train, found)
     if train.lora and found.tp > 1:
         why = "layers are not split beside adapters (tp); use fsdp, cp or pp"

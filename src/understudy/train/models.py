@@ -28,6 +28,7 @@ from understudy.models.describe import describe
 from understudy.models.eight_bits import EightBits
 from understudy.models.facts import Description, keeps_apart, read_description, read_facts
 from understudy.models.files import check_files, read_weights
+from understudy.models.float8 import in_float8
 from understudy.models.four_bits import FourBits
 from understudy.models.initial import draw_weights
 from understudy.models.narrow import narrowed
@@ -131,6 +132,8 @@ def initial_model(job: TrainingJob, description: Description, examples: Examples
     settle_freed_memory(_share(job, model, spread), job.processes)
     if job.train.lora:
         add_adapters(model, job.train.lora, place(job))
+    if job.train.precision == "fp8":
+        in_float8(model, place(job))
     if spread.degrees.pp > 1:
         whole = empty_model(description, job.section) if job.initial else None
         with tried_model(description, job.section) as tried:

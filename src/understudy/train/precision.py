@@ -7,14 +7,23 @@ import torch
 from understudy.errors import InputError
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+BESIDE_FLOAT8 = "bf16"
+"""What is computed in where linear layers compute in fp8."""
+FLOAT8_FROM = (8, 9)
+"""The compute capability of the first GPUs that have it (Ada, Hopper)."""
 
 
 def precision(wanted: str, device: torch.device) -> torch.dtype:
     """The type behind a recipe's precision; auto is bf16 where the GPU computes in it, fp32 otherwise.
 
     Raises:
-        InputError: bf16 is asked of a GPU that has none.
+        InputError: bf16 or fp8 is asked of a GPU that has none.
     """
+    if wanted == "fp8":
+        if device.type == "cuda" and torch.cuda.get_device_capability(device) < FLOAT8_FROM:
+            name = torch.cuda.get_device_name(device)
+            raise InputError(f"train.precision: {name} does not compute in fp8; use bf16, or fp16 where it has none")
+        return PRECISIONS[BESIDE_FLOAT8]
     able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     if wanted == "bf16" and device.type == "cuda" and not able:
         raise InputError(f"train.precision: {torch.cuda.get_device_name(device)} does not compute in bf16; use fp32")

@@ -1,0 +1,98 @@
+"""Layers in float8: which ones, their rounding, the products, and gradients beside those of a formula written out."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests.models.small import network
+from understudy.errors import InputError
+from understudy.models.float8 import Float8, in_float8
+from understudy.models.tasks import TextModel
+
+TOKENS = torch.arange(24).view(2, 12) % 64
+WIDE = {"hidden_size": 32, "intermediate_size": 48}
+
+
+def seen_by_numpy(given: np.ndarray, mantissa: int, least: int, most: float) -> np.ndarray:
+    """A tensor after its rounding, number by number: to so many bits behind the first, powers from `least` on."""
+    scale = np.float32(most) / np.float32(np.abs(given).max())
+    scaled = given.astype(np.float32) * scale
+    power = np.maximum(np.floor(np.log2(np.maximum(np.abs(scaled), 1e-30))), least)
+    unit = np.exp2(power - mantissa)
+    return np.clip(np.round(scaled / unit) * unit, -most, most) / scale
+
+
+def e4m3(given: np.ndarray) -> np.ndarray:
+    return seen_by_numpy(given, 3, -6, 448.0)
+
+
+def e5m2(given: np.ndarray) -> np.ndarray:
+    return seen_by_numpy(given, 2, -14, 57344.0)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rows", [16, 7], ids=["rows that kernels take", "rows in between"])
+def test_products_are_those_of_rounded_numbers(bias: bool, rows: int) -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(32, 48, bias=bias)
+    ours = Float8(layer)
+    inputs, given = torch.randn(2, rows, 32, requires_grad=True), torch.randn(2, rows, 48)
+    given *= torch.logspace(-6, 3, 48)  # far apart, as gradients are
+    said = ours(inputs)
+    said.backward(given)
+    x, w, g = (t.detach().flatten(0, -2).numpy() for t in (inputs, layer.weight, given))
+    expected = e4m3(x) @ e4m3(w).T + (layer.bias.detach().numpy() if bias else 0)
+    np.testing.assert_allclose(said.detach().flatten(0, 1), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(inputs.grad.flatten(0, 1), e5m2(g) @ e4m3(w), rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(layer.weight.grad, e5m2(g).T @ e4m3(x), rtol=1e-4, atol=1e-2)
+    if bias:
+        np.testing.assert_allclose(layer.bias.grad, given.sum((0, 1)), rtol=1e-5)
+
+
+def test_it_follows_autocast_and_keeps_gradients_of_weights_exact() -> None:
+    layer = Float8(nn.Linear(32, 48))
+    with torch.autocast("cpu", torch.bfloat16):
+        said = layer(torch.randn(4, 32))
+    assert said.dtype is torch.bfloat16
+    said.float().sum().backward()
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.dtype is torch.float32
+
+
+def test_zeros_stay_zeros_and_what_is_no_number_is_seen() -> None:
+    layer = Float8(nn.Linear(32, 48, bias=False))
+    assert not layer(torch.zeros(16, 32)).any()
+    for bad in (torch.nan, torch.inf):
+        inputs = torch.ones(16, 32)
+        inputs[3, 4] = bad
+        assert not layer(inputs).isfinite().all()
+
+
+def test_all_layers_but_the_last_compute_in_float8() -> None:
+    plain = TextModel(network("llama", **WIDE), 64)
+    model = copy.deepcopy(plain)
+    in_float8(model, "student.train")
+    changed = [name for name, layer in model.named_modules() if isinstance(layer, Float8)]
+    assert len(changed) == 4 * 7
+    assert model.state_dict().keys() == plain.state_dict().keys()
+    with torch.inference_mode():
+        exact, said = plain(TOKENS).logits, model(TOKENS).logits
+    assert 0 < (said - exact).norm() / exact.norm() < 0.1
+
+
+def test_layers_of_other_sizes_stay() -> None:
+    model = TextModel(network("llama", hidden_size=32, intermediate_size=24), 64)
+    in_float8(model, "student.train")
+    changed = {name.rsplit(".", 1)[-1] for name, layer in model.named_modules() if isinstance(layer, Float8)}
+    assert changed == {"q_proj", "k_proj", "v_proj", "o_proj"}
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_a_model_without_such_layers_is_refused(kind: str) -> None:
+    sizes = WIDE if kind == "gpt2" else {"hidden_size": 24}
+    model = TextModel(network(kind, **sizes), 64)
+    with pytest.raises(InputError, match=r"student\.train\.precision: fp8 is for linear layers .*; use bf16"):
+        in_float8(model, "student.train")
