@@ -8,7 +8,7 @@ import pytest
 from tests.plan.test_depth import llama, planned
 from understudy.plan import ranking as module
 from understudy.plan.hardware import Hardware
-from understudy.plan.ranking import Place, Ranking, families, ranking
+from understudy.plan.ranking import Place, Ranking, families, ranking, workers
 from understudy.recipe import AXES, Degrees
 
 
@@ -26,7 +26,7 @@ def names(found: Ranking) -> list[str]:
 
 def test_the_fastest_that_fits_is_first_and_the_smallest_of_those_that_do_not_fit() -> None:
     told: list[int] = []
-    all_fit = ranking(planned(llama(2)), place(10), lambda answers, count: told.append(count) or answers)
+    all_fit = ranking(planned(llama(2)), place(10), watched=lambda answers, count: told.append(count) or answers)
     assert told == [5]
     assert sorted(names(all_fit)) == ["cp", "dp_replicate", "dp_shard", "pp", "tp"]
     assert [found.step for found in all_fit.estimates] == sorted(found.step for found in all_fit.estimates)
@@ -64,7 +64,15 @@ def test_processes_of_their_own_find_the_same(monkeypatch: pytest.MonkeyPatch) -
     alone = ranking(planned(llama(2)), place(10))
     monkeypatch.setattr(module, "ENOUGH", 1)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
-    assert _plain(ranking(planned(llama(2)), place(10))) == _plain(alone)
+    with workers() as pool:
+        assert pool
+        assert _plain(ranking(planned(llama(2)), place(10), pool)) == _plain(alone)
+
+
+def test_one_core_has_no_processes_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+    with workers() as pool:
+        assert pool is None
 
 
 def test_degrees_that_compute_the_same_are_planned_by_one_process_after_another() -> None:

@@ -14,6 +14,8 @@ from understudy.cli.recipe import Overrides, RecipePath
 from understudy.errors import InputError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from understudy.plan.disk import Disk
     from understudy.plan.estimate import Estimate
     from understudy.plan.hardware import Hardware
@@ -85,11 +87,13 @@ def plan(
     from understudy.cli.recipe import checked
     from understudy.plan import hardware as kinds
     from understudy.plan.job import jobs
+    from understudy.plan.ranking import workers
     from understudy.plan.whole_run import whole_run
 
     known = kinds.table(table)
     written, _ = checked(recipe, overrides or (), elsewhere=True)
-    answers = [_answer(job, hardware, known, every=every, write=write) for job in jobs(written.recipe)]
+    with workers() as pool:
+        answers = [_answer(job, hardware, known, pool, every=every, write=write) for job in jobs(written.recipe)]
     whole = whole_run(written.recipe, answers[-1].job.planned)
     if as_json:
         said: dict[str, Any] = {answer.job.name: _machine(answer) for answer in answers}
@@ -104,7 +108,9 @@ def plan(
     raise typer.Exit(0 if all(answer.fits for answer in answers) else 1)
 
 
-def _answer(job: "Job", named: str | None, known: "dict[str, Hardware]", *, every: bool, write: bool) -> Answer:
+def _answer(
+    job: "Job", named: str | None, known: "dict[str, Hardware]", pool: "Executor | None", *, every: bool, write: bool
+) -> Answer:
     from understudy.plan.automatic import best_degrees
     from understudy.plan.disk import disk
     from understudy.plan.host import host_memory
@@ -118,7 +124,7 @@ def _answer(job: "Job", named: str | None, known: "dict[str, Hardware]", *, ever
         raise InputError(f"resources.{job.name}.hardware: {why}")
     place, degrees = job.place(known[kind]), job.degrees
     bar = partial(watched, what=f"{job.name}: sets of degrees")
-    found = ranking(job.planned, place, bar) if every or write or degrees is None else None
+    found = ranking(job.planned, place, pool, bar) if every or write or degrees is None else None
     if found and (write or degrees is None):
         degrees = best_degrees(job, known[kind], found)
     assert degrees is not None

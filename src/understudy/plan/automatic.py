@@ -5,7 +5,7 @@ from collections.abc import Callable
 from understudy.errors import InputError
 from understudy.plan.hardware import Hardware, table
 from understudy.plan.job import Job, jobs
-from understudy.plan.ranking import Ranking, ranking
+from understudy.plan.ranking import Ranking, ranking, workers
 from understudy.plan.remedies import lacking
 from understudy.recipe import Degrees, Recipe
 
@@ -24,12 +24,13 @@ def decided(recipe: Recipe, say: Callable[[str], None]) -> Recipe:
         InputError: nothing fits (the message says what would), or it is not said on what the training runs.
     """
     known = table()
-    for job in list(jobs(recipe)) if recipe.undecided else ():
-        if job.degrees is None:
-            kind = _kind(job, known)
-            chosen = best_degrees(job, known[kind], ranking(job.planned, job.place(known[kind])))
-            say(f"{job.planned.where}.strategy: auto is {chosen} on {job.nodes} x {job.processes} {kind}")
-            recipe = with_strategy(recipe, job, chosen)
+    with workers() as pool:
+        for job in list(jobs(recipe)) if recipe.undecided else ():
+            if job.degrees is None:
+                kind = _kind(job, known)
+                chosen = best_degrees(job, known[kind], ranking(job.planned, job.place(known[kind]), pool))
+                say(f"{job.planned.where}.strategy: auto is {chosen} on {job.nodes} x {job.processes} {kind}")
+                recipe = with_strategy(recipe, job, chosen)
     return recipe
 
 

@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from multiprocessing import get_context
 from typing import Any
 
@@ -74,12 +75,15 @@ def estimated(planned: Planned, found: Degrees, place: Place, known: Depths | No
     return estimate(train, found, traced, hardware, place.processes, precision)
 
 
-def ranking(planned: Planned, place: Place, watched: Watched = lambda answers, _: answers) -> Ranking:
+def ranking(
+    planned: Planned, place: Place, pool: Executor | None = None, watched: Watched = lambda answers, _: answers
+) -> Ranking:
     """All sets of degrees for a training.
 
     Args:
         planned: the training.
         place: what it runs on.
+        pool: processes that trace, where there is more than a little to do; see workers().
         watched: shows how many of so many answers were taken from it.
     """
     refused, asked = [], []
@@ -91,7 +95,10 @@ def ranking(planned: Planned, place: Place, watched: Watched = lambda answers, _
         else:
             asked.append(found)
     estimates, together = [], families(asked)
-    answers = watched(_answers(planned, together, place), len(asked))
+    mapped = pool.map if pool and len(asked) >= ENOUGH else map
+    answers = watched(
+        chain.from_iterable(mapped(partial(_answers, planned, place, depths(planned)), together)), len(asked)
+    )
     answered = dict(zip((found for family in together for found in family), answers, strict=True))
     for found in asked:
         if isinstance(answer := answered[found], Estimate):
@@ -113,13 +120,7 @@ def families(asked: Iterable[Degrees]) -> list[list[Degrees]]:
     return sorted(found.values(), key=lambda family: (-family[0].pp, -len(family)))
 
 
-def _answers(planned: Planned, together: Sequence[Sequence[Degrees]], place: Place) -> Iterator[Estimate | str]:
-    with _workers(sum(map(len, together))) as pool:
-        for answers in (pool.map if pool else map)(partial(_family_answers, planned, place, depths(planned)), together):
-            yield from answers
-
-
-def _family_answers(planned: Planned, place: Place, known: Depths, family: Sequence[Degrees]) -> list[Estimate | str]:
+def _answers(planned: Planned, place: Place, known: Depths, family: Sequence[Degrees]) -> list[Estimate | str]:
     return [_answer(planned, place, known, found) for found in family]
 
 
@@ -131,12 +132,15 @@ def _answer(planned: Planned, place: Place, known: Depths, found: Degrees) -> Es
 
 
 @contextmanager
-def _workers(count: int) -> Iterator[ProcessPoolExecutor | None]:
+def workers() -> Iterator[Executor | None]:
+    """A process for each core, for one ranking after another, since they remember what they found out; they start when
+    there is something to do. None where there is one core.
+    """
     cores = len(os.sched_getaffinity(0))
-    if count < ENOUGH or cores < 2:
+    if cores < 2:
         yield None
         return
-    with ProcessPoolExecutor(min(cores, count), get_context("spawn"), initializer=_quiet) as pool:
+    with ProcessPoolExecutor(cores, get_context("spawn"), initializer=_quiet) as pool:
         yield pool
 
 
