@@ -55,5 +55,6 @@ def test_an_alias_that_did_not_move_is_told_with_the_reason(tmp_path: Path) -> N
 def test_what_a_step_says_of_the_recipe_gets_the_recipes_line(tmp_path: Path) -> None:
     (tmp_path / "steps").mkdir()
     run = Run(tmp_path)
-    run.record(StepState("prepare", "failed", detail="gate.margin: too small", exit_code=2))
+    for step in ("prepare", "control"):  # what two steps say alike is said once
+        run.record(StepState(step, "failed", detail="gate.margin: too small", exit_code=2))
     assert _problems(run, 2, lambda text: f"r.yaml:9: {text}") == ["error: r.yaml:9: gate.margin: too small"]

@@ -127,3 +127,9 @@ def test_images_leave_nothing_where_they_are_served() -> None:
     done = CliRunner().invoke(app, ["plan", "recipes/digits.yaml"])
     assert done.exit_code == 0, done.output
     assert "of weights, no keys and values" in done.stdout
+
+
+def test_what_is_wrong_with_the_recipe_gets_its_line() -> None:
+    asked = ["plan", "recipes/llm.yaml", *SMALL, "--set", "student.train.precision=fp8", "--hardware", "A100"]
+    said = str(CliRunner().invoke(app, asked).exception)
+    assert said.startswith("--set student.train.precision=fp8: student.train.precision: the hardware does not compute")

@@ -281,7 +281,7 @@ def test_a_setting_may_have_the_name_that_published_configurations_give_it() -> 
         (
             different(LLAMA, num_attention_heads=3),
             TEXTS,
-            r"m\.config: .*not a multiple of the number of attention heads",
+            r"m\.config: The hidden size \(\d+\) is not a multiple of the number of attention heads",
         ),
         (
             different(GPT2, activation_function="x"),

@@ -51,7 +51,9 @@ def test_what_makes_no_sense_is_listed_with_its_reason() -> None:
 def test_fp8_is_for_hardware_that_computes_in_it() -> None:
     found = ranking(planned(llama(1), precision="fp8"), place(10))
     assert not found.estimates
-    assert "student.train.precision: this hardware has no tflops in fp8; use bf16" in {why for _, why in found.refused}
+    assert "student.train.precision: the hardware does not compute in fp8, but in fp32; use one of those" in {
+        why for _, why in found.refused
+    }
 
 
 def test_a_model_that_cannot_be_cut_is_no_reason_to_end() -> None:

@@ -105,8 +105,8 @@ def _problems(run: Run, code: int, located: Callable[[str], str]) -> list[str]:
     states = [state for state in found if state]
     if code == STOPPED:
         return [state.detail for state in states if state.state == "stopped"] or ["stopped; run again to resume"]
-    told = [f"error: {located(state.detail)}" for state in states if state.state == "failed"]
-    return told or [_silent_end(run, states)]
+    told = dict.fromkeys(f"error: {located(state.detail)}" for state in states if state.state == "failed")
+    return list(told) or [_silent_end(run, states)]
 
 
 def _silent_end(run: Run, states: list[StepState]) -> str:

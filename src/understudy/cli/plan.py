@@ -92,8 +92,11 @@ def plan(
 
     known = kinds.table(table)
     written, _ = checked(recipe, overrides or (), elsewhere=True)
-    with workers() as pool:
-        answers = [_answer(job, hardware, known, pool, every=every, write=write) for job in jobs(written.recipe)]
+    try:
+        with workers() as pool:
+            answers = [_answer(job, hardware, known, pool, every=every, write=write) for job in jobs(written.recipe)]
+    except InputError as error:
+        raise InputError(written.source.located(str(error))) from error
     whole = whole_run(written.recipe, answers[-1].job.planned)
     if as_json:
         said: dict[str, Any] = {answer.job.name: _machine(answer) for answer in answers}

@@ -99,7 +99,8 @@ def _config(model: ArchitectureModel, shape: dict[str, int], facts: Facts, where
     try:
         config = AutoConfig.for_model(model.type, **{**defaults, **shape, **model.config})
     except (StrictDataclassError, ValueError, TypeError) as error:
-        raise InputError(f"{where}.config: {' '.join(str(error).split())}") from error
+        words = " ".join(str(error).rpartition("Error: ")[2].split())  # without whose check it was
+        raise InputError(f"{where}.config: {words}") from error
     check_config(config, facts, where)
     return dict(config.to_diff_dict())
 

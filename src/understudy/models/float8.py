@@ -74,13 +74,16 @@ def _product(
     return torch._scaled_mm(one.contiguous(), other, scale, by, out_dtype=kind, use_fast_accum=fast)
 
 
-def in_float8(model: nn.Module, where: str) -> None:
+def in_float8(model: nn.Module, where: str) -> list[str]:
     """Let a model's linear layers compute in float8, in place, but the last, whose errors no other one makes up for,
     and those that have sizes which no kernel takes.
 
     Args:
         model: whole, before it is spread over ranks; its tensors may be without memory.
         where: the recipe's path of the training, for errors.
+
+    Returns:
+        The names of the layers that stay, besides the last.
 
     Raises:
         InputError: it has no layer that can.
@@ -96,6 +99,7 @@ def in_float8(model: nn.Module, where: str) -> None:
         layer = layers[name]
         assert isinstance(layer, nn.Linear)
         model.set_submodule(name, Float8(layer))
+    return [name for name in list(layers)[:-1] if name not in changed]
 
 
 def _is_able(layer: nn.Module, shared: set[int]) -> bool:

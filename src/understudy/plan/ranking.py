@@ -66,8 +66,10 @@ def estimated(planned: Planned, found: Degrees, place: Place, known: Depths | No
         InputError: the model cannot be spread like this, or the hardware does not compute in what is asked.
     """
     train, hardware = planned.train, place.hardware
-    if train.precision == "fp8" and "fp8" not in hardware.tflops:
-        raise InputError(f"{planned.where}.precision: this hardware has no tflops in fp8; use bf16")
+    if train.precision not in ("auto", *hardware.tflops):
+        kinds = ", ".join(hardware.tflops)
+        why = f"the hardware does not compute in {train.precision}, but in {kinds}; use one of those"
+        raise InputError(f"{planned.where}.precision: {why}")
     able = "bf16" in hardware.tflops and hardware.is_gpu
     precision = {"auto": "bf16" if able else "fp32", "fp8": BESIDE_FLOAT8}.get(train.precision, train.precision)
     device = "cuda" if hardware.is_gpu else "cpu"

@@ -34,7 +34,9 @@ def train(work: Work, spec: JobSpec) -> None:
     where = SECTIONS["teacher" if spec.role == "teacher" else "student"]
     payload = spec.payload
     check_delivered(work.staged, payload.model, payload.train, Path(payload.examples), where)
-    work.facts.update({"model": _name(spec.payload.model), "bytes": weight_bytes(work.staged)})
+    work.facts.update({"model": _name(payload.model), "bytes": weight_bytes(work.staged)})
+    if payload.train.precision == "fp8":
+        work.facts["trained_in"] = "fp8"
 
 
 def _name(model: Model) -> str:

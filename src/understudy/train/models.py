@@ -3,6 +3,8 @@
 No rank holds a whole model that does not fit on it: transformers' models get memory only for what a rank keeps.
 """
 
+import logging
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +52,8 @@ from understudy.train.staged import Staged, cut_into_stages
 from understudy.train.work import TrainingJob
 
 FEWER_BITS: dict[TeacherPrecision, type[Rounded]] = {"int8": EightBits, "nf4": FourBits}
+
+log = logging.getLogger(__name__)
 
 
 def try_others(job: TrainingJob, split: Examples) -> None:
@@ -133,7 +137,7 @@ def initial_model(job: TrainingJob, description: Description, examples: Examples
     if job.train.lora:
         add_adapters(model, job.train.lora, place(job))
     if job.train.precision == "fp8":
-        in_float8(model, place(job))
+        _say_left(in_float8(model, place(job)), place(job))
     if spread.degrees.pp > 1:
         whole = empty_model(description, job.section) if job.initial else None
         with tried_model(description, job.section) as tried:
@@ -156,6 +160,12 @@ def initial_model(job: TrainingJob, description: Description, examples: Examples
     _find_head(model, examples, spread.device)
     reshard(model)
     return Started(spread.replicated(model), aliases, None)
+
+
+def _say_left(left: list[str], where: str) -> None:
+    if left and dist.get_rank() == 0:
+        kinds = ", ".join(sorted({re.sub(r"\b\d+\b", "*", name) for name in left}))
+        log.warning("%s.precision: not in fp8, but in bf16, for their sizes: %s", where, kinds)
 
 
 def _share(job: TrainingJob, model: nn.Module, spread: Spread) -> int:
