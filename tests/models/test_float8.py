@@ -62,6 +62,18 @@ def test_it_follows_autocast_and_keeps_gradients_of_weights_exact() -> None:
     assert layer.weight.grad.dtype is torch.float32
 
 
+@pytest.mark.parametrize("shape", [(32,), (0, 32), (2, 0, 32), (1, 32), (2, 3, 5, 32)])
+def test_inputs_have_the_shapes_that_a_linear_layer_takes(shape: tuple[int, ...]) -> None:
+    plain = nn.Linear(32, 48)
+    ours, inputs = Float8(plain), torch.randn(shape, requires_grad=True)
+    said = ours(inputs)
+    assert said.shape == plain(inputs).shape
+    said.sum().backward()
+    assert inputs.grad is not None
+    assert inputs.grad.shape == shape
+    assert ours.weight.grad is not None
+
+
 def test_zeros_stay_zeros_and_what_is_no_number_is_seen() -> None:
     layer = Float8(nn.Linear(32, 48, bias=False))
     assert not layer(torch.zeros(16, 32)).any()

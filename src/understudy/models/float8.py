@@ -32,8 +32,11 @@ class Float8(nn.Linear):
 
     def forward(self, given: Tensor) -> Tensor:
         """(..., inputs) to (..., outputs)."""
+        if not given.numel():  # an expert without tokens; of nothing there is no largest number
+            return super().forward(given)
         inputs = given.to(kind_of_products(given))
-        said: Tensor = _Product.apply(inputs.flatten(0, -2), self.weight).unflatten(0, inputs.shape[:-1])
+        said: Tensor = _Product.apply(inputs.reshape(-1, self.in_features), self.weight)
+        said = said.view(*inputs.shape[:-1], self.out_features)
         return said if self.bias is None else said + self.bias.to(said.dtype)
 
 
