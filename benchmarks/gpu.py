@@ -43,7 +43,7 @@ def llama(width: int, layers: int, heads: int, inner: int, length: int) -> Model
 
 SMALL, TEACHER, LENGTH = llama(1024, 8, 8, 4096, 1024), llama(1536, 8, 12, 6144, 1024), 1024
 LARGE, LONG = llama(4096, 2, 32, 14336, 2048), 2048  # blocks of an 8B model
-LORA = {"rank": 16, "alpha": 32, "modules": ["q_proj", "k_proj", "v_proj", "o_proj", "*_proj"]}
+LORA = {"rank": 16, "alpha": 32, "modules": ["*_proj"]}
 EIGHT_BITS = {"name": "adamw8bit", "learning_rate": 0.003, "weight_decay": 0.01}
 Case = tuple[str, Model, dict[str, Any], str | None]
 CASES: list[Case] = [
