@@ -74,6 +74,29 @@ def test_inputs_have_the_shapes_that_a_linear_layer_takes(shape: tuple[int, ...]
     assert ours.weight.grad is not None
 
 
+@pytest.mark.parametrize("factor", [2.0**-80, 2.0**40])
+def test_how_large_numbers_are_changes_no_rounding(factor: float) -> None:
+    torch.manual_seed(0)
+    found = []
+    for scale in (1.0, factor):
+        layer, inputs = Float8(nn.Linear(32, 48, bias=False)), torch.ones(4, 32, requires_grad=True)
+        nn.init.constant_(layer.weight, 0.3)
+        said = layer(inputs)
+        said.backward(torch.linspace(0.1, 1, 48).expand(4, 48) * scale)
+        assert inputs.grad is not None
+        assert layer.weight.grad is not None
+        found.append((inputs.grad / scale, layer.weight.grad / scale))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=0)
+
+
+def test_what_is_frozen_gets_no_gradient() -> None:
+    layer, inputs = Float8(nn.Linear(32, 48)), torch.randn(4, 32, requires_grad=True)
+    layer.weight.requires_grad_(requires_grad=False)
+    layer(inputs).sum().backward()
+    assert layer.weight.grad is None
+    assert inputs.grad is not None
+
+
 def test_zeros_stay_zeros_and_what_is_no_number_is_seen() -> None:
     layer = Float8(nn.Linear(32, 48, bias=False))
     assert not layer(torch.zeros(16, 32)).any()
@@ -107,5 +130,7 @@ def test_layers_of_other_sizes_stay() -> None:
 def test_a_model_without_such_layers_is_refused(kind: str) -> None:
     sizes = WIDE if kind == "gpt2" else {"hidden_size": 24}
     model = TextModel(network(kind, **sizes), 64)
-    with pytest.raises(InputError, match=r"student\.train\.precision: fp8 is for linear layers .*; use bf16"):
+    with pytest.raises(
+        InputError, match=r"student\.train\.precision: fp8 is for linear layers \(nn\.Linear\) .*; use bf16"
+    ):
         in_float8(model, "student.train")

@@ -19,8 +19,8 @@ from understudy.models.rounded import kind_of_products
 NUMBERS, GRADIENTS = torch.float8_e4m3fn, torch.float8_e5m2
 MULTIPLE = 16
 """What all sizes of a product have to be multiples of on a GPU."""
-LEAST = 1e-12
-"""The largest number of a tensor that may be all zeros."""
+LEAST = 1e-30
+"""What the largest number of a tensor counts as, at the least: it may be 0."""
 
 
 class Float8(nn.Linear):
@@ -49,11 +49,14 @@ class _Product(torch.autograd.Function):
         return _product(_rounded(inputs, NUMBERS), _rounded(weight.T, NUMBERS), inputs.dtype, fast=True)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
         inputs, weight = ctx.saved_tensors
+        to_inputs = to_weight = None
         numbers, scale = _rounded(gradients[0], GRADIENTS)
-        to_inputs = _product((numbers, scale), _rounded(weight, NUMBERS), inputs.dtype)
-        to_weight = _product((numbers.T, scale), _rounded(inputs, NUMBERS), weight.dtype)
+        if ctx.needs_input_grad[0]:
+            to_inputs = _product((numbers, scale), _rounded(weight, NUMBERS), inputs.dtype)
+        if ctx.needs_input_grad[1]:
+            to_weight = _product((numbers.T, scale), _rounded(inputs, NUMBERS), weight.dtype)
         return to_inputs, to_weight
 
 
@@ -95,8 +98,8 @@ def in_float8(model: nn.Module, where: str) -> list[str]:
     changed = [name for name in list(layers)[:-1] if _is_able(layers[name], shared)]
     if not changed:
         raise InputError(
-            f"{where}.precision: fp8 is for linear layers whose sizes are multiples of {MULTIPLE}, and the model has "
-            "none besides its last layer; use bf16"
+            f"{where}.precision: fp8 is for linear layers (nn.Linear) whose sizes are multiples of {MULTIPLE}, and the "
+            "model has none besides its last layer; use bf16"
         )
     for name in changed:
         layer = layers[name]
