@@ -12,6 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from understudy.agent.trace_flop import flop_of
+from understudy.models.float8 import Float8
 
 
 def attention() -> Tensor:
@@ -29,11 +30,15 @@ def convolutions() -> Tensor:
     return net(torch.randn(2, 3, 16, 16, requires_grad=True)).sum()
 
 
+def eight_bits() -> Tensor:
+    return Float8(nn.Linear(32, 48))(torch.randn(16, 32, requires_grad=True)).sum()
+
+
 def transposed() -> Tensor:
     return nn.ConvTranspose2d(3, 8, 4, stride=2, bias=False)(torch.randn(2, 3, 9, 9)).sum()
 
 
-@pytest.mark.parametrize("compute", [attention, layers, convolutions, transposed])
+@pytest.mark.parametrize("compute", [attention, layers, convolutions, transposed, eight_bits])
 def test_flop_are_those_of_torch(tmp_path: Path, compute: Callable[[], Tensor]) -> None:
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         compute().backward()

@@ -194,9 +194,11 @@ def test_what_waits_elsewhere_is_not_planned() -> None:
         traces(job, Degrees(dp_shard=2), "cpu", torch.float32)
 
 
-def test_fp8_holds_what_bf16_holds_and_no_copies_of_weights_in_bf16() -> None:
-    plain = trace(planned(llama_of(2)), Degrees(), 0, "cpu", torch.bfloat16)
-    eight = trace(planned(llama_of(2), precision="fp8"), Degrees(), 0, "cpu", torch.bfloat16)
+@pytest.mark.parametrize("again", ["none", "selective"])
+def test_fp8_holds_what_bf16_holds_and_no_copies_of_weights_in_bf16(again: str) -> None:
+    settings = {"activation_checkpointing": again}
+    plain = trace(planned(llama_of(2), **settings), Degrees(), 0, "cpu", torch.bfloat16)
+    eight = trace(planned(llama_of(2), precision="fp8", **settings), Degrees(), 0, "cpu", torch.bfloat16)
     assert eight.kept == plain.kept
     assert eight.flops == plain.flops
     assert 0.8 * plain.peak.bytes < eight.peak.bytes < plain.peak.bytes

@@ -41,7 +41,10 @@ def test_the_recorder_sees_how_a_training_ended(monkeypatch: pytest.MonkeyPatch,
     assert heard == [Stopped]
 
 
-def test_a_trained_model_says_what_it_is_and_how_large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("precision", "said"), [("bf16", {}), ("fp8", {"trained_in": "fp8"})])
+def test_a_trained_model_says_what_it_is_and_how_large(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, precision: str, said: dict[str, str]
+) -> None:
     output, staged = tmp_path / "attempt" / "output", tmp_path / "staged"
     output.mkdir(parents=True)
     staged.mkdir()
@@ -53,9 +56,9 @@ def test_a_trained_model_says_what_it_is_and_how_large(monkeypatch: pytest.Monke
     compared: list[tuple[object, ...]] = []
     monkeypatch.setattr(training, "check_delivered", lambda *of: compared.append(of))
     work = SimpleNamespace(run=None, staged=staged, facts={})
-    spec = job_spec(tmp_path)
+    spec = job_spec(tmp_path, train={"steps": 1, "precision": precision})
     training.train(cast(Work, work), spec)
     assert isinstance(spec.payload, Training)
     assert isinstance(spec.payload.model, ArchitectureModel)
-    assert work.facts == {"model": spec.payload.model.type, "bytes": 5}
+    assert work.facts == {"model": spec.payload.model.type, "bytes": 5, **said}
     assert compared == [(staged, spec.payload.model, spec.payload.train, Path(spec.payload.examples), "teacher.model")]

@@ -21,6 +21,7 @@ from understudy.models.describe import describe
 from understudy.models.initial import draw_weights
 from understudy.models.weight_files import weight_files
 from understudy.recipe import Augment, Schedule
+from understudy.train.models import _say_left
 from understudy.train.optimizers import learning_rate
 
 STRATEGIES = [
@@ -577,6 +578,8 @@ EIGHT = [
     ("fsdp", 2, {"gradient_accumulation_steps": 2}),
     pytest.param("ddp", 2, {}, marks=pytest.mark.second_tier),
     pytest.param("hsdp", 4, {}, marks=pytest.mark.second_tier),
+    pytest.param("zero1", 2, {}, marks=pytest.mark.second_tier),
+    pytest.param("zero2", 2, {}, marks=pytest.mark.second_tier),
     pytest.param("cp", 2, {}, marks=pytest.mark.second_tier),
     pytest.param("pp", 2, {"gradient_accumulation_steps": 2}, marks=pytest.mark.second_tier),
     ("pp", 2, {"gradient_accumulation_steps": 2, "pipeline": {"schedule": "ZBVZeroBubble"}}),
@@ -605,6 +608,15 @@ def test_fp8_stays_near_fp32(
     np.testing.assert_allclose(losses, exact, rtol=1.5e-3)
     assert not np.array_equal(losses, exact)
     assert weights(eight).keys() == weights(full).keys()
+
+
+def test_layers_that_stay_in_bf16_are_named(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("torch.distributed.get_rank", lambda: 0)
+    _say_left(["net.layers.0.up", "net.layers.1.up", "net.first"], "student.train")
+    said = "student.train.precision: not in fp8, but in bf16, for their sizes: net.first, net.layers.*.up"
+    assert caplog.messages == [said]
+    _say_left([], "student.train")
+    assert len(caplog.messages) == 1
 
 
 @pytest.mark.parametrize(("kind", "drift"), [pytest.param("fp16", 2e-5, marks=pytest.mark.second_tier), ("bf16", 1e-4)])

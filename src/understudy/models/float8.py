@@ -95,7 +95,8 @@ def in_float8(model: nn.Module, where: str) -> list[str]:
         InputError: it has no layer that can.
     """
     shared, layers = tied(model), linear_layers(model)
-    changed = [name for name in list(layers)[:-1] if _is_able(layers[name], shared)]
+    asked = list(layers)[:-1]
+    changed = [name for name in asked if _is_able(layers[name], shared)]
     if not changed:
         raise InputError(
             f"{where}.precision: fp8 is for linear layers (nn.Linear) whose sizes are multiples of {MULTIPLE}, and the "
@@ -105,7 +106,7 @@ def in_float8(model: nn.Module, where: str) -> list[str]:
         layer = layers[name]
         assert isinstance(layer, nn.Linear)
         model.set_submodule(name, Float8(layer))
-    return [name for name in list(layers)[:-1] if name not in changed]
+    return [name for name in asked if name not in changed]
 
 
 def _is_able(layer: nn.Module, shared: set[int]) -> bool:
