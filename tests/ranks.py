@@ -16,10 +16,13 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 HANGS = 240  # seconds after which a rank says where it stands, and is no longer waited for soon after
 LEAVES = 30  # seconds in which the others notice that one is dead
+LAST_WORDS = 6000  # characters of what a rank wrote to stderr before it died or hung
 JOBS = 100  # of a process: torch's own caches and threads grow with each
 
 
@@ -34,8 +37,9 @@ class Ranks:
         context.set_forkserver_preload(["tests.preloaded"])
         self._tasks = [context.Queue() for _ in range(count)]
         self._results = context.Queue()
+        self._folder = TemporaryDirectory()
         self._processes = [
-            context.Process(target=_serve, args=(rank, tasks, self._results), daemon=True)
+            context.Process(target=_serve, args=(rank, tasks, self._results, self._stderr(rank)), daemon=True)
             for rank, tasks in enumerate(self._tasks)
         ]
         for process in self._processes:
@@ -56,8 +60,10 @@ class Ranks:
         silent = [rank for rank in range(world_size) if rank not in answers]
         if silent:
             codes = {rank: self._processes[rank].exitcode for rank in silent}
+            words = [f"rank {rank}: {self._stderr(rank).read_text(errors='replace')[-LAST_WORDS:]}" for rank in silent]
             self._restart()  # or the next job would find the answers of this one
-            raise AssertionError(f"no answer from {codes} (by rank, its exit code) of {world_size}: {answers}")
+            found = f"no answer from {codes} (by rank, its exit code) of {world_size}: {answers}"
+            raise AssertionError("\n".join([found, *words]))
         errors = [value for failed, value in answers.values() if failed]
         assert not errors, errors[0]
         return [answers[rank][1] for rank in range(world_size)]
@@ -75,6 +81,9 @@ class Ranks:
                     until = min(until, time.monotonic() + LEAVES)
         return answers
 
+    def _stderr(self, rank: int) -> Path:
+        return Path(self._folder.name) / str(rank)
+
     def _restart(self) -> None:
         self.close()
         self._start(len(self._processes))
@@ -83,6 +92,7 @@ class Ranks:
         for process in self._processes:
             process.kill()
             process.join()
+        self._folder.cleanup()
 
 
 def _free_port() -> int:
@@ -94,14 +104,15 @@ def _free_port() -> int:
             return port
 
 
-def _serve(rank: int, tasks: Any, results: Any) -> None:
+def _serve(rank: int, tasks: Any, results: Any, stderr: Path) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
-    faulthandler.enable()
+    os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+    faulthandler.enable(file=2)
     while True:
         world_size, port, function, args = tasks.get()
         place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "MASTER_PORT": port}
         os.environ.update({key: str(value) for key, value in place.items()} | {"MASTER_ADDR": "127.0.0.1"})
-        faulthandler.dump_traceback_later(HANGS, file=2)  # where the system has it, whatever pytest put into its place
+        faulthandler.dump_traceback_later(HANGS, file=2)
         try:
             results.put((rank, (False, function(*args))))
         except BaseException:

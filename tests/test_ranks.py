@@ -23,6 +23,12 @@ def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def crash() -> None:
+    if os.environ["RANK"] == "1":
+        os.write(2, b"a wild pointer\n")
+        os.abort()
+
+
 def refuse() -> None:
     raise ValueError("not today")
 
@@ -59,6 +65,11 @@ def test_a_rank_that_dies_fails_its_job_alone(two: Ranks) -> None:
     with pytest.raises(AssertionError, match=r"no answer from \{1: -9\} .* of 2"):
         two.run(2, die)
     assert len(set(two.run(2, process))) == 2
+
+
+def test_what_a_rank_said_and_where_it_was_when_it_crashed_is_told(two: Ranks) -> None:
+    with pytest.raises(AssertionError, match=r"no answer from \{1: -6\}(?s:.*)rank 1: a wild pointer(?s:.*)in crash"):
+        two.run(2, crash)
 
 
 def test_the_traceback_of_what_a_rank_raised_is_told(two: Ranks) -> None:

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from tests.shrunk import SIZES, overrides
 from understudy.cli import app
+from understudy.cli.plan import _time
 from understudy.recipe import Degrees
 
 TWO = ("--set", "resources.teacher.processes=2")
@@ -33,12 +34,24 @@ def test_it_says_what_each_training_takes() -> None:
     assert said.count("of the store at most, with 3 checkpoints of") == 2
     assert "stay in the store: teacher" in said
     assert "GiB: " not in said
-    together = re.search(r"trainings ([\d.]+) h one after another, ([\d.]+) USD; the control, at most", said)
+    together = re.search(r"trainings ([\d.]+ \w+) one after another, ([\d.]+) USD; the control, at most", said)
     assert together
-    each = re.findall(r"steps: ([\d.]+) h, ([\d.]+) USD", said)
-    for column, found in enumerate(together.groups()):
-        assert float(found) == pytest.approx(sum(float(row[column]) for row in each), abs=0.011)
+    each = re.findall(r"steps: ([\d.]+ \w+), ([\d.]+) USD", said)
+    assert minutes(together[1]) == pytest.approx(sum(minutes(found) for found, _ in each), abs=0.11)
+    assert float(together[2]) == pytest.approx(sum(float(cost) for _, cost in each), abs=0.011)
     assert "0.02 MiB of keys and values for each 32 tokens" in said  # 2 layers x 2 x 4 heads x 8 wide x 32 x 4 bytes
+
+
+def minutes(time: str) -> float:
+    number, unit = time.split()
+    return float(number) * {"s": 1 / 60, "min": 1, "h": 60}[unit]
+
+
+@pytest.mark.parametrize(
+    ("hours", "said"), [(1e-5, "0.0 s"), (0.016, "57.6 s"), (0.02, "1.2 min"), (0.99, "59.4 min"), (24.614, "24.61 h")]
+)
+def test_a_time_has_a_unit_that_says_something(hours: float, said: str) -> None:
+    assert _time(hours) == said
 
 
 def test_other_degrees_are_ranked_for_machines_too() -> None:

@@ -373,6 +373,16 @@ def test_a_models_own_code_runs_only_where_the_recipe_says_so(images: Path, tmp_
     assert (folder / "layers.py").read_text() == CODE["layers.py"]
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 1e300])
+def test_weights_that_are_no_numbers_are_refused(images: Path, tmp_path: Path, number: float) -> None:
+    """1e300 is none in fp32, which models are saved in."""
+    source = vit(tmp_path / "vit", **labels("a", "b", "c"))
+    weights = {name: weight.double() for name, weight in load_file(source / WEIGHTS).items()}
+    weights["classifier.bias"][1] = number
+    save_file(weights, source / WEIGHTS, {"format": "pt"})
+    refused(r"teacher\.model\.pretrained: classifier\.bias has weights that are no finite numbers", source, images)
+
+
 def say_quantised(config: Path) -> None:
     said = json.loads(config.read_text())
     config.write_text(json.dumps({**said, "quantization_config": {"quant_method": "fp8"}}))

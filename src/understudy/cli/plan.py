@@ -220,7 +220,7 @@ def _say(answer: Answer) -> None:
         f"{own.bubble:.3g} waiting for other stages"
     )
     if answer.hours is not None:
-        in_all = f"{answer.hours:.2f} h, {answer.cost:.2f} USD at {hardware.price:g} an hour and process"
+        in_all = f"{_time(answer.hours)}, {answer.cost:.2f} USD at {hardware.price:g} an hour and process"
         typer.echo(f"  in all    {job.steps:,} steps: {in_all}")
     if not own.fits:
         typer.echo(f"  to fit    {lacking(job.planned, own, job.place(hardware))}")
@@ -259,7 +259,7 @@ def _say_trainings(answers: Sequence[Answer], *, control: bool) -> None:
     if len(hours) == len(answers):
         more = "; the control, at most as long as distill, comes on top" if control else ""
         cost = sum(answer.cost for answer in answers)
-        typer.echo(f"  trainings {sum(hours):.2f} h one after another, {cost:.2f} USD{more}")
+        typer.echo(f"  trainings {_time(sum(hours))} one after another, {cost:.2f} USD{more}")
 
 
 def _kept(cache: int | None, length: int) -> str:
@@ -272,6 +272,14 @@ def _kept(cache: int | None, length: int) -> str:
 def _size(size: int) -> str:
     """In GiB, or in MiB where that says more."""
     return f"{size / 2**30:.2f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.2f} MiB"
+
+
+def _time(hours: float) -> str:
+    """In hours, or in what says more of a short training."""
+    seconds = hours * 3600
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{hours:.2f} h" if hours >= 1 else f"{seconds / 60:.1f} min"
 
 
 def _say_others(found: "Ranking", own: "Estimate") -> None:

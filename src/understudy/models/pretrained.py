@@ -65,8 +65,8 @@ def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head
         head: "kept", or "new" when the model is trained further and may get a new head for the data's labels.
 
     Raises:
-        InputError: pickle weights, remote code, labels, vocabulary or image size that do not fit the data, or images
-            of which nobody says what they were normalised with.
+        InputError: pickle weights, remote code, weights that are no numbers, labels, vocabulary or image size that do
+            not fit the data, or images of which nobody says what they were normalised with.
     """
     import torch
 
@@ -83,6 +83,7 @@ def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head
         put_into_order(net, order, facts["labels"], where)
     description = _description(model, net.config, source, facts, where)
     wrapped = task_model(net, description)
+    _refuse_no_numbers(net, f"{where}.pretrained")
     aliases = tied_weights(wrapped)
     state = {name: tensor for name, tensor in wrapped.state_dict().items() if name not in aliases}
     tokenizer = examples / "tokenizer.json"
@@ -187,6 +188,15 @@ def _check_weights(net: Any, loaded: LoadingInfo, place: str, head: Head) -> Non
             f"{place}: has no fitting weights for {', '.join(lacking[:3])}{', ...' if lacking[3:] else ''}; "
             "take a model that was trained for this task" + ("" if body else ", or give the teacher a section train")
         )
+
+
+def _refuse_no_numbers(net: Any, place: str) -> None:
+    """NaN or infinity among weights, in fp32: what was trained after its loss was lost, or copied badly."""
+    for name, weight in net.named_parameters():
+        if weight.numel() and not all(end.float().isfinite() for end in weight.detach().aminmax()):
+            raise InputError(
+                f"{place}: {name} has weights that are no finite numbers; take a model whose training did not diverge"
+            )
 
 
 def _description(
