@@ -1,11 +1,13 @@
 """Layers in float8: which ones, their rounding, the products, and gradients beside those of a formula written out."""
 
 import copy
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import spectral_norm, weight_norm
 
 from tests.models.small import network
 from understudy.errors import InputError
@@ -33,12 +35,16 @@ def e5m2(given: np.ndarray) -> np.ndarray:
     return seen_by_numpy(given, 2, -14, 57344.0)
 
 
+def eight(layer: nn.Linear) -> nn.Linear:
+    layer.__class__ = Float8
+    return layer
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("rows", [16, 7], ids=["rows that kernels take", "rows in between"])
 def test_products_are_those_of_rounded_numbers(bias: bool, rows: int) -> None:
     torch.manual_seed(0)
-    layer = nn.Linear(32, 48, bias=bias)
-    ours = Float8(layer)
+    layer = ours = eight(nn.Linear(32, 48, bias=bias))
     inputs, given = torch.randn(2, rows, 32, requires_grad=True), torch.randn(2, rows, 48)
     given *= torch.logspace(-6, 3, 48)  # far apart, as gradients are
     said = ours(inputs)
@@ -53,7 +59,7 @@ def test_products_are_those_of_rounded_numbers(bias: bool, rows: int) -> None:
 
 
 def test_it_follows_autocast_and_keeps_gradients_of_weights_exact() -> None:
-    layer = Float8(nn.Linear(32, 48))
+    layer = eight(nn.Linear(32, 48))
     with torch.autocast("cpu", torch.bfloat16):
         said = layer(torch.randn(4, 32))
     assert said.dtype is torch.bfloat16
@@ -62,10 +68,18 @@ def test_it_follows_autocast_and_keeps_gradients_of_weights_exact() -> None:
     assert layer.weight.grad.dtype is torch.float32
 
 
+def test_autocast_rounds_no_product_once_more() -> None:
+    """Below a mode, as selective checkpointing is one, there is no autocast: it would be another model there."""
+    layer, inputs = eight(nn.Linear(512, 32, bias=False)), torch.randn(16, 512)
+    with torch.autocast("cpu", torch.bfloat16):
+        said = layer(inputs)
+    assert torch.equal(said, layer(inputs.bfloat16()))
+
+
 @pytest.mark.parametrize("shape", [(32,), (0, 32), (2, 0, 32), (1, 32), (2, 3, 5, 32)])
 def test_inputs_have_the_shapes_that_a_linear_layer_takes(shape: tuple[int, ...]) -> None:
     plain = nn.Linear(32, 48)
-    ours, inputs = Float8(plain), torch.randn(shape, requires_grad=True)
+    ours, inputs = eight(copy.deepcopy(plain)), torch.randn(shape, requires_grad=True)
     said = ours(inputs)
     assert said.shape == plain(inputs).shape
     said.sum().backward()
@@ -79,7 +93,7 @@ def test_how_large_numbers_are_changes_no_rounding(factor: float) -> None:
     torch.manual_seed(0)
     found = []
     for scale in (1.0, factor):
-        layer, inputs = Float8(nn.Linear(32, 48, bias=False)), torch.ones(4, 32, requires_grad=True)
+        layer, inputs = eight(nn.Linear(32, 48, bias=False)), torch.ones(4, 32, requires_grad=True)
         nn.init.constant_(layer.weight, 0.3)
         said = layer(inputs)
         said.backward(torch.linspace(0.1, 1, 48).expand(4, 48) * scale)
@@ -90,7 +104,7 @@ def test_how_large_numbers_are_changes_no_rounding(factor: float) -> None:
 
 
 def test_what_is_frozen_gets_no_gradient() -> None:
-    layer, inputs = Float8(nn.Linear(32, 48)), torch.randn(4, 32, requires_grad=True)
+    layer, inputs = eight(nn.Linear(32, 48)), torch.randn(4, 32, requires_grad=True)
     layer.weight.requires_grad_(requires_grad=False)
     layer(inputs).sum().backward()
     assert layer.weight.grad is None
@@ -98,7 +112,7 @@ def test_what_is_frozen_gets_no_gradient() -> None:
 
 
 def test_zeros_stay_zeros_and_what_is_no_number_is_seen() -> None:
-    layer = Float8(nn.Linear(32, 48, bias=False))
+    layer = eight(nn.Linear(32, 48, bias=False))
     assert not layer(torch.zeros(16, 32)).any()
     for bad in (torch.nan, torch.inf):
         inputs = torch.ones(16, 32)
@@ -116,6 +130,26 @@ def test_all_layers_but_the_last_compute_in_float8() -> None:
     with torch.inference_mode():
         exact, said = plain(TOKENS).logits, model(TOKENS).logits
     assert 0 < (said - exact).norm() / exact.norm() < 0.1
+
+
+def test_a_layers_hooks_stay() -> None:
+    model = nn.Sequential(nn.Linear(32, 32, bias=False), nn.Linear(32, 4))
+    model[0].register_forward_hook(lambda layer, given, said: said * 100)
+    plain = copy.deepcopy(model)
+    in_float8(model, "student.train")
+    inputs = torch.randn(5, 32)
+    assert isinstance(model[0], Float8)
+    torch.testing.assert_close(model[0](inputs), plain[0](inputs), rtol=0.1, atol=20)
+    assert model[0](inputs).abs().mean() > 20
+
+
+@pytest.mark.parametrize("changes", [weight_norm, spectral_norm])
+@pytest.mark.filterwarnings("ignore:.torch.nn.utils.weight_norm. is deprecated:FutureWarning")
+def test_a_layer_whose_weight_is_made_of_others_stays(changes: Callable[[nn.Module], nn.Module]) -> None:
+    model = nn.Sequential(nn.Linear(32, 32), changes(nn.Linear(32, 32)), nn.Linear(32, 4))
+    in_float8(model, "student.train")
+    assert [type(layer) for layer in model] == [Float8, nn.Linear, nn.Linear]
+    model(torch.randn(5, 32)).sum().backward()
 
 
 def test_layers_of_other_sizes_stay() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import spectral_norm
 
 from tests.models.small import SIZES, network
 from understudy.models.build import build_model, empty_model
@@ -60,6 +61,16 @@ def test_a_layer_that_is_named_stays_and_in_four_bits_the_last_one(kind: type[Ro
     model = in_fewer_bits(TextModel(network("llama"), 64), kind, besides={named})
     plain = {name for name, layer in model.named_modules() if type(layer) is nn.Linear}
     assert plain == {named, "net.lm_head"} - ({"net.lm_head"} if kind is EightBits else set())
+
+
+@KINDS
+def test_layers_that_code_of_ones_own_hangs_on_stay(kind: type[Rounded]) -> None:
+    hooked, before = nn.Linear(4, 4), nn.Linear(4, 4)
+    hooked.register_forward_hook(lambda layer, given, said: said * 100)
+    before.register_forward_pre_hook(lambda layer, given: (given[0] * 100,))
+    layers = nn.Sequential(hooked, before, spectral_norm(nn.Linear(4, 4)), nn.Linear(4, 4), nn.Linear(4, 2))
+    changed = [isinstance(layer, kind) for layer in in_fewer_bits(layers, kind).children()]
+    assert changed == [False, False, False, True, kind.spares_last is False]
 
 
 @KINDS

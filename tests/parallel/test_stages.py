@@ -1,6 +1,8 @@
 """A model in stages: together they are the model, and each holds its own part alone."""
 
 import copy
+import gc
+import weakref
 from contextlib import nullcontext
 
 import pytest
@@ -80,3 +82,15 @@ def test_what_is_absent_says_how_it_was_configured() -> None:
     assert not list(absent.parameters())
     with pytest.raises(AttributeError):
         _ = absent.no_such_thing
+
+
+def test_what_is_absent_says_its_weights_types_and_holds_none_of_them() -> None:
+    model = TextModel(network("llama", tie_word_embeddings=False), 64).bfloat16()
+    found = layout(model, TOKENS[:2], "train")
+    held = weakref.ref(model.get_submodule("net.model.layers.0.mlp.up_proj").weight)
+    part = cut(model, found, boundaries(found, 2, "train"), [1])
+    del model
+    gc.collect()
+    assert held() is None
+    weight = part.stages[0][0].get_submodule("net.model.layers.0").mlp.up_proj.weight  # type: ignore[union-attr]
+    assert (weight.dtype, weight.device.type) == (torch.bfloat16, "meta")

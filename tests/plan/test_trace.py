@@ -11,18 +11,22 @@ from torch import Tensor
 from tests.jobs.specs import with_payload
 from tests.plan.measured import case, llama, measured, packed_examples, planned_peak, text_examples
 from tests.plan.measured import planned as planned_of
+from tests.plan.test_choices import IMAGES
 from tests.plan.test_depth import llama as llama_of
 from tests.plan.test_depth import planned
-from tests.train.jobs import spec, train_ranks
+from tests.train.jobs import BERT, GPT, VIT, spec, train_ranks
 from understudy.errors import InputError
 from understudy.models.build import empty_model
+from understudy.models.describe import describe
 from understudy.models.facts import Facts
 from understudy.models.linear import linear_layers
 from understudy.plan.choices import refusal
+from understudy.plan.imagined import Imagined
 from understudy.plan.trace import trace, traces
-from understudy.recipe import Degrees
+from understudy.recipe import ArchitectureModel, Degrees
 
 LENGTH = 128
+SHORT: Facts = {"task": "causal-lm", "vocab_size": 300, "eos_id": 0, "sequence_length": 16}
 WAYS: list[tuple[Any, int, dict[str, Any], bool]] = [
     ("single", 1, {"gradient_accumulation_steps": 2}, True),
     ("ddp", 2, {}, False),
@@ -103,6 +107,17 @@ def test_a_teacher_in_nf4_takes_an_eighth_and_scales_for_its_linear_layers_but_t
     others = sum(parameter.numel() for parameter in net.parameters()) - sum(map(Tensor.numel, layers))
     blocks = sum(len(weight) * -(-weight.shape[1] // 64) for weight in layers)
     assert few["teacher"] == pytest.approx((4 * others + (32 + 2) * blocks) / 2, rel=0.01)
+
+
+@pytest.mark.parametrize("kind", ["vit", "bert", "gpt2"])
+def test_what_other_architectures_ask_their_layers_is_known_in_every_stage(kind: str) -> None:
+    model, facts = {"vit": (VIT, IMAGES), "bert": (BERT, SHORT), "gpt2": (GPT, SHORT)}[kind]
+    described = describe(ArchitectureModel(**model), facts, "student.model")
+    job = replace(planned(described), examples=Imagined(facts, 64))
+    (whole,) = traces(job, Degrees(), "cpu", torch.float32)
+    stages = traces(job, Degrees(pp=2), "cpu", torch.float32)
+    assert sum(stage.flops for stage in stages) == whole.flops
+    assert sum(stage.state for stage in stages) >= whole.state
 
 
 @pytest.mark.parametrize("shards", [1, 2, 4])

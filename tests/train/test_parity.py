@@ -613,7 +613,7 @@ def test_fp8_stays_near_fp32(
 def test_layers_that_stay_in_bf16_are_named(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr("torch.distributed.get_rank", lambda: 0)
     _say_left(["net.layers.0.up", "net.layers.1.up", "net.first"], "student.train")
-    said = "student.train.precision: not in fp8, but in bf16, for their sizes: net.first, net.layers.*.up"
+    said = "student.train.precision: in bf16, for their sizes or a shared weight: net.first, net.layers.*.up"
     assert caplog.messages == [said]
     _say_left([], "student.train")
     assert len(caplog.messages) == 1

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from transformers import ViTConfig, ViTForImageClassification
 
 from tests.train import jobs
 from tests.train.jobs import tiers, train_ranks
@@ -30,11 +31,12 @@ FIVE_LAYERS = {
     "gpt2": {**GPT, "config": {**GPT["config"], "n_layer": 5}},
     "bert": {**jobs.BERT, "config": {**jobs.BERT["config"], "num_hidden_layers": 5}},
     "vit": {**jobs.VIT, "config": {**jobs.VIT["config"], "num_hidden_layers": 5}},
+    "factory": {"factory": f"{__name__}:vit_with_memory", "kwargs": {}},
 }
 SCHEDULES = ["GPipe", "1F1B", "LoopedBFS", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"]
 STAGES: list[tuple[str, Any, int, str]] = [
     *(("llama", "pp", 2, schedule) for schedule in SCHEDULES),
-    *((model, "pp", 2, "1F1B") for model in ("gpt2", "vit")),
+    *((model, "pp", 2, "1F1B") for model in ("gpt2", "vit", "factory")),
     ("llama", {"pp": 2, "dp_shard": 2}, 4, "1F1B"),
 ]
 RARER: list[tuple[str, Any, int, str]] = [
@@ -53,7 +55,13 @@ RARER: list[tuple[str, Any, int, str]] = [
 @pytest.fixture
 def examples(model: str, image_examples: Path, text_examples: Path) -> Path:
     """What a model is for."""
-    return image_examples if model == "vit" else text_examples
+    return image_examples if model in ("vit", "factory") else text_examples
+
+
+def vit_with_memory(num_labels: int, image_size: int, num_channels: int) -> nn.Module:
+    """One of code of one's own, which is built with its weights and asks for their types."""
+    sizes = {"num_labels": num_labels, "image_size": image_size, "num_channels": num_channels}
+    return ViTForImageClassification(ViTConfig(**FIVE_LAYERS["vit"]["config"], **sizes))
 
 
 @pytest.mark.parametrize(("model", "strategy", "processes", "schedule"), tiers(STAGES, RARER))

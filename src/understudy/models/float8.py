@@ -24,11 +24,7 @@ LEAST = 1e-30
 
 
 class Float8(nn.Linear):
-    """A linear layer that takes another one's weight and bias."""
-
-    def __init__(self, layer: nn.Linear) -> None:
-        super().__init__(layer.in_features, layer.out_features, bias=False, device="meta")
-        self.weight, self.bias = layer.weight, layer.bias
+    """What any nn.Linear becomes by its class alone: its hooks, and who else has it, stay."""
 
     def forward(self, given: Tensor) -> Tensor:
         """(..., inputs) to (..., outputs)."""
@@ -46,7 +42,9 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, inputs: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(inputs, weight)
-        return _product(_rounded(inputs, NUMBERS), _rounded(weight.T, NUMBERS), inputs.dtype, fast=True)
+        # On a CPU the product is made of others, which autocast would round once more.
+        with torch.autocast(inputs.device.type, enabled=False):
+            return _product(_rounded(inputs, NUMBERS), _rounded(weight.T, NUMBERS), inputs.dtype, fast=True)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -82,14 +80,14 @@ def _product(
 
 def in_float8(model: nn.Module, where: str) -> list[str]:
     """Let a model's linear layers compute in float8, in place, but the last, whose errors no other one makes up for,
-    and those that have sizes which no kernel takes.
+    those whose weight others have, too, and those that have sizes which no kernel takes.
 
     Args:
         model: whole, before it is spread over ranks; its tensors may be without memory.
         where: the recipe's path of the training, for errors.
 
     Returns:
-        The names of the layers that stay, besides the last.
+        The names of the layers that stay for their sizes, or because others have their weight, besides the last.
 
     Raises:
         InputError: it has no layer that can.
@@ -103,9 +101,7 @@ def in_float8(model: nn.Module, where: str) -> list[str]:
             "model has none besides its last layer; use bf16"
         )
     for name in changed:
-        layer = layers[name]
-        assert isinstance(layer, nn.Linear)
-        model.set_submodule(name, Float8(layer))
+        layers[name].__class__ = Float8
     return [name for name in asked if name not in changed]
 
 

@@ -23,5 +23,6 @@ def tied(model: nn.Module) -> set[int]:
 
 
 def _is_linear(module: nn.Module) -> bool:
-    # Its subclasses may be read without being called, as that of nn.MultiheadAttention is.
-    return type(module) is nn.Linear or is_turned(module)
+    # Its subclasses may be read without being called, as that of nn.MultiheadAttention is. Where the weight is made of
+    # other parameters (weight_norm), it is none.
+    return (type(module) is nn.Linear or is_turned(module)) and module._parameters.get("weight") is not None

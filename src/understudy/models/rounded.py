@@ -65,8 +65,8 @@ class Rounded(nn.Module, ABC):
 
 
 def in_fewer_bits(model: nn.Module, kind: type[Rounded], besides: Collection[str] = ()) -> nn.Module:
-    """The same model, whose linear layers are of that kind; embeddings, norms, convolutions, and a last layer that
-    shares its weight with the embeddings, stay as they are.
+    """The same model, whose linear layers are of that kind; embeddings, norms, convolutions, a last layer that
+    shares its weight with the embeddings, and layers with hooks stay as they are.
 
     Args:
         model: with memory or without; it is changed in place, and its layers have no weights yet.
@@ -75,9 +75,15 @@ def in_fewer_bits(model: nn.Module, kind: type[Rounded], besides: Collection[str
     """
     shared, layers = tied(model), linear_layers(model)
     for name in list(layers)[: -1 if kind.spares_last else None]:
-        if name not in besides and id(layers[name].get_parameter("weight")) not in shared:
-            model.set_submodule(name, kind(layers[name]))
+        layer = layers[name]
+        if name not in besides and id(layer.get_parameter("weight")) not in shared and not _is_hooked(layer):
+            model.set_submodule(name, kind(layer))
     return model
+
+
+def _is_hooked(layer: nn.Module) -> bool:
+    """Whether code of one's own changes what goes into it, or comes out: a new layer would not have it."""
+    return bool(layer._forward_hooks or layer._forward_pre_hooks)
 
 
 @contextmanager

@@ -40,19 +40,35 @@ class Passing:
 
 
 class Absent(nn.Module):
-    """In the place of a module that another stage has. What it was configured with can still be asked of it."""
+    """In the place of a module that another stage has. What it was configured with, and what types its weights have,
+    can still be asked of it: some architectures do.
+    """
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        # Not registered: it is no part of the model. Where it has memory, it is let go.
-        has_memory = any(not parameter.is_meta for parameter in module.parameters())
-        self.__dict__["absent"] = None if has_memory else module
+        self.__dict__["absent"] = _without_memory(module)  # not registered: it is no part of the model
 
     def __getattr__(self, name: str) -> Any:
         absent = self.__dict__.get("absent")
         if absent is None or name.startswith("_"):
             return super().__getattr__(name)
         return getattr(absent, name)
+
+
+def _without_memory(module: nn.Module) -> nn.Module:
+    """The same structure, so that what the module itself holds can be let go."""
+    shell = copy.copy(module)
+    shell._modules = {name: child and _without_memory(child) for name, child in module._modules.items()}
+    shell._parameters = {
+        name: weight if weight is None else nn.Parameter(_shape_of(weight), requires_grad=False)
+        for name, weight in module._parameters.items()
+    }
+    shell._buffers = {name: buffer if buffer is None else _shape_of(buffer) for name, buffer in module._buffers.items()}
+    return shell
+
+
+def _shape_of(tensor: Tensor) -> Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
 
 
 class Silent(Absent):

@@ -223,7 +223,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _enter(self, tensor: Tensor, func: Any) -> None:
         storage = tensor.untyped_storage()
-        if storage._cdata in self._serial:
+        if storage._cdata in self._serial or tensor.is_meta:
             return
         serial = len(self._kinds)
         self._serial[storage._cdata] = serial
