@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -11,6 +12,8 @@ from typer.testing import CliRunner
 from tests.shrunk import SIZES, overrides
 from understudy.cli import app
 from understudy.cli.plan import _time
+from understudy.errors import InputError
+from understudy.plan.hardware import table
 from understudy.recipe import Degrees
 
 TWO = ("--set", "resources.teacher.processes=2")
@@ -101,29 +104,43 @@ def test_the_recipe_may_name_the_hardware() -> None:
 
 
 def test_the_best_degrees_are_written_into_the_recipe_and_nothing_else(tmp_path: Path) -> None:
-    before = Path("recipes/llm.yaml").read_text()
+    before = Path("recipes/llm.yaml").read_bytes().replace(b"nodes: 2, processes: 8", b"processes: 2")
     path = tmp_path / "llm.yaml"
-    path.write_text(before)
+    path.write_bytes(before.replace(b"\n", b"\r\n"))
     done = CliRunner().invoke(app, ["plan", str(path), *SMALL, *TWO, "--write", "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
-    changed = [
-        (old, new) for old, new in zip(before.splitlines(), path.read_text().splitlines(), strict=True) if old != new
-    ]
+    after = path.read_bytes().decode().split("\r\n")
+    changed = [(old, new) for old, new in zip(before.decode().split("\n"), after, strict=True) if old != new]
     assert [old for old, _ in changed] == ["    strategy: fsdp"] * 2
     written = [yaml.safe_load(new)["strategy"] for _, new in changed]
     for name, degrees in zip(("teacher", "distill"), written, strict=True):
         assert found[name]["plan"]["degrees"] == Degrees(**degrees).model_dump()
 
 
-@pytest.mark.parametrize("text", ["a: [", "a: {memory: 1}", "7"])
-def test_a_file_that_is_no_table_is_refused(tmp_path: Path, text: str) -> None:
-    from understudy.errors import InputError
-    from understudy.plan.hardware import table
+def row(**changes: Any) -> bytes:
+    return yaml.safe_dump(
+        {"L5": {"memory": 8, "tflops": {"fp32": 1}, "link": 1, "network": 1, "price": 1} | changes}
+    ).encode()
 
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"a: [", "while parsing"),
+        (b"7", "expected a section"),
+        (b"a: \xff", "'utf-8' codec"),
+        (row(tflops={}), "L5: tflops: has no fp32, which everything can compute in"),
+        (row(tflops={"bf16": 900}), "L5: tflops: has no fp32"),
+        (row(memory=0), "L5: memory: must be greater than 0, got 0"),
+        (row(memory=float("nan"), link=float("inf")), "L5: memory: .*; L5: link: "),
+        (row(cores=8), "L5: cores: unknown key"),
+    ],
+)
+def test_a_file_that_is_no_table_is_refused(tmp_path: Path, text: bytes, why: str) -> None:
     path = tmp_path / "table.yaml"
-    path.write_text(text)
-    with pytest.raises(InputError, match="is no table of hardware"):
+    path.write_bytes(text)
+    with pytest.raises(InputError, match=rf"is no table of hardware \({why}"):
         table(path)
 
 

@@ -1,11 +1,15 @@
-"""A recipe's file with one value changed."""
+"""A recipe's file with values changed."""
+
+import errno
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy.errors import InputError, UnderstudyError
 from understudy.recipe import yaml
-from understudy.recipe.edit import with_value
+from understudy.recipe.edit import rewrite, with_value
 
 TEXT = """\
 # A recipe.
@@ -79,3 +83,51 @@ def test_whatever_is_written_is_read_again(data: dict[str, dict[str, object]], c
     changed = with_value(yaml.dump(data), (section, key), value)  # type: ignore[arg-type]
     if changed is not None:
         assert yaml.parse(changed).data == {**data, section: {**data[section], key: value}}
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "recipe.yaml"
+    path.write_bytes(Path("recipes/pydoc.yaml").read_bytes())
+    path.chmod(0o640)
+    return path
+
+
+STRATEGY = ("teacher", "train", "strategy")
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_a_file_keeps_its_other_lines_its_mode_and_where_it_lies(recipe: Path, tmp_path: Path, ends: str) -> None:
+    recipe.write_bytes(recipe.read_bytes().replace(b"\n", ends.encode()))
+    before = recipe.read_bytes().split(ends.encode())
+    link = tmp_path / "link.yaml"
+    link.symlink_to(recipe)
+    rewrite(link, {STRATEGY: "ddp", ("student", "train", "strategy"): "single"})
+    after = recipe.read_bytes().split(ends.encode())
+    assert link.is_symlink()
+    assert recipe.stat().st_mode & 0o777 == 0o640
+    assert [line for line in after if line not in before] == [b"    strategy: ddp", b"    strategy: single"]
+    assert [line for line in before if line not in after] == []
+
+
+def test_what_the_file_alone_would_be_refused_with_is_not_written(recipe: Path) -> None:
+    before = recipe.read_bytes()
+    said = r"nothing was written, since without the overrides .*\n.*resources\.teacher\.processes is 1"
+    with pytest.raises(InputError, match=said):
+        rewrite(recipe, {STRATEGY: {"dp_replicate": 2}})
+    assert recipe.read_bytes() == before
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = recipe.read_bytes()
+
+    def full(path: Path, content: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(content[:100])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(UnderstudyError, match="the disk is full"):
+        rewrite(recipe, {STRATEGY: "ddp"})
+    assert recipe.read_bytes() == before
+    assert list(recipe.parent.iterdir()) == [recipe]

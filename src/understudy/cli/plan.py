@@ -141,17 +141,16 @@ def _answer(
 def _write(path: Path, answers: Sequence[Answer]) -> None:
     """The degrees of each training in the recipe's file, and nothing else of it."""
     from understudy.plan.automatic import SECTIONS
-    from understudy.recipe.edit import with_value
+    from understudy.recipe.edit import rewrite
 
-    text = path.read_text(encoding="utf-8")
-    for answer in answers:
-        section = SECTIONS[answer.job.name]
-        value = answer.own.degrees.model_dump(exclude_defaults=True) or "single"
-        changed = with_value(text, (section, "train", "strategy"), value)
-        if changed is None:
-            raise InputError(f"{path}: {section}.train.strategy cannot be changed alone; write {value} there yourself")
-        text = changed
-    path.write_text(text, encoding="utf-8")
+    rewrite(
+        path,
+        {
+            (SECTIONS[answer.job.name], "train", "strategy"): answer.own.degrees.model_dump(exclude_defaults=True)
+            or "single"
+            for answer in answers
+        },
+    )
     typer.echo(f"{path}: has these degrees now", err=True)
 
 
@@ -224,7 +223,7 @@ def _say(answer: Answer) -> None:
         typer.echo(f"  in all    {job.steps:,} steps: {in_all}")
     if not own.fits:
         typer.echo(f"  to fit    {lacking(job.planned, own, job.place(hardware))}")
-    if answer.ranking:
+    if answer.ranking and (answer.ranking.refused or len(answer.ranking.estimates) > 1):
         _say_others(answer.ranking, own)
 
 

@@ -74,7 +74,7 @@ def _check_build(description: ImageTransformers | TextTransformers, where: str) 
     try:
         with torch.device("meta"):
             build_model(description)
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+    except (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError) as error:
         kind, words = type(error).__name__, " ".join(str(error).split())
         name = description["config"]["model_type"]
         raise InputError(f"{where}.config: no {name} can be built with these values ({kind}: {words})") from error
@@ -129,9 +129,13 @@ def check_config(config: Any, facts: Facts, where: str) -> None:
     """Whether a transformers configuration can be a model for these examples.
 
     Raises:
-        InputError: its architecture is for another task, it sees the tokens to come, or too few positions.
+        InputError: its architecture is for another task, it has no layers, it sees the tokens to come, or too few
+            positions.
     """
     task = facts["task"]
+    layers = getattr(config, "num_hidden_layers", None)
+    if isinstance(layers, int) and layers < 1:
+        raise InputError(f"{where}: has {layers} layers; it needs at least one")
     if type(config) not in auto_class(task)._model_mapping and not getattr(config, "auto_map", None):
         raise InputError(f"{where}: {config.model_type} is no architecture for the task {task}")
     if task == "causal-lm" and not getattr(config, "is_decoder", True) and "is_decoder" in type(config)().to_dict():

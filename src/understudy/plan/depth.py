@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from understudy.models.build import undrawn_model
+from understudy.models.build import tried_model
 from understudy.models.facts import Description
 from understudy.parallel.blocks import blocks
 from understudy.parallel.layout import boundaries
@@ -55,7 +55,8 @@ def depth(description: Description, where: str) -> Depth | None:
     made = AutoConfig.for_model(**config)
     setting = made.attribute_map.get("num_hidden_layers", "num_hidden_layers")
     count = getattr(made, setting, None)
-    found = blocks(undrawn_model(description, where))
+    with tried_model(description, where) as model:
+        found = blocks(model)
     shapes = {tuple((name, weight.shape) for name, weight in block.named_parameters()) for block in found}
     each = [value for value in config.values() if isinstance(value, list) and len(value) == count]
     if count != len(found) or len(shapes) != 1 or any(value != value[:1] * len(value) for value in each):

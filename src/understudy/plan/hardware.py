@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError, field_validator
 
 from understudy.errors import InputError
+from understudy.recipe.errors import reason
 from understudy.recipe.section import Section
 
 TERA = 1e12
-Amount = Annotated[float, Field(gt=0)]
+Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Hardware(Section):
@@ -20,15 +21,22 @@ class Hardware(Section):
     memory: Amount
     """GiB."""
     tflops: dict[str, Amount]
-    """By precision; one that is missing, it does not compute in."""
+    """By precision, fp32 among them; one that is missing, it does not compute in."""
     link: Amount
     """GB/s to processes on the same node, one way."""
     network: Amount
     """GB/s to those on others."""
-    price: Annotated[float, Field(ge=0)]
+    price: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     """USD an hour."""
     host: Amount = 2.0
     """GiB of its node's memory that a process takes beside tensors: Python, libraries, and on GPUs CUDA and NCCL."""
+
+    @field_validator("tflops")
+    @classmethod
+    def _has_fp32(cls, found: dict[str, float]) -> dict[str, float]:
+        if "fp32" not in found:
+            raise ValueError("has no fp32, which everything can compute in")
+        return found
 
     @property
     def is_gpu(self) -> bool:
@@ -48,6 +56,9 @@ def table(path: Path | None = None) -> dict[str, Hardware]:
     source = path or files("understudy.plan") / "hardware.yaml"
     try:
         return TypeAdapter(dict[str, Hardware]).validate_python(yaml.safe_load(source.read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError, ValidationError) as error:
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+        why = "; ".join(": ".join([*map(str, found["loc"]), reason(found)]) for found in problems)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         why = str(error).splitlines()[0]
-        raise InputError(f"{path}: is no table of hardware ({why}); see `understudy plan --help`") from error
+    raise InputError(f"{path}: is no table of hardware ({why}); see `understudy plan --help`")

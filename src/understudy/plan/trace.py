@@ -37,6 +37,7 @@ from understudy.plan.imagined import Imagined
 from understudy.plan.ledger import Ledger, Peak
 from understudy.plan.pieces import few_pieces
 from understudy.plan.repeated import Further, Repeated
+from understudy.plan.tried import try_model
 from understudy.recipe import Degrees, ObjectiveSection, TeacherPrecision, Train
 from understudy.train.averages import Averages
 from understudy.train.learning import Learner, Part, Whole
@@ -110,8 +111,10 @@ def trace(
     vocabulary = facts["vocab_size"] if facts["task"] == "causal-lm" else len(facts["labels"])
     ledger = Ledger(vocabulary, GRAIN[device])
     absent = rank_among_absent(planned.train, found, rank, precision)
-    with absent as spread, ledger.watching(), attention_of(device, packed=keeps_apart(facts)):
-        return _traced(planned, spread, ledger, even=even)
+    with absent as spread, attention_of(device, packed=keeps_apart(facts)):
+        _try_models(planned, spread)
+        with ledger.watching():
+            return _traced(planned, spread, ledger, even=even)
 
 
 def traces(
@@ -135,6 +138,14 @@ def _layout(planned: Planned, spread: Spread) -> Layout:
     if asked not in _layouts:
         _layouts[asked] = layout(undrawn_model(planned.model, planned.where), shown, planned.where)
     return _layouts[asked]
+
+
+def _try_models(planned: Planned, spread: Spread) -> None:
+    extras = objective(planned.objectives, planned.train).extras
+    where = f"{planned.where.removesuffix('.train')}.model"
+    try_model(planned.model, planned.examples, extras, where, spread, planned.train)
+    if planned.teacher:
+        try_model(planned.teacher, planned.examples, extras, "teacher.model", spread, None)
 
 
 def _traced(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) -> Traced:

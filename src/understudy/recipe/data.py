@@ -25,7 +25,7 @@ class Image(Section):
 class Tokenizer(Section):
     """A byte-level BPE trained on the training split, or the one of a pretrained folder or hub id."""
 
-    vocab_size: Annotated[int, Field(ge=258)] = 4096
+    vocab_size: Annotated[int, Field(ge=258, le=2**24)] = 4096
     pretrained: str | None = None
     revision: str | None = None
 

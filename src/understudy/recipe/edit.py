@@ -1,11 +1,48 @@
-"""One value of a recipe's file changed, and nothing else of its text: comments and order stay."""
+"""Values of a recipe's file changed, and nothing else of its text: comments, order and the ends of lines stay."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml as pyyaml
 
+from understudy.errors import InputError
 from understudy.recipe import yaml
+from understudy.recipe.file import from_values
 from understudy.recipe.yaml import Place, Value
+from understudy.store.files import write_whole
+
+
+def rewrite(path: Path, values: Mapping[Place, Value]) -> None:
+    """Change values in a recipe's file: all of them, or nothing.
+
+    Args:
+        path: of a recipe without errors, once the overrides of this run are added.
+        values: by their place.
+
+    Raises:
+        InputError: a value cannot be changed alone, without overrides the file would be refused, or it cannot be
+            written.
+        UnderstudyError: the disk is full.
+    """
+    text = path.read_bytes().decode()
+    for place, value in values.items():
+        changed = with_value(text, place, value)
+        if changed is None:
+            raise InputError(
+                f"{path}: {'.'.join(map(str, place))} cannot be changed alone; write {value} there yourself"
+            )
+        text = changed
+    data = yaml.parse(text).data
+    assert isinstance(data, dict)
+    try:
+        from_values(data, (), str(path))
+    except InputError as error:
+        raise InputError(
+            f"{path}: nothing was written, since without the overrides of this run it would be refused then; write "
+            f"them into it, too:\n{error}"
+        ) from error
+    write_whole(path.resolve(), text.encode())
 
 
 def with_value(text: str, place: Place, value: Value) -> str | None:
@@ -30,7 +67,8 @@ def with_value(text: str, place: Place, value: Value) -> str | None:
         changed = text[: old.start_mark.index] + words + text[_end(old) :]
     else:
         start = section.value[0][0].start_mark
-        next_key = ", " if section.flow_style else "\n" + " " * start.column
+        line_end = "\r\n" if "\r\n" in text else "\n"
+        next_key = ", " if section.flow_style else line_end + " " * start.column
         changed = f"{text[: start.index]}{place[-1]}: {words}{next_key}{text[start.index :]}"
     return changed if yaml.parse(changed).data == _with(yaml.parse(text).data, place, value) else None
 

@@ -56,14 +56,17 @@ def explain(error: ErrorDetails) -> tuple[Place, str]:
         case "extra_forbidden":
             return location.place, _unknown(str(location.place[-1]), location.known)
         case _:
-            return location.place, _reason(error)
+            return location.place, reason(error)
 
 
-def _reason(error: ErrorDetails) -> str:
+def reason(error: ErrorDetails) -> str:
+    """What is wrong with a value."""
     context, got = error.get("ctx", {}), f"got {shown(error['input'])}"
     match error["type"]:
         case "missing":
             return "required, but missing"
+        case "extra_forbidden":
+            return "unknown key"
         case "literal_error":
             return _choice(context["expected"], error["input"])
         case "string_pattern_mismatch":
@@ -75,9 +78,13 @@ def _reason(error: ErrorDetails) -> str:
             return f"expected {EXPECTED[kind]}, {got}"
         case kind if kind in BOUNDS:
             words, key = BOUNDS[kind]
-            return f"must be {words} {context[key]:g}, {got}"
+            return f"must be {words} {_number(context[key])}, {got}"
         case _:
             return f"{error['msg'][:1].lower()}{error['msg'][1:]}, {got}"
+
+
+def _number(bound: float) -> str:
+    return f"{int(bound):,}" if bound == int(bound) else f"{bound:g}"
 
 
 def shown(value: object) -> str:

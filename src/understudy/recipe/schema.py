@@ -8,7 +8,7 @@ from understudy.recipe.data import Data, Image, Text
 from understudy.recipe.lora import Lora
 from understudy.recipe.models import Model, PretrainedModel
 from understudy.recipe.objectives import DISTILL, Distill
-from understudy.recipe.section import Fraction, Positive, Section
+from understudy.recipe.section import BatchSize, Fraction, Positive, Section
 from understudy.recipe.strategy import Compression, Diloco, Offload, Pipeline, Recompute, Strategy
 from understudy.recipe.training import Augment, Guard, Optimizer, Schedule
 
@@ -38,7 +38,7 @@ class Train(Section):
 
     steps: Positive | None = None
     epochs: Positive | None = None
-    batch_size: Positive = 64
+    batch_size: BatchSize = 64
     """Examples per optimiser step, over all processes and accumulated parts together."""
     gradient_accumulation_steps: Positive = 1
     """Parts that a process splits its share of the batch into, to save memory."""
@@ -136,7 +136,7 @@ class Student(Section):
 class Latency(Section):
     """How latency and throughput are timed; all models in turn, in the same process."""
 
-    batch_size: Positive = 1
+    batch_size: BatchSize = 1
     repeats: Positive = 50
 
 
@@ -145,7 +145,7 @@ class Evaluate(Section):
 
     metrics: tuple[MetricName, ...] | None = None
     """Default: all that fit the task."""
-    batch_size: Positive = 64
+    batch_size: BatchSize = 64
     stride: Positive | None = None
     """For text, in tokens: how far the window moves in which a model sees a document; a token is counted in the first
     window that has it. A shorter one gives more context, and takes longer. Default: the sequence length."""
@@ -183,11 +183,11 @@ class Register(Section):
 class Resources(Section):
     """What a training job gets."""
 
-    nodes: Positive = 1
+    nodes: Annotated[int, Field(gt=0, le=2**16)] = 1
     min_nodes: Positive | None = None
     """In a cluster: the fewest nodes that the job goes on with when it cannot have all. Default: it waits for all. The
     result then follows from how many there were at which step, and is not the same to the last bit."""
-    processes: Positive = 1
+    processes: Annotated[int, Field(gt=0, le=2**10)] = 1
     """Per node."""
     threads: Positive | None = None
     """CPU threads per process. Default: all cores, in a cluster those of `cpu`, for a single process; otherwise one."""

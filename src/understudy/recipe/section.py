@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[int, Field(gt=0)]
+BatchSize = Annotated[int, Field(gt=0, le=2**24)]
 
 
 class Section(BaseModel):

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import stat
 import time
 from contextlib import suppress
@@ -52,10 +53,21 @@ def write_json(path: Path, value: Any) -> None:
     Raises:
         UnderstudyError, InputError: the disk is full or read-only.
     """
+    write_whole(path, json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n")
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all; one that is there keeps its mode.
+
+    Raises:
+        UnderstudyError, InputError: the disk is full or read-only.
+    """
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     with disk_errors(path):
         try:
-            aside.write_bytes(json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n")
+            aside.write_bytes(content)
+            if path.exists():
+                shutil.copymode(path, aside)
             flush(aside)
             os.replace(aside, path)
         except OSError:

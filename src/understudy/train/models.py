@@ -165,9 +165,7 @@ def initial_model(job: TrainingJob, description: Description, examples: Examples
 def _say_left(left: list[str], where: str) -> None:
     if left and dist.get_rank() == 0:
         kinds = ", ".join(sorted({re.sub(r"\b\d+\b", "*", name) for name in left}))
-        log.warning(
-            "%s.precision: in bf16, for their sizes or a shared weight: %s", where, kinds
-        )
+        log.warning("%s.precision: in bf16, for their sizes or a shared weight: %s", where, kinds)
 
 
 def _share(job: TrainingJob, model: nn.Module, spread: Spread) -> int:

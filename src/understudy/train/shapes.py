@@ -1,5 +1,7 @@
 """Whether a model's outputs are what the data needs, tried on one example before anything is trained."""
 
+import logging
+
 import numpy as np
 import torch
 from torch import nn
@@ -33,6 +35,8 @@ def check_shapes(
     Raises:
         InputError: the model fails on the example, or its output has another shape.
     """
+    # Of what fails without memory torch logs a traceback, before it is said here in words.
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel("CRITICAL")
     inputs, labels = examples.batch(np.zeros(1, dtype=np.int64))
     expected, training = (*labels.shape, _outputs(description)), model.training
     try:
