@@ -22,10 +22,10 @@ def vit(changes: dict[str, Any], **train: Any) -> Planned:
     return replace(planned(describe(model, IMAGES, "student.model"), **train), examples=Imagined(IMAGES, 64))
 
 
-def test_a_model_that_fails_on_the_data_is_said_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_that_fails_on_the_data_is_said_without_a_traceback(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match=r"student\.model: the model fails on the first example, .* \(16 x 16\)"):
         traces(vit({"patch_size": 16}), Degrees(), "cpu", torch.float32)
-    assert caplog.messages == []
+    assert capfd.readouterr().err == ""
 
 
 def test_layers_that_a_plan_splits_wrongly_are_said() -> None:

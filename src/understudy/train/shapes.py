@@ -1,10 +1,11 @@
 """Whether a model's outputs are what the data needs, tried on one example before anything is trained."""
 
-import logging
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from torch import nn
+from torch._subclasses import fake_tensor
 
 from understudy.data.loader import Examples
 from understudy.errors import InputError
@@ -35,12 +36,11 @@ def check_shapes(
     Raises:
         InputError: the model fails on the example, or its output has another shape.
     """
-    # Of what fails without memory torch logs a traceback, before it is said here in words.
-    logging.getLogger("torch._subclasses.fake_tensor").setLevel("CRITICAL")
     inputs, labels = examples.batch(np.zeros(1, dtype=np.int64))
     expected, training = (*labels.shape, _outputs(description)), model.training
     try:
-        with torch.no_grad():
+        # Of what fails without memory torch logs a traceback, before it is said here in words.
+        with torch.no_grad(), patch.object(fake_tensor.log, "disabled", new=True):
             found = tuple(model.eval()(inputs.to(device), extras).logits.shape)
     except torch.OutOfMemoryError:
         raise  # it is a RuntimeError too, and neither the model nor the example is to blame
