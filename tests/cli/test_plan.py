@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tests.shrunk import SIZES, overrides
 from understudy.cli import app
-from understudy.cli.plan import _time
+from understudy.cli.plan import _seconds, _time
 from understudy.errors import InputError
 from understudy.plan.hardware import table
 from understudy.recipe import Degrees
@@ -55,6 +55,13 @@ def minutes(time: str) -> float:
 )
 def test_a_time_has_a_unit_that_says_something(hours: float, said: str) -> None:
     assert _time(hours) == said
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(0, "0"), (7.47e-6, "0.000007"), (0.12345, "0.123"), (36.44, "36.4"), (2013.3, "2,013")]
+)
+def test_seconds_are_written_out(number: float, said: str) -> None:
+    assert _seconds(number) == said
 
 
 def test_other_degrees_are_ranked_for_machines_too() -> None:

@@ -67,7 +67,8 @@ def test_what_few_blocks_take_says_what_many_do(
         assert ours.peak.bytes == pytest.approx(own.peak.bytes, rel=error, abs=1)
         assert (ours.kept, ours.flops) == pytest.approx((own.kept, own.flops), rel=error, abs=1)
         assert ours.state == pytest.approx(own.state, rel=error, abs=1)
-        assert ours.traffic == pytest.approx(own.traffic, rel=error, abs=1)
+        # Of each weight a number is summed to find the norm of all gradients, and for no block.
+        assert ours.traffic == pytest.approx(own.traffic, rel=error, abs=256)
         assert ours.peak.phase == own.peak.phase
 
 

@@ -41,6 +41,13 @@ def test_stages_wait_as_the_theory_says(schedule: str, stages: int) -> None:
     assert found.step == found.compute + found.bubble
 
 
+@pytest.mark.parametrize("operation", ["allreduce_", "all_reduce"])
+def test_what_is_summed_goes_around_twice(operation: str) -> None:
+    sent = traced(flops=0, traffic={(operation, (0, 1, 2, 3)): 4 * GIGA})
+    found = estimate(Train(steps=1), Degrees(tp=4), [sent], GPU, 4, "bf16")
+    assert found.communication == pytest.approx(2 * 4 * 3 / 4 / 100)
+
+
 @pytest.mark.parametrize(("per_node", "speed"), [(2, 100), (1, 10)])
 def test_what_is_sent_goes_over_the_link_that_its_ranks_have(per_node: int, speed: int) -> None:
     sent = traced(flops=0, traffic={("send", (0, 1)): 2 * GIGA})

@@ -1,5 +1,7 @@
 """What would make a training fit that does not."""
 
+import pytest
+
 from tests.plan.test_depth import llama, planned
 from tests.plan.test_ranking import place
 from understudy.plan.ranking import estimated
@@ -25,3 +27,19 @@ def test_where_no_change_is_enough_more_processes_are() -> None:
     job, small = planned(llama(2), batch_size=2, gradient_accumulation_steps=1), place(1e-6)
     said = lacking(job, estimated(job, Degrees(dp_shard=2), small), small)
     assert said.endswith("take more processes")
+
+
+@pytest.mark.parametrize(
+    ("miss", "shards", "said"),
+    [
+        (Degrees(dp_replicate=2), Degrees(dp_shard=2), "strategy: fsdp"),
+        (Degrees(dp_shard=2, zero_stage=1), Degrees(dp_shard=2), "strategy: fsdp"),
+        (Degrees(dp_replicate=2, tp=2), Degrees(dp_shard=2, tp=2), "dp_shard: 2 for dp_replicate"),
+    ],
+)
+def test_copies_that_do_not_fit_are_to_be_shards(miss: Degrees, shards: Degrees, said: str) -> None:
+    job = planned(llama(4), gradient_accumulation_steps=1, activation_checkpointing="full")
+    whole, parts = estimated(job, miss, place(100)), estimated(job, shards, place(100))
+    assert parts.memory < whole.memory
+    tight = place((parts.memory + whole.memory) / 2)
+    assert f"it fits with {said} ({parts.memory:.2f} GiB)" in lacking(job, estimated(job, miss, tight), tight)

@@ -109,6 +109,31 @@ def test_a_teacher_in_nf4_takes_an_eighth_and_scales_for_its_linear_layers_but_t
     assert few["teacher"] == pytest.approx((4 * others + (32 + 2) * blocks) / 2, rel=0.01)
 
 
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_what_split_layers_send_is_counted(blocks: int) -> None:
+    """Sums over ranks of hidden states (16 x 32 x 64 in fp32): after the embedding and two layers of each block, and
+    backwards before the head and before each block's five layers that read the same; and logits, made whole.
+    """
+    job = planned(llama_of(blocks), gradient_accumulation_steps=1)
+    (traced,) = traces(job, Degrees(tp=2), "cpu", torch.float32)
+    traffic = traced.traffic
+    assert traffic["all_reduce", (0, 1)] == pytest.approx((2 + 7 * blocks) * 16 * 32 * 64 * 4, abs=200)
+    assert traffic["all_gather_into_tensor", (0, 1)] == 16 * 32 * 300 * 4
+
+
+def test_sequences_in_parts_send_no_more_than_whole_ones() -> None:
+    """A sum is a reduce-scatter and an all-gather (Korthikanti et al. 2022)."""
+    sent = []
+    for parts in (False, True):
+        found = Degrees(tp=2, sequence_parallel=parts)
+        (traced,) = traces(planned(llama_of(2), gradient_accumulation_steps=1), found, "cpu", torch.float32)
+        sums = {name: size for (name, _), size in traced.traffic.items()}
+        sent.append(
+            2 * sums.get("all_reduce", 0) + sums["all_gather_into_tensor"] + sums.get("reduce_scatter_tensor", 0)
+        )
+    assert sent[1] < 1.2 * sent[0]
+
+
 @pytest.mark.parametrize("kind", ["vit", "bert", "gpt2"])
 def test_what_other_architectures_ask_their_layers_is_known_in_every_stage(kind: str) -> None:
     model, facts = {"vit": (VIT, IMAGES), "bert": (BERT, SHORT), "gpt2": (GPT, SHORT)}[kind]

@@ -58,3 +58,17 @@ def test_a_test_split_of_nearly_one_label_is_refused(checked: Checked) -> None:
 
 def test_of_two_labels_that_are_as_frequent_either_may_be_the_likeliest(checked: Checked) -> None:
     checked({**HALF, "train/dog": 3, "test/cat": 39, "test/dog": 1}, "gate.margin=0.1")
+
+
+def test_a_training_that_has_nothing_to_validate_on_is_refused_before_any_is_trained(checked: Checked) -> None:
+    everyone = [f"{section}.train.validate_every=5" for section in ("teacher", "student")]
+    with pytest.raises(InputError) as refused:
+        checked(HALF, "gate.margin=0.1", "data.validation=0", *everyone)
+    why = "the data has no validation split; give it a share, data.validation"
+    assert str(refused.value).splitlines() == [
+        f"{section}.train.validate_every: {why}" for section in ("teacher", "student")
+    ]
+
+
+def test_without_validation_none_is_asked_for(checked: Checked) -> None:
+    checked(HALF, "gate.margin=0.1", "data.validation=0")

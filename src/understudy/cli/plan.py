@@ -215,8 +215,8 @@ def _say(answer: Answer) -> None:
     _say_host(answer)
     _say_disk(answer.disk)
     typer.echo(
-        f"  a step    {own.step:.3g} s: {own.compute:.3g} computing, {own.communication:.3g} communicating alone, "
-        f"{own.bubble:.3g} waiting for other stages"
+        f"  a step    {_seconds(own.step)} s: {_seconds(own.compute)} computing, {_seconds(own.communication)} "
+        f"communicating alone, {_seconds(own.bubble)} waiting for other stages"
     )
     if answer.hours is not None:
         in_all = f"{_time(answer.hours)}, {answer.cost:.2f} USD at {hardware.price:g} an hour and process"
@@ -281,11 +281,18 @@ def _time(hours: float) -> str:
     return f"{hours:.2f} h" if hours >= 1 else f"{seconds / 60:.1f} min"
 
 
+def _seconds(number: float) -> str:
+    """To three digits, and none of them behind an e."""
+    if not number or 0.001 <= number < 1000:
+        return f"{number:.3g}"
+    return f"{number:,.0f}" if number > 1 else f"{number:.6f}"
+
+
 def _say_others(found: "Ranking", own: "Estimate") -> None:
     typer.echo("  other degrees, the fastest that fit first:")
     for other in found.estimates:
         if other.degrees != own.degrees:
             fits = "" if other.fits else "  does not fit"
-            typer.echo(f"    {other.degrees!s:<44} {other.memory:8.2f} GiB {other.step:9.3g} s a step{fits}")
+            typer.echo(f"    {other.degrees!s:<44} {other.memory:8.2f} GiB {_seconds(other.step):>9} s a step{fits}")
     for why, count in Counter(why for _, why in found.refused).most_common():
         typer.echo(f"    {count} more make no sense: {why}")

@@ -15,6 +15,8 @@ CONTEXT = 1.0
 """GiB that CUDA and NCCL are assumed to take beside the tensors."""
 OVERLAPPED = ("_allgather_base_", "_reduce_scatter_base_")
 """What fully_shard sends while it computes."""
+SUMMED = ("allreduce_", "all_reduce")
+"""What goes around twice: once for the sum, and once for all to have it."""
 GIB, GIGA = 2**30, 1e9
 
 
@@ -81,7 +83,7 @@ def _seconds(traced: Traced, hardware: Hardware, per_node: int) -> tuple[float, 
         if operation in OVERLAPPED:
             hidden += seconds
         else:
-            exposed += seconds * (2 if operation == "allreduce_" else 1)
+            exposed += seconds * (2 if operation in SUMMED else 1)
     return hidden, exposed
 
 

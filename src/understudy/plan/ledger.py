@@ -15,6 +15,7 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._C._distributed_c10d import _resolve_process_group
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.tensor import DTensor
@@ -30,6 +31,9 @@ Kind = Literal[
     "parameters", "gradients", "optimizer", "teacher", "activations", "logits", "communication", "temporary", "data"
 ]
 COLLECTIVES = {"c10d", "_c10d_functional", "fsdp"}
+SENDING = {"c10d", "_c10d_functional"}
+"""What fully_shard, pipelines and sequences in parts send with, and what split layers do."""
+WAIT = torch.ops._c10d_functional.wait_tensor.default
 DEVICE = torch.ops.prim.device.default
 Block = tuple[int, int]
 """One of a model's repeated blocks: in which list, and at which place of it."""
@@ -158,9 +162,9 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 made = func.decompose(*args, **kwargs)
             if made is not NotImplemented:
                 return made
-        if func.namespace == "c10d":
-            self._count_traffic(func, args)
         made = self._answers.of(func, args, kwargs) if self._answers else func(*args, **kwargs)
+        if func.namespace in SENDING and func is not WAIT:
+            self._count_traffic(func, args, made)
         if (count := flop_registry.get(func._overloadpacket)) is not None:
             done = count(*args, **kwargs, out_val=made)
             self.flops += done
@@ -255,13 +259,23 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _rounded(self, size: int) -> int:
         return -(-size // self._grain) * self._grain
 
-    def _count_traffic(self, func: Any, args: tuple[Any, ...]) -> None:
-        group = next((arg for arg in args if isinstance(arg, torch.ScriptObject)), None)
-        ranks = tuple(dist.get_process_group_ranks(dist.ProcessGroup.unbox(group))) if group is not None else ()
-        size = max((tensor.nbytes for tensor in tree_leaves(args) if isinstance(tensor, Tensor)), default=0)
-        which = func._schema.name.removeprefix("c10d::"), ranks
+    def _count_traffic(self, func: Any, args: tuple[Any, ...], made: Any) -> None:
+        """What a collective is handed, or makes, whichever is more: of what is gathered a rank hands over a part."""
+        tensors = [tensor for tensor in tree_leaves((args, made)) if isinstance(tensor, Tensor)]
+        which = func._schema.name.rpartition("::")[2], _ranks(args)
+        size = max((tensor.nbytes for tensor in tensors), default=0)
         self.traffic[which] += size
         self.work[self.block].traffic[which] += size
+
+
+def _ranks(args: tuple[Any, ...]) -> tuple[int, ...]:
+    """Those of the group that a collective is handed, or whose name is the last that it is."""
+    group = next((arg for arg in args if isinstance(arg, torch.ScriptObject)), None)
+    if group is not None:
+        return tuple(dist.get_process_group_ranks(dist.ProcessGroup.unbox(group)))
+    if not isinstance(args[-1], str):
+        return ()
+    return tuple(dist.get_process_group_ranks(_resolve_process_group(dist.GroupName(args[-1]))))
 
 
 @cache

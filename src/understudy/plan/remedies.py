@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from understudy.errors import InputError
+from understudy.plan.choices import refusal
 from understudy.plan.estimate import Estimate
 from understudy.plan.ranking import Place, estimated
 from understudy.plan.trace import Planned
-from understudy.recipe import Train
+from understudy.recipe import Degrees, Train
 
 PARTS = (2, 4, 8)
 """Times as many micro-batches that are tried."""
@@ -22,29 +23,45 @@ class Remedy:
 
 
 def remedy(planned: Planned, miss: Estimate, place: Place) -> Remedy | None:
-    """The first change of the recipe with which degrees fit that do not; None where none is enough."""
-    for change, train in _changes(planned.train, miss.degrees.readers):
+    """The first change of the recipe with which what does not fit does; None where none is enough."""
+    for change, train, found in _changes(planned.train, miss.degrees):
+        changed = replace(planned, train=train)
+        if refusal(changed, found, place.processes):
+            continue
         try:
-            found = estimated(replace(planned, train=train), miss.degrees, place)
+            estimate = estimated(changed, found, place)
         except InputError:
             continue
-        if found.fits:
-            return Remedy(change, found)
+        if estimate.fits:
+            return Remedy(change, estimate)
     return None
 
 
-def _changes(train: Train, readers: int) -> Iterator[tuple[str, Train]]:
-    full = {"activation_checkpointing": "full"}
-    if train.activation_checkpointing != "full":
-        yield "activation_checkpointing: full", train.model_copy(update=full)
-    for times in PARTS:
+def _changes(train: Train, found: Degrees) -> Iterator[tuple[str, Train, Degrees]]:
+    """What costs least first: blocks computed again, then no copies, then smaller parts."""
+    spreads = [("", found), *_in_shards(found)]
+    for times in (1, *PARTS):
         count = times * train.gradient_accumulation_steps
-        if train.batch_size % (count * readers) == 0:
-            parts = {"gradient_accumulation_steps": count}
-            yield f"gradient_accumulation_steps: {count}", train.model_copy(update=parts)
-            if train.activation_checkpointing != "full":
-                words = f"gradient_accumulation_steps: {count} and activation_checkpointing: full"
-                yield words, train.model_copy(update=full | parts)
+        if train.batch_size % (count * found.readers):
+            continue
+        for spread, degrees in spreads:
+            for again in (False, True):
+                words = [f"gradient_accumulation_steps: {count}"] * (times > 1)
+                words += [spread] * bool(spread)
+                words += ["activation_checkpointing: full"] * again
+                if words and not (again and train.activation_checkpointing == "full"):
+                    changed: dict[str, object] = {"gradient_accumulation_steps": count}
+                    changed |= {"activation_checkpointing": "full"} if again else {}
+                    yield " and ".join(words), train.model_copy(update=changed), degrees
+
+
+def _in_shards(found: Degrees) -> Iterator[tuple[str, Degrees]]:
+    """Without whole copies of weights, gradients and the optimiser's state."""
+    if found.dp_replicate > 1 or found.zero_stage < 3:
+        changes = {"dp_replicate": 1, "dp_shard": found.dp_replicate * found.dp_shard, "zero_stage": 3}
+        shards = found.model_copy(update=changes)
+        alone = shards.world_size == shards.dp_shard
+        yield ("strategy: fsdp" if alone else f"dp_shard: {shards.dp_shard} for dp_replicate"), shards
 
 
 def lacking(planned: Planned, miss: Estimate, place: Place) -> str:
@@ -56,4 +73,4 @@ def lacking(planned: Planned, miss: Estimate, place: Place) -> str:
     )
     if found := remedy(planned, miss, place):
         return f"{words}; it fits with {found.change} ({found.estimate.memory:.2f} GiB)"
-    return f"{words}; neither smaller parts of a batch nor computing blocks again is enough: take more processes"
+    return f"{words}; neither smaller parts, nor shards, nor computing blocks again is enough: take more processes"

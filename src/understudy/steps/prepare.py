@@ -11,6 +11,8 @@ from understudy.recipe import Recipe
 from understudy.steps.step import Step, Work
 from understudy.store import Store
 
+NOTHING_TO_VALIDATE = "the data has no validation split; give it a share, data.validation"
+
 
 def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
     if recipe.task == "image-classification":
@@ -31,16 +33,23 @@ def _prepare(work: Work) -> None:
     prepare(work.recipe.data, work.recipe.task, work.input("records"), work.staged, work.progress)
 
 
-def _check_test_split(recipe: Recipe, store: Store, inputs: Mapping[str, str]) -> None:
-    """Whether the test split can show what the gate asks for: its size is known now, and nothing is trained yet."""
+def _check_splits(recipe: Recipe, store: Store, inputs: Mapping[str, str]) -> None:
+    """Whether the test split can show what the gate asks for, and there is something to validate on: their sizes are
+    known now, and nothing is trained yet.
+    """
     from understudy.evaluate.sufficiency import indistinct, shortfalls
 
     folder, gate, metric = store.objects.path(inputs["records"]), recipe.gate, recipe.gate_metric
-    examples = json.loads((folder / "records.json").read_text())["counts"]["test"]
+    counts = json.loads((folder / "records.json").read_text())["counts"]
+    examples = counts["test"]
     found = [f"{'.'.join(place)}: {why}" for place, why in shortfalls(recipe.task, metric, gate, examples)]
     if not found and recipe.task == "image-classification" and metric == "accuracy":
         why = indistinct(_unlike_most(folder), examples, gate.confidence)
         found = [f"data.test: {why}"] if why else []
+    if not counts["validation"]:
+        trained = {"teacher": recipe.teacher.train, "student": recipe.student.train}
+        asking = [section for section, train in trained.items() if train and train.validate_every]
+        found += [f"{section}.train.validate_every: {NOTHING_TO_VALIDATE}" for section in asking]
     if found:
         raise InputError("\n".join(found))
 
@@ -66,6 +75,6 @@ PREPARE = Step(
     functions=(_prepare,),
     modules=("understudy.data.prepare",),
     section=_section,
-    check=_check_test_split,
+    check=_check_splits,
     inputs=("records",),
 )
