@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from understudy.models import architectures
-from understudy.models.architectures import asked_for, model_types, settings, types_for
+from understudy.models.architectures import asked_for, meant, model_types, settings, types_for
 from understudy.models.build import build_model
 from understudy.models.describe import describe
 from understudy.recipe import ArchitectureModel
@@ -67,3 +67,16 @@ def test_nothing_heavy_is_imported_for_it() -> None:
     look += "print({'torch', 'transformers'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "said"),
+    [
+        ("num_layers", {"num_hidden_layers", "num_mtp_layers"}, "; did you mean num_hidden_layers?"),
+        ("num_layers", {"num_mtp_layers"}, "; did you mean num_mtp_layers?"),
+        ("hiden_size", {"hidden_size", "vocab_size"}, "; did you mean hidden_size?"),
+        ("x", {"hidden_size"}, ""),
+    ],
+)
+def test_the_name_that_was_meant_is_the_usual_one_or_the_closest(word: str, known: set[str], said: str) -> None:
+    assert meant(word, known) == said

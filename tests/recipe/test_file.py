@@ -68,6 +68,7 @@ def said(folder: Path, text: str, overrides: Sequence[str] = ()) -> list[str]:
 BAD = {
     "batch_size: 64": {
         "batchsize: 64": "r.yaml:12: teacher.train.batchsize: unknown key; did you mean batch_size?",
+        "lr: 0.1": "r.yaml:12: teacher.train.lr: unknown key; did you mean optimizer.learning_rate?",
         "batch_size: '64'": 'r.yaml:12: teacher.train.batch_size: expected a whole number, got "64"',
         "batch_size: true": "r.yaml:12: teacher.train.batch_size: expected a whole number, got true",
         "batch_size: 6.5": "r.yaml:12: teacher.train.batch_size: expected a whole number, got 6.5",

@@ -216,6 +216,15 @@ def test_data_that_is_too_little_even_if_all_of_it_were_tested_on_is_told(
     assert not findings(change(recipe, "gate.margin=0.9"), Here()).problems
 
 
+def test_hardware_that_no_table_has_is_told(digits: Recipe, change: Change) -> None:
+    unknown = findings(
+        change(digits, "resources.teacher.hardware=h100", "resources.distill.hardware=L4"), Here()
+    ).unknown
+    (said,) = [what for what in unknown if "hardware" in what]
+    assert said.startswith("resources.teacher.hardware: h100 is none of H200, H100, ")
+    assert "(did you mean H100?)" in said
+
+
 def test_nothing_heavy_is_imported() -> None:
     look = "import sys; from pathlib import Path; from understudy.recipe.file import load;"
     look += "from understudy.steps.recipe_check import Here, findings;"

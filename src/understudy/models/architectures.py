@@ -6,8 +6,9 @@ understood, everything is taken for known: nothing that transformers would take 
 """
 
 import ast
+import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -22,6 +23,15 @@ MAPPINGS: dict[Task, str] = {
 ROOT = "PreTrainedConfig"
 """The class that all configurations come from; what it comes from itself has no settings."""
 
+OTHER_NAMES = {
+    "num_layers": "num_hidden_layers",
+    "n_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "n_heads": "num_attention_heads",
+    "dim": "hidden_size",
+    "hidden_dim": "hidden_size",
+}
+"""What other libraries call a setting."""
 ASKED = re.compile(r'getattr\((?:self\.)?config, "(\w+)"')
 
 
@@ -53,6 +63,13 @@ def settings(model_type: str) -> frozenset[str] | None:
         return frozenset(_names(found)) | asked_for(model_type)
     except LookupError:
         return None
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """A hint at the name that was meant, if one comes close; to be put behind an error."""
+    names = sorted(known)
+    near = [name for name in (OTHER_NAMES.get(word),) if name in names] or difflib.get_close_matches(word, names, 1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def asked_for(model_type: str) -> frozenset[str]:

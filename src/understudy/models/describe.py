@@ -1,14 +1,12 @@
 """What a model is on given examples: a recipe's section checked against the data, before anything is trained."""
 
-import difflib
 import inspect
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from understudy.errors import InputError
-from understudy.models.architectures import asked_for
+from understudy.models.architectures import asked_for, meant
 from understudy.models.build import auto_class, build_model, factory_function
 from understudy.models.facts import (
     Config,
@@ -87,7 +85,7 @@ def _config(model: ArchitectureModel, shape: dict[str, int], facts: Facts, where
     known = _known_settings(model, where)
     for key in model.config:
         if key not in known and key not in shape:
-            raise InputError(f"{where}.config.{key}: {model.type} has no such setting{_meant(key, known)}")
+            raise InputError(f"{where}.config.{key}: {model.type} has no such setting{meant(key, known)}")
     for key, value in shape.items():
         if model.config.get(key, value) != value:
             raise InputError(f"{where}.config.{key}: is {model.config[key]}, the data has {value}; leave it out")
@@ -115,14 +113,9 @@ def _known_settings(model: ArchitectureModel, where: str) -> Config:
     try:
         found = AutoConfig.for_model(model.type)
     except ValueError as error:
-        hint = _meant(model.type, CONFIG_MAPPING_NAMES)
+        hint = meant(model.type, CONFIG_MAPPING_NAMES)
         raise InputError(f"{where}.type: transformers has no architecture {model.type!r}{hint}") from error
     return {**found.to_dict(), **dict.fromkeys([*found.attribute_map, *asked_for(model.type)])}
-
-
-def _meant(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, known, 1)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def check_config(config: Any, facts: Facts, where: str) -> None:

@@ -41,6 +41,13 @@ RENAMED = {
     "hang": "hang_timeout",
 }
 """Keys of version 0.1 that have another name now."""
+ELSEWHERE = {
+    "lr": "optimizer.learning_rate",
+    "learning_rate": "optimizer.learning_rate",
+    "weight_decay": "optimizer.weight_decay",
+    "warmup": "schedule.warmup",
+}
+"""Keys that one looks for beside their section."""
 
 
 def explain(error: ErrorDetails) -> tuple[Place, str]:
@@ -98,6 +105,8 @@ def shown(value: object) -> str:
 def _unknown(key: str, known: Sequence[str]) -> str:
     if RENAMED.get(key) in known:
         return f"unknown key; it is called {RENAMED[key]} now"
+    if (place := ELSEWHERE.get(key, "")).partition(".")[0] in known:
+        return f"unknown key; did you mean {place}?"
     if near := difflib.get_close_matches(key, known, n=1):
         return f"unknown key; did you mean {near[0]}?"
     return f"unknown key; known here: {', '.join(known)}"

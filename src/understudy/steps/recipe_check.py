@@ -4,9 +4,8 @@ Nothing here imports torch or transformers: a run of which every step is remembe
 them is tried when the first training begins (train/job.py), what takes the data once it is ingested (prepare.py).
 """
 
-import difflib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from understudy.models.hub import Unreachable, hub_file
 from understudy.models.labels import check_count
 from understudy.models.pretrained import COMMIT
 from understudy.models.pretrained_files import check_folder
+from understudy.plan.hardware import table
 from understudy.recipe import ArchitectureModel, FactoryModel, Model, PretrainedModel, Recipe
 from understudy.recipe.places import Conflict
 
@@ -60,8 +60,21 @@ def findings(recipe: Recipe, here: Here) -> Findings:
     found = [*_data(recipe, here), *_tokenizer(recipe, here)]
     for where, model in recipe.models.items():
         found += _model(recipe, model, where, here)
+    found += _hardware(recipe)
     problems = tuple(finding for finding in found if not isinstance(finding, Unknown))
     return Findings(problems, tuple(finding.what for finding in found if isinstance(finding, Unknown)))
+
+
+def _hardware(recipe: Recipe) -> Found:
+    """Names that are in no table that comes along; `understudy plan --table` may know them."""
+    known = table()
+    for job, resources in (("teacher", recipe.resources.teacher), ("distill", recipe.resources.distill)):
+        if (kind := resources.hardware) and kind not in known:
+            near = {name.lower(): name for name in known}.get(kind.lower())
+            hint = f" (did you mean {near}?)" if near else ""
+            yield Unknown(
+                f"resources.{job}.hardware: {kind} is none of {', '.join(known)}{hint}; only plan --table helps"
+            )
 
 
 def _data(recipe: Recipe, here: Here) -> Found:
@@ -126,7 +139,7 @@ def _architecture(recipe: Recipe, model: ArchitectureModel, where: str) -> Found
         if model.type in architectures.model_types():
             yield place, f"{model.type} is no architecture for the task {recipe.task}"
         else:
-            yield place, f"{model.type} is no architecture of transformers{_meant(model.type, fitting)}"
+            yield place, f"{model.type} is no architecture of transformers{architectures.meant(model.type, fitting)}"
         return
     shape = _shape(recipe)
     settings = architectures.settings(model.type)
@@ -136,7 +149,7 @@ def _architecture(recipe: Recipe, model: ArchitectureModel, where: str) -> Found
             if shape[key] not in (None, value):
                 yield at, f"is {value}, the data has {shape[key]}; leave it out"
         elif settings is not None and key not in settings:
-            yield at, f"{model.type} has no such setting{_meant(key, settings)}"
+            yield at, f"{model.type} has no such setting{architectures.meant(key, settings)}"
 
 
 def _shape(recipe: Recipe) -> dict[str, int | None]:
@@ -218,8 +231,3 @@ def _located(error: InputError) -> Conflict:
     """A message that begins with its place in the recipe, taken apart."""
     place, _, words = str(error).partition(": ")
     return tuple(place.split(".")), words
-
-
-def _meant(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, sorted(known), 1)
-    return f"; did you mean {near[0]}?" if near else ""
