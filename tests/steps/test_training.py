@@ -1,10 +1,11 @@
 """What a training does around its job."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.jobs.specs import job_spec
 from understudy.errors import Stopped
 from understudy.jobs.payload import Training
 from understudy.launch.local.platform import LocalPlatform
-from understudy.models.facts import WEIGHTS
+from understudy.models.facts import HISTORY, WEIGHTS
 from understudy.recipe import ArchitectureModel
 from understudy.steps import training
 from understudy.steps.step import Work
@@ -41,14 +42,27 @@ def test_the_recorder_sees_how_a_training_ended(monkeypatch: pytest.MonkeyPatch,
     assert heard == [Stopped]
 
 
-@pytest.mark.parametrize(("precision", "said"), [("bf16", {}), ("fp8", {"trained_in": "fp8"})])
+CURVE = [{"step": 2, "validation_loss": 1.0}, {"step": 3}, {"step": 4, "validation_loss": 0.5}]
+CURVE += [{"step": 6, "validation_loss": 0.5}]
+
+
+@pytest.mark.parametrize(
+    ("train", "said"),
+    [
+        ({"precision": "bf16"}, {}),
+        ({"precision": "fp8"}, {"trained_in": "fp8"}),
+        ({"steps": 6, "validate_every": 2, "patience": 1, "keep_best": True}, {"weights_of": "step 4"}),
+        ({"steps": 8000, "validate_every": 2, "patience": 1}, {"ended_early": "after 6 of 8,000 steps"}),
+    ],
+)
 def test_a_trained_model_says_what_it_is_and_how_large(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, precision: str, said: dict[str, str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, train: dict[str, Any], said: dict[str, str]
 ) -> None:
     output, staged = tmp_path / "attempt" / "output", tmp_path / "staged"
     output.mkdir(parents=True)
     staged.mkdir()
     (output / WEIGHTS).write_bytes(b"12345")
+    (output / HISTORY).write_text(json.dumps(CURVE))
     monkeypatch.setattr(LocalPlatform, "prepare", lambda *_: None)
     monkeypatch.setattr(training, "go_on", lambda *_: None)
     monkeypatch.setattr(training, "_record", lambda *_: nullcontext())
@@ -56,7 +70,7 @@ def test_a_trained_model_says_what_it_is_and_how_large(
     compared: list[tuple[object, ...]] = []
     monkeypatch.setattr(training, "check_delivered", lambda *of: compared.append(of))
     work = SimpleNamespace(run=None, staged=staged, facts={})
-    spec = job_spec(tmp_path, train={"steps": 1, "precision": precision})
+    spec = job_spec(tmp_path, train={"steps": 1, **train})
     training.train(cast(Work, work), spec)
     assert isinstance(spec.payload, Training)
     assert isinstance(spec.payload.model, ArchitectureModel)

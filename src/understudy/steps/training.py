@@ -2,18 +2,21 @@
 
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 from understudy.jobs.payload import Training
 from understudy.jobs.specification import JobSpec
 from understudy.launch.platform import platform
+from understudy.models.facts import HISTORY
 from understudy.models.trust import SECTIONS, check_delivered
 from understudy.models.weight_files import weight_bytes
-from understudy.recipe import ArchitectureModel, FactoryModel, Model
+from understudy.recipe import ArchitectureModel, FactoryModel, Model, Train
 from understudy.steps.delivery import deliver_model
 from understudy.steps.job import run_job
 from understudy.steps.profiles import keep_profile
 from understudy.steps.resharding import go_on
 from understudy.steps.step import Work
+from understudy.store.files import read_json
 
 
 def train(work: Work, spec: JobSpec) -> None:
@@ -37,6 +40,19 @@ def train(work: Work, spec: JobSpec) -> None:
     work.facts.update({"model": _name(payload.model), "bytes": weight_bytes(work.staged)})
     if payload.train.precision == "fp8":
         work.facts["trained_in"] = "fp8"
+    if payload.train.validate_every:
+        work.facts.update(_by_validation(read_json(output / HISTORY), payload.train))
+
+
+def _by_validation(curve: list[dict[str, Any]], train: Train) -> dict[str, str]:
+    """What validation had a say in: where a training ended, and which weights are the model."""
+    facts, last = {}, curve[-1]["step"]
+    if train.patience and train.steps and last < train.steps:
+        facts["ended_early"] = f"after {last:,} of {train.steps:,} steps"
+    if train.keep_best:
+        measured = [point for point in curve if "validation_loss" in point]
+        facts["weights_of"] = f"step {min(measured, key=lambda point: point['validation_loss'])['step']:,}"
+    return facts
 
 
 def _name(model: Model) -> str:
