@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from tests.shrunk import SIZES, overrides
 from understudy.cli import app
-from understudy.cli.plan import _seconds, _time
 from understudy.errors import InputError
 from understudy.plan.hardware import table
 from understudy.recipe import Degrees
@@ -50,20 +49,6 @@ def minutes(time: str) -> float:
     return float(number) * {"s": 1 / 60, "min": 1, "h": 60}[unit]
 
 
-@pytest.mark.parametrize(
-    ("hours", "said"), [(1e-5, "0.0 s"), (0.016, "57.6 s"), (0.02, "1.2 min"), (0.99, "59.4 min"), (24.614, "24.61 h")]
-)
-def test_a_time_has_a_unit_that_says_something(hours: float, said: str) -> None:
-    assert _time(hours) == said
-
-
-@pytest.mark.parametrize(
-    ("number", "said"), [(0, "0"), (7.47e-6, "0.000007"), (0.12345, "0.123"), (36.44, "36.4"), (2013.3, "2,013")]
-)
-def test_seconds_are_written_out(number: float, said: str) -> None:
-    assert _seconds(number) == said
-
-
 def test_other_degrees_are_ranked_for_machines_too() -> None:
     found = json.loads(plan("--json", "--all", *TWO))
     others = found["distill"]["others"]
@@ -80,6 +65,10 @@ def test_other_degrees_are_ranked_for_machines_too() -> None:
     assert run["models_bytes"].keys() == {"teacher", "student", "control"}
     assert run["models_bytes"]["teacher"] == disk["model"]
     assert run["serving_bytes"]["cache"] == 2 * 2 * 4 * 8 * 32 * 4
+    told = found["teacher"]
+    assert (told["nodes"], told["processes_per_node"], told["steps"]) == (1, 2, 20000)
+    assert told["hours"] == pytest.approx(told["plan"]["step_seconds"]["all"] * 20000 / 3600)
+    assert told["usd"] == pytest.approx(told["hours"] * 2 * told["usd_an_hour_and_process"])
     own = found["teacher"]["plan"]
     assert own["peak_bytes"] == sum(own["kinds_bytes"].values())
 

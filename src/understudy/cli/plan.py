@@ -1,8 +1,7 @@
 """understudy plan: memory, time and cost of a recipe's trainings, before anything runs."""
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,63 +9,33 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from understudy.cli.output import print_json, watched
+from understudy.cli.plan_words import Answer, say, say_run, say_trainings
 from understudy.cli.recipe import Overrides, RecipePath
 from understudy.errors import InputError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from understudy.plan.disk import Disk
     from understudy.plan.estimate import Estimate
     from understudy.plan.hardware import Hardware
-    from understudy.plan.host import HostMemory
     from understudy.plan.job import Job
-    from understudy.plan.ranking import Ranking
     from understudy.plan.whole_run import WholeRun
 
 DEFAULT = "H100"
-SMALL = 100
-"""Kinds of memory that are a smaller part of the peak are not said."""
 KindOfHardware = Annotated[
     str | None,
     typer.Option(
         "--hardware", help=f"What each process has; a name in the table. Default: what the recipe says, or {DEFAULT}."
     ),
 ]
-Table = Annotated[Path | None, typer.Option("--table", help="A table of hardware in the place of the one built in.")]
+ROW = "NAME: {memory: GiB, tflops: {fp32: 60, bf16: 990}, link: GB/s, network: GB/s, price: USD an hour}"
+Table = Annotated[
+    Path | None,
+    typer.Option("--table", help=f"A table of hardware in the place of the one built in, YAML with rows like {ROW}."),
+]
 All = Annotated[bool, typer.Option("--all", help="Every other set of degrees for the same processes, too.")]
 Write = Annotated[bool, typer.Option("--write", help="Put the best degrees into the recipe's file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What is told of a training."""
-
-    job: "Job"
-    kind: str
-    hardware: "Hardware"
-    own: "Estimate"
-    """As the recipe has it; the best, where the recipe leaves that to the plan, and with --write."""
-    ranking: "Ranking | None"
-    """If all were asked for."""
-    host: "HostMemory"
-    disk: "Disk"
-
-    @property
-    def fits(self) -> bool:
-        """Whether it fits its processes, and its nodes."""
-        return self.own.fits and self.host.fits
-
-    @property
-    def hours(self) -> float | None:
-        """None where the recipe counts epochs."""
-        return self.own.hours(self.job.steps) if self.job.steps else None
-
-    @property
-    def cost(self) -> float:
-        """Of these hours, in USD."""
-        return (self.hours or 0.0) * self.job.nodes * self.job.processes * self.hardware.price
 
 
 def plan(
@@ -103,9 +72,9 @@ def plan(
         print_json({**said, "run": _run(whole)})
     else:
         for answer in answers:
-            _say(answer)
-        _say_run(whole, written.recipe.text.sequence_length)
-        _say_trainings(answers, control=written.recipe.student.control)
+            say(answer)
+        say_run(whole, written.recipe.text.sequence_length)
+        say_trainings(answers, control=written.recipe.student.control)
     if write:
         _write(recipe, answers)
     raise typer.Exit(0 if all(answer.fits for answer in answers) else 1)
@@ -159,13 +128,16 @@ def _machine(answer: Answer) -> dict[str, Any]:
     others = [_estimate(other) for other in found.estimates if other.degrees != answer.own.degrees] if found else []
     refused = [{"degrees": other.model_dump(), "reason": why} for other, why in found.refused] if found else []
     left_out = ["compile"] if answer.job.planned.train.compile else []
-    said = {
+    said: dict[str, Any] = {
         "hardware": answer.kind,
         "left_out": left_out,
         "plan": _estimate(answer.own),
         "others": others,
         "refused": refused,
     }
+    job, hours = answer.job, answer.hours
+    said |= {"nodes": job.nodes, "processes_per_node": job.processes, "usd_an_hour_and_process": answer.hardware.price}
+    said |= {"steps": job.steps, "hours": hours, "usd": None if hours is None else answer.cost}
     host = {**asdict(answer.host), "all": answer.host.all, "fits": answer.host.fits}
     return {**said, "host_bytes": host, "disk_bytes": {**asdict(answer.disk), "most": answer.disk.most}}
 
@@ -196,103 +168,3 @@ def _estimate(own: "Estimate") -> dict[str, Any]:
             "bubble": own.bubble,
         },
     }
-
-
-def _say(answer: Answer) -> None:
-    from understudy.plan.remedies import lacking
-
-    job, own, hardware = answer.job, answer.own, answer.hardware
-    peak = own.traced.peak
-    kinds = ", ".join(f"{kind} {_size(size)}" for kind, size in peak.kinds.items() if size > peak.bytes / SMALL)
-    typer.echo(f"{job.name}: {own.degrees} on {job.nodes} x {job.processes} {answer.kind}")
-    verdict = "fits" if own.fits else "DOES NOT FIT"
-    typer.echo(f"  memory    {own.memory:.2f} of {hardware.memory:.1f} GiB a process: {verdict}")
-    typer.echo(f"            at most in {peak.phase}: {kinds}")
-    kept, state = _size(own.traced.kept), _size(job.checkpoint(own))
-    typer.echo(f"            {kept} between steps; a checkpoint has {state} in all")
-    if job.planned.train.compile:
-        typer.echo("            without compile, which is not planned and takes less")
-    _say_host(answer)
-    _say_disk(answer.disk)
-    typer.echo(
-        f"  a step    {_seconds(own.step)} s: {_seconds(own.compute)} computing, {_seconds(own.communication)} "
-        f"communicating alone, {_seconds(own.bubble)} waiting for other stages"
-    )
-    if answer.hours is not None:
-        in_all = f"{_time(answer.hours)}, {answer.cost:.2f} USD at {hardware.price:g} an hour and process"
-        typer.echo(f"  in all    {job.steps:,} steps: {in_all}")
-    if not own.fits:
-        typer.echo(f"  to fit    {lacking(job.planned, own, job.place(hardware))}")
-    if answer.ranking and (answer.ranking.refused or len(answer.ranking.estimates) > 1):
-        _say_others(answer.ranking, own)
-
-
-def _say_host(answer: Answer) -> None:
-    host = answer.host
-    kinds = {"processes": host.processes, "their tensors": host.tensors, "copies for a checkpoint": host.checkpoint}
-    parts = ", ".join(f"{kind} {_size(size)}" for kind, size in kinds.items() if size)
-    typer.echo(f"  host      {_size(host.all)} of each node's memory: {parts}")
-    if host.limit is not None:
-        verdict = "fits" if host.fits else "DOES NOT FIT"
-        typer.echo(f"            {_size(host.limit)} are there, by resources.{answer.job.name}.memory: {verdict}")
-
-
-def _say_disk(found: "Disk") -> None:
-    checkpoints = f"{found.checkpoints} checkpoint{'s' * (found.checkpoints > 1)} of {_size(found.checkpoint)}"
-    stays = f"the model, {_size(found.model)}, stays"
-    typer.echo(f"  disk      {_size(found.most)} of the store at most, with {checkpoints}; {stays}")
-
-
-def _say_run(whole: "WholeRun", length: int) -> None:
-    models = ", ".join(f"{role} {_size(size)}" for role, size in whole.models.items())
-    typer.echo("the run:")
-    typer.echo(f"  models    {_size(sum(whole.models.values()))} stay in the store: {models}")
-    typer.echo(f"  evaluate  {_size(whole.evaluation)} of weights in each process")
-    weights, kept = _size(whole.serving.weights), _kept(whole.serving.cache, length)
-    typer.echo(f"  serving   the student in fp32: {weights} of weights, {kept}")
-
-
-def _say_trainings(answers: Sequence[Answer], *, control: bool) -> None:
-    """All of them together, where the recipe says how long each is."""
-    hours = [answer.hours for answer in answers if answer.hours is not None]
-    if len(hours) == len(answers):
-        more = "; the control, at most as long as distill, comes on top" if control else ""
-        cost = sum(answer.cost for answer in answers)
-        typer.echo(f"  trainings {_time(sum(hours))} one after another, {cost:.2f} USD{more}")
-
-
-def _kept(cache: int | None, length: int) -> str:
-    """What serving keeps of a sequence."""
-    if cache is None:
-        return "and what its own code keeps of a sequence"
-    return f"{_size(cache)} of keys and values for each {length:,} tokens" if cache else "no keys and values"
-
-
-def _size(size: int) -> str:
-    """In GiB, or in MiB where that says more."""
-    return f"{size / 2**30:.2f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.2f} MiB"
-
-
-def _time(hours: float) -> str:
-    """In hours, or in what says more of a short training."""
-    seconds = hours * 3600
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    return f"{hours:.2f} h" if hours >= 1 else f"{seconds / 60:.1f} min"
-
-
-def _seconds(number: float) -> str:
-    """To three digits, and none of them behind an e."""
-    if not number or 0.001 <= number < 1000:
-        return f"{number:.3g}"
-    return f"{number:,.0f}" if number > 1 else f"{number:.6f}"
-
-
-def _say_others(found: "Ranking", own: "Estimate") -> None:
-    typer.echo("  other degrees, the fastest that fit first:")
-    for other in found.estimates:
-        if other.degrees != own.degrees:
-            fits = "" if other.fits else "  does not fit"
-            typer.echo(f"    {other.degrees!s:<44} {other.memory:8.2f} GiB {_seconds(other.step):>9} s a step{fits}")
-    for why, count in Counter(why for _, why in found.refused).most_common():
-        typer.echo(f"    {count} more make no sense: {why}")

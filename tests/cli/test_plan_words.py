@@ -1,0 +1,20 @@
+"""The plan's words; what it says of a recipe is in test_plan.py."""
+
+import pytest
+
+from understudy.cli.plan_words import _seconds, _time
+
+
+@pytest.mark.parametrize(
+    ("hours", "said"), [(1e-5, "0.0 s"), (0.016, "57.6 s"), (0.02, "1.2 min"), (0.99, "59.4 min"), (24.614, "24.61 h")]
+)
+def test_a_time_has_a_unit_that_says_something(hours: float, said: str) -> None:
+    assert _time(hours) == said
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(0, "0"), (7.47e-6, "0.000007"), (0.12345, "0.123"), (36.44, "36.4"), (999.7, "1,000"), (2013.3, "2,013")],
+)
+def test_seconds_are_written_out(number: float, said: str) -> None:
+    assert _seconds(number) == said
