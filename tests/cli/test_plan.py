@@ -89,6 +89,19 @@ def test_what_does_not_fit_is_said_by_the_exit_code_and_has_the_way_out_beside_i
     assert "take more processes" in said
 
 
+def test_where_nothing_fits_the_nearest_is_told_and_nothing_written(tmp_path: Path) -> None:
+    table, recipe = tmp_path / "table.yaml", tmp_path / "digits.yaml"
+    table.write_text("Tiny: {memory: 0.001, tflops: {fp32: 10}, link: 1, network: 1, price: 0}")
+    text = Path("recipes/digits.yaml").read_text()
+    recipe.write_text(text)
+    auto = ("--set", "teacher.train.strategy=auto", "--set", "resources.teacher.processes=2")
+    done = CliRunner().invoke(app, ["plan", str(recipe), *auto, "--hardware", "Tiny", "--table", str(table), "--write"])
+    assert done.exit_code == 1, done.output
+    assert "teacher: dp_shard 2 on 1 x 2 Tiny" in done.stdout
+    assert "digits.yaml: is as it was, since not every training fits" in done.stderr
+    assert recipe.read_text() == text
+
+
 def test_hardware_that_is_not_in_the_table_is_refused() -> None:
     assert "B1000 is not in the table (H200, H100" in plan("--hardware", "B1000", status=2)
 

@@ -53,7 +53,7 @@ def test_auto_has_to_know_the_hardware(more: tuple[str, ...], words: str) -> Non
 def test_where_nothing_fits_the_nearest_miss_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = Hardware(memory=0.0001, tflops={"fp32": 1}, link=1, network=1, price=0)
     monkeypatch.setattr(automatic, "table", lambda: {"Tiny": tiny})
-    with pytest.raises(InputError, match=r"train.strategy: nothing fits. Nearest comes .* too many") as told:
+    with pytest.raises(InputError, match=r"train.strategy: nothing fits; the nearest: .* too many") as told:
         automatic.decided(recipe(AUTO, "resources.distill.hardware=Tiny"), pytest.fail)
     assert "take more processes" in str(told.value)
 

@@ -75,8 +75,10 @@ def plan(
             say(answer)
         say_run(whole, written.recipe.text.sequence_length)
         say_trainings(answers, control=written.recipe.student.control)
-    if write:
+    if write and all(answer.own.fits for answer in answers):
         _write(recipe, answers)
+    elif write:
+        typer.echo(f"{recipe}: is as it was, since not every training fits", err=True)
     raise typer.Exit(0 if all(answer.fits for answer in answers) else 1)
 
 
@@ -98,7 +100,8 @@ def _answer(
     bar = partial(watched, what=f"{job.name}: sets of degrees")
     found = ranking(job.planned, place, pool, bar) if every or write or degrees is None else None
     if found and (write or degrees is None):
-        degrees = best_degrees(job, known[kind], found)
+        nearest = found.estimates[0].degrees if found.estimates else None  # the best, where one fits
+        degrees = nearest or best_degrees(job, known[kind], found)
     assert degrees is not None
     # What was ranked is there already, but for zero1 and zero2, which are not among the sets of degrees.
     ranked = {other.degrees: other for other in found.estimates} if found else {}

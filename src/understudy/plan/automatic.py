@@ -47,7 +47,7 @@ def best_degrees(job: Job, hardware: Hardware, found: Ranking) -> Degrees:
         reasons = "; ".join(dict.fromkeys(why for _, why in found.refused))
         raise InputError(f"{where}: no degrees are for {job.nodes} x {job.processes} processes: {reasons}")
     nearest = lacking(job.planned, found.estimates[0], job.place(hardware))
-    raise InputError(f"{where}: nothing fits. Nearest comes {nearest}")
+    raise InputError(f"{where}: nothing fits; the nearest: {nearest}")
 
 
 def with_strategy(recipe: Recipe, job: Job, chosen: Degrees) -> Recipe:
