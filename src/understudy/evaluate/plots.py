@@ -150,7 +150,7 @@ def training_plot(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figur
             axes.plot(
                 *zip(*measured, strict=True), color=RED, marker=".", linewidth=1.2, label="validation, labels alone"
             )
-            axes.legend(loc="upper right")
+            axes.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)  # beside the title, over no curve
         for entry in histories[role]:
             if "skipped" in entry:
                 axes.axvline(entry["step"], color=GREY, linewidth=0.6, linestyle=":")
