@@ -13,6 +13,7 @@ from tests.models.small import network
 from understudy.models.tasks import TextModel
 from understudy.parallel.blocks import blocks
 from understudy.parallel.layout import boundaries, layout
+from understudy.parallel.savers import Savers
 from understudy.parallel.stages import Asked, Stage, cut, with_tied_alone
 
 TOKENS = torch.randint(50, (3, 6), generator=torch.Generator().manual_seed(0))
@@ -84,8 +85,10 @@ def test_what_is_absent_says_how_it_was_configured() -> None:
         _ = absent.no_such_thing
 
 
-def test_what_is_absent_says_its_weights_types_and_holds_none_of_them() -> None:
+@pytest.mark.parametrize("savers", [Savers(), Savers("full"), Savers("selective"), Savers(offloaded=True)])
+def test_what_is_absent_says_its_weights_types_and_holds_none_of_them(savers: Savers) -> None:
     model = TextModel(network("llama", tie_word_embeddings=False), 64).bfloat16()
+    savers.apply(model, "train")
     found = layout(model, TOKENS[:2], "train")
     held = weakref.ref(model.get_submodule("net.model.layers.0.mlp.up_proj").weight)
     part = cut(model, found, boundaries(found, 2, "train"), [1])

@@ -56,8 +56,11 @@ class Absent(nn.Module):
 
 
 def _without_memory(module: nn.Module) -> nn.Module:
-    """The same structure, so that what the module itself holds can be let go."""
+    """The same structure, so that what the module itself holds can be let go. What was put around it holds it, too."""
     shell = copy.copy(module)
+    around = {name: type(value)() for name, value in shell.__dict__.items() if "_hooks" in name}
+    shell.__dict__.update(around)
+    shell.__dict__.pop("forward", None)
     shell._modules = {name: child and _without_memory(child) for name, child in module._modules.items()}
     shell._parameters = {
         name: weight if weight is None else nn.Parameter(_shape_of(weight), requires_grad=False)
