@@ -89,10 +89,12 @@ def test_what_is_absent_says_how_it_was_configured() -> None:
 def test_what_is_absent_says_its_weights_types_and_holds_none_of_them(savers: Savers) -> None:
     model = TextModel(network("llama", tie_word_embeddings=False), 64).bfloat16()
     savers.apply(model, "train")
+    block = model.get_submodule("net.model.layers.0")
+    block.register_forward_hook(lambda *_, around=block: None)
     found = layout(model, TOKENS[:2], "train")
     held = weakref.ref(model.get_submodule("net.model.layers.0.mlp.up_proj").weight)
     part = cut(model, found, boundaries(found, 2, "train"), [1])
-    del model
+    del model, block
     gc.collect()
     assert held() is None
     weight = part.stages[0][0].get_submodule("net.model.layers.0").mlp.up_proj.weight  # type: ignore[union-attr]
