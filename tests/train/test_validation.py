@@ -20,6 +20,7 @@ from understudy.errors import InputError, UnderstudyError
 from understudy.jobs.specification import JobSpec
 from understudy.models.facts import WEIGHTS, read_description
 from understudy.models.files import load_model
+from understudy.train.validated import best_step
 from understudy.train.validation import Validation
 
 VALIDATED: dict[str, Any] = {"validate_every": 2, "steps": 9}
@@ -155,5 +156,5 @@ def test_the_best_is_the_first_of_the_smallest_and_patience_counts_from_it(losse
     found.append({"step": len(losses) + 1, "loss": 0.0})
     validation = Validation(None, 1, 1, keep_best=True, patience=patience)  # type: ignore[arg-type]
     best = losses.index(min(losses)) + 1
-    assert validation.best(found) == best
+    assert best_step(found) == best
     assert validation.is_over(found) is (len(losses) - best >= patience)

@@ -75,17 +75,15 @@ def plan(
             say(answer)
         say_run(whole, written.recipe.text.sequence_length)
         say_trainings(answers, control=written.recipe.student.control)
-    if write and all(answer.own.fits for answer in answers):
+    if write:
         _write(recipe, answers)
-    elif write:
-        typer.echo(f"{recipe}: is as it was, since not every training fits", err=True)
     raise typer.Exit(0 if all(answer.fits for answer in answers) else 1)
 
 
 def _answer(
     job: "Job", named: str | None, known: "dict[str, Hardware]", pool: "Executor | None", *, every: bool, write: bool
 ) -> Answer:
-    from understudy.plan.automatic import best_degrees
+    from understudy.plan.automatic import nearest
     from understudy.plan.disk import disk
     from understudy.plan.host import host_memory
     from understudy.plan.ranking import estimated, ranking
@@ -100,8 +98,7 @@ def _answer(
     bar = partial(watched, what=f"{job.name}: sets of degrees")
     found = ranking(job.planned, place, pool, bar) if every or write or degrees is None else None
     if found and (write or degrees is None):
-        nearest = found.estimates[0].degrees if found.estimates else None  # the best, where one fits
-        degrees = nearest or best_degrees(job, known[kind], found)
+        degrees = nearest(job, found).degrees
     assert degrees is not None
     # What was ranked is there already, but for zero1 and zero2, which are not among the sets of degrees.
     ranked = {other.degrees: other for other in found.estimates} if found else {}
@@ -111,10 +108,13 @@ def _answer(
 
 
 def _write(path: Path, answers: Sequence[Answer]) -> None:
-    """The degrees of each training in the recipe's file, and nothing else of it."""
+    """The degrees of each training in the recipe's file, and nothing else of it; where one does not fit, nothing."""
     from understudy.plan.automatic import SECTIONS
     from understudy.recipe.edit import rewrite
 
+    if not all(answer.own.fits for answer in answers):
+        typer.echo(f"{path}: is as it was, since not every training fits", err=True)
+        return
     rewrite(
         path,
         {

@@ -14,6 +14,7 @@ from understudy.evaluate.contents import Measures, ModelMeasures, Verdict
 from understudy.evaluate.metrics import METRICS, FloatArray, Metric
 from understudy.evaluate.statistics import Difference
 from understudy.recipe import MetricName
+from understudy.train.validated import losses as validated
 
 COLOURS = {"teacher": "#334155", "student": "#2563eb", "control": "#d97706", "champion": "#7c3aed"}
 MARKERS = {"teacher": "s", "student": "o", "control": "^", "champion": "D"}
@@ -145,7 +146,7 @@ def training_plot(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figur
         losses = np.array([entry["loss"] for entry in history], dtype=np.float64)
         axes.plot(steps, losses, color=COLOURS.get(role, GREY), alpha=0.25, linewidth=0.8)
         axes.plot(steps, smoothed(losses), color=COLOURS.get(role, GREY), linewidth=1.8)
-        measured = [(entry["step"], entry["validation_loss"]) for entry in history if "validation_loss" in entry]
+        measured = validated(history)
         if measured:
             axes.plot(
                 *zip(*measured, strict=True), color=RED, marker=".", linewidth=1.2, label="validation, labels alone"

@@ -1,7 +1,6 @@
 """A user's own code: what the module of a model factory imports, found in the source without importing it."""
 
 import ast
-import difflib
 import os
 import sys
 import sysconfig
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from importlib import machinery, util
 from pathlib import Path
 
+from understudy.models.architectures import meant
 from understudy.revision import PACKAGE, distributions, version
 from understudy.store.files import sha256
 
@@ -101,7 +101,7 @@ def problem(factory: str, search_path: Sequence[str]) -> str:
     except (SyntaxError, ValueError) as error:
         return f"{spec.origin} is no Python ({error})"
     names = set(_bound(tree))
-    return "" if name in names or names & {"*", "__getattr__"} else f"{spec.origin} has no {name}{_meant(name, names)}"
+    return "" if name in names or names & {"*", "__getattr__"} else f"{spec.origin} has no {name}{meant(name, names)}"
 
 
 def _find(module: str, search_path: Sequence[str]) -> machinery.ModuleSpec | str:
@@ -121,7 +121,7 @@ def _find(module: str, search_path: Sequence[str]) -> machinery.ModuleSpec | str
     near = places if outer else search_path  # not what this environment has: netrc is nothing that anybody meant
     modules = {path.stem for folder in near for path in Path(folder).glob("*.py")}
     looked = "in the recipe's folder, in the current one, in PYTHONPATH or in this environment"
-    return f"there is no module {module} {looked}{_meant(part, modules)}"
+    return f"there is no module {module} {looked}{meant(part, modules)}"
 
 
 def _bound(tree: ast.AST) -> Iterator[str]:
@@ -132,11 +132,6 @@ def _bound(tree: ast.AST) -> Iterator[str]:
                 yield name
             case ast.alias(name=name, asname=other):
                 yield other or name.partition(".")[0]
-
-
-def _meant(word: str, known: set[str]) -> str:
-    near = difflib.get_close_matches(word, sorted(known), 1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def imported_libraries(code: Mapping[str, str]) -> set[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from understudy.errors import InputError
+from understudy.plan.estimate import Estimate
 from understudy.plan.hardware import Hardware, table
 from understudy.plan.job import Job, jobs
 from understudy.plan.ranking import Ranking, ranking, workers
@@ -40,14 +41,24 @@ def best_degrees(job: Job, hardware: Hardware, found: Ranking) -> Degrees:
     Raises:
         InputError: none does.
     """
-    if found.best:
-        return found.best.degrees
+    first = nearest(job, found)
+    if first.fits:
+        return first.degrees
+    words = lacking(job.planned, first, job.place(hardware))
+    raise InputError(f"{job.planned.where}.strategy: nothing fits; the nearest: {words}")
+
+
+def nearest(job: Job, found: Ranking) -> Estimate:
+    """The fastest that fits, or what comes nearest to it.
+
+    Raises:
+        InputError: none makes sense.
+    """
+    if found.estimates:
+        return found.estimates[0]
+    reasons = "; ".join(dict.fromkeys(why for _, why in found.refused))
     where = f"{job.planned.where}.strategy"
-    if not found.estimates:
-        reasons = "; ".join(dict.fromkeys(why for _, why in found.refused))
-        raise InputError(f"{where}: no degrees are for {job.nodes} x {job.processes} processes: {reasons}")
-    nearest = lacking(job.planned, found.estimates[0], job.place(hardware))
-    raise InputError(f"{where}: nothing fits; the nearest: {nearest}")
+    raise InputError(f"{where}: no degrees are for {job.nodes} x {job.processes} processes: {reasons}")
 
 
 def with_strategy(recipe: Recipe, job: Job, chosen: Degrees) -> Recipe:

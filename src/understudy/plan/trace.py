@@ -142,10 +142,10 @@ def _layout(planned: Planned, spread: Spread) -> Layout:
 
 def _try_models(planned: Planned, spread: Spread) -> None:
     extras = objective(planned.objectives, planned.train).extras
-    where = f"{planned.where.removesuffix('.train')}.model"
-    try_model(planned.model, planned.examples, extras, where, spread, planned.train)
+    section = planned.where.removesuffix(".train")
+    try_model(planned.model, planned.examples, extras, section, spread, planned.train)
     if planned.teacher:
-        try_model(planned.teacher, planned.examples, extras, "teacher.model", spread, None)
+        try_model(planned.teacher, planned.examples, extras, "teacher", spread, None)
 
 
 def _traced(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) -> Traced:

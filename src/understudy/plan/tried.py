@@ -2,8 +2,6 @@
 
 import json
 
-import torch
-
 from understudy.models.build import undrawn_model
 from understudy.models.facts import Description
 from understudy.models.outputs import Extra
@@ -21,7 +19,7 @@ def try_model(
     description: Description,
     examples: Imagined,
     extras: frozenset[Extra],
-    where: str,
+    section: str,
     spread: Spread,
     train: Train | None,
 ) -> None:
@@ -31,7 +29,7 @@ def try_model(
         description: the model's.
         examples: of its data.
         extras: what the objectives need of it besides its logits.
-        where: the recipe's path of it.
+        section: the recipe's, of it and of its training.
         spread: over which ranks.
         train: the training that splits its layers, where one does.
 
@@ -42,8 +40,9 @@ def try_model(
     key = json.dumps([description, examples.facts, split and [split.tensor_plan]], sort_keys=True)
     if key in _tried:
         return
+    where = f"{section}.model"
     model = undrawn_model(description, where)
     if split:
-        model = spread.over_ranks(model, split.tensor_plan, f"{where.removesuffix('.model')}.train", NONE)
-    check_shapes(model, examples, description, torch.device("cpu"), where, extras)
+        model = spread.over_ranks(model, split.tensor_plan, f"{section}.train", NONE)
+    check_shapes(model, examples, description, spread.device, where, extras)
     _tried.add(key)

@@ -7,6 +7,9 @@ from understudy.recipe.precision_rules import eight_bits, fp8, fp16
 from understudy.recipe.schema import Resources, Train
 from understudy.recipe.strategy import Degrees, Pipeline, degrees
 
+NOTHING_TO_VALIDATE = "the data has no validation split; give it a share, data.validation"
+"""Beside validate_every, once the data is there."""
+
 
 def job_conflicts(place: Place, train: Train, job: str, resources: Resources) -> Iterator[Conflict]:
     """Where a training contradicts itself, or the processes that it has: each place, and the fix."""

@@ -8,10 +8,9 @@ from pathlib import Path
 from understudy.errors import InputError
 from understudy.launch.platform import platform
 from understudy.recipe import Recipe
+from understudy.recipe.training_rules import NOTHING_TO_VALIDATE
 from understudy.steps.step import Step, Work
 from understudy.store import Store
-
-NOTHING_TO_VALIDATE = "the data has no validation split; give it a share, data.validation"
 
 
 def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:

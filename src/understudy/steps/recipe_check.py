@@ -67,14 +67,10 @@ def findings(recipe: Recipe, here: Here) -> Findings:
 
 def _hardware(recipe: Recipe) -> Found:
     """Names that are in no table that comes along; `understudy plan --table` may know them."""
-    known = table()
     for job, resources in (("teacher", recipe.resources.teacher), ("distill", recipe.resources.distill)):
-        if (kind := resources.hardware) and kind not in known:
-            near = {name.lower(): name for name in known}.get(kind.lower())
-            hint = f" (did you mean {near}?)" if near else ""
-            yield Unknown(
-                f"resources.{job}.hardware: {kind} is none of {', '.join(known)}{hint}; only plan --table helps"
-            )
+        if (kind := resources.hardware) and kind not in (known := table()):
+            hint = architectures.meant(kind.upper(), known)
+            yield Unknown(f"resources.{job}.hardware: {kind} is none of {', '.join(known)}, or of plan --table{hint}")
 
 
 def _data(recipe: Recipe, here: Here) -> Found:

@@ -17,6 +17,7 @@ from understudy.steps.profiles import keep_profile
 from understudy.steps.resharding import go_on
 from understudy.steps.step import Work
 from understudy.store.files import read_json
+from understudy.train.validated import best_step
 
 
 def train(work: Work, spec: JobSpec) -> None:
@@ -50,8 +51,7 @@ def _by_validation(curve: list[dict[str, Any]], train: Train) -> dict[str, str]:
     if train.patience and train.steps and last < train.steps:
         facts["ended_early"] = f"after {last:,} of {train.steps:,} steps"
     if train.keep_best:
-        measured = [point for point in curve if "validation_loss" in point]
-        facts["weights_of"] = f"step {min(measured, key=lambda point: point['validation_loss'])['step']:,}"
+        facts["weights_of"] = f"step {best_step(curve):,}"
     return facts
 
 

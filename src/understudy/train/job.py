@@ -29,6 +29,7 @@ from understudy.models.files import save_model
 from understudy.parallel.apply import Spread, reshard, unwrapped
 from understudy.parallel.checkpoint import Checkpoints
 from understudy.parallel.devices import over_devices
+from understudy.recipe.training_rules import NOTHING_TO_VALIDATE
 from understudy.train.averages import Averages
 from understudy.train.decay import exempt
 from understudy.train.documents import check_learner, check_teacher
@@ -207,9 +208,7 @@ def _validation(job: TrainingJob) -> Validation | None:
         return None
     examples = open_split(job.examples, "validation")
     if len(examples) == 0:
-        raise InputError(
-            f"{place(job)}.validate_every: the data has no validation split; give it a share, data.validation"
-        )
+        raise InputError(f"{place(job)}.validate_every: {NOTHING_TO_VALIDATE}")
     train = job.train
     assert train.validate_every is not None
     return Validation(examples, train.batch_size, train.validate_every, train.keep_best, train.patience)

@@ -24,6 +24,7 @@ from understudy.train.loss_scale import Overflow
 from understudy.train.marks import mark
 from understudy.train.optimizers import learning_rate, set_learning_rate
 from understudy.train.training import Marks, Point, Progress, Training
+from understudy.train.validated import best_step
 
 
 def train(job: Training) -> list[Point]:
@@ -53,7 +54,7 @@ def train(job: Training) -> list[Point]:
             over = _keep(job, recent, step)
     job.checkpoints.finish()
     if job.validation and job.validation.keep_best:
-        job.checkpoints.load_best(job.validation.best(job.history))
+        job.checkpoints.load_best(best_step(job.history))
     elif job.averages:
         job.averages.swap()
     return job.history
@@ -97,7 +98,7 @@ def _validate(job: Training, step: int) -> bool:
         job.averages.swap()
     measured = job.validation.measure(job.learner, job.spread, lambda: job.heartbeat(step))
     job.history[-1]["validation_loss"], job.history[-1]["validation_accuracy"] = measured
-    best = job.validation.keep_best and job.validation.best(job.history) == step
+    best = job.validation.keep_best and best_step(job.history) == step
     if best:
         job.checkpoints.save_best(step)
     if job.averages:

@@ -4,9 +4,9 @@ The numbers are the same under every strategy, and all ranks have the same: they
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,12 +18,9 @@ from understudy.distill.labels import cross_entropy
 from understudy.models.outputs import States
 from understudy.parallel.apply import Spread
 from understudy.train.learning import Learner
+from understudy.train.validated import Curve, first_least, losses
 
 TOLD = 5.0  # seconds
-
-
-Curve = Sequence[Mapping[str, Any]]
-"""Points of a training; those that were validated have a `validation_loss`."""
 
 
 class Measured(NamedTuple):
@@ -54,13 +51,8 @@ class Validation:
 
     def is_over(self, curve: Curve) -> bool:
         """Whether a training ends early."""
-        losses = [loss for _, loss in _losses(curve)]
-        return self.patience is not None and bool(losses) and len(losses) - 1 - _first_least(losses) >= self.patience
-
-    def best(self, curve: Curve) -> int:
-        """The step after which the loss was smallest; of several the first."""
-        measured = _losses(curve)
-        return measured[_first_least([loss for _, loss in measured])][0]
+        found = [loss for _, loss in losses(curve)]
+        return self.patience is not None and bool(found) and len(found) - 1 - first_least(found) >= self.patience
 
     def measure(self, learner: Learner, spread: Spread, alive: Callable[[], None]) -> Measured:
         """Loss and accuracy on all examples, of a model that learns. To be called on every rank.
@@ -108,12 +100,3 @@ def _sums(logits: Tensor, labels: Tensor) -> Tensor:
     counted = labels != IGNORED
     right = (logits.argmax(-1) == labels) & counted
     return torch.stack([cross_entropy(logits, labels).double(), right.sum().double(), counted.sum().double()])
-
-
-def _losses(curve: Curve) -> list[tuple[int, float]]:
-    """Step and loss of each point that was validated."""
-    return [(point["step"], point["validation_loss"]) for point in curve if "validation_loss" in point]
-
-
-def _first_least(losses: Sequence[float]) -> int:
-    return min(range(len(losses)), key=losses.__getitem__)
