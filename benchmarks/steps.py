@@ -93,6 +93,7 @@ def ours(work: Work, turns: Turns) -> None:
         teacher_shards=None,
         others={},
         asked=(),
+        student_train=None,
         processes=RANKS,
         threads=1,
         device="cpu",

@@ -130,6 +130,7 @@ def ours(size: dict[str, int], folder: Path) -> float:
         teacher_shards=None,
         others={},
         asked=(),
+        student_train=None,
         processes=1,
         threads=THREADS,
         device="cpu",

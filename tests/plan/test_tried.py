@@ -38,6 +38,13 @@ def test_layers_that_a_plan_splits_wrongly_are_said_without_a_traceback(monkeypa
     assert logged == []
 
 
+@pytest.mark.parametrize("degrees", [Degrees(), Degrees(pp=2), Degrees(tp=2)])
+def test_names_of_nothing_are_said(degrees: Degrees) -> None:
+    job = planned(llama(2), optimizer={"no_decay": ["*.bais"]})
+    with pytest.raises(InputError, match=r"student\.train\.optimizer\.no_decay: \*\.bais names no parameter"):
+        traces(job, degrees, "cpu", torch.float32)
+
+
 def test_the_teacher_is_tried_too() -> None:
     teacher = vit({"patch_size": 16}).model
     job = replace(vit({}), teacher=teacher)

@@ -42,6 +42,7 @@ def training_job(spec: JobSpec, payload: Training) -> TrainingJob:
         teacher_shards=payload.teacher_shards,
         others=payload.others,
         asked=payload.asked,
+        student_train=payload.student_train,
         processes=spec.processes,
         threads=spec.threads,
         device=spec.device,

@@ -32,6 +32,8 @@ class Training:
     """Models that later jobs of the run will train, by their place in the recipe: tried on an example beforehand."""
     asked: tuple[ObjectiveSection, ...] = ()
     """What the student will learn from: tried beforehand too, for what it asks of teacher and student."""
+    student_train: Train | None = None
+    """How it will be trained, where that is a later job's: what this names is looked for beforehand too."""
 
     @property
     def reads(self) -> dict[str, str]:

@@ -141,11 +141,11 @@ def _layout(planned: Planned, spread: Spread) -> Layout:
 
 
 def _try_models(planned: Planned, spread: Spread) -> None:
-    extras = objective(planned.objectives, planned.train).extras
+    learned = objective(planned.objectives, planned.train)
     section = planned.where.removesuffix(".train")
-    try_model(planned.model, planned.examples, extras, section, spread, planned.train)
+    try_model(planned.model, planned.examples, learned, section, spread, planned.train)
     if planned.teacher:
-        try_model(planned.teacher, planned.examples, extras, "teacher", spread, None)
+        try_model(planned.teacher, planned.examples, learned, "teacher", spread, None)
 
 
 def _traced(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) -> Traced:

@@ -2,13 +2,14 @@
 
 import json
 
+from understudy.distill.objectives import Objective
 from understudy.models.build import undrawn_model
 from understudy.models.facts import Description
-from understudy.models.outputs import Extra
 from understudy.parallel.apply import Spread
 from understudy.parallel.savers import NONE
 from understudy.plan.imagined import Imagined
 from understudy.recipe import Train
+from understudy.train.naming import check_names
 from understudy.train.shapes import check_shapes
 
 _tried: set[str] = set()
@@ -18,7 +19,7 @@ _tried: set[str] = set()
 def try_model(
     description: Description,
     examples: Imagined,
-    extras: frozenset[Extra],
+    learned: Objective,
     section: str,
     spread: Spread,
     train: Train | None,
@@ -28,21 +29,24 @@ def try_model(
     Args:
         description: the model's.
         examples: of its data.
-        extras: what the objectives need of it besides its logits.
+        learned: the objective, which may need more of it than its logits.
         section: the recipe's, of it and of its training.
         spread: over which ranks.
-        train: the training that splits its layers, where one does.
+        train: its training, where it has one.
 
     Raises:
-        InputError: the model fails, or its output has another shape.
+        InputError: the model fails, its output has another shape, or its training names what it has not.
     """
     split = train if spread.degrees.tp > 1 and spread.degrees.pp == 1 else None
-    key = json.dumps([description, examples.facts, split and [split.tensor_plan]], sort_keys=True)
+    named = train and (train.optimizer.no_decay, train.lora and train.lora.model_dump())
+    key = json.dumps([description, examples.facts, split and [split.tensor_plan], named], sort_keys=True)
     if key in _tried:
         return
     where = f"{section}.model"
     model = undrawn_model(description, where)
     if split:
         model = spread.over_ranks(model, split.tensor_plan, f"{section}.train", NONE)
-    check_shapes(model, examples, description, spread.device, where, extras)
+    check_shapes(model, examples, description, spread.device, where, learned.extras)
+    if train:
+        check_names(model, learned, train, f"{section}.train")
     _tried.add(key)

@@ -43,6 +43,7 @@ def training_spec(
         seed=work.recipe.seed,
         others=_others(work.recipe, role),
         asked=work.recipe.student.distill,
+        student_train=work.recipe.student.train if role == "teacher" else None,
     )
     return _job_spec(work, role, payload, resources)
 

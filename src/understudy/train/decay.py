@@ -27,12 +27,25 @@ def exempt(model: nn.Module, learns: nn.Module, patterns: Sequence[str], where: 
     Raises:
         InputError: a pattern names no parameter of the whole model.
     """
-    own = [(name.removeprefix("net."), parameter) for name, parameter in _named(model)]
-    own += [(f"objective.{name}", parameter) for name, parameter in _named(learns)]
+    own = _own(model, learns)
     names: list[list[str]] = [[] for _ in range(dist.get_world_size())]
     dist.all_gather_object(names, [name for name, _ in own])
     _refuse_unmatched(patterns, [name for held in names for name in held], where)
     return {id(parameter) for name, parameter in own if _matches(name, patterns)}
+
+
+def check_patterns(model: nn.Module, learns: nn.Module, patterns: Sequence[str], where: str) -> None:
+    """As exempt(), of a whole model in one process.
+
+    Raises:
+        InputError: a pattern names no parameter.
+    """
+    _refuse_unmatched(patterns, [name for name, _ in _own(model, learns)], where)
+
+
+def _own(model: nn.Module, learns: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    own = [(name.removeprefix("net."), parameter) for name, parameter in _named(model)]
+    return own + [(f"objective.{name}", parameter) for name, parameter in _named(learns)]
 
 
 def _named(module: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:

@@ -46,6 +46,7 @@ from understudy.parallel.tensor import has_plan
 from understudy.recipe import Degrees, TeacherPrecision, degrees
 from understudy.train.documents import check_takes_positions
 from understudy.train.memory import settle_freed_memory
+from understudy.train.naming import check_names
 from understudy.train.precision import PRECISIONS
 from understudy.train.shapes import check_shapes
 from understudy.train.staged import Staged, cut_into_stages
@@ -64,6 +65,9 @@ def try_others(job: TrainingJob, split: Examples) -> None:
         if keeps_apart(facts):
             check_takes_positions(empty_model(description, where), where)
         _try(split, description, where, extras_of(job))
+        if where == "student.model" and job.student_train:
+            learns = objective(job.asked, job.student_train)
+            check_names(empty_model(description, where), learns, job.student_train, "student.train")
 
 
 def _try(split: Examples, description: Description, where: str, extras: frozenset[Extra]) -> None:
