@@ -10,7 +10,7 @@ from tests.jobs.specs import with_resources
 from understudy.errors import FAILED, Fenced, InputError
 from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
-from understudy.launch.local import launcher
+from understudy.launch.local import kills, launcher
 from understudy.launch.local.launcher import LocalLauncher
 from understudy.launch.local.torchrun import first_to_fail
 from understudy.store import Run
@@ -171,11 +171,16 @@ def test_a_job_whose_ranks_all_ended_well_has(job: JobSpec, run: Run, script: Sc
     assert outcome(job, run, script, 0, {0: Outcome(0), 1: Outcome(0)}) == Outcome(0)
 
 
-def test_a_death_by_sigkill_is_explained_by_memory(job: JobSpec, run: Run, script: Script) -> None:
+def test_a_death_by_sigkill_is_explained_by_memory(
+    job: JobSpec, run: Run, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = iter([3, 4])
+    monkeypatch.setattr(launcher, "ended_for_memory", lambda: next(counts))
+    monkeypatch.setattr(kills, "ended_for_memory", lambda: next(counts))
     found = outcome(with_resources(job, processes=1), run, script, -signal.SIGKILL, {})
     assert (found.exit_code, found.kind) == (FAILED, "killed")
     assert found.message.startswith(
-        "rank 0 ended with signal SIGKILL. That is how the kernel ends a process when memory"
+        "rank 0 ended with signal SIGKILL. The kernel ended it, as memory ran out: a smaller"
     )
     for fix in ("batch_size", "gradient_accumulation_steps", "fsdp", "run again to resume"):
         assert fix in found.message

@@ -14,6 +14,7 @@ from understudy.jobs.outcome import Outcome
 from understudy.jobs.specification import JobSpec
 from understudy.launch.launcher import Watch
 from understudy.launch.local import warm
+from understudy.launch.local.kills import ended_for_memory, why_killed
 from understudy.launch.local.refusal import refuse_what_cannot_fit
 from understudy.store import Run
 
@@ -43,6 +44,7 @@ class LocalLauncher:
         for stale in [spec.stop_file, spec.metrics, *Path(spec.folder).glob("outcome-*.json")]:
             stale.unlink(missing_ok=True)
         spec.rank_logs.mkdir(parents=True, exist_ok=True)
+        before = ended_for_memory()
         process = _start(spec, path, self.of)
         try:
             while process.poll() is None:
@@ -53,7 +55,7 @@ class LocalLauncher:
             returncode = process.wait()
             if returncode:
                 spec.clear()
-        return _outcome(spec, returncode)
+        return _outcome(spec, returncode, before)
 
 
 def _start(spec: JobSpec, path: Path, of: Run) -> warm.Worker | subprocess.Popen[bytes]:
@@ -77,31 +79,27 @@ def _environment(spec: JobSpec) -> dict[str, str]:
     return {**environment(), **alone, "OMP_NUM_THREADS": str(spec.threads), "TOKENIZERS_PARALLELISM": "false"}
 
 
-def _outcome(spec: JobSpec, returncode: int) -> Outcome:
+def _outcome(spec: JobSpec, returncode: int, before: int | None) -> Outcome:
     """The outcome of the rank that made the job fail; if there is none, what the process's exit code means."""
     said = (Outcome.read(spec.outcome(rank)) for rank in range(-1, spec.world_size))
     ended = [outcome for outcome in said if outcome is not None]
     failures = [outcome for outcome in ended if outcome.exit_code]
     if failures:
         return Outcome.cause(failures)
-    return death(0, returncode, spec) if returncode else Outcome(0)
+    return death(0, returncode, spec, before) if returncode else Outcome(0)
 
 
-def death(rank: int, code: int, spec: JobSpec) -> Outcome:
+def death(rank: int, code: int, spec: JobSpec, before: int | None) -> Outcome:
     """What a rank's end without an outcome means.
 
     Args:
         rank: the rank.
         code: its exit code; negative for a signal.
         spec: its job.
+        before: how many processes the kernel had ended for want of memory when the job began.
     """
     name = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    hint = (
-        " That is how the kernel ends a process when memory runs out: a smaller batch_size, larger "
-        "gradient_accumulation_steps or strategy fsdp needs less."
-        if code == -signal.SIGKILL
-        else ""
-    )
+    hint = f" {why_killed(before)}" if code == -signal.SIGKILL else ""
     logs = os.path.relpath(Path(spec.logs))
     message = f"rank {rank} ended with {name}.{hint} Its output is in {logs}; run again to resume."
     return Outcome(FAILED, message, "killed" if code < 0 else "unreported")

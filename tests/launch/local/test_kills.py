@@ -1,0 +1,41 @@
+"""What is said of a killed process, by the kernel's own count before and after."""
+
+from pathlib import Path
+
+import pytest
+
+from understudy.launch.local import kills
+from understudy.launch.local.kills import ended_for_memory, why_killed
+
+
+@pytest.fixture
+def vmstat(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    path = tmp_path / "vmstat"
+    monkeypatch.setattr(kills, "VMSTAT", path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        (3, "pgfault 9\noom_kill 4\n", "The kernel ended it, as memory ran out: a smaller batch_size"),
+        (3, "oom_kill 3\npgfault 9\n", "The kernel ended no process for want of memory meanwhile: somebody did"),
+        (3, "pgfault 9\n", "That is how the kernel ends a process when memory runs out"),
+        (None, "oom_kill 3\n", "That is how the kernel ends a process when memory runs out"),
+    ],
+)
+def test_memory_is_blamed_where_the_kernel_counted_a_kill(
+    vmstat: Path, before: int | None, now: str, said: str
+) -> None:
+    vmstat.write_text(now)
+    assert why_killed(before).startswith(said)
+    assert "strategy fsdp needs less" in why_killed(before)
+
+
+def test_a_system_that_does_not_count_is_none(vmstat: Path) -> None:
+    assert ended_for_memory() is None
+
+
+def test_this_kernels_count_is_read() -> None:
+    count = ended_for_memory()
+    assert count is None or count >= 0
