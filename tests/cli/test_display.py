@@ -4,28 +4,51 @@ import io
 from dataclasses import replace
 
 from rich.console import Console
+from rich.progress import Progress
 
-from understudy.cli.display import Lines
+from understudy.cli.display import Bars, Lines
 from understudy.store import StepState
 
 STATE = StepState("ingest", "reused", digest="0123456789abcdef", started=1, ended=3.5)
 
 
-def shown(*states: StepState) -> list[str]:
+def shown(*moments: list[StepState]) -> list[str]:
     text = io.StringIO()
     lines = Lines(Console(file=text, width=200), seconds=0)
-    for state in states:
-        lines.update([state])
+    for states in moments:
+        lines.update(states)
     return text.getvalue().splitlines()
 
 
 def test_a_result_of_another_store_says_so() -> None:
-    assert shown(STATE) == ["ingest    reused      2.5 s  0123456789ab"]
+    assert shown([STATE]) == ["ingest    reused      2.5 s  0123456789ab"]
     fetched = replace(STATE, detail="from the remote cache")
-    assert shown(fetched) == ["ingest    reused      2.5 s  0123456789ab  from the remote cache"]
+    assert shown([fetched]) == ["ingest    reused      2.5 s  0123456789ab  from the remote cache"]
 
 
 def test_why_a_step_failed_is_left_for_the_end() -> None:
     working = StepState("ingest", "running", done=3, total=10, unit="records", detail="reading")
     failed = StepState("ingest", "failed", detail="a.png is no image", started=1, ended=2)
-    assert shown(working, failed) == ["ingest    running  3/10 records  reading", "ingest    failed      1.0 s"]
+    assert shown([working], [failed]) == ["ingest    running  3/10 records  reading", "ingest    failed      1.0 s"]
+
+
+FAILED = StepState("control", "failed", detail="student.train.lora: no layer\x1b is called [red]q", started=1, ended=2)
+WORKING = StepState("teacher", "running", done=1, total=10, unit="steps")
+
+
+def test_why_a_step_failed_is_said_at_once_where_others_go_on_and_once() -> None:
+    waits = StepState("teacher", "waiting")
+    lines = shown([FAILED, waits], [FAILED, WORKING], [FAILED, replace(WORKING, done=2)])
+    why = r"control failed: student.train.lora: no layer\x1b is called [red]q"
+    assert [line for line in lines if "lora" in line] == [why]
+    assert lines.index(why) == 3
+
+
+def test_bars_say_it_too() -> None:
+    text = io.StringIO()
+    console = Console(file=text, width=200, force_terminal=True, color_system=None)
+    with Progress(console=console) as progress:
+        bars = Bars(progress)
+        for _ in range(2):
+            bars.update([FAILED, WORKING])
+    assert text.getvalue().count("control failed: student.train.lora: no layer") == 1

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from understudy.cli.settings import Settings
+from understudy.errors import printable
 
 if TYPE_CHECKING:
     from understudy.store import StepState
@@ -26,12 +27,29 @@ class Display(Protocol):
         """Show where the steps stand now."""
 
 
+class Failures:
+    """Steps that failed while others go on, perhaps for hours: why is said at once, and again at the end."""
+
+    def __init__(self) -> None:
+        self._told = set[str]()
+
+    def new(self, states: "list[StepState]") -> Iterator[str]:
+        """A line for each that was not told yet."""
+        if not any(state.state == "running" for state in states):
+            return
+        for state in states:
+            if state.state == "failed" and state.step not in self._told:
+                self._told.add(state.step)
+                yield "\n".join(map(printable, f"{state.step} failed: {state.detail}".splitlines()))
+
+
 class Bars:
     """A line with a bar for each step."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
+        self._failures = Failures()
 
     def update(self, states: "list[StepState]") -> None:
         """Move the bars."""
@@ -44,6 +62,8 @@ class Bars:
             self._progress.update(task, total=total, completed=done, detail=detail)
             if ended:
                 self._progress.stop_task(task)
+        for line in self._failures.new(states):
+            self._progress.console.print(line, markup=False)
 
 
 class Lines:
@@ -53,6 +73,7 @@ class Lines:
         self._console, self._seconds = console, seconds
         self._shown: dict[str, tuple[str, float]] = {}
         self._last = ""
+        self._failures = Failures()
 
     def update(self, states: "list[StepState]") -> None:
         """Print what is new."""
@@ -66,6 +87,8 @@ class Lines:
             if line != self._last:
                 self._console.print(line, markup=False)
             self._last = line
+        for line in self._failures.new(states):
+            self._console.print(line, markup=False)
 
 
 def _whence(state: "StepState") -> str:
