@@ -10,6 +10,17 @@ from understudy.steps import teacher
 from understudy.steps.step import Work
 
 
+def test_what_a_pretrained_student_names_is_looked_for_before_a_teacher_is_trained(
+    monkeypatch: pytest.MonkeyPatch, digits: Recipe
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(teacher, "check_student_names", lambda _: done.append("names"))
+    monkeypatch.setattr(teacher, "training_spec", lambda *_: None)
+    monkeypatch.setattr(teacher, "train", lambda *_: done.append("train"))
+    teacher.TEACHER.work(cast(Work, SimpleNamespace(recipe=digits)))
+    assert done == ["names", "train"]
+
+
 def test_a_teacher_that_is_only_fetched_is_the_result_without_a_job(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, digits: Recipe, change: Callable[..., Recipe]
 ) -> None:

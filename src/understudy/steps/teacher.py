@@ -8,6 +8,7 @@ from understudy.revision import TRAINING
 from understudy.steps.fetching import fetched_model
 from understudy.steps.identity import model_identity, objectives_identity, training_identity
 from understudy.steps.job_spec import training_spec
+from understudy.steps.naming import check_student_names
 from understudy.steps.step import Step, Work
 from understudy.steps.training import train
 from understudy.store import Store
@@ -27,6 +28,7 @@ def _teach(work: Work) -> None:
         for path in initial.iterdir():
             os.link(path, work.staged / path.name)
         return
+    check_student_names(work)
     train(
         work,
         training_spec(work, "teacher", recipe.teacher.model, recipe.teacher.train, recipe.resources.teacher, initial),
