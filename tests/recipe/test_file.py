@@ -874,3 +874,10 @@ def test_ways_of_training_that_do_not_go_together_are_refused(settings: tuple[st
     overrides = [f"student.train.{setting}" for setting in settings]
     with pytest.raises(InputError, match=words):
         from_values(parse(DIGITS).data, [*overrides, "resources.distill.processes=2"], "here")
+
+
+@pytest.mark.parametrize("setting", ["compile=true", "activation_checkpointing=full", "offload=[activations]"])
+def test_what_is_bound_to_blocks_is_refused_where_they_are_copied(setting: str) -> None:
+    name = setting.partition("=")[0]
+    with pytest.raises(InputError, match=rf"train.{name}: is not for the copies that strategy: dp makes"):
+        from_values(parse(DIGITS).data, [f"student.train.{setting}", "student.train.strategy=dp"], "here")

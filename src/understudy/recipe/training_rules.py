@@ -92,6 +92,8 @@ def _pipeline(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
 
 def _savers(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
     """What saves memory or time under some degrees alone."""
+    if train.strategy == "dp":
+        yield from _on_copies(place, train)
     if "parameters" in train.offload and (not found.shards or found.pp > 1):
         why = "parameters wait elsewhere where they are in shards, and not in stages; use fsdp or hsdp, or take it out"
         yield (*place, "offload"), why
@@ -101,6 +103,18 @@ def _savers(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
     if train.compile and found.pp * found.cp * found.tp > 1:
         why = "layers, sequences and stages that are split are not compiled (with some schedules the result is wrong)"
         yield (*place, "compile"), f"{why}; use single, ddp, fsdp or hsdp, or set it to false"
+
+
+def _on_copies(place: Place, train: Train) -> Iterator[Conflict]:
+    """What is bound to the blocks that it was given, and DataParallel computes with copies of them."""
+    settings = {
+        "activation_checkpointing": train.activation_checkpointing != "none",
+        "offload": "activations" in train.offload,
+        "compile": train.compile,
+    }
+    for name, is_set in settings.items():
+        if is_set:
+            yield (*place, name), "is not for the copies that strategy: dp makes in each step; use ddp, or take it out"
 
 
 def _compression(place: Place, train: Train, resources: Resources) -> Iterator[Conflict]:
