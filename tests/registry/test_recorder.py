@@ -1,5 +1,6 @@
 """A run in MLflow while it goes on."""
 
+import errno
 import json
 import socket
 import subprocess
@@ -134,11 +135,12 @@ def test_a_server_that_is_away_does_not_stop_a_training(make_pipeline: Callable[
     assert uri in found.problem
 
 
+@pytest.mark.parametrize("error", [UnderstudyError("away"), OSError(errno.ENOSPC, "No space left on device")])
 def test_points_that_failed_are_sent_when_the_server_is_back(
-    pipeline: Pipeline, client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def away(*_: object, **__: object) -> None:
-        raise UnderstudyError("away")
+        raise error
 
     found, metrics = recorder(pipeline), tmp_path / "metrics.jsonl"
     with found.follow("teacher", metrics):

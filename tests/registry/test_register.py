@@ -1,9 +1,11 @@
 """Registering on a real local MLflow."""
 
+import errno
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
@@ -13,7 +15,7 @@ from understudy.errors import UnderstudyError
 from understudy.registry import register as registering
 from understudy.registry.champion import champion
 from understudy.registry.client import server_at
-from understudy.registry.register import is_registered
+from understudy.registry.register import Registration, is_registered
 from understudy.store.files import read_json
 
 
@@ -31,6 +33,13 @@ def nested(client: MlflowClient, pipeline: Pipeline, step: str) -> str:
 
 def curve(client: MlflowClient, run_id: str, key: str = "loss") -> list[tuple[int, float]]:
     return sorted((metric.step, metric.value) for metric in client.get_metric_history(run_id, key))
+
+
+def folders(client: MlflowClient, made: Registration) -> set[Path]:
+    """Of logged models, where this one's is."""
+    source = client.get_model_version(made.name, str(made.version)).source
+    location = client.get_logged_model(source.removeprefix("models:/")).artifact_location
+    return set(Path(location.removeprefix("file://")).parents[1].iterdir())
 
 
 def test_an_approved_student_becomes_the_challenger_with_its_lineage(pipeline: Pipeline, client: MlflowClient) -> None:
@@ -129,6 +138,28 @@ def test_registering_again_after_a_crash_makes_nothing_twice(
     assert len(client.search_runs([experiment])) == 5
     assert curve(client, nested(client, pipeline, "distill")) == [(p["step"], p["loss"]) for p in HISTORY]
     assert len(client.get_metric_history(made.parent_run_id, "student.accuracy")) == 1
+
+
+def test_of_an_upload_that_broke_off_nothing_is_left_here(
+    pipeline: Pipeline, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    kept, run = pipeline.register(), pipeline.new_run()
+    before = folders(client, kept)
+    begun = set(before)
+    for _ in range(3):
+        with monkeypatch.context() as patch:
+            patch.setattr(registering, "send_model", full)
+            with pytest.raises(UnderstudyError, match="the disk is full"):
+                pipeline.register(run=run, weights=b"another student")
+        begun |= folders(client, kept)
+        assert len(folders(client, kept)) == len(before) + 1
+    pipeline.register(run=run, weights=b"another student")
+    assert len(begun) == len(before) + 3
+    assert len(folders(client, kept)) == len(before) + 1
+    assert before < folders(client, kept)
 
 
 def test_the_challenger_moves_to_the_next_approved_student(pipeline: Pipeline, client: MlflowClient) -> None:

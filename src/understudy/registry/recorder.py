@@ -146,7 +146,7 @@ class _Follower(threading.Thread):
                 if over:
                     self._finish(self._server)
                 self._recorder.problem = None
-            except UnderstudyError as error:
+            except (UnderstudyError, OSError) as error:
                 self._recorder.problem, wait = str(error), RETRY
 
     def _advance(self, server: TrackingServer) -> None:

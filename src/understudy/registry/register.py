@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from understudy.errors import disk_errors
 from understudy.evaluate.contents import Measures, Verdict
@@ -31,7 +33,6 @@ from understudy.store import Run
 from understudy.store.files import read_json
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
     from mlflow.entities import Dataset
 
 STEPS = {"teacher": "teacher", "student": "distill", "control": "control"}
@@ -229,7 +230,7 @@ def _made_version(server: OverMlflow, run: Run, parent: str, submission: Submiss
     from mlflow.exceptions import MlflowException
 
     client, name, measured = server.client, submission.recipe.model_name, submission.measured
-    model_id = _logged_model(client, run, parent, submission)
+    model_id = _logged_model(server, run, parent, submission)
     try:
         client.create_registered_model(name)
     except MlflowException as error:
@@ -245,14 +246,36 @@ def _made_version(server: OverMlflow, run: Run, parent: str, submission: Submiss
     return str(made.version)
 
 
-def _logged_model(client: "MlflowClient", run: Run, parent: str, submission: Submission) -> str:
+def _discard(server: OverMlflow, model_id: str) -> None:
+    """Delete what is left of an upload. A server's collector removes its files; those beside a database here go at
+    once: on a full disk each attempt would leave more.
+    """
+    from mlflow.entities import LoggedModelStatus
+    from mlflow.exceptions import MlflowException
+
+    try:
+        left = server.client.get_logged_model(model_id)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return  # an attempt before this one has deleted it
+    server.client.delete_logged_model(model_id)
+    # None of a server, which says where its files are, and is not to say what is removed here.
+    here, folder = server.artifact_location, Path(url2pathname(urlsplit(left.artifact_location).path)).parent
+    is_here = here and left.artifact_location.startswith(f"{here}/") and folder.name == model_id
+    if is_here and left.status != LoggedModelStatus.READY:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _logged_model(server: OverMlflow, run: Run, parent: str, submission: Submission) -> str:
     """Write and send the version's files. What an attempt that was cut off has left is deleted."""
     from mlflow.entities import LoggedModelOutput
     from mlflow.models import Model
 
+    client = server.client
     found = client.get_run(parent)
     for output in found.outputs.model_outputs if found.outputs else ():
-        client.delete_logged_model(output.model_id)
+        _discard(server, output.model_id)
     logged = client.create_logged_model(
         found.info.experiment_id, "student", parent, {DIGEST: submission.digest}, model_type=submission.recipe.task
     )
