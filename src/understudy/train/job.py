@@ -6,6 +6,7 @@ messages or files to and fro is left to the caller.
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -257,6 +258,7 @@ def _save(
     leads = dist.get_rank() == 0
     with disk_errors(output):
         if leads:
+            shutil.rmtree(output, ignore_errors=True)  # half a model, perhaps of more stages than there are now
             output.mkdir(exist_ok=True)
         dist.barrier()
         tokenizer = job.examples / "tokenizer.json"
