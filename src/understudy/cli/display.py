@@ -35,7 +35,7 @@ class Failures:
 
     def new(self, states: "list[StepState]") -> Iterator[str]:
         """A line for each that was not told yet."""
-        if not any(state.state == "running" for state in states):
+        if not any(state.state in ("running", "waiting") for state in states):
             return
         for state in states:
             if state.state == "failed" and state.step not in self._told:

@@ -18,7 +18,11 @@ def vmstat(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("before", "now", "said"),
     [
-        (3, "pgfault 9\noom_kill 4\n", "The kernel ended it, as memory ran out: a smaller batch_size"),
+        (
+            3,
+            "pgfault 9\noom_kill 4\n",
+            "The kernel ended 1 for want of memory on this machine meanwhile, probably this one: a smaller batch",
+        ),
         (3, "oom_kill 3\npgfault 9\n", "The kernel ended no process for want of memory meanwhile: somebody did"),
         (3, "pgfault 9\n", "That is how the kernel ends a process when memory runs out"),
         (None, "oom_kill 3\n", "That is how the kernel ends a process when memory runs out"),
