@@ -114,7 +114,8 @@ LARGE = 512  # a width that makes checkpoints of 10 MB and models of 3 MB
 FULL = "the disk is full. What was complete is kept; make room (understudy store gc shows what can go) and run again."
 
 
-@pytest.mark.parametrize("strategy", ["single", pytest.param("fsdp", marks=pytest.mark.second_tier)])
+@pytest.mark.second_tier
+@pytest.mark.parametrize("strategy", ["single", "fsdp"])
 def test_a_disk_full_at_a_checkpoint_keeps_the_ones_before(small: Stage, strategy: str) -> None:
     recipe = stages.recipe(strategy, width=LARGE, train=BRIEFLY)
     launcher = small.steps(recipe)

@@ -18,16 +18,12 @@ from tests.faults import stage as stages
 from tests.faults.stage import PAUSE, PROCESSES, Stage, wait
 
 ROUNDS = range(int(os.environ.get("UNDERSTUDY_KILLS", "1")))
-RARER = "fsdp"  # several ranks instead of one
-STRATEGIES = [
-    pytest.param(name, marks=pytest.mark.second_tier if name == RARER else ())
-    for name in PROCESSES
-    if len(ROUNDS) > 1 or name in ("single", RARER)
-]
+STRATEGIES = [name for name in PROCESSES if len(ROUNDS) > 1 or name in ("single", "fsdp")]
 VICTIMS = ("rank", "launcher", "group")
 
 
 @pytest.mark.slow
+@pytest.mark.second_tier
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("number", ROUNDS)
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -90,6 +90,7 @@ def server(database: str, kubernetes: ApiServer, tmp_path: Path) -> Iterator[Ser
     found.stop()
 
 
+@pytest.mark.second_tier
 def test_each_request_at_work_has_its_two_connections_and_the_others_wait(
     server: Server, database: str, kubernetes: ApiServer
 ) -> None:
