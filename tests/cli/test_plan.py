@@ -86,7 +86,7 @@ def test_what_does_not_fit_is_said_by_the_exit_code_and_has_the_way_out_beside_i
     said = plan("--hardware", "Tiny", "--table", str(table), status=1)
     assert "DOES NOT FIT" in said
     assert "to fit    dp_shard 4 takes " in said
-    assert "take more processes" in said
+    assert "take GPUs with more memory" in said
 
 
 def test_where_nothing_fits_the_nearest_is_told_and_nothing_written(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from understudy.errors import InputError
 from understudy.plan.choices import refusal
-from understudy.plan.estimate import Estimate
+from understudy.plan.estimate import CONTEXT, Estimate
 from understudy.plan.ranking import Place, estimated
 from understudy.plan.trace import Planned
 from understudy.recipe import Degrees, Train
@@ -66,6 +66,11 @@ def _in_shards(found: Degrees) -> Iterator[tuple[str, Degrees]]:
 
 def lacking(planned: Planned, miss: Estimate, place: Place) -> str:
     """What degrees lack that do not fit, and what would make them fit, in words."""
+    if place.hardware.is_gpu and place.hardware.memory <= CONTEXT:
+        return (
+            f"{miss.degrees} takes {miss.memory:.2f} GiB of {place.hardware.memory:.1f}; CUDA and NCCL alone are "
+            f"assumed to take {CONTEXT:.0f} GiB a process: take GPUs with more memory"
+        )
     most = max(miss.traced.peak.kinds, key=lambda kind: miss.traced.peak.kinds[kind])
     words = (
         f"{miss.degrees} takes {miss.memory:.2f} GiB of {place.hardware.memory:.1f}, "
