@@ -46,7 +46,7 @@ check: lint
 test-faults: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests -m "second_tier and not cluster"
 
-# Five times as many kills as both tiers have, an hour on two cores.
+# Five rounds of kills for one of the second tier, under ddp and hsdp, too: an hour on two cores.
 test-kills: $(VENV)/test.stamp
 	UNDERSTUDY_KILLS=5 $(BIN)/python -m pytest tests/faults/test_kills.py -m ""
 

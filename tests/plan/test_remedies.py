@@ -5,8 +5,7 @@ import pytest
 from tests.plan.test_depth import llama, planned
 from tests.plan.test_ranking import place
 from understudy.plan.estimate import CONTEXT
-from understudy.plan.hardware import table
-from understudy.plan.ranking import Place, estimated
+from understudy.plan.ranking import estimated
 from understudy.plan.remedies import lacking
 from understudy.recipe import Degrees
 
@@ -32,10 +31,9 @@ def test_where_no_change_is_enough_more_processes_are() -> None:
 
 
 def test_no_number_of_processes_helps_a_gpu_without_room_for_cuda_itself() -> None:
-    job = planned(llama(2), batch_size=2, gradient_accumulation_steps=1)
-    tiny = Place(table()["H100"].model_copy(update={"memory": 0.5}), nodes=1, processes=2)
+    job, tiny = planned(llama(2), batch_size=2, gradient_accumulation_steps=1), place(CONTEXT)
     said = lacking(job, estimated(job, Degrees(dp_shard=2), tiny), tiny)
-    assert said.endswith("CUDA and NCCL alone are assumed to take 1 GiB a process: take GPUs with more memory")
+    assert said.endswith("CUDA and NCCL alone are assumed to take 1.00 a process: take GPUs with more memory")
 
 
 @pytest.mark.parametrize(

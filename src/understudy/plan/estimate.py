@@ -42,6 +42,11 @@ class Estimate:
         return self.step * steps / 3600
 
 
+def beside_tensors(hardware: Hardware) -> float:
+    """GiB of a process's memory on its hardware that no spreading makes smaller."""
+    return CONTEXT if hardware.is_gpu else 0.0
+
+
 def estimate(
     train: Train, found: Degrees, traced: Sequence[Traced], hardware: Hardware, per_node: int, precision: str
 ) -> Estimate:
@@ -58,7 +63,8 @@ def estimate(
     most = max(traced, key=lambda rank: rank.peak.bytes)
     memory = most.peak.bytes / GIB
     if hardware.is_gpu:
-        memory = memory * (1 + FRAGMENTED) + CONTEXT
+        memory *= 1 + FRAGMENTED
+    memory += beside_tensors(hardware)
     speed = hardware.tflops.get(precision, hardware.tflops["fp32"]) * TERA * EFFICIENCY
     compute = max(rank.flops for rank in traced) / speed
     hidden, exposed = _seconds(most, hardware, per_node)

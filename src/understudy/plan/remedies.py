@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from understudy.errors import InputError
 from understudy.plan.choices import refusal
-from understudy.plan.estimate import CONTEXT, Estimate
+from understudy.plan.estimate import Estimate, beside_tensors
 from understudy.plan.ranking import Place, estimated
 from understudy.plan.trace import Planned
 from understudy.recipe import Degrees, Train
@@ -66,16 +66,12 @@ def _in_shards(found: Degrees) -> Iterator[tuple[str, Degrees]]:
 
 def lacking(planned: Planned, miss: Estimate, place: Place) -> str:
     """What degrees lack that do not fit, and what would make them fit, in words."""
-    if place.hardware.is_gpu and place.hardware.memory <= CONTEXT:
-        return (
-            f"{miss.degrees} takes {miss.memory:.2f} GiB of {place.hardware.memory:.1f}; CUDA and NCCL alone are "
-            f"assumed to take {CONTEXT:.0f} GiB a process: take GPUs with more memory"
-        )
+    there = place.hardware.memory
+    words = f"{miss.degrees} takes {miss.memory:.2f} GiB of {there:.1f}, {miss.memory - there:.2f} too many"
+    if (fixed := beside_tensors(place.hardware)) >= there:
+        return f"{words}; CUDA and NCCL alone are assumed to take {fixed:.2f} a process: take GPUs with more memory"
     most = max(miss.traced.peak.kinds, key=lambda kind: miss.traced.peak.kinds[kind])
-    words = (
-        f"{miss.degrees} takes {miss.memory:.2f} GiB of {place.hardware.memory:.1f}, "
-        f"{miss.memory - place.hardware.memory:.2f} too many, and most of them are {most}"
-    )
+    words += f", and most of them are {most}"
     if found := remedy(planned, miss, place):
         return f"{words}; it fits with {found.change} ({found.estimate.memory:.2f} GiB)"
     return f"{words}; neither smaller parts, nor shards, nor computing blocks again is enough: take more processes"
