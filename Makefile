@@ -42,7 +42,7 @@ BASE_BRANCH ?= main
 check: lint
 	tests=$$($(BIN)/python .ci/changed_tests.py $(BASE_BRANCH)) && $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $$tests
 
-# The rarer faults on one machine: all of them before a release; CI runs a sixth for each commit (UNDERSTUDY_PART=1/6 is the first).
+# The rarer faults on one machine; CI runs them after `make test`.
 test-faults: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests -m "second_tier and not cluster"
 

@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,16 +16,6 @@ from understudy.jobs.specification import JobSpec
 
 settings.register_profile("understudy", deadline=None)  # no test asserts a time
 settings.load_profile("understudy")
-
-
-@pytest.hookimpl(trylast=True)  # of those that -m leaves
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep every sixth test, from the second on, where UNDERSTUDY_PART is 2/6."""
-    if part := os.environ.get("UNDERSTUDY_PART"):
-        first, step = map(int, part.split("/"))
-        kept = items[first - 1 :: step]
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
-        items[:] = kept
 
 
 @pytest.fixture(scope="session", autouse=True)
