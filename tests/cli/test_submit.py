@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pipelines import submission
 from tests.kfp_server import TOKEN, Kfp, serving
 from tests.registry.submitted import connect
+from understudy.pipelines import submission
 from understudy.registry.names import PARENT, RUN, STEP, VERDICT
 
 DIGITS = str(Path(__file__).parents[2] / "recipes" / "digits.yaml")
