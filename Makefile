@@ -1,4 +1,4 @@
-# make install | run | check | test | test-every | test-full | test-kills | test-cluster | test-cluster-full | images | release | sbom | manifests | ui | lint | lock | clean
+# make install | run | check | test | test-every | test-full | test-kills | test-cluster | test-cluster-full | images | release | dist | sbom | manifests | ui | lint | lock | clean
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
@@ -9,7 +9,7 @@ COMPILE := $(UV) pip compile --quiet --python 3.11 --generate-hashes --no-emit-i
 FIND_PYTHON := for name in python3.11 python3 python; do \
 	$$name -c 'import ensurepip, sys, venv; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && break; name=; done
 
-.PHONY: install run check test test-every test-full test-kills test-cluster test-cluster-full images release sbom manifests ui lint lock clean
+.PHONY: install run check test test-every test-full test-kills test-cluster test-cluster-full images release dist sbom manifests ui lint lock clean
 
 $(UV): requirements-uv.lock
 	@$(FIND_PYTHON); test "$$name" || { echo "make: this needs Python 3.11 with its venv module" >&2; exit 1; }; \
@@ -88,6 +88,12 @@ images:
 # Pushes them, and prints them by digest as an environment's settings want them.
 release:
 	images/release.sh "$(IMAGES)" $(WHICH)
+
+# The sdist, and the wheel built from it, in dist/. The same commit gives the same bytes.
+dist: $(VENV)/test.stamp
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(UV) build --quiet --no-build-isolation --python $(BIN)/python
+	$(BIN)/twine check --strict dist/*
 
 # A software bill of materials per image (CycloneDX) of the libraries in its lock, with their hashes.
 sbom:

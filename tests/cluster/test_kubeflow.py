@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.pods import LABELS
 from tests.cluster.launched import IMAGE, SETTINGS, recipe, rendered, wait
 from tests.unit.manifests.test_kubeflow import ACCOUNTS, overlay
 from understudy.kube.job_state import true_conditions
 from understudy.kube.settings import parsed
+from understudy.pipelines.pods import LABELS
 from understudy.steps.signals import ASKED_TO_END
 
 pytestmark = [pytest.mark.cluster, pytest.mark.full, pytest.mark.timeout(600)]

@@ -14,8 +14,8 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
-ROOTS = {"understudy": "src/understudy", "pipelines": "pipelines", "components": "components"}
-ROOTS |= {"tests": "tests", "benchmarks": "benchmarks"}
+ROOTS = {"understudy": "src/understudy", "tests": "tests", "benchmarks": "benchmarks"}
+ROOTS |= {f"understudy.{name}": name for name in ("pipelines", "components", "recipes")}  # links in the package
 MODULE = re.compile(r"(\w+(?:\.\w+)+)(?::[\w.]+)?")
 PATH = re.compile(r"[\w.*{}@+-]+(?:/[\w.*{}@+-]+)*/?")
 COMMAND = "src/understudy/__main__.py"
@@ -114,7 +114,7 @@ class Reach:
         if not PATH.fullmatch(text) or not (is_path or "/" in text or "." in text):
             return set()
         folder = str(PurePosixPath(name).parent)
-        if name.startswith("src/"):
+        if name.startswith("src/") and not (is_path and text.split("/")[0] in ROOTS.values()):
             return self._beside(text, folder)
         whole = text.rstrip("/")
         return self._path(whole, folder) or self._path(whole.split("/*")[0].split("/{")[0], folder)

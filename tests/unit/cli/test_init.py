@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from tests import ROOT
 from tests.unit.cli.conftest import Command
+from understudy.cli.init import Example
 from understudy.recipe.file import load
 from understudy.recipe.yaml import parse
 
@@ -166,3 +168,31 @@ def test_any_name_of_a_folder_gives_a_name_of_a_recipe(understudy: Command, fold
     path = Path(f"{name}.yaml")
     assert load(path).name == name
     assert not parse(path.read_text()).problems
+
+
+RECIPES = ROOT / "recipes"
+
+
+def test_every_example_recipe_is_offered() -> None:
+    assert sorted(Example) == sorted(path.stem for path in RECIPES.glob("*.yaml"))
+
+
+@pytest.mark.parametrize("example", Example)
+def test_an_example_is_written_as_it_is_and_never_over_another_file(understudy: Command, example: Example) -> None:
+    outcome = understudy("init", "--example", example)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.splitlines()[1:] == [
+        f"wrote {example}.yaml",
+        f"next: understudy recipe check {example}.yaml, then understudy run {example}.yaml",
+    ]
+    assert Path(f"{example}.yaml").read_bytes() == (RECIPES / f"{example}.yaml").read_bytes()
+    again = understudy("init", "--example", example)
+    assert again.code == 2
+    assert f"{example}.yaml: exists already" in again.err
+
+
+def test_an_example_and_a_folder_are_not_both_taken(understudy: Command) -> None:
+    outcome = understudy("init", "pictures", "--example", "digits")
+    assert outcome.code == 2
+    assert "--example digits: is not made for a folder; leave pictures out" in outcome.err
+    assert not Path("digits.yaml").exists()

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pipelines import submission
 from tests import ROOT
 from tests.registry.submitted import connect
 from tests.unit.pipeline.kfp_server import TOKEN, Kfp, serving
+from understudy.pipelines import submission
 from understudy.registry.names import PARENT, RUN, STEP, VERDICT
 
 DIGITS = str(ROOT / "recipes" / "digits.yaml")

@@ -28,7 +28,7 @@ mount -t tmpfs -o mode=1777 tmp /tmp/image-root/tmp; shift
 exec chroot --userspec=1000:1000 /tmp/image-root /usr/bin/env -i PATH=/opt/understudy/bin:/usr/bin:/bin HOME=/tmp "$@"
 """
 TRAINS = """
-import torch, understudy.agent.worker, pipelines.distillation
+import torch, understudy.agent.worker, understudy.pipelines.distillation
 layer = torch.nn.Linear(2, 1)
 optimiser = torch.optim.AdamW(layer.parameters())
 layer(torch.ones(4, 2)).sum().backward()

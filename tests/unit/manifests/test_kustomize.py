@@ -431,7 +431,7 @@ def test_what_a_gitops_engine_applies_does_not_go_by_itself(overlay: list[dict[s
 
 @pytest.mark.parametrize("recipe", sorted((MANIFESTS.parent / "recipes").glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_pipelines_are_those_of_the_recipes(recipe: Path, tmp_path: Path) -> None:
-    from pipelines.compiled import write
+    from understudy.pipelines.compiled import write
     from understudy.recipe.file import load
 
     made = write(load(recipe), "registry.example.com/ml/understudy:0.1.0", tmp_path)[1]

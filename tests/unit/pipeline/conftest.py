@@ -19,7 +19,7 @@ def recipe() -> Recipe:
 @pytest.fixture(scope="session")
 def compiled(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that the recipe's pipeline was compiled into."""
-    from pipelines.compiled import write
+    from understudy.pipelines.compiled import write
 
     folder = tmp_path_factory.mktemp("compiled") / "new" / "folder"
     write(recipe, IMAGES, folder)

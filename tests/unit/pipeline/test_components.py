@@ -10,9 +10,9 @@ import pytest
 import yaml
 from kfp import dsl
 
-from components.evaluate import classifier
 from tests import ROOT
 from understudy import steps
+from understudy.components.evaluate import classifier
 from understudy.steps.start import Begun
 from understudy.steps.step import Result
 
@@ -21,7 +21,7 @@ MOST_LINES = 10
 
 
 def component(name: str) -> Any:
-    return getattr(importlib.import_module(f"components.{name}.component"), name)
+    return getattr(importlib.import_module(f"understudy.components.{name}.component"), name)
 
 
 def of_digits(name: str) -> Any:

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.distillation import build
+from understudy.pipelines.distillation import build
 from understudy.recipe import Recipe
 from understudy.recipe.file import from_values
 from understudy.steps import STEPS, step_names

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import ROOT
 from understudy.recipe import Recipe
 from understudy.recipe.file import load
 from understudy.steps.environment import HOME, RUN
@@ -29,8 +28,8 @@ def recipe_file(tmp_path: Path) -> Path:
 
 def run_here(recipe: Recipe, home: Path) -> tuple[Run, str]:
     run = Store(home / "store").create_run(recipe.name, recipe.model_dump(mode="json", by_alias=True), "")
-    environment = {**os.environ, RUN: run.id, HOME: str(home), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "pipelines.here", str(run.folder)]
+    environment = {**os.environ, RUN: run.id, HOME: str(home)}
+    command = [sys.executable, "-m", "understudy.pipelines.here", str(run.folder)]
     done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=300)
     return run, done.stdout + done.stderr
 

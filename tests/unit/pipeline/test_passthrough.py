@@ -10,14 +10,14 @@ from kfp import kubernetes
 from kfp.compiler import Compiler
 from kfp.dsl.executor import Executor
 
-from pipelines.distillation import build
-from pipelines.pods import _let_out, settle
 from tests.unit.jobs.specs import job_spec, on_the_claim
 from understudy.jobs.specification import JobSpec
 from understudy.kube.identity import Identity
 from understudy.kube.settings import Cluster
 from understudy.launch.kubernetes.rendering import pytorchjob, task_config
 from understudy.launch.kubernetes.rendering.task_config import TaskConfig
+from understudy.pipelines.distillation import build
+from understudy.pipelines.pods import _let_out, settle
 from understudy.recipe import Recipe, Resources
 from understudy.steps import Result, tasks
 from understudy.steps.measures import MEASURES

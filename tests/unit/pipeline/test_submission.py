@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipelines import submission
-from pipelines.submission import Server
 from tests.unit.pipeline.kfp_server import TOKEN, Kfp, serving, task
 from understudy.errors import InputError, UnderstudyError
+from understudy.pipelines import submission
+from understudy.pipelines.submission import Server
 from understudy.recipe import Recipe
 
 IMAGES = "registry.example/understudy:1"

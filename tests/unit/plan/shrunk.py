@@ -23,6 +23,7 @@ SIZES = {
 RUN = {
     "data.source.path": str(ROOT / "src" / "understudy"),
     "data.source.glob": "'**/*.py'",
+    "data.source.follow_links": "true",  # to pipelines/ and components/
     "data.validation": "0.2",
     "data.test": "0.3",
     "teacher.train.batch_size": "32",
