@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -89,6 +90,24 @@ def spec(folder: Path, examples: Path, model: dict[str, Any], processes: int = 1
 def tiers(first: Sequence[Row], rarer: Sequence[Row]) -> list[Any]:
     """Rows of a parametrised test: those that always run, and those of `make test-full` alone."""
     return [*first, *(pytest.param(*row, marks=pytest.mark.full) for row in rarer)]
+
+
+def matrix(*factors: Sequence[Any]) -> list[Any]:
+    """Rows of a parametrised test, a value of each factor: some always run, so that each two values of two factors meet
+    in one of them; the others run in `make test-full` alone.
+    """
+    rows = list(product(*(range(len(factor)) for factor in factors)))
+    pairs = {row: set(combinations(enumerate(row), 2)) for row in rows}
+    left, first = set().union(*pairs.values()), list[tuple[int, ...]]()
+    while left:
+        best = max(rows, key=lambda row: len(pairs[row] & left))
+        first.append(best)
+        left -= pairs[best]
+
+    def values(row: tuple[int, ...]) -> tuple[Any, ...]:
+        return tuple(factor[place] for factor, place in zip(factors, row, strict=True))
+
+    return tiers([values(row) for row in first], [values(row) for row in rows if row not in first])
 
 
 def train_ranks(job: JobSpec) -> None:

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.ranks.train import jobs
-from tests.ranks.train.jobs import tiers, train_alone, train_ranks
+from tests.ranks.train.jobs import matrix, tiers, train_alone, train_ranks
 from tests.unit.jobs.specs import training
 from tests.unit.models.sections import section
 from understudy.data.augmentation import Augmentation
@@ -46,37 +46,19 @@ def column(points: list[dict[str, float]], name: str) -> Any:
     return np.array([point[name] for point in points])
 
 
-OFTEN: list[tuple[Any, int, str, int]] = [(*way, "text", 2) for way in STRATEGIES]
-OFTEN += [(*way, "images", 1) for way in STRATEGIES if way[0] in ("ddp", "fsdp", "hsdp")]
-EVERY = [(*way, kind, parts) for way in STRATEGIES for kind in ("images", "text") for parts in (1, 2)]
-
-
-@pytest.mark.parametrize(
-    ("strategy", "processes", "kind", "accumulate"), tiers(OFTEN, [row for row in EVERY if row not in OFTEN])
-)
+@pytest.mark.parametrize(("strategy", "kind", "accumulate"), matrix(STRATEGIES, ("images", "text"), (1, 2)))
 def test_curve_equals_the_single_process(
     ranks: Any,
     tmp_path: Path,
     image_examples: Path,
     text_examples: Path,
+    strategy: tuple[Any, int],
     kind: str,
-    strategy: Any,
-    processes: int,
     accumulate: int,
 ) -> None:
     """45 and 44 examples in batches of 16: the last batch of an epoch is ragged, and one window is short."""
     examples, model = (image_examples, jobs.VIT) if kind == "images" else (text_examples, GPT)
-    alone = jobs.spec(tmp_path / "alone", examples, model)
-    spread = jobs.spec(
-        tmp_path / "spread",
-        examples,
-        model,
-        processes,
-        train={"strategy": strategy, "gradient_accumulation_steps": accumulate},
-    )
-    train_alone(ranks, alone)
-    ranks.run(processes, train_ranks, spread)
-    assert_same_training(spread, alone)
+    assert_spread_trains_the_same(ranks, tmp_path, examples, model, *strategy, accumulate)
 
 
 def weights(job: JobSpec) -> dict[str, torch.Tensor]:
