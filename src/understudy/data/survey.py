@@ -145,15 +145,17 @@ def _headers(paths: Sequence[Path]) -> tuple[list[int], set[str]]:
     Raises:
         InputError: none of them is an image.
     """
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
+
+    from understudy.data.images import DAMAGE, FORMATS
 
     sides, modes = list[int](), set[str]()
     for path in paths[:: max(1, len(paths) // LOOKED_AT)]:
         try:
-            with Image.open(path) as image:
+            with Image.open(path, formats=FORMATS) as image:
                 sides.append(min(image.size))
                 modes.add(image.mode)
-        except (OSError, UnidentifiedImageError):
+        except DAMAGE:
             continue  # the run names it; on_error says what becomes of it
     if not sides:
         raise InputError(f"{paths[0]}: cannot be opened as an image, nor can others; are they damaged?")
