@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from understudy.errors import InputError
+from understudy.errors import InputError, printable
 
 
 def init(
@@ -38,13 +38,13 @@ def init(
             f"{path}: cannot be written ({os.strerror(error.errno or 0)}); give another file with -o"
         ) from error
     try:
-        checked(path, ())
+        _, looked = checked(path, ())
     except InputError:
         path.unlink()  # what it says of the folder is wrong for the recipe too, and is all that there is to know
         raise
     typer.echo(f"found in {folder}: {described(found)}")
-    for note in notes(found):
-        typer.echo(f"note: {note}")
+    for note in (*notes(found), *looked.notes):
+        typer.echo(f"note: {printable(note)}")
     typer.echo(f"wrote {path}")
     typer.echo(f"next: understudy recipe check {path}, then understudy run {path}")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from understudy.data.raw import SPLITS, Broken, Raw, Split
+from understudy.data.raw import SPLITS, Broken, Raw, Reading, Split
 from understudy.data.records import FILE, Record, write
 from understudy.data.sources.registry import read
 from understudy.data.split import assign
@@ -36,7 +36,7 @@ class Row:
     length: int
 
 
-def ingest(data: Data, task: Task, folder: Path, progress: Progress) -> None:
+def ingest(data: Data, task: Task, folder: Path, progress: Progress) -> tuple[str, ...]:
     """Write the files of a `records` object.
 
     Args:
@@ -45,11 +45,15 @@ def ingest(data: Data, task: Task, folder: Path, progress: Progress) -> None:
         folder: an empty folder.
         progress: told how many records are done, of at most how many.
 
+    Returns:
+        What a user may not expect of how the source's names and folders are read.
+
     Raises:
         InputError: the source cannot be read, a record is damaged (and on_error is fail), or the splits do not fit.
     """
     with tempfile.TemporaryFile(dir=folder) as spool:
-        rows, skipped = _gather(data, task, spool, progress)
+        reading = read(data.source)
+        rows, skipped = _gather(reading, data, task, spool, progress)
         rows.sort(key=lambda row: (row.id, row.label or ""))  # equal content may have two labels
         splits, moved = assign([(row.id, row.own) for row in rows], data.validation, data.test)
         labels = _labels(rows, task)
@@ -66,12 +70,14 @@ def ingest(data: Data, task: Task, folder: Path, progress: Progress) -> None:
         "labels": labels,
     }
     write_json(folder / "records.json", facts)
+    return reading.notes
 
 
-def _gather(data: Data, task: Task, spool: IO[bytes], progress: Progress) -> tuple[list[Row], list[Broken]]:
+def _gather(
+    reading: Reading, data: Data, task: Task, spool: IO[bytes], progress: Progress
+) -> tuple[list[Row], list[Broken]]:
     rows, skipped, start = list[Row](), list[Broken](), 0
-    total, records = read(data.source)
-    for done, record in enumerate(records, 1):
+    for done, record in enumerate(reading.records, 1):
         checked = _checked(record, task)
         if isinstance(checked, Raw):
             length = spool.write(checked.content)
@@ -84,7 +90,7 @@ def _gather(data: Data, task: Task, spool: IO[bytes], progress: Progress) -> tup
                 f"{_place(data)}: {checked.name} {checked.reason}. Repair or remove it, "
                 "or set data.on_error: skip to leave such records out and count them."
             )
-        progress(done, max(done, total))
+        progress(done, max(done, reading.total))
     return rows, skipped
 
 
