@@ -179,3 +179,8 @@ def test_splits_under_other_names_are_splits(understudy: Command) -> None:
     for folder, count in (("training", 60), ("testing", 40)):
         images(Path("mnist") / folder, count, labels=("0", "1"))
     assert "found in mnist: 60 to train on and 40 to test on images" in understudy("init", "mnist").out
+
+
+def test_labels_that_differ_in_case_alone_are_noted(understudy: Command) -> None:
+    images(Path("images"), 300, labels=("Cat", "cat", "dog"))
+    assert "note: labels that may be meant to be one: Cat, cat" in understudy("init", "images").out.splitlines()

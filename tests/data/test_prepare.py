@@ -141,7 +141,7 @@ class TestTexts:
         return {"type": "text-files", "path": str(folder)}
 
     def test_tokens_decode_to_the_documents(self, text_folder, prepared):
-        (text_folder / "odd.txt").write_text(" \ufeff\n\tünïcode 🦆 <|endoftext|> \x00 \r\n", newline="")
+        (text_folder / "odd.txt").write_text(" \ufeff\n\tünïcode 🦆 <|endoftext|> \x01 \r\n", newline="")
         records, folder = prepared(self.source(text_folder), "causal-lm", text=TEXT)
         tokenizer, about = Tokenizer.from_file(str(folder / "tokenizer.json")), facts(folder)
         for split in SPLITS:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from understudy.data.labels import canonical
 from understudy.data.raw import Split
 from understudy.data.sources import image_folder
 from understudy.data.sources.files import check_name, own_splits
@@ -103,8 +104,9 @@ def _images(folder: Path, names: Sequence[Path], unread: str) -> Images:
     if loose:
         layout = "<label>/" if not splits else " or ".join(f"{split}/<label>/" for split in splits)
         raise InputError(f"{folder}: {loose[0]} lies in no label's folder; put every image into {layout}")
-    labels = tuple(sorted({str(label) for _, label, _ in labelled}))
-    image_folder.check_labels(folder, splits, labels, str(folder))
+    names_of_labels = {str(label) for _, label, _ in labelled}
+    image_folder.check_labels(folder, splits, names_of_labels, str(folder))
+    labels = tuple(sorted(set(map(canonical, names_of_labels))))
     sides, modes = _headers([folder / name for name in names])
     train, test = _counts([split for _, _, split in labelled])
     return Images(

@@ -49,6 +49,8 @@ def test_a_test_file_beside_one_without_a_name_is_no_training_data():
     [
         (["ab_test.parquet", "cd_test.parquet"], "ab_test.parquet looks like test, and is read as any other file"),
         (["train_test.parquet", "a.parquet"], "train_test.parquet names more than one split, and is read as none"),
+        (["mnist-train.parquet"], None),
+        (["status=valid/a.parquet", "status=test/a.parquet"], None),
         (["a.parquet", "b/c.parquet"], None),
     ],
 )

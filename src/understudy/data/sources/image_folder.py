@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
+from understudy.data.labels import canonical
 from understudy.data.raw import Broken, Raw, Reading, Split
 from understudy.data.sources import files
 from understudy.data.sources.source import DataSource
@@ -62,8 +63,8 @@ def check_labels(root: Path, splits: Iterable[str], labels: Collection[str], whe
         labels: of all images found.
         where: what a message begins with.
     """
-    if len(labels) < 2:
-        (label,) = labels
+    if len(set(map(canonical, labels))) < 2:
+        label = min(labels)
         raise InputError(f"{where}: all images lie in {label}/; a classifier needs two labels or more, a folder each")
     above = [root / split for split in splits] or [root]
     folders = {path.name for folder in above for path in folder.iterdir() if path.is_dir()}

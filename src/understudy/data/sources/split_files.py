@@ -41,15 +41,20 @@ def of_files(place: str, files: Sequence[str]) -> tuple[dict[str, Split], list[s
     named = {file: found for file in files if (found := _named(place, PurePath(file)))}
     _check_once(place, named.values())
     splits = {file: found.split for file, found in named.items()}
-    words = {file: [*splits_in(str(PurePath(file).with_suffix("")))] for file in files if file not in named}
+    words = {file: _words(PurePath(file)) for file in files if file not in named}
     likely = {file: found[0] for file, found in words.items() if len(found) == 1}
     unclear = [file for file, found in words.items() if len(found) > 1]
     notes = [f"{file} names more than one split, and is read as none" for file in unclear]
     if len({splits.get(file) or likely.get(file) for file in files}) > 1:
         notes += [f"{file} is read as {split}, since its path says so" for file, split in likely.items()]
         return splits | likely, _some(notes)
-    notes += [f"{file} looks like {split}, and is read as any other file" for file, split in likely.items()]
+    alike = [(file, split) for file, split in likely.items() if split != "train"]
+    notes += [f"{file} looks like {split}, and is read as any other file" for file, split in alike]
     return splits, _some(notes)
+
+
+def _words(path: PurePath) -> list[Split]:
+    return sorted(frozenset[Split]().union(*map(splits_in, path.with_suffix("").parts)))
 
 
 def _some(notes: Sequence[str]) -> list[str]:

@@ -36,8 +36,11 @@ def split_named(name: str) -> Split | None:
 def splits_in(name: str) -> frozenset[Split]:
     """The splits whose names are words of this name.
 
-    A word ends at whatever is no letter, and at a capital after a small letter.
+    A word ends at whatever is no letter, and at a capital after a small letter. Hive's other partitions, such as
+    status=valid, name none.
     """
+    if "=" in name and not name.lower().startswith("split="):
+        return frozenset()
     words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower())
     return frozenset(split for word in words if (split := _split_of_word(word)))
 
@@ -86,7 +89,7 @@ def check_trainable(place: str, names: Mapping[str, Split]) -> None:
         )
 
 
-def unused(place: str, paths: Iterable[PurePath], used: Iterable[str], *, labelled: bool) -> list[str]:
+def unused(place: str, paths: Sequence[PurePath], used: Iterable[str], *, labelled: bool) -> list[str]:
     """What should be noted of folders that look like splits and are not read as such.
 
     Args:
@@ -100,11 +103,12 @@ def unused(place: str, paths: Iterable[PurePath], used: Iterable[str], *, labell
     """
     folders = defaultdict[PurePath, set[str]](set)
     documents = defaultdict[PurePath, set[str]](set)
-    for path in paths:
-        for folder in list(path.parents)[:-1]:
-            folders[folder.parent].add(folder.name)
-        if not labelled and split_named(path.stem):
+    for path in paths if not labelled else ():
+        if split_named(path.stem):
             documents[path.parent].add(path.name)
+    parents = {path.parent for path in paths}
+    for folder in {above for parent in parents for above in (parent, *parent.parents)} - {PurePath()}:
+        folders[folder.parent].add(folder.name)
     folders[PurePath()].difference_update(used)
     looks = list[str]()
     for parent in sorted({*folders, *documents}):
