@@ -133,9 +133,7 @@ class TestImages:
                 image_folder / "cat" / f"t{number}.png"
             )
         (note,) = facts(ingested({"type": "image-folder", "path": str(image_folder)}))["notes"]
-        assert note.startswith(
-            "2 images are transparent in part: what lies behind them is white; data.image.background"
-        )
+        assert note.startswith("2 images are transparent in part; data.image.background says what lies behind")
 
 
 def copies(text):

@@ -112,8 +112,8 @@ def _gather(
             )
         progress(done, max(done, reading.total))
     images = "1 image is" if transparent == 1 else f"{transparent:,} images are"
-    behind = "what lies behind them is white; data.image.background: black makes it black"
-    return rows, skipped, [f"{images} transparent in part: {behind}"] if transparent else []
+    notes = [f"{images} transparent in part; data.image.background says what lies behind, white by default"]
+    return rows, skipped, notes if transparent else []
 
 
 def _checked(record: Raw, task: Task) -> Checked | Broken:
