@@ -1,4 +1,4 @@
-# make install | run | check | test | test-faults | test-kills | test-cluster | test-cluster-faults | images | release | sbom | manifests | ui | lint | lock | clean
+# make install | run | check | test | test-every | test-full | test-kills | test-cluster | test-cluster-full | images | release | dist | sbom | manifests | ui | lint | lock | clean
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
@@ -9,7 +9,7 @@ COMPILE := $(UV) pip compile --quiet --python 3.11 --generate-hashes --no-emit-i
 FIND_PYTHON := for name in python3.11 python3 python; do \
 	$$name -c 'import ensurepip, sys, venv; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && break; name=; done
 
-.PHONY: install run check test test-faults test-kills test-cluster test-cluster-faults images release sbom manifests ui lint lock clean
+.PHONY: install run check test test-every test-full test-kills test-cluster test-cluster-full images release dist sbom manifests ui lint lock clean
 
 $(UV): requirements-uv.lock
 	@$(FIND_PYTHON); test "$$name" || { echo "make: this needs Python 3.11 with its venv module" >&2; exit 1; }; \
@@ -32,32 +32,39 @@ install: $(VENV)/run.stamp
 run: $(VENV)/run.stamp
 	$(BIN)/understudy run recipes/pydoc.yaml
 
-# How many test processes: a file's tests run in one of them, in their order. Each has ranks of its own, 3 GB of memory.
+# How many test processes. Tests that need ranks run in one of them, which has a pool of four: 3 GB of memory.
 JOBS ?= 2
+SELECTION := $(BIN)/python -m tests.selection --jobs $(JOBS)
+
+# The unit tests, and those of ranks and registry that a change reaches since they passed (CONTRIBUTING.md).
 test: $(VENV)/test.stamp
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+	$(SELECTION) unit ranks registry
 
-# Lint, and the tests of what was changed since this branch left BASE_BRANCH.
-BASE_BRANCH ?= main
+# Lint, and of all tests without a cluster only those that a change reaches.
 check: lint
-	tests=$$($(BIN)/python .ci/changed_tests.py $(BASE_BRANCH)) && $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $$tests
+	$(SELECTION) --changed unit ranks registry
 
-# The rarer faults on one machine; CI runs them after `make test`.
-test-faults: $(VENV)/test.stamp
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests -m "second_tier and not cluster"
+# All tests that need no cluster but the rows marked full, reached or not.
+test-every: $(VENV)/test.stamp
+	$(SELECTION) --every unit ranks registry
 
-# Five rounds of kills for one of the second tier, under ddp and hsdp, too: an hour on two cores.
+# All of them, whole: matrices, kills, outages, long searches. An hour on two cores.
+test-full: $(VENV)/test.stamp
+	UNDERSTUDY_HYPOTHESIS=full UNDERSTUDY_SEQUENCES=5000 \
+		$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup -m "not cluster" tests
+
+# Five rounds of kills for one of test-full, under ddp and hsdp, too: an hour on two cores.
 test-kills: $(VENV)/test.stamp
-	UNDERSTUDY_KILLS=5 $(BIN)/python -m pytest tests/faults/test_kills.py -m ""
+	UNDERSTUDY_KILLS=5 $(BIN)/python -m pytest tests/full/test_kills.py -m ""
 
 # On the cluster that KUBECONFIG names, whose nodes hold this checkout in the image UNDERSTUDY_TEST_IMAGE.
 test-cluster: $(VENV)/test.stamp
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest tests/cluster -m "cluster and not second_tier"
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(SELECTION) $(EVERY) cluster
 
 # What takes a node or the API server away needs a command for it: UNDERSTUDY_TEST_OUTAGES, with `stop NAME`, `start NAME`.
-test-cluster-faults: $(VENV)/test.stamp
+test-cluster-full: $(VENV)/test.stamp
 	UNDERSTUDY_TEST_OUTAGES="$${UNDERSTUDY_TEST_OUTAGES:-$(wildcard ../shared/cluster/cluster)}" \
-		PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest tests/cluster -m second_tier
+		PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest tests/cluster -m cluster
 
 # The example recipes as objects of Kubeflow Pipelines.
 manifests: $(VENV)/run.stamp
@@ -81,6 +88,12 @@ images:
 # Pushes them, and prints them by digest as an environment's settings want them.
 release:
 	images/release.sh "$(IMAGES)" $(WHICH)
+
+# The sdist, and the wheel built from it, in dist/. The same commit gives the same bytes.
+dist: $(VENV)/test.stamp
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(UV) build --quiet --no-build-isolation --python $(BIN)/python
+	$(BIN)/twine check --strict dist/*
 
 # A software bill of materials per image (CycloneDX) of the libraries in its lock, with their hashes.
 sbom:

@@ -22,9 +22,9 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from benchmarks.peer_losses import batches, initial_net, titan_model, titan_optimizer
-from tests.jobs.specs import training
-from tests.plan.measured import DISTILL, LABELS, planned_on, text_examples
-from tests.train import jobs
+from tests.ranks.plan.measured import DISTILL, LABELS, planned_on, text_examples
+from tests.ranks.train import jobs
+from tests.unit.jobs.specs import training
 from understudy.data.loader import IGNORED
 from understudy.jobs.specification import JobSpec
 from understudy.plan.hardware import TERA, table

@@ -24,10 +24,10 @@ import numpy as np
 import torch
 
 from benchmarks.ranks import found_by_ranks
-from tests.jobs.specs import evaluation_spec, training, with_resources
-from tests.plan.measured import DISTILL, text_examples
+from tests.ranks.plan.measured import DISTILL, text_examples
+from tests.ranks.train.jobs import spec
 from tests.registry.submitted import Pipeline
-from tests.train.jobs import spec
+from tests.unit.jobs.specs import evaluation_spec, training, with_resources
 from understudy.agent.evaluation import evaluate
 from understudy.agent.heartbeat import HeartbeatWriter
 from understudy.agent.surroundings import Surroundings

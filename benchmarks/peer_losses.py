@@ -25,9 +25,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR
 
-from tests.jobs.specs import training
-from tests.ranks import Ranks
-from tests.train import jobs
+from tests.ranks.pool import Ranks
+from tests.ranks.train import jobs
+from tests.unit.jobs.specs import training
 from understudy.data.loader import IGNORED, Order, open_split
 from understudy.jobs.payload import Training
 from understudy.jobs.specification import JobSpec

@@ -11,9 +11,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.plan.measured import case, llama, measured, planned_peak, text_examples
-from tests.ranks import Ranks
-from tests.train.jobs import spec, train_ranks
+from tests.ranks.plan.measured import case, llama, measured, planned_peak, text_examples
+from tests.ranks.pool import Ranks
+from tests.ranks.train.jobs import spec, train_ranks
 
 LENGTH = 256
 TWICE, FOUR = {"gradient_accumulation_steps": 2}, {"gradient_accumulation_steps": 4}

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from tests.jobs.specs import training
-from tests.plan.measured import case, llama, measured, text_examples
-from tests.ranks import Ranks
-from tests.train.jobs import TRAIN, spec, train_ranks
+from tests.ranks.plan.measured import case, llama, measured, text_examples
+from tests.ranks.pool import Ranks
+from tests.ranks.train.jobs import TRAIN, spec, train_ranks
+from tests.unit.jobs.specs import training
 from understudy.jobs.specification import JobSpec
 
 LENGTH, VOCABULARY, STEPS, LEFT_OUT = 256, 4096, 8, 3

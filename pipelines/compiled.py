@@ -8,9 +8,9 @@ from typing import Any
 from kfp.compiler import Compiler
 from kfp.compiler.compiler_utils import KubernetesManifestOptions
 
-from pipelines.distillation import build
-from pipelines.pods import fetching, settle
 from understudy.errors import InputError, disk_errors
+from understudy.pipelines.distillation import build
+from understudy.pipelines.pods import fetching, settle
 from understudy.recipe import ArchitectureModel, FactoryModel, Model, PretrainedModel, Recipe
 from understudy.store.files import hash_file
 

@@ -10,17 +10,17 @@ from typing import Any
 
 from kfp import dsl
 
-from components.control.component import control
-from components.distill.component import distill
-from components.evaluate import classifier, component
-from components.gate.component import gate
-from components.ingest.component import ingest
-from components.prepare.component import prepare
-from components.register.component import register
-from components.rejected.component import rejected
-from components.reused.component import reused
-from components.start.component import start
-from components.teacher.component import teacher
+from understudy.components.control.component import control
+from understudy.components.distill.component import distill
+from understudy.components.evaluate import classifier, component
+from understudy.components.gate.component import gate
+from understudy.components.ingest.component import ingest
+from understudy.components.prepare.component import prepare
+from understudy.components.register.component import register
+from understudy.components.rejected.component import rejected
+from understudy.components.reused.component import reused
+from understudy.components.start.component import start
+from understudy.components.teacher.component import teacher
 from understudy.recipe import Recipe
 from understudy.steps import step_names
 

@@ -1,4 +1,4 @@
-"""Runs a pipeline on this machine, through kfp.local:  python -m pipelines.here RUN_FOLDER."""
+"""Runs a pipeline on this machine, through kfp.local:  python -m understudy.pipelines.here RUN_FOLDER."""
 
 import logging
 import sys
@@ -14,7 +14,7 @@ def main() -> None:
     die_with_parent()  # before the imports, which take seconds
     from kfp import local
 
-    from pipelines.distillation import build
+    from understudy.pipelines.distillation import build
 
     logging.disable(logging.INFO)  # kfp's own words on every task; the steps speak for themselves
     run = Run(Path(sys.argv[1]))

@@ -14,8 +14,8 @@ from typing import Any
 from kfp_server_api.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
-from pipelines.compiled import write
 from understudy.errors import FAILED, InputError, UnderstudyError
+from understudy.pipelines.compiled import write
 from understudy.recipe import Recipe
 
 BAD = {"FAILED", "CANCELED"}

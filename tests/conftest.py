@@ -1,7 +1,8 @@
-"""Fixtures that several packages' tests share: a pool of ranks, and small examples to train on."""
+"""Fixtures that several packages' tests share: small examples to train on, and a job."""
 
 import inspect
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,13 +10,23 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from tests.jobs.specs import job_spec
-from tests.ranks import Ranks
+from tests.unit.jobs.specs import job_spec
 from understudy.data.packing import write_packed
 from understudy.jobs.specification import JobSpec
 
-settings.register_profile("understudy", deadline=None)  # no test asserts a time
-settings.load_profile("understudy")
+settings.register_profile("ci", deadline=None, max_examples=30)  # no test asserts a time
+settings.register_profile("full", deadline=None, max_examples=200)
+settings.load_profile(os.environ.get("UNDERSTUDY_HYPOTHESIS", "ci"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A file's tests run in one process, and all that need ranks in the same: it has the pool. They come first, since
+    the pool's last test ends long after the first of the others.
+    """
+    for item in items:
+        pooled = "ranks" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("ranks" if pooled else str(item.path)))
+    items.sort(key=lambda item: "ranks" not in getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -34,13 +45,6 @@ def stacks_without_source() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inspect, "stack", stack)
         yield
-
-
-@pytest.fixture(scope="session")
-def ranks() -> Iterator[Ranks]:
-    pool = Ranks(4)
-    yield pool
-    pool.close()
 
 
 @pytest.fixture(scope="session")

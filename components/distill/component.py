@@ -2,7 +2,7 @@
 
 from kfp import dsl
 
-from components.passthrough import TO_THE_JOB
+from understudy.components.passthrough import TO_THE_JOB
 
 
 @dsl.component(base_image="understudy/launcher", install_kfp_package=False, task_config_passthroughs=TO_THE_JOB)

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import ROOT
 from understudy.kube.api import Away, Kube
 from understudy.kube.job_state import true_conditions
 from understudy.kube.kind import KINDS, PYTORCHJOB, TRAINJOB, JobKind
@@ -28,7 +29,6 @@ from understudy.recipe import Recipe
 from understudy.runs import submission
 from understudy.runs.following import exit_code
 
-ROOT = Path(__file__).parents[2]
 FAULTS = ROOT / "tests" / "faults"
 IMAGE = os.environ.get("UNDERSTUDY_TEST_IMAGE", "registry.example.com/ml/understudy-trainer:0.1.0")
 NAMESPACE = f"understudy-tests-{secrets.token_hex(3)}"

@@ -70,7 +70,7 @@ def statuses(launcher: Launcher, volume: Volume) -> set[str]:
     return {asked(volume, f"runs/get?run_id={run_id}")["run"]["info"]["status"] for run_id in ids}
 
 
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_a_run_outlives_its_follower_and_its_pod_and_one_that_is_stopped_is_over_in_mlflow_too(
     kube: Kube, server: Callable[[int], None], volume: Volume, following: subprocess.Popen[str]
 ) -> None:

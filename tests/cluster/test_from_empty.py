@@ -15,7 +15,7 @@ import pytest
 
 from tests.cluster.launched import FOR_THE_CLUSTER, ROOT, overlay
 
-pytestmark = [pytest.mark.cluster, pytest.mark.second_tier, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.cluster, pytest.mark.full, pytest.mark.timeout(1500)]
 NAMESPACE = f"understudy-empty-{secrets.token_hex(3)}"
 MODELS = ("teacher", "control", "distill")
 STEP = re.compile(r"^(\w+) +(done|reused) +[\d.]+ s  ([0-9a-f]{12})", re.MULTILINE)

@@ -24,7 +24,7 @@ import yaml
 
 from tests.cluster.launched import ROOT
 
-pytestmark = [pytest.mark.cluster, pytest.mark.second_tier, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.full, pytest.mark.timeout(2400)]
 NAMESPACE, PROMOTIONS = "understudy", "understudy-promotions"
 APPLICATIONS = {"understudy-root", "stand-in", "understudy", PROMOTIONS}
 SERVER = "http://127.0.0.1:15000"

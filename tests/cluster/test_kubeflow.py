@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from pipelines.pods import LABELS
 from tests.cluster.launched import IMAGE, SETTINGS, recipe, rendered, wait
-from tests.manifests.test_kubeflow import ACCOUNTS, overlay
+from tests.unit.manifests.test_kubeflow import ACCOUNTS, overlay
 from understudy.kube.job_state import true_conditions
 from understudy.kube.settings import parsed
+from understudy.pipelines.pods import LABELS
 from understudy.steps.signals import ASKED_TO_END
 
-pytestmark = [pytest.mark.cluster, pytest.mark.second_tier, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.full, pytest.mark.timeout(600)]
 PROFILE = f"understudy-profile-{secrets.token_hex(3)}"
 PLAIN = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 CRD = {

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from tests import ROOT
 from tests.cluster.launched import FOR_THE_CLUSTER, overlay
 from understudy.kube.identity import Identity
 from understudy.kube.operators import SECRETS
 from understudy.launch.kubernetes.rendering import network
 
-MANIFESTS = Path(__file__).parents[2] / "manifests"
+MANIFESTS = ROOT / "manifests"
 UNKNOWN = {"Pipeline", "PipelineVersion"}  # KFP's types are not on every cluster
 Thing = dict[str, Any]
 pytestmark = pytest.mark.cluster

@@ -14,7 +14,7 @@ OURS = "app.kubernetes.io/name=understudy,understudy.run"
 RUNS, AT_ONCE = 10, 2
 
 
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_ten_runs_with_a_quota_for_two_jobs_all_end_well(launch: Launch, queue: dict[str, Any]) -> None:
     train = {"steps": 60, "strategy": "single"}
     runs = [launch(recipe(seed=seed, cpu="500m", nodes=1, train=train), queue) for seed in range(RUNS)]

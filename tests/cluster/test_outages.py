@@ -35,7 +35,7 @@ TOOL = os.environ.get("UNDERSTUDY_TEST_OUTAGES") or None
 NO_TOOL = "UNDERSTUDY_TEST_OUTAGES names no command that stops the cluster's processes"
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.second_tier,
+    pytest.mark.full,
     pytest.mark.skipif(TOOL is None, reason=NO_TOOL),
 ]
 Launch = Callable[..., Launcher]

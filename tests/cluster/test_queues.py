@@ -58,14 +58,14 @@ def test_a_preempted_job_takes_a_checkpoint_and_goes_on_where_it_was(
     assert steps.count(before) == 1, "it left at a checkpoint, and nothing was done twice"
 
 
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_a_job_that_no_quota_could_ever_admit_fails(launch: Launch, queue: dict[str, Any]) -> None:
     launcher = launch(recipe(cpu="4", pool="gpu"), queue)
     assert launcher.ends() == 1
     assert "the queue can never admit this job" in launcher.said()
 
 
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_a_queue_that_does_not_exist_fails_the_job(launch: Launch) -> None:
     launcher = launch(recipe(queue="nowhere"))
     launcher.says("queued: .*nowhere")
@@ -74,14 +74,14 @@ def test_a_queue_that_does_not_exist_fails_the_job(launch: Launch) -> None:
     launcher.says("the queue can never admit this job. Kueue: LocalQueue nowhere doesn't exist", 20)
 
 
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_an_elastic_job_beyond_all_quota_goes_on_with_fewer_nodes(launch: Launch, queue: dict[str, Any]) -> None:
     launcher = launch(recipe(cpu="800m", min_nodes=1, train={"steps": 20}), queue)
     launcher.says("asking for 1 of 2 nodes: .*insufficient quota", 120)
     assert launcher.ends() == 0, launcher.said()
 
 
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_an_elastic_job_that_was_preempted_goes_on_in_what_is_left(
     launch: Launch, queue: dict[str, Any], volume: Volume
 ) -> None:

@@ -43,7 +43,7 @@ def test_a_rank_writes_into_its_own_work_alone_and_sees_no_other(
     assert launcher.digest() == undisturbed
 
 
-@pytest.mark.parametrize("kind", ["pytorchjob", pytest.param("trainjob", marks=pytest.mark.second_tier)], indirect=True)
+@pytest.mark.parametrize("kind", ["pytorchjob", pytest.param("trainjob", marks=pytest.mark.full)], indirect=True)
 def test_who_measures_the_models_that_ranks_left_holds_no_credentials(
     launch: Callable[..., Launcher], volume: Volume
 ) -> None:

@@ -68,7 +68,7 @@ def test_an_undisturbed_job_ends_well_and_every_rank_is_heard(launch: Launch, un
 
 
 @BOTH
-@pytest.mark.parametrize("which", [pytest.param(0, marks=pytest.mark.second_tier), 1], ids=["rendezvous", "other"])
+@pytest.mark.parametrize("which", [pytest.param(0, marks=pytest.mark.full), 1], ids=["rendezvous", "other"])
 def test_a_deleted_worker_pod(launch: Launch, undisturbed: str, recovered: Recovered, which: int) -> None:
     launcher = launch()
     recovers(launcher, lambda: delete(launcher.worker(which)["metadata"]["name"]), recovered)
@@ -137,7 +137,7 @@ def test_a_job_that_nobody_watches_takes_a_checkpoint_and_ends(launch: Launch, v
     assert f"step-{last}" in volume.sh("ls /var/lib/understudy/home/store/work/*/job/attempt.*/checkpoints")
 
 
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_ranks_that_wait_for_a_node_end_too_when_nobody_watches(launch: Launch) -> None:
     values = recipe(nodes=3, cpu="1500m", train={"batch_size": 18})
     launcher = launch(values, {"launcher_timeout": 12}, in_a_shared_process_namespace)
@@ -183,7 +183,7 @@ def of_another_version(pod: dict[str, Any]) -> None:
 
 
 @BOTH
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_an_image_of_another_version_refuses_the_job(launch: Launch) -> None:
     launcher = launch(change=of_another_version)
     assert launcher.ends() == 1
@@ -191,7 +191,7 @@ def test_an_image_of_another_version_refuses_the_job(launch: Launch) -> None:
 
 
 @BOTH
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_an_image_that_cannot_be_pulled(launch: Launch) -> None:
     launcher = launch(settings={"image": "registry.invalid/none:1"})
     launcher.says("image registry.invalid/none:1 cannot be pulled")
@@ -199,7 +199,7 @@ def test_an_image_that_cannot_be_pulled(launch: Launch) -> None:
     wait(lambda: not launcher.workers(), 60)
 
 
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_a_run_whose_own_image_cannot_be_pulled_is_ended(kube: Kube) -> None:
     cluster = parsed({**SETTINGS, "image": "registry.example.com/ml/nothing:1"}, "test")
     empty = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG}}
@@ -212,7 +212,7 @@ def test_a_run_whose_own_image_cannot_be_pulled_is_ended(kube: Kube) -> None:
     wait(lambda: not kube.pods(f"batch.kubernetes.io/job-name={name}"), 60)
 
 
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_a_run_whose_pod_is_refused_is_ended(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submission, "ACCOUNT", "no-such-account")
     name = submission.submit(kube, parsed(SETTINGS, "test"), Recipe.model_validate(recipe()))
@@ -223,14 +223,14 @@ def test_a_run_whose_pod_is_refused_is_ended(kube: Kube, monkeypatch: pytest.Mon
     assert kube.ask(kube.batch.read_namespaced_job, name, kube.namespace) is None
 
 
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_a_volume_that_does_not_come_is_told(launch: Launch) -> None:
     launcher = launch(settings={"cache": {"csi": {"driver": "no-such-driver.example.com"}}})
     launcher.says("pulling: .*-worker-. does not start yet: MountVolume.*no-such-driver.example.com not found")
 
 
 @BOTH
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_more_gpus_than_any_node_has(launch: Launch) -> None:
     launcher = launch(recipe(processes=8, device="cuda", train={"batch_size": 16}))
     launcher.says("Insufficient nvidia.com/gpu")
@@ -238,7 +238,7 @@ def test_more_gpus_than_any_node_has(launch: Launch) -> None:
     assert "this can never be scheduled: a pod asks for 8 nvidia.com/gpu, and the largest node" in launcher.said()
 
 
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_pods_that_the_cluster_refuses(launch: Launch) -> None:
     launcher = launch(recipe(priority="no-such-class"))
     assert launcher.ends() == 1
@@ -247,7 +247,7 @@ def test_pods_that_the_cluster_refuses(launch: Launch) -> None:
 
 
 @BOTH
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_a_rank_that_hangs(launch: Launch, volume: Volume) -> None:
     launcher = launch(recipe("hangs", kwargs={"at": 25, "rank": 1, "sign": "hung"}, hang_timeout=20))
     launcher.says(r"no rank has made progress for \d+ s \(rank 0 on gpu-\d: training, step 2\d; rank 1")
@@ -259,7 +259,7 @@ def test_a_rank_that_hangs(launch: Launch, volume: Volume) -> None:
 
 
 @BOTH
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_a_rank_that_takes_more_memory_than_its_pod_may(launch: Launch) -> None:
     sign = "/tmp/greedy"  # of the pod: it would do the same again
     launcher = launch(recipe("greedy", kwargs={"at": 25, "rank": 1, "sign": sign}, memory="1500Mi"))
@@ -275,7 +275,7 @@ def understudy(*arguments: str) -> str:
 
 
 @BOTH
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_a_run_that_is_stopped_takes_a_checkpoint_first(launch: Launch, volume: Volume) -> None:
     launcher = launch(recipe(train={"steps": 2000}))
     launcher.reaches(15)
@@ -287,7 +287,7 @@ def test_a_run_that_is_stopped_takes_a_checkpoint_first(launch: Launch, volume: 
 
 
 @BOTH
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_what_a_terminated_run_leaves_behind_is_found_and_ended(launch: Launch) -> None:
     launcher = launch(recipe(train={"steps": 2000}))
     launcher.reaches(15)
@@ -316,7 +316,7 @@ def running(launcher: Launcher) -> int:
     return len([pod for pod in launcher.workers() if pod["status"]["phase"] == "Running"])
 
 
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_an_elastic_job_goes_on_without_a_lost_node(launch: Launch, cordoned: Callable[[str], None]) -> None:
     launcher = launch(recipe(min_nodes=1, cpu="1200m", train={"steps": 300}))
     launcher.reaches(25)
@@ -330,7 +330,7 @@ def test_an_elastic_job_goes_on_without_a_lost_node(launch: Launch, cordoned: Ca
     assert launcher.ends() == 0, launcher.said()
 
 
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_an_elastic_job_begins_with_what_there_is_and_takes_what_comes(
     launch: Launch, cordoned: Callable[[str], None]
 ) -> None:

@@ -40,7 +40,7 @@ def reads_tokens_from_the_volume(pod: dict[str, Any]) -> None:
     pod["containers"][0]["volumeMounts"].append({"name": "store", "mountPath": TOKENS, "subPath": "tokens"})
 
 
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_a_token_that_expires_while_a_job_is_watched(
     launch: Launch, undisturbed: str, token: Callable[[str], None]
 ) -> None:
@@ -76,7 +76,7 @@ USERS = {
 }
 
 
-@pytest.mark.second_tier
+@pytest.mark.full
 @pytest.mark.parametrize("name", USERS)
 def test_pods_of_any_users_of_one_group(launch: Launch, undisturbed: str, name: str) -> None:
     driver, ranks = USERS[name]
@@ -91,7 +91,7 @@ def speaks_to_the_server(pod: dict[str, Any]) -> None:
             variable["value"] = f"http://{SERVER}:5000"
 
 
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_a_tracking_server_that_is_away_for_a_minute_gets_the_whole_curve(
     launch: Launch, server: Callable[[int], None], volume: Volume
 ) -> None:
@@ -155,14 +155,14 @@ def dies_last(how: str) -> dict[str, Any]:
     return recipe("dies_last", kwargs={"how": how, "rank": 1, "sign": "died-last"})
 
 
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_one_worker_done_and_another_killed_is_no_success_yet(launch: Launch) -> None:
     launcher = launch(dies_last("killed"))
     assert launcher.ends() == 0, launcher.said()
     assert "restarting at the last checkpoint: rank 1 ended with signal SIGKILL" in launcher.said()
 
 
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_one_worker_done_and_another_failed_is_a_failure(launch: Launch) -> None:
     launcher = launch(dies_last("raised"))
     assert launcher.ends() == 1, launcher.said()

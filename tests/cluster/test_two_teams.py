@@ -21,7 +21,7 @@ from understudy.kube.settings import parsed
 from understudy.registry import pod_token
 from understudy.runs import submission
 
-pytestmark = [pytest.mark.cluster, pytest.mark.second_tier, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.full, pytest.mark.timeout(2400)]
 SHORT = 600  # seconds a token lives; the API server gives none that live shorter
 HAS = """
 import json, os

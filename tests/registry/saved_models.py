@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tests.models.sections import section
+from tests.unit.models.sections import section
 from understudy.models.build import build_model, tied_weights
 from understudy.models.describe import describe
 from understudy.models.files import save_model

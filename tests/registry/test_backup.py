@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests import postgres
+from tests.registry import postgres
 from tests.registry.saved_models import VIT, describe_images, save
 from tests.registry.server_app.accounts import (
     ADMIN,
@@ -79,8 +79,7 @@ def server_on(folder: Path, uri: str) -> Iterator[Server]:
         server.stop()
 
 
-@pytest.mark.second_tier
-@pytest.mark.slow
+@pytest.mark.full
 def test_after_all_was_lost_the_champion_loads_its_signature_holds_and_the_store_is_used_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

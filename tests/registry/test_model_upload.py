@@ -56,7 +56,7 @@ def test_weights_are_sent_from_the_store_and_described_as_if_they_had_been_besid
     assert 0 < said.model_size_bytes - sum(path.stat().st_size for path in own.iterdir()) < staged[0]
 
 
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_weights_go_to_a_server_without_a_copy_aside(server: Server, make_pipeline: Callable[..., Pipeline]) -> None:
     pipeline = make_pipeline(server.uri, {**RECIPE, "name": "large"})
     digest = pipeline.model(os.urandom(4) * MIB, HISTORY)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.registry.submitted import Pipeline, connect
-from tests.train.profiles import profile
+from tests.unit.train.profiles import profile
 from understudy.errors import UnderstudyError
 from understudy.registry import profiles
 from understudy.store.files import read_json, write_json

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
+from tests import ROOT
 from tests.registry.submitted import HISTORY, RECIPE, Pipeline, Server, connect
 from understudy.errors import Stopped, UnderstudyError
 from understudy.registry import recorder as recording
@@ -227,7 +228,7 @@ def test_a_server_is_told_without_importing_mlflow(server: Server, tmp_path: Pat
         "print(found.problem, [name for name in ('mlflow', 'kfp', 'torch') if name in sys.modules])"
     )
     command = [sys.executable, "-c", code]
-    assert subprocess.check_output(command, cwd=Path(__file__).parents[2], text=True) == "None []\n"
+    assert subprocess.check_output(command, cwd=ROOT, text=True) == "None []\n"
 
 
 def test_an_experiment_that_was_deleted_is_named(uri: str, client: MlflowClient, tmp_path: Path) -> None:

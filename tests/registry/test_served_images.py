@@ -134,7 +134,6 @@ def ask(address: str, **content: Any) -> list[list[float]]:
         return [row["probabilities"] for row in json.load(answer)["predictions"]]
 
 
-@pytest.mark.slow
 def test_mlflow_serves_a_version_of_the_local_registry(model: Any, photo: bytes, served: str) -> None:
     (expected,) = model.predict(np.array([photo], object))["probabilities"]
     text = base64.b64encode(photo).decode()

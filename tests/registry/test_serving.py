@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.models.loading import loaded
 from tests.registry.saved_models import SMALL, VIT, describe_images, save
 from tests.registry.submitted import RECIPE, Pipeline, connect
+from tests.unit.models.loading import loaded
 from understudy.data.images import pixels
 from understudy.models.files import save_model
 
@@ -202,8 +202,7 @@ def without_network() -> list[str]:
     return ["unshare", "-n"] if allowed else []
 
 
-@pytest.mark.second_tier
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.usefixtures("imported_code")
 def test_versions_answer_alone_as_the_store_measured_them(tmp_path: Path, local: str, modules: Path) -> None:
     saved = make_models(tmp_path)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from understudy import __version__
+from understudy import __version__, installation
 from understudy.cli import audit, backup, doctor, init, jobs, plan, recipe, review, run, store, submit, ui
 from understudy.cli import compile as compile_command
 from understudy.cli.output import print_error
@@ -60,6 +60,7 @@ def understudy(
 
     Exit codes: 0 done, 1 something failed, 2 the input is wrong, 3 rejected by the gate, 130 stopped.
     """
+    installation.check()
     ctx.obj = apply(Settings(home, tracking_uri, quiet, verbose))
 
 

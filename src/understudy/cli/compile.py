@@ -1,12 +1,10 @@
 """understudy compile: the recipe's pipeline for a KFP server."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from understudy.cli.checkout import checkout
 from understudy.cli.recipe import Overrides, RecipePath, for_pods
 
 if TYPE_CHECKING:
@@ -22,11 +20,9 @@ def compile_(
     overrides: Overrides = None,
 ) -> None:
     """Write the pipeline's IR, and the Pipeline and PipelineVersion objects that Kubernetes takes."""
+    from understudy.pipelines.compiled import write
+    from understudy.pipelines.pods import MOUNT
     from understudy.recipe.file import read
-
-    sys.path.insert(0, str(checkout()))
-    from pipelines.compiled import write
-    from pipelines.pods import MOUNT
 
     wanted = for_pods(read(recipe, overrides or ()))
     for path in write(wanted, images, output):

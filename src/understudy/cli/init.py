@@ -2,6 +2,8 @@
 
 import os
 import re
+from enum import StrEnum
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
@@ -10,14 +12,29 @@ import typer
 from understudy.errors import InputError, printable
 
 
+class Example(StrEnum):
+    """A recipe that comes along."""
+
+    DIGITS = "digits"
+    LLM = "llm"
+    PYDOC = "pydoc"
+
+
 def init(
     folder: Annotated[Path, typer.Argument(help="Images in a folder for each label, or text files.")] = Path(),
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The file. Default: the folder's name.")] = None,
+    example: Annotated[
+        Example | None,
+        typer.Option(help="An example instead: digits and pydoc need no data of yours, llm is for a cluster."),
+    ] = None,
 ) -> None:
     """Write a first recipe for a folder of images or texts, sized for a laptop.
 
     The file is written into the current folder and never over another one.
     """
+    if example:
+        _write_example(example, folder, output or Path(f"{example}.yaml"))
+        return
     from understudy.cli.first_recipe import described, notes, text
     from understudy.cli.recipe import checked
     from understudy.data.survey import survey
@@ -25,18 +42,7 @@ def init(
     found = survey(folder)
     name = _name(folder.resolve().name)
     path = output or Path(f"{name}.yaml")
-    try:
-        written = text(found, name, _from(path, folder), str(path)).encode()
-        with path.open("xb") as file:
-            file.write(written)
-    except UnicodeEncodeError as error:  # before the file is made: nothing is left of it
-        raise InputError(f"{str(path)!a}: the name is not UTF-8; give another file with -o") from error
-    except FileExistsError as error:
-        raise InputError(f"{path}: exists already, and is not overwritten; give another file with -o") from error
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be written ({os.strerror(error.errno or 0)}); give another file with -o"
-        ) from error
+    _write(path, text(found, name, _from(path, folder), str(path)))
     try:
         _, looked = checked(path, ())
     except InputError:
@@ -45,6 +51,35 @@ def init(
     typer.echo(f"found in {folder}: {described(found)}")
     for note in (*notes(found), *looked.notes):
         typer.echo(f"note: {printable(note)}")
+    _say_next(path)
+
+
+def _write_example(example: Example, folder: Path, path: Path) -> None:
+    if folder != Path():
+        raise InputError(f"--example {example}: is not made for a folder; leave {folder} out, or --example")
+    recipe = (files("understudy") / "recipes" / f"{example}.yaml").read_text(encoding="utf-8")
+    _write(path, recipe)
+    typer.echo(f"example {example}: {recipe.splitlines()[0].removeprefix('# ')}")
+    _say_next(path)
+
+
+def _write(path: Path, recipe: str) -> None:
+    """Write a new file, whole or not at all."""
+    try:
+        content = recipe.encode()
+        with path.open("xb") as file:
+            file.write(content)
+    except UnicodeEncodeError as error:  # before the file is made: nothing is left of it
+        raise InputError(f"{str(path)!a}: the name is not UTF-8; give another file with -o") from error
+    except FileExistsError as error:
+        raise InputError(f"{path}: exists already, and is not overwritten; give another file with -o") from error
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be written ({os.strerror(error.errno or 0)}); give another file with -o"
+        ) from error
+
+
+def _say_next(path: Path) -> None:
     typer.echo(f"wrote {path}")
     typer.echo(f"next: understudy recipe check {path}, then understudy run {path}")
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from understudy.cli.checkout import checkout
 from understudy.cli.recipe import Overrides, RecipePath, checked, decided, for_pods
 from understudy.cli.settings import Settings
 from understudy.errors import DONE, FAILED, REJECTED, STOPPED, InputError, UnderstudyError
@@ -173,8 +172,7 @@ def _pipeline(run: "Run", uri: str, search_path: Mapping[str, str]) -> Iterator[
     from understudy.agent import parent
 
     environment = {**parent.environment(), **_environment(run, uri), **search_path}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(checkout()), environment.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "pipelines.here", str(run.folder)]
+    command = [sys.executable, "-m", "understudy.pipelines.here", str(run.folder)]
     with (run.folder / "logs" / "pipeline.log").open("wb") as log:
         process = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True

@@ -1,7 +1,6 @@
 """understudy submit: the recipe's pipeline as a run on a KFP server."""
 
 import os
-import sys
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from understudy.cli.checkout import checkout
 from understudy.cli.compile import say_what_pods_need
 from understudy.cli.recipe import Overrides, RecipePath, checked, for_pods
 from understudy.cli.settings import Settings
@@ -36,9 +34,8 @@ def submit(
     With --wait the exit code is the run's: 0 registered, 1 failed, 3 rejected by the gate. The verdict comes from
     MLflow, so --tracking-uri or MLFLOW_TRACKING_URI has to name the cluster's.
     """
-    sys.path.insert(0, str(checkout()))
-    from pipelines import submission
-    from pipelines.pods import MOUNT
+    from understudy.pipelines import submission
+    from understudy.pipelines.pods import MOUNT
 
     settings: Settings = ctx.obj
     wanted = for_pods(checked(recipe, overrides or (), elsewhere=True)[0])

@@ -77,7 +77,8 @@ def survey(folder: Path) -> Images | Documents:
         known = " ".join((*sorted(SUFFIXES), *TEXTS))
         raise InputError(
             f"{folder}: contains no images and no texts ({known}); {instead}. "
-            "docs/recipes.md has every source, such as Parquet"
+            "understudy init --example digits writes a recipe that needs none; docs/recipes.md has every source, "
+            "such as Parquet"
         )
     if len(images) >= len(texts):
         return _images(folder, images, _others(shown, images))

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from prometheus_client import Gauge
 
-from understudy import logs, metrics
+from understudy import installation, logs, metrics
 from understudy.errors import Rejected, UnderstudyError
 from understudy.launch.kubernetes.rendering import task_config
 from understudy.steps import last_words
@@ -53,6 +53,7 @@ def start_component(values: dict[str, Any], overrides: str, seed: int, job_id: s
     """start() for a pipeline's task."""
     try:
         logs.configure()
+        installation.check()
         return start(values, overrides, seed, job_id, steps)
     except UnderstudyError as error:
         _fail(error)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kube.api_server import ApiServer, api_server
 from tests.registry.server_app.accounts import (
     COMMAND,
     READER,
@@ -18,6 +17,7 @@ from tests.registry.server_app.accounts import (
 )
 from tests.registry.server_app.issuer import AUDIENCE, Issuer, issuer
 from tests.registry.submitted import Server, start_server
+from tests.unit.kube.api_server import ApiServer, api_server
 
 
 @pytest.fixture(scope="session")

@@ -76,7 +76,7 @@ def test_only_an_admin_makes_accounts(guarded: Server) -> None:
         assert promoted[0] == 403
 
 
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_a_restart_keeps_the_accounts_and_takes_the_teams_of_now(tmp_path: Path) -> None:
     started = start_server(tmp_path, COMMAND, **SETTINGS)
     make_accounts(started, TRAINER, REVIEWER)

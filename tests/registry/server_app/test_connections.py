@@ -14,12 +14,12 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import NullPool, create_engine, text
 
-from tests import postgres
-from tests.faults.stage import wait
-from tests.kube.api_server import ApiServer
+from tests.ranks.faults.stage import wait
+from tests.registry import postgres
 from tests.registry.server_app.accounts import COMMAND, SETTINGS, TRAINER, ask, done, make_accounts
 from tests.registry.server_app.forks import in_forks
 from tests.registry.submitted import Server, start_server
+from tests.unit.kube.api_server import ApiServer
 from understudy.registry.server_app.connections import threads, with_threads, workers
 
 POSTGRESQL = "postgresql://database/mlflow"
@@ -90,7 +90,7 @@ def server(database: str, kubernetes: ApiServer, tmp_path: Path) -> Iterator[Ser
     found.stop()
 
 
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_each_request_at_work_has_its_two_connections_and_the_others_wait(
     server: Server, database: str, kubernetes: ApiServer
 ) -> None:

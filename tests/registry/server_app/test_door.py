@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import jwt
 import pytest
 
-from tests.kube.api_server import ApiServer
 from tests.registry.server_app.accounts import ADMIN, TRAINER, ask
 from tests.registry.submitted import Server
+from tests.unit.kube.api_server import ApiServer
 
 FILE = "/api/2.0/mlflow-artifacts/artifacts/0/a/artifacts/f"
 FLASK = "/api/2.0/mlflow/users/current"

@@ -14,10 +14,10 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.faults.stage import wait
-from tests.promtool import needs_promtool
+from tests.ranks.faults.stage import wait
 from tests.registry.server_app.accounts import ADMIN, ALIAS, COMMAND, SETTINGS, TRAINER, ask, done, make_accounts
 from tests.registry.submitted import Server, start_server
+from tests.unit.manifests.promtool import needs_promtool
 from understudy.metrics import VARIABLE
 from understudy.registry.server_app.front import served
 from understudy.registry.server_app.metrics import ROUTES, route

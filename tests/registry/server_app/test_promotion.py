@@ -135,7 +135,7 @@ def test_files_in_git_promote_with_a_reviewers_account_and_with_no_other(
     )
 
 
-@pytest.mark.second_tier
+@pytest.mark.full
 def test_what_was_promoted_on_an_older_server_is_kept_from_the_next_start_on(tmp_path: Path) -> None:
     unsigned = {**SETTINGS, "UNDERSTUDY_PROMOTION_KEY": ""}
     server = start_server(tmp_path, COMMAND, **unsigned)

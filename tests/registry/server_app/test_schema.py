@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 from sqlalchemy import Engine, MetaData, create_engine, inspect, text
 
-from tests import postgres
+from tests.registry import postgres
 from tests.registry.server_app.accounts import SETTINGS
 from understudy.errors import InputError
 

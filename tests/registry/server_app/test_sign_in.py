@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.kube.api_server import API, ApiServer
 from tests.registry.server_app.accounts import ADMIN, ALIAS, READER, STRANGER, ask, done
 from tests.registry.server_app.issuer import Issuer
 from tests.registry.server_app.store import accounts_in
 from tests.registry.submitted import Server
+from tests.unit.kube.api_server import API, ApiServer
 from understudy.errors import UnderstudyError
 from understudy.registry.client import mlflow_at, server_at
 from understudy.registry.tracking import Value

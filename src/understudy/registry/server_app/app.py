@@ -14,8 +14,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.server import app as flask_app
 from mlflow.server import auth
 
-from understudy import logs
-from understudy.errors import InputError
+from understudy import installation, logs
+from understudy.errors import InputError, UnderstudyError
 from understudy.registry.server_app import audit_table, connections, kept_table, schema, uploads
 from understudy.registry.server_app.audit import audited, observed
 from understudy.registry.server_app.door import behind_door
@@ -69,11 +69,12 @@ def main() -> None:
     """Make the accounts and become the server: what is wrong is said once, before any worker is there."""
     try:
         logs.configure()
+        installation.check()
         os.environ[connections.SETTING] = str(
             connections.threads(_setting(DATABASE), connections.workers(sys.argv[1:]))
         )
         make_accounts()
-    except (InputError, MlflowException) as error:
+    except (UnderstudyError, MlflowException) as error:
         sys.exit(f"the MLflow server does not start: {error}")
     os.environ["MLFLOW_AUTH_CONFIG_PATH"] = str(CONFIG)
     os.environ["MLFLOW_BASIC_AUTH_FAIL_CLOSED"] = "true"  # a request that no check of MLflow's is about is refused

@@ -1,0 +1,34 @@
+"""Whether this installation is whole: a wheel built without the package's data is refused before anything runs."""
+
+from pathlib import Path
+
+from understudy.errors import UnderstudyError
+
+FILES = (
+    "components/__init__.py",
+    "evaluate/report.html.j2",
+    "pipelines/__init__.py",
+    "plan/hardware.yaml",
+    "recipes/digits.yaml",
+    "recipes/llm.yaml",
+    "recipes/pydoc.yaml",
+    "registry/server_app/accounts.ini",
+)
+"""What a build can leave out: data, and the folders that src/understudy only links to."""
+
+
+def check(folder: Path = Path(__file__).parent) -> None:
+    """Look for every file of the package that a build can leave out.
+
+    Args:
+        folder: the package's.
+
+    Raises:
+        UnderstudyError: some are missing.
+    """
+    missing = [name for name in FILES if not (folder / name).is_file()]
+    if missing:
+        raise UnderstudyError(
+            f"{folder}: this installation of understudy is incomplete: {', '.join(missing)} missing. Build the wheel "
+            "with make dist in a whole checkout, and install it again: pip install --force-reinstall --no-deps WHEEL"
+        )

@@ -1,0 +1,88 @@
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+from torch.distributed.checkpoint.staging import DefaultStager
+
+from tests.ranks.parallel.test_checkpoint import state, step, within
+from tests.ranks.train import jobs
+from understudy.parallel.checkpoint import Checkpoints
+from understudy.parallel.powersgd import PowerSGD
+
+
+def slowly(stage: Callable[..., Any]) -> Callable[..., Any]:
+    """A copy that begins late."""
+
+    def staged(stager: DefaultStager, given: Any) -> Any:
+        time.sleep(0.3)
+        return stage(stager, given)
+
+    return staged
+
+
+def late() -> Any:
+    return patch.object(DefaultStager, "stage", slowly(DefaultStager.stage))
+
+
+def saved_before_changes(model: nn.Module, chosen: torch.optim.Optimizer, folder: Path) -> tuple[Any, Any]:
+    """The state that was saved, and what is loaded after it has changed."""
+    step(model, chosen, 1)
+    checkpoints = Checkpoints(folder, model, chosen)
+    before = state(model)
+    with late():
+        checkpoints.save(1, "{}")
+        model(torch.randn(6, 4) + 5)  # running means
+        checkpoints.copied()
+    step(model, chosen, 2)
+    checkpoints.finish()
+    checkpoints.load(1)
+    return before, state(model)
+
+
+def test_what_changes_as_training_goes_on_is_not_in_the_checkpoint(ranks: Any, tmp_path: Path) -> None:
+    for before, loaded in ranks.run(2, within, 2, 1, saved_before_changes, tmp_path):
+        assert loaded == before
+
+
+def test_what_a_backward_pass_changes_is_copied_at_once() -> None:
+    kept = PowerSGD.__new__(PowerSGD)
+    kept.load_state_dict({"remainder": torch.zeros(2)})
+    found = kept.state_dict()
+    kept._kept["remainder"].add_(1)
+    assert found["remainder"].tolist() == [0, 0]
+
+
+def train_with_late_copies(job: Any) -> None:
+    from tests.ranks.train.jobs import train_ranks
+
+    with late():
+        train_ranks(job)
+
+
+def weights_of_a_checkpoint(folder: Path) -> dict[str, list[float]]:
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    stored = FileSystemReader(folder).read_metadata().state_dict_metadata
+    found = {name: torch.empty(what.size) for name, what in stored.items() if name.startswith("model.")}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")
+        load(found, checkpoint_id=folder, no_dist=True)
+    return {name.removeprefix("model."): tensor.tolist() for name, tensor in found.items()}
+
+
+def test_the_optimiser_waits_until_the_weights_are_copied(ranks: Any, tmp_path: Path, image_examples: Path) -> None:
+    """The checkpoint of step 2 has the weights that a training of two steps ends with."""
+    flat = {"schedule": {"warmup": 0, "decay": "constant", "final": 1.0}}
+    long = jobs.spec(tmp_path / "long", image_examples, jobs.VIT, train={**flat, "steps": 4, "checkpoint_every": 2})
+    short = jobs.spec(tmp_path / "short", image_examples, jobs.VIT, train={**flat, "steps": 2})
+    ranks.run(1, train_with_late_copies, long)
+    ranks.run(1, train_with_late_copies, short)
+    assert weights_of_a_checkpoint(*long.output.parent.rglob("step-2")) == weights_of_a_checkpoint(
+        *short.output.parent.rglob("step-2")
+    )

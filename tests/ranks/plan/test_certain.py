@@ -1,0 +1,166 @@
+"""What is certain of a job beforehand, beside what ranks hold and write."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.ranks.plan.measured import case, llama, text_examples
+from tests.ranks.train.jobs import spec, train_ranks
+from tests.unit.jobs.specs import training
+from understudy.jobs.specification import JobSpec
+from understudy.models.describe import describe
+from understudy.models.weight_files import weight_bytes
+from understudy.parallel.checkpoint import KEPT
+from understudy.plan.certain import AT_ONCE, Held, evaluation_memory, saves, training_disk, training_memory
+from understudy.plan.weights import weights_of
+from understudy.recipe import Degrees, Train, degrees
+
+GIB = 2**30
+LENGTH = 64
+
+
+def held_bytes(job: JobSpec) -> int:
+    """What a rank's process takes more than before, at its most, by the kernel's account."""
+    import ctypes
+    import gc
+
+    def said(name: str) -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    before = said("VmRSS:")
+    Path("/proc/self/clear_refs").write_text("5")  # the most counts from here on
+    train_ranks(job)
+    return said("VmHWM:") - before
+
+
+ROWS: list[Any] = [
+    ("ddp", 2, {}, True),
+    pytest.param("single", 1, {}, False, marks=pytest.mark.full),
+    pytest.param("fsdp", 2, {}, True, marks=pytest.mark.full),
+    pytest.param("tp", 2, {}, False, marks=pytest.mark.full),
+    pytest.param("pp", 2, {"gradient_accumulation_steps": 2}, True, marks=pytest.mark.full),
+    pytest.param("ddp", 2, {"diloco": {"every": 2}, "average": 0.9}, False, marks=pytest.mark.full),
+]
+
+
+@pytest.mark.parametrize(("strategy", "processes", "train", "taught"), ROWS)
+def test_ranks_hold_and_write_at_least_what_is_certain(
+    ranks: Any, tmp_path: Path, strategy: str, processes: int, train: dict[str, Any], taught: bool
+) -> None:
+    """Of 7 million weights, of which a process holds many times what it takes beside them."""
+    examples, facts = text_examples(tmp_path / "examples", 2048, LENGTH)
+    ranks.run(
+        processes, train_ranks, case(tmp_path / "small", examples, llama(64, 1, LENGTH), None, ("ddp", processes))
+    )
+    teacher = spec(tmp_path / "teacher", examples, llama(512, 2, LENGTH), train={"steps": 1}) if taught else None
+    if teacher:
+        ranks.run(1, train_ranks, teacher)
+    job = case(tmp_path / "job", examples, llama(512, 2, LENGTH), teacher, (strategy, processes), **train)
+    held = sum(ranks.run(processes, held_bytes, job))
+    work = training(job)
+    model = weights_of(describe(work.model, facts, "student.model"), "student.model").parameters
+    known = Held(model, weight_bytes(Path(work.teacher)) if work.teacher else 0)
+    found = degrees(work.train.strategy, 1, processes)
+    assert 0 < training_memory(work.train, found, "cpu", "fp32", known) <= held
+    written = sum(path.stat().st_size for path in (Path(job.folder) / "checkpoints").rglob("*") if path.is_file())
+    assert training_disk(work.train, model) <= written + 2 * weight_bytes(job.output)
+    assert training_disk(work.train, model) >= 0.98 * (written + 2 * weight_bytes(job.output)) or work.train.diloco
+
+
+def train(**settings: Any) -> Train:
+    return Train(**{"steps": 1000, **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "found", "device", "gib"),
+    [
+        ({}, Degrees(), "cpu", 6 + 2),  # AdamW: weights and two moments, and once more for a checkpoint
+        ({}, Degrees(dp_replicate=4), "cpu", 4 * (6 + 2)),
+        ({}, Degrees(dp_shard=4), "cpu", 6 + 2),
+        ({}, Degrees(pp=2, dp_replicate=2), "cpu", 2 * 6 + 2),  # a teacher beside stages is there once
+        ({"optimizer": {"name": "sgd", "momentum": 0.0}}, Degrees(), "cpu", 2 + 2),  # weights and gradients
+        ({"optimizer": {"name": "adamw8bit"}}, Degrees(dp_shard=4), "cpu", 3 + 2),
+        ({"optimizer": {"name": "sgd"}, "average": 0.9}, Degrees(), "cpu", 6 + 2),
+        ({"diloco": {"every": 9}}, Degrees(dp_replicate=2), "cpu", 2 * (10 + 2)),
+        ({"lora": {"modules": ["q"]}}, Degrees(), "cpu", 2 + 2),  # no gradients and no moments, but in the checkpoint
+        ({}, Degrees(dp_replicate=2), "cuda", 2 * 3),  # the checkpoint's copy alone
+        ({"offload": ("parameters",)}, Degrees(dp_shard=2), "cuda", 6 + 2),
+        ({"offload": ("activations",)}, Degrees(), "cuda", 3),
+    ],
+)
+def test_memory_is_of_what_every_step_needs(settings: dict[str, Any], found: Degrees, device: Any, gib: int) -> None:
+    """Of a model of 1 GiB and a teacher of 2."""
+    held = Held(GIB, 2 * GIB)
+    assert training_memory(train(**settings), found, device, "fp32", held) == gib * GIB
+
+
+@pytest.mark.parametrize(
+    ("found", "shards", "copies"),
+    [
+        (Degrees(dp_replicate=4), None, 4),
+        (Degrees(dp_replicate=4), 2, 2),
+        (Degrees(dp_shard=4), 1, 4),
+        (Degrees(pp=2, dp_shard=2), None, 1),
+        (Degrees(pp=2, dp_shard=2), 2, 2),
+    ],
+)
+def test_a_teacher_is_there_as_often_as_its_shards_make_copies(found: Degrees, shards: int, copies: int) -> None:
+    assert training_memory(train(), found, "cpu", "fp32", Held(0, GIB), shards) == copies * GIB
+
+
+def test_frozen_weights_in_four_bits_take_no_less_than_an_eighth() -> None:
+    lora = {"modules": ["q"], "frozen_precision": "nf4"}
+    assert training_memory(train(lora=lora), Degrees(), "cpu", "fp32", Held(8 * GIB, 0)) == 2 * GIB
+
+
+@pytest.mark.parametrize(("kind", "share"), [("bf16", 2), ("int8", 4), ("nf4", 8)])
+def test_a_teacher_in_fewer_bytes_takes_no_less_than_this(kind: Any, share: int) -> None:
+    assert training_memory(train(), Degrees(), "cpu", kind, Held(0, 2 * GIB)) == 2 * GIB // share
+
+
+@pytest.mark.parametrize(
+    ("settings", "gib"),
+    [
+        ({}, 9),  # the third checkpoint is written while two are kept
+        ({"checkpoint_every": 1000}, 3 + 2),  # one, and the model twice while it is taken over
+        ({"checkpoint_every": 500}, 2 * 3 + 2),
+        ({"steps": None, "epochs": 3}, 3 + 2),  # of how many steps is not known
+        ({"guard": {}}, 3 + 2),  # may leave some out
+        ({"validate_every": 10, "patience": 1}, 3 + 2),  # may end early
+        ({"validate_every": 10, "keep_best": True, "checkpoint_every": 1000}, 3 + 2 + 1),
+        ({"optimizer": {"name": "sgd", "momentum": 0.0}}, 2 + 2),
+    ],
+)
+def test_disk_is_of_what_is_there_at_the_same_time(settings: dict[str, Any], gib: int) -> None:
+    assert training_disk(train(**settings), GIB) == gib * GIB
+
+
+def test_as_many_checkpoints_are_there_as_are_kept_and_one() -> None:
+    assert AT_ONCE == KEPT + 1
+    assert [saves(train(steps=steps)) for steps in (1, 100, 101)] == [1, 1, 2]
+    assert saves(train(steps=100, guard={})) == 2
+    assert saves(train(steps=None, epochs=1)) is None
+
+
+def test_an_evaluation_holds_all_models_whole_in_each_process_or_once_in_shards() -> None:
+    assert evaluation_memory(Degrees(dp_replicate=3), "cpu", GIB) == 3 * GIB
+    assert evaluation_memory(Degrees(dp_shard=3), "cpu", GIB) == GIB
+    assert evaluation_memory(Degrees(), "cuda", GIB) == 0
+
+
+@given(st.integers(0, 2**50), st.integers(0, 2**50), st.integers(1, 8), st.integers(1, 8))
+def test_more_shards_never_take_more_and_more_copies_never_less(
+    model: int, teacher: int, copies: int, shards: int
+) -> None:
+    held = Held(model, teacher)
+    one, sharded, copied = (
+        training_memory(train(), found, "cpu", "fp32", held)
+        for found in (Degrees(), Degrees(dp_shard=shards), Degrees(dp_replicate=copies))
+    )
+    assert sharded == one <= copied

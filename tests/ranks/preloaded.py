@@ -1,0 +1,19 @@
+"""What every process of a pool of ranks has imported: one process does it, and all of them are forked off that one.
+
+It has one thread then: importing starts none. Torch is to compute in one, too.
+"""
+
+import os
+from importlib import import_module
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+for name in (
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor",
+    "understudy.agent.training",
+    "tests.ranks.train.jobs",
+):
+    import_module(name)
+for name in ("bert", "gpt2", "llama", "vit"):
+    import_module(f"transformers.models.{name}.modeling_{name}")

@@ -1,0 +1,1 @@
+"""Which tests a change reaches, and which of them have passed since."""

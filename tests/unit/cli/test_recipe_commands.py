@@ -1,0 +1,108 @@
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests import ROOT
+
+RECIPE = """\
+name: digits
+task: image-classification
+data: {source: {type: digits}}
+teacher: {model: {type: vit}, train: {steps: 9}}
+student: {model: {type: vit}, train: {steps: 9}}
+"""
+
+
+def test_the_schema_is_json(understudy) -> None:
+    outcome = understudy("recipe", "schema")
+    assert outcome.code == 0
+    assert json.loads(outcome.out)["title"] == "Recipe"
+
+
+def test_a_recipe_is_shown_complete_and_can_be_read_again(understudy) -> None:
+    Path("r.yaml").write_text(RECIPE)
+    outcome = understudy("recipe", "show", "r.yaml", "--set", "seed=3", "--set", "student.train.batch_size=8")
+    assert outcome.code == 0
+    shown = yaml.safe_load(outcome.out)
+    assert (shown["seed"], shown["student"]["train"]["batch_size"], shown["gate"]["margin"]) == (3, 8, 0.02)
+    Path("again.yaml").write_text(outcome.out)
+    assert understudy("recipe", "show", "again.yaml").out == outcome.out
+
+
+def test_all_that_is_wrong_is_one_message(understudy) -> None:
+    Path("r.yaml").write_text(RECIPE.replace("steps: 9", "stesp: 9"))
+    outcome = understudy("recipe", "show", "r.yaml", "--set", "seed=x")
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert outcome.err.splitlines() == [
+        "error: r.yaml:4: teacher.train.stesp: unknown key; did you mean steps?",
+        "r.yaml:5: student.train.stesp: unknown key; did you mean steps?",
+        '--set seed=x: seed: expected a whole number, got "x"',
+    ]
+
+
+def test_the_last_line_for_machines_is_an_end_also_when_nothing_could_begin(understudy, tmp_path: Path) -> None:
+    (tmp_path / "wrong.yaml").write_text("name: x")
+    outcome = understudy("run", "wrong.yaml", "--json")
+    end = json.loads(outcome.out.splitlines()[-1])
+    assert (outcome.code, end["event"], end["exit_code"]) == (2, "end", 2)
+    assert "wrong.yaml" in end["errors"][0]
+
+
+def test_a_home_that_is_a_file_is_wrong_input(understudy, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "r.yaml").write_text(RECIPE)
+    outcome = understudy("--home", "file", "run", "r.yaml")
+    assert outcome.code == 2
+    assert "is a file, not a folder" in outcome.err
+
+
+def test_a_recipe_in_which_nothing_is_wrong_is_told_what_is_not_known_yet(understudy) -> None:
+    outcome = understudy("recipe", "check", str(ROOT / "recipes" / "digits.yaml"), "--set", "seed=3")
+    assert outcome.code == 0
+    first, *unknown = outcome.out.splitlines()
+    assert first.endswith("digits.yaml: no errors found")
+    assert unknown
+    assert all(line.startswith("not checked: ") for line in unknown)
+
+
+@pytest.mark.parametrize("command", [("recipe", "check"), ("run",)])
+def test_what_a_schema_cannot_know_is_one_message_with_lines_too(understudy, command: tuple[str, ...]) -> None:
+    Path("r.yaml").write_text(RECIPE.replace("{source: {type: digits}}", "{source: {type: parquet, path: no}}"))
+    overrides = ("--set", "student.model.type=vitt", "--set", "teacher.model.config.hiden_size=8")
+    outcome = understudy(*command, "r.yaml", *overrides)
+    assert (outcome.code, outcome.out) == (2, "")
+    one, two, three = outcome.err.splitlines()
+    assert one.startswith(f"error: r.yaml:3: data.source.path: {Path('no').absolute()} does not exist")
+    assert two == (
+        "--set student.model.type=vitt: student.model.type: vitt is no architecture of transformers; did you mean vit?"
+    )
+    assert three.endswith("teacher.model.config.hiden_size: vit has no such setting; did you mean hidden_size?")
+    assert not Path(".understudy").exists()
+
+
+def test_what_the_schema_and_what_the_models_say_is_one_message(understudy) -> None:
+    text = RECIPE.replace("steps: 9", "stesp: 9, steps: 9", 1).replace("{type: digits}", "{type: parquet, path: no}")
+    Path("r.yaml").write_text(text + "gate: {margin: big}")
+    outcome = understudy("recipe", "check", "r.yaml", "--set", "student.model.type=vitt")
+    assert outcome.code == 2
+    assert [line.partition(": ")[2].partition(": ")[0] for line in f"{outcome.err}".splitlines()] == [
+        "r.yaml:3",
+        "teacher.train.stesp",
+        "gate.margin",
+        "student.model.type",
+    ]
+
+
+def test_a_factory_starts_at_the_recipes_folder(understudy) -> None:
+    Path("mine").mkdir()
+    Path("mine/nets.py").write_text("def small(): ...")
+    text = RECIPE.replace("student: {model: {type: vit}", "student: {model: {factory: 'nets:small'}")
+    for folder in ("mine", "."):
+        Path(folder, "r.yaml").write_text(text)
+    assert understudy("recipe", "check", "mine/r.yaml").code == 0
+    outcome = understudy("recipe", "check", "r.yaml")
+    assert outcome.code == 2
+    assert "r.yaml:5: student.model.factory: there is no module nets in the recipe's folder" in outcome.err

@@ -1,0 +1,225 @@
+import base64
+import html.parser
+import io
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.unit.train.profiles import profile
+from understudy.evaluate.gate import decide
+from understudy.evaluate.plots import SLICES, smoothed, training_plot
+from understudy.evaluate.report import si, write
+from understudy.recipe import Gate
+
+EVIL = "<script>alert('1')</script> & \"$x$\" {{ 7 * 7 }}"
+HISTORY = [{"step": step, "loss": 2.0 / step, "learning_rate": 1e-3, "grad_norm": 1.0} for step in range(1, 60)]
+HISTORIES = {"teacher": HISTORY, "student": HISTORY, "control": HISTORY}
+
+
+def written(folder, arrays, measures, histories=HISTORIES, name="digits", profiles=None):
+    folder.mkdir(exist_ok=True)
+    verdict = decide(measures, arrays, Gate(), measures["gate_metric"])
+    recipe = {"name": name, "task": measures["task"], "seed": 0, "data": {"source": {"path": EVIL}}}
+    lineage = {"records": "a" * 64, EVIL: EVIL}
+    write(folder, recipe, measures, verdict, histories, lineage, arrays, profiles or {})
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+class Tags(html.parser.HTMLParser):
+    VOID = frozenset({"meta", "img", "br", "link", "input"})
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen, self.attributes = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.seen.append(tag)
+        self.attributes += attributes
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def parsed(page):
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    return tags
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory, images, measured):
+    folder = tmp_path_factory.mktemp("report")
+    arrays = images(300, {"teacher": 0.98, "student": 0.97, "control": 0.93, "champion": 0.95})
+    return folder, written(folder, arrays, measured(arrays, "image-classification"))
+
+
+def test_the_page_needs_nothing_else(page):
+    tags = parsed(page[1])
+    sources = [value for name, value in tags.attributes if name in ("src", "href")]
+    assert sources
+    assert all(source.startswith("data:image/png;base64,") for source in sources)
+    assert "script" not in tags.seen
+    assert "link" not in tags.seen
+
+
+def test_the_plots_are_saved_and_embedded(page):
+    folder, text = page
+    names = {path.stem for path in (folder / "plots").iterdir()}
+    assert names == {"differences", "quality", "training", "calibration", "slices"}
+    for name in names:
+        content = (folder / "plots" / f"{name}.png").read_bytes()
+        assert base64.b64encode(content).decode() in text
+        assert Image.open(io.BytesIO(content)).width == 1728
+
+
+def test_the_page_says_what_was_decided_and_why(page):
+    text = page[1]
+    for expected in (
+        "Quality against the teacher",
+        "Quality against the champion",
+        "✓ passed",
+        "student − control",
+        "The smallest true loss",
+        "a" * 64,
+        "AMD EPYC",
+        "730 images/s",
+        "790 kB",
+    ):
+        assert expected in text
+    assert re.search(r"<title>digits: (approved|rejected)</title>", text)
+
+
+def test_what_has_to_be_known_first_stands_above_the_rules(tmp_path, images, measured):
+    arrays = images(600, {"teacher": 0.97, "student": 0.93, "control": 0.99})
+    text = written(tmp_path, arrays, measured(arrays, "image-classification"))
+    caution = "The control, which was trained without the teacher, is better than the student."
+    assert text.index(caution) < text.index("The verdict, rule by rule")
+    assert "Quality against the trivial predictor" in text
+    assert "&lt; 0" in text
+
+
+def test_an_end_that_is_not_known_is_not_shown(tmp_path, texts, measured):
+    arrays = texts(50, {"teacher": 2.3, "student": 2.3})
+    arrays["student.nll"] = arrays["teacher.nll"].copy()
+    arrays["student.nll"][7] *= 1.2
+    text = written(tmp_path, arrays, measured(arrays, "causal-lm"))
+    assert "too few test examples carry the difference" in text
+    assert "inf " not in text
+
+
+def test_the_same_evidence_gives_the_same_bytes(tmp_path, texts, measured):
+    arrays = texts(60, {"teacher": 2.3, "student": 2.4})
+    measures = measured(arrays, "causal-lm")
+    first, second = (written(tmp_path / name, arrays, measures) for name in ("a", "b"))
+    assert first == second
+
+
+def test_names_cannot_become_markup(tmp_path, images, measured):
+    labels = [EVIL, *(f"{EVIL} {number}" for number in range(SLICES + 3))]
+    arrays = images(200, {"teacher": 0.98, "student": 0.97})
+    measures = measured(arrays, "image-classification", labels)
+    measures["hardware"]["cpu"] = EVIL
+    text = written(tmp_path, arrays, measures, name=EVIL)
+    assert "<script" not in text
+    assert text.count("&lt;script&gt;") > len(labels)
+    assert "{{ 7 * 7 }}" in text
+    parsed(text)
+
+
+def test_what_was_not_measured_is_said_and_not_drawn(tmp_path, images, measured):
+    arrays = images(50, {"teacher": 0.98, "student": 0.97})
+    for name in [name for name in arrays if name.startswith("student.")]:
+        arrays[name][0] = np.nan
+    text = written(tmp_path, arrays, measured(arrays, "image-classification"), histories={})
+    assert "<title>digits: rejected</title>" in text
+    assert "not measured" in text
+    assert "the student&#39;s accuracy was not measured" in text
+    assert {path.stem for path in (tmp_path / "plots").iterdir()} == {"quality", "calibration", "slices"}
+
+
+def test_nothing_measured_at_all_is_a_report_too(tmp_path, images, measured):
+    arrays = images(50, {"teacher": 0.98, "student": 0.97})
+    for name in [name for name in arrays if not name.startswith("weights.")]:
+        arrays[name][0] = np.nan
+    measures = measured(arrays, "image-classification")
+    measures["slices"] = []
+    parsed(written(tmp_path, arrays, measures, histories={"teacher": []}))
+    assert list((tmp_path / "plots").iterdir()) == []
+
+
+def test_a_margin_of_zero_and_equal_models_can_be_drawn(tmp_path, images, measured):
+    arrays = images(30, {"teacher": 0.9})
+    arrays |= {name.replace("teacher", "student"): array for name, array in arrays.items()}
+    measures = measured(arrays, "image-classification")
+    verdict = decide(measures, arrays, Gate(margin=0), "accuracy")
+    assert not verdict["approved"], "no test set can rule out every loss"
+    recipe = {"name": "digits", "task": "image-classification", "seed": 0}
+    write(tmp_path, recipe, measures, verdict, {}, {}, arrays, {})
+    assert "the student was turned down" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_report_shows_where_a_steps_time_went_where_that_was_recorded(tmp_path, images, measured):
+    arrays = images(30, {"teacher": 0.9, "student": 0.8})
+    measures = measured(arrays, "image-classification")
+    assert "Where a step" not in written(tmp_path / "plain", arrays, measures)
+    fast = profile(mfu=0.4321, no_mfu="", device=EVIL)
+    page = written(tmp_path / "profiled", arrays, measures, profiles={"teacher": profile(), "student": fast})
+    tags = parsed(page)
+    assert "Where a step's time went" in page
+    assert "80 ms<small>100 ms recorded" in page
+    assert "43.2 %" in page
+    assert "No MFU: the peak speed of this CPU is not known." in page
+    assert "script" not in tags.seen
+    assert "asking the teacher" not in page, "no training has asked one"
+    widths = [float(share) for share in re.findall(r"width: ([0-9.]+)%; background", page)]
+    assert sum(widths) == pytest.approx(200)
+
+
+def test_the_validation_loss_is_drawn_where_it_was_measured():
+    points = [{"step": step, "loss": 1 / step} for step in range(1, 9)]
+    measured = [
+        {**point, "validation_loss": 1.5 / point["step"]} if point["step"] % 4 == 0 else point for point in points
+    ]
+    figure = training_plot({"teacher": points, "student": measured})
+    plain, validated = figure.axes
+    assert len(plain.lines) == 2
+    assert validated.lines[-1].get_xydata().tolist() == [[4, 1.5 / 4], [8, 1.5 / 8]]
+
+
+def test_steps_that_were_skipped_are_marked_and_counted_and_are_no_part_of_the_curve():
+    points = [
+        {**point, "skipped": {7: 1, 9: 2}[point["step"]]} if point["step"] in (7, 9) else point for point in HISTORY
+    ]
+    points[8].pop("loss")
+    points[20] = {**points[20], "passed_over": 5}
+    axes = training_plot({"teacher": points}).axes[0]
+    assert axes.get_title() == "teacher\n2 steps skipped\n5 batches passed over"
+    assert {7.0, 9.0} & set(axes.lines[0].get_xdata()) == set()
+    assert [line.get_xdata()[0] for line in axes.lines[2:]] == [7, 9]
+
+
+def test_smoothing_keeps_a_line_and_damps_noise():
+    line = np.linspace(3, 1, 200)
+    np.testing.assert_allclose(smoothed(line)[5:-5], line[5:-5])
+    noise = np.random.default_rng(0).normal(0, 1, 400)
+    assert smoothed(noise).std() < 0.4
+    np.testing.assert_array_equal(smoothed(np.array([1.0, 5.0])), [1, 5])
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [
+        (1_234_567, "B", "1.23 MB"),
+        (999, "B", "999 B"),
+        (730.4, "", "730"),
+        (4.2e9, "FLOP", "4.2 GFLOP"),
+        (None, "B", "not measured"),
+    ],
+)
+def test_sizes_are_shown_with_a_prefix(value, unit, shown):
+    assert si(value, unit) == shown

@@ -1,0 +1,361 @@
+"""What was set on a KFP task in the pods of its job: laws of the merge, and what never gets there."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.jobs.specs import job_spec, on_the_claim, with_resources
+from understudy.errors import InputError
+from understudy.jobs.specification import JobSpec
+from understudy.kube.identity import Identity
+from understudy.kube.settings import Cluster, Pool
+from understudy.launch.kubernetes.rendering import pytorchjob, task_config, trainjob
+from understudy.launch.kubernetes.rendering.task_config import NOTHING, TaskConfig
+from understudy.recipe import Resources
+
+CLUSTER = Cluster(
+    image="registry.example/understudy-trainer:0.1.0",
+    claim="understudy-store",
+    environment={"NCCL_DEBUG": "INFO"},
+    pools={
+        "gpu": Pool(
+            node_selector={"node-pool": "gpu", "zone": "a"},
+            tolerations=({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},),
+            affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}},
+            gpu="nvidia.com/gpu",
+            topology="rack",
+        )
+    },
+)
+RUN = Identity("run", "teacher", "0123456789abcdef" * 4)
+# What the driver of a KFP 2.17 server writes for a task of a compiled pipeline on which nobody set anything.
+PLAIN = """
+{"affinity": null, "tolerations": null, "nodeSelector": null, "resources": {},
+ "env": [{"name": "UNDERSTUDY_HOME", "value": "/var/lib/understudy/home"},
+         {"name": "UNDERSTUDY_LAUNCHER", "value": "pytorchjob"},
+         {"name": "UNDERSTUDY_CLUSTER", "value": "/etc/understudy/cluster.yaml"},
+         {"name": "MLFLOW_TRACKING_USERNAME", "valueFrom": {"secretKeyRef":
+          {"name": "understudy-mlflow", "key": "MLFLOW_TRACKING_USERNAME", "optional": true}}},
+         {"name": "MLFLOW_TRACKING_PASSWORD", "valueFrom": {"secretKeyRef":
+          {"name": "understudy-mlflow", "key": "MLFLOW_TRACKING_PASSWORD", "optional": true}}},
+         {"name": "MLFLOW_TRACKING_URI", "valueFrom": {"configMapKeyRef":
+          {"name": "understudy-environment", "key": "MLFLOW_TRACKING_URI"}}},
+         {"name": "AWS_ENDPOINT_URL", "valueFrom": {"configMapKeyRef":
+          {"name": "understudy-environment", "key": "AWS_ENDPOINT_URL", "optional": true}}},
+         {"name": "AWS_SECRET_ACCESS_KEY", "valueFrom": {"secretKeyRef":
+          {"name": "understudy-s3", "key": "AWS_SECRET_ACCESS_KEY", "optional": true}}}],
+ "volumes": [{"name": "understudy-store", "persistentVolumeClaim": {"claimName": "understudy-store"}},
+             {"name": "understudy", "configMap": {"name": "understudy", "optional": false}}],
+ "volumeMounts": [{"name": "understudy-store", "mountPath": "/var/lib/understudy"},
+                  {"name": "understudy", "mountPath": "/etc/understudy"}]}
+"""
+
+
+@pytest.fixture
+def spec(job: JobSpec) -> JobSpec:
+    return replace(on_the_claim(job), supervised=True)
+
+
+def arrived(values: dict[str, Any]) -> TaskConfig:
+    """What a step finds of the driver's JSON, by way of kfp's own type."""
+    from kfp.dsl.executor import Executor
+    from kfp.dsl.task_config import TaskConfig as Kfp
+
+    found: list[TaskConfig] = []
+
+    def component(task: Kfp) -> None:
+        task_config.hand_over(vars(task))
+        found.append(task_config.of_this_step())
+
+    inputs = {"inputs": {"parameterValues": {"task": values}}, "outputs": {"outputFile": "/dev/null"}}
+    Executor(executor_input=inputs, function_to_execute=component).execute()
+    return found[0]
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(task_config.VARIABLE, "{}")  # so that it is put back
+
+
+def pod(spec: JobSpec, task: TaskConfig = NOTHING, **resources: Any) -> dict[str, Any]:
+    asked = Resources(processes=2, **{"pool": "gpu", **resources})
+    job = pytorchjob.render(spec, RUN, asked, CLUSTER, None, task)
+    return dict(job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"])
+
+
+def ranks(made: dict[str, Any]) -> dict[str, Any]:
+    return dict(made["containers"][0])
+
+
+def volumes(made: dict[str, Any]) -> dict[str, Any]:
+    """The volume at each place."""
+    sources = {volume["name"]: volume for volume in made["volumes"]}
+    assert len(sources) == len(made["volumes"])
+    return {mount["mountPath"]: sources[mount["name"]] for mount in ranks(made)["volumeMounts"]}
+
+
+def with_volume(path: str, name: str = "data", **source: Any) -> TaskConfig:
+    volume = {"name": name, **(source or {"persistentVolumeClaim": {"claimName": name}})}
+    return arrived({"volumes": [volume], "volumeMounts": [{"name": name, "mountPath": path}]})
+
+
+def test_a_task_on_which_nobody_set_anything_changes_nothing(spec: JobSpec) -> None:
+    assert pod(spec, arrived(json.loads(PLAIN)), memory="8Gi", cpu="2") == pod(spec, memory="8Gi", cpu="2")
+    assert pod(spec, arrived({})) == pod(spec)
+
+
+def test_without_kfp_there_is_nothing_to_carry() -> None:
+    task_config.hand_over({"node_selector": {"a": "b"}})
+    task_config.hand_over(None)
+    assert task_config.of_this_step() == NOTHING
+    task_config.hand_over(dict.fromkeys(TaskConfig.model_fields))
+    assert task_config.of_this_step() == NOTHING
+
+
+# Where a job runs
+
+
+def test_a_node_selector_wins_by_key_and_adds_the_others(spec: JobSpec) -> None:
+    made = pod(spec, arrived({"nodeSelector": {"zone": "b", "gpu": "h100"}}))
+    assert made["nodeSelector"] == {"node-pool": "gpu", "zone": "b", "gpu": "h100"}
+
+
+names = st.dictionaries(st.sampled_from("abcd"), st.sampled_from("xyz"))
+
+
+@given(ours=names, theirs=names)
+def test_whatever_is_selected_the_tasks_word_counts_and_nothing_is_lost(
+    ours: dict[str, str], theirs: dict[str, str]
+) -> None:
+    template = {"spec": {"nodeSelector": ours, "tolerations": [], "containers": [EMPTY], "volumes": []}}
+    found = TaskConfig(node_selector=theirs).merged(template, JOB, CLUSTER)["spec"]["nodeSelector"]
+    assert theirs.items() <= found.items()
+    assert found.keys() == {*ours, *theirs}
+    assert all(found[key] == value for key, value in ours.items() if key not in theirs)
+    assert template["spec"]["nodeSelector"] == ours  # what is given stays as it was
+
+
+EMPTY: dict[str, Any] = {"env": [], "volumeMounts": [], "resources": {"requests": {}, "limits": {}}}
+JOB = job_spec("f", resources={"processes": 2})
+
+
+def test_tolerations_are_added_and_replace_those_for_the_same_taint(spec: JobSpec) -> None:
+    patient = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": 300}
+    spot = {"key": "spot", "operator": "Exists", "effect": "NoSchedule"}
+    made = pod(spec, arrived({"tolerations": [patient, spot]}))["tolerations"]
+    by_key = {found["key"]: found for found in made}
+    assert len(by_key) == len(made) == 4
+    assert by_key["node.kubernetes.io/unreachable"] == patient
+    assert by_key["node.kubernetes.io/not-ready"]["tolerationSeconds"] == 30
+    assert by_key["spot"] == spot
+    assert by_key["nvidia.com/gpu"]["effect"] == "NoSchedule"
+
+
+def test_a_toleration_for_another_effect_of_a_taint_is_added(spec: JobSpec) -> None:
+    made = pod(spec, arrived({"tolerations": [{"key": "nvidia.com/gpu", "effect": "NoExecute"}]}))["tolerations"]
+    assert {found["effect"] for found in made if found["key"] == "nvidia.com/gpu"} == {"NoSchedule", "NoExecute"}
+
+
+def test_a_toleration_for_another_value_of_a_taint_is_added(spec: JobSpec) -> None:
+    team = {"key": "nvidia.com/gpu", "operator": "Equal", "value": "team-a", "effect": "NoSchedule"}
+    made = pod(spec, arrived({"tolerations": [team]}))["tolerations"]
+    assert [found.get("value") for found in made if found["key"] == "nvidia.com/gpu"] == [None, "team-a"]
+
+
+def test_affinity_wins_by_rule(spec: JobSpec) -> None:
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}]}
+    made = pod(spec, arrived({"affinity": {"nodeAffinity": preferred}}))["affinity"]
+    assert made.keys() == {"nodeAffinity", "podAffinity", "podAntiAffinity"}
+    assert (
+        made["nodeAffinity"]
+        == {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}} | preferred
+    )
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": []}]}}
+    assert pod(spec, arrived({"affinity": {"nodeAffinity": required}}))["affinity"]["nodeAffinity"] == required
+
+
+# What it gets
+
+
+def test_a_resource_that_the_task_names_is_the_tasks_alone(spec: JobSpec) -> None:
+    task = arrived({"resources": {"requests": {"memory": "64Gi"}, "limits": {"nvidia.com/gpu": "4"}}})
+    made = ranks(pod(spec, task, memory="8Gi", cpu="2"))["resources"]
+    assert made["requests"] == {"cpu": "2", "memory": "64Gi", "nvidia.com/gpu": "4"}
+    assert made["limits"] == {"nvidia.com/gpu": "4"}  # a limit of 8Gi would refuse the request
+
+
+def test_gpus_of_the_task_need_no_pool_and_are_enough_for_every_process(spec: JobSpec) -> None:
+    task = arrived({"resources": {"limits": {"nvidia.com/gpu": "2"}}})
+    assert task.gpus == {"nvidia.com/gpu": "2"}
+    made = ranks(pod(replace(spec, device="cuda"), task, pool=None))["resources"]
+    assert made == {"requests": {"nvidia.com/gpu": "2"}, "limits": {"nvidia.com/gpu": "2"}}
+    with pytest.raises(InputError, match=r"resources\.teacher\.processes: each of the 3 .* given 2 nvidia\.com/gpu"):
+        pod(replace(with_resources(spec, processes=3), device="cuda"), task)
+    assert not arrived({"resources": {"limits": {"memory": "1Gi", "rdma/hca": "1"}}}).gpus
+
+
+def test_variables_arrive_as_values_and_references_and_win_over_the_pools(spec: JobSpec) -> None:
+    secret = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
+    task = arrived({"env": [{"name": "NCCL_DEBUG", "value": "WARN"}, secret, {"name": "EMPTY"}]})
+    made = ranks(pod(spec, task))["env"]
+    found = {variable["name"]: variable for variable in made}
+    assert len(found) == len(made)
+    assert found["NCCL_DEBUG"] == {"name": "NCCL_DEBUG", "value": "WARN"}
+    assert found["HF_TOKEN"] == secret
+    assert found["EMPTY"] == {"name": "EMPTY"}
+    assert found["HF_HUB_OFFLINE"]["value"] == "1"
+    assert "UNDERSTUDY_NODE" in found
+
+
+def test_mlflows_credentials_reach_no_rank_under_whatever_name(spec: JobSpec) -> None:
+    renamed = {"name": "PW", "valueFrom": {"secretKeyRef": {"name": "understudy-mlflow", "key": "p"}}}
+    values = [renamed, {"name": "MLFLOW_TRACKING_TOKEN", "value": "hunter2"}, *json.loads(PLAIN)["env"]]
+    mounted = {"name": "understudy-mlflow", "mountPath": "/secret"}
+    secret = {"name": "understudy-mlflow", "secret": {"secretName": "understudy-mlflow"}}
+    text = json.dumps(pod(spec, arrived({"env": values, "volumes": [secret], "volumeMounts": [mounted]})))
+    assert "understudy-mlflow" not in text
+    assert "MLFLOW" not in text
+    assert "hunter2" not in text
+
+
+# Volumes
+
+
+def test_a_volume_is_mounted_where_the_task_mounts_it(spec: JobSpec) -> None:
+    made = pod(spec, with_volume("/data"))
+    assert volumes(made)["/data"] == {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    assert volumes(made).keys() == {*volumes(pod(spec)), "/data"}
+
+
+def test_the_store_is_mounted_once(spec: JobSpec) -> None:
+    claim = {"persistentVolumeClaim": {"claimName": "understudy-store"}}
+    assert pod(spec, with_volume("/var/lib/understudy/", "understudy-store", **claim)) == pod(spec)
+    task = with_volume("/data", "understudy-store", **claim)
+    with pytest.raises(InputError, match="mounts the store at /data, and its job's ranks may see no other job's"):
+        pod(spec, task)
+    [mount] = task.volume_mounts
+    made = pod(spec, task.model_copy(update={"volume_mounts": ({**mount, "subPath": "corpus"},)}))
+    assert sum(claim.items() <= volume.items() for volume in made["volumes"]) == 1
+    assert volumes(made)["/data"] == volumes(made)[spec.folder]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"subPath": "."},
+        {"subPath": "./"},
+        {"subPath": ".."},
+        {"subPath": "a/.."},
+        {"subPath": "a/../../b"},
+        {"subPath": "home"},
+        {"subPath": "home/store/work"},
+        {"subPath": "/home"},
+        {"subPath": "a", "subPathExpr": "."},
+    ],
+    ids=str,
+)
+def test_no_part_of_the_store_reaches_ranks_by_way_of_a_task(spec: JobSpec, part: dict[str, str]) -> None:
+    claim = {"persistentVolumeClaim": {"claimName": "understudy-store"}}
+    task = with_volume("/data", "understudy-store", **claim)
+    [mount] = task.volume_mounts
+    with pytest.raises(InputError, match="mounts the store at /data"):
+        pod(spec, task.model_copy(update={"volume_mounts": ({**mount, **part},)}))
+
+
+def test_a_claim_that_may_only_be_read_stays_so(spec: JobSpec) -> None:
+    claim = {"persistentVolumeClaim": {"claimName": "understudy-store", "readOnly": True}}
+    task = with_volume("/data", "understudy-store", **claim)
+    [mount] = task.volume_mounts
+    made = pod(spec, task.model_copy(update={"volume_mounts": ({**mount, "subPath": "corpus"},)}))
+    [found] = [one for one in ranks(made)["volumeMounts"] if one["mountPath"] == "/data"]
+    assert found["readOnly"] is True
+
+
+def test_credentials_reach_no_rank_in_a_projected_volume(spec: JobSpec) -> None:
+    sources = {"projected": {"sources": [{"secret": {"name": "understudy-mlflow"}}]}}
+    assert "understudy-mlflow" not in json.dumps(pod(spec, with_volume("/data", "data", **sources)))
+
+
+def test_two_volumes_that_take_one_name_stay_two(spec: JobSpec) -> None:
+    claims = {"store": "one", "task-store": "two"}
+    given = [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for name, claim in claims.items()]
+    mounts = [{"name": name, "mountPath": f"/{name}"} for name in claims]
+    made = volumes(pod(spec, arrived({"volumes": given, "volumeMounts": mounts})))
+    assert {path: made[path]["persistentVolumeClaim"]["claimName"] for path in ("/store", "/task-store")} == {
+        "/store": "one",
+        "/task-store": "two",
+    }
+
+
+def test_nothing_else_is_mounted_at_the_stores_path(spec: JobSpec) -> None:
+    with pytest.raises(InputError, match=r"mounts data at /var/lib/understudy, the store's path"):
+        pod(spec, with_volume("/var/lib/understudy"))
+
+
+@pytest.mark.parametrize("below", ["home", "home/store/objects", "home/../home/store/work", "/home"])
+def test_nothing_else_is_mounted_over_what_ranks_have_of_it(spec: JobSpec, below: str) -> None:
+    with pytest.raises(InputError, match=r"mounts data at /var/lib/understudy/home.*, the store's path"):
+        pod(spec, with_volume(f"/var/lib/understudy/{below}"))
+
+
+def test_nothing_else_is_mounted_at_the_caches_path(spec: JobSpec) -> None:
+    cluster = CLUSTER.model_copy(update={"cache": {"emptyDir": {"sizeLimit": "1Gi"}}})
+    with pytest.raises(InputError, match=r"mounts data at /var/cache/understudy, the cache's path"):
+        pytorchjob.render(spec, RUN, Resources(), cluster, None, with_volume("/var/cache/understudy"))
+
+
+@pytest.mark.parametrize("name", ["store", "tmp", "shm"])
+def test_a_volume_may_have_the_name_of_one_of_ours(spec: JobSpec, name: str) -> None:
+    made = volumes(pod(spec, with_volume("/data", name)))
+    assert made["/data"]["persistentVolumeClaim"] == {"claimName": name}
+    assert made[spec.folder]["persistentVolumeClaim"] == {"claimName": "understudy-store"}
+
+
+def test_a_volume_takes_the_place_of_ours_at_its_path(spec: JobSpec) -> None:
+    made = pod(spec, with_volume("/dev/shm"))
+    assert volumes(made)["/dev/shm"]["name"] == "data"
+    assert "shm" not in {volume["name"] for volume in made["volumes"]}
+
+
+# What is wrong, and other launchers
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"tolerations": {"key": "a"}}, r"tolerations: "),
+        ({"env": [{"value": "1"}]}, r"env\.0\.name: Field required"),
+        ({"volumeMounts": [{"name": "a"}]}, r"volume_mounts\.0\.mountPath: Field required"),
+        ({"resources": {"limits": {"memory": 5}}}, r"resources\.limits\.memory: "),
+        ({"nodeSelector": "gpu"}, r"node_selector: "),
+    ],
+)
+def test_what_kfp_does_not_write_is_named(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=f"set on the KFP task cannot go to its job: {message}"):
+        arrived(values)
+
+
+def test_what_is_not_json_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(task_config.VARIABLE, "{")
+    with pytest.raises(InputError, match=rf"cannot go to its job: {task_config.VARIABLE}: Invalid JSON"):
+        task_config.of_this_step()
+
+
+def test_mounts_and_volumes_have_to_fit(spec: JobSpec) -> None:
+    with pytest.raises(InputError, match="mounts data and has no volume of that name"):
+        pod(spec, arrived({"volumeMounts": [{"name": "data", "mountPath": "/data"}]}))
+    two = [{"name": "data", "secret": {"secretName": "data"}}, {"name": "data", "configMap": {"name": "data"}}]
+    with pytest.raises(InputError, match="two different volumes called data"):
+        pod(spec, arrived({"volumes": two}))
+
+
+def test_a_train_job_gets_the_same(spec: JobSpec) -> None:
+    task = arrived({"nodeSelector": {"gpu": "h100"}, "env": [{"name": "A", "value": "1"}]})
+    made = trainjob.render(spec, RUN, Resources(processes=2), CLUSTER, None, task)["spec"]
+    override = made["podTemplateOverrides"][0]
+    assert override["spec"]["nodeSelector"].items() >= {"gpu": "h100"}.items()
+    assert {"name": "A", "value": "1"} in made["trainer"]["env"]

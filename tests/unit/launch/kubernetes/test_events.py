@@ -1,0 +1,140 @@
+"""What is said of a job where `kubectl describe` shows it, and in numbers, on the cluster in memory."""
+
+import pytest
+
+from tests.unit.launch.kubernetes.fake_launcher import FakeLauncher
+from tests.unit.launch.kubernetes.fault_world import BOTH, MISTAKE, SIGKILL, Make, World
+from tests.unit.launch.kubernetes.statuses import OWNER
+from understudy.kube.api import Away
+from understudy.kube.kind import PYTORCHJOB, JobKind
+from understudy.kube.objects import KubernetesObject
+from understudy.launch.kubernetes.events import LONGEST, Event, rendered
+
+
+def said(world: World) -> list[tuple[str, str, str]]:
+    """Of what, why, and what: in the order in which it was said."""
+    told = world.cluster.told.values()
+    return [(event["involvedObject"]["kind"], event["reason"], event["message"]) for event in told]
+
+
+def reasons(world: World) -> list[tuple[str, str]]:
+    return [(kind, reason) for kind, reason, _ in said(world)]
+
+
+@BOTH
+def test_a_job_that_meets_nothing_says_when_it_began_and_that_it_is_complete(make: Make, kind: JobKind) -> None:
+    world = make(kind)
+    assert world.ends().exit_code == 0
+    assert reasons(world) == [(kind.name, "Submitted"), (kind.name, "Completed")]
+    assert said(world)[0][2] == "by teacher of the run run"
+    [submitted, _] = world.cluster.told.values()
+    about = submitted["involvedObject"]
+    assert about["uid"] == world.cluster.made[world.job.name]["metadata"]["uid"]
+    assert (about["apiVersion"], about["name"]) == (kind.api_version, world.job.name)
+
+
+def test_a_restart_of_the_ranks_says_why_and_each_of_them_once(make: Make) -> None:
+    world = make()
+    world.cluster.ranks.steps = 100
+    for step in (3, 30):
+        world.reaches(step)
+        world.cluster.ranks.fail(world.attempt, world.cluster.running()[1], SIGKILL)
+    world.ends()
+    again = [message for _, reason, message in said(world) if reason == "Restarted"]
+    assert len(again) == 2, "the same words, of two failures"
+    assert all(SIGKILL.message in message for message in again)
+
+
+def test_a_launcher_that_takes_over_does_not_repeat_what_the_one_before_said(make: Make) -> None:
+    world = make()
+    world.reaches(3)
+    world.cluster.ranks.fail(world.attempt, world.cluster.running()[1], SIGKILL)
+    world.says(SIGKILL.message)
+    before = reasons(world)
+    world.launcher = FakeLauncher(world.cluster, world.job)
+    world.says(SIGKILL.message)
+    assert reasons(world) == [*before, ("PyTorchJob", "LauncherReplaced")]
+
+
+def test_a_job_that_failed_says_so_of_its_run_too_since_the_job_is_deleted(make: Make) -> None:
+    world = make()
+    world.reaches(3)
+    world.cluster.ranks.fail(world.attempt, world.cluster.running()[1], MISTAKE)
+    world.fails(MISTAKE.message)
+    assert reasons(world)[-2:] == [("PyTorchJob", "GaveUp"), ("Job", "GaveUp")]
+    assert said(world)[-1][2].startswith(f"{MISTAKE.message} (")
+    assert "\n" not in said(world)[-1][2], "a rank's last lines are in the log"
+    assert [event["involvedObject"]["uid"] for event in world.cluster.told.values()][-1] == OWNER["uid"]
+
+
+@BOTH
+def test_a_dead_nodes_pods_are_said_to_be_force_deleted_or_the_job_to_be_submitted_again(
+    make: Make, kind: JobKind
+) -> None:
+    world = make(kind)
+    world.cluster.ranks.steps = 100
+    world.reaches(3)
+    world.cluster.kill_node("node-1")
+    world.says("node node-1 does not answer")
+    world.launcher.watch_for(3)
+    world.cluster.revive_node("node-1")
+    assert world.ends().exit_code == 0
+    if kind is PYTORCHJOB:
+        assert (
+            kind.name,
+            "ForceDeleted",
+            "restarting: node node-1 does not answer; its pods are force-deleted",
+        ) in said(world)
+        return
+    [first, *_, second] = [one for one in world.cluster.told.values() if one["reason"] in ("Submitted", "Restarted")]
+    assert second["message"].startswith("submitted again, to go on from the last checkpoint: node node-1 does not")
+    assert first["involvedObject"]["uid"] != second["involvedObject"]["uid"], "describe shows that of the newer one"
+
+
+def test_what_is_seen_in_each_round_follows_the_job(make: Make) -> None:
+    world = make()
+    world.reaches(3)
+    world.cluster.ranks.fail(world.attempt, world.cluster.running()[1], SIGKILL)
+    world.ends()
+    stages = [seen.stage for seen in world.launcher.seen]
+    assert {"rendezvous", "running", "succeeded"} <= set(stages)
+    assert stages.index("rendezvous") < stages.index("running")
+    last = world.launcher.seen[-1]
+    assert (last.kind, last.name, last.attempt, last.failures) == ("PyTorchJob", world.job.name, 2, ("killed",))
+    assert {seen.running_pods for seen in world.launcher.seen} >= {0, 2}
+    assert all(set(seen.heartbeats) <= {0, 1} for seen in world.launcher.seen)
+
+
+@pytest.mark.parametrize("answer", ["create events", "away"])
+def test_a_cluster_that_takes_no_events_loses_no_work(
+    make: Make, answer: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = make()
+    if answer == "away":
+
+        def away(event: KubernetesObject) -> None:
+            raise Away("the API server does not answer (timeout)")
+
+        monkeypatch.setattr(world.cluster, "create_event", away)
+    else:
+        world.cluster.forbidden.add(answer)
+    assert world.ends().exit_code == 0
+    assert world.cluster.told == {}
+    lines = [line for line in caplog.messages if "event" in line]
+    assert len(lines) == (2 if answer == "away" else 1), "a right that is missing is missing for all of them"
+
+
+def test_an_event_is_short_and_its_name_tells_what_it_says() -> None:
+    thing = {"apiVersion": PYTORCHJOB.api_version, "kind": "PyTorchJob", "name": "teacher-1", "uid": "a"}
+    event = Event("Restarted", "x" * 2000 + "\nthe last lines of rank 0:")
+    one = rendered(thing, event, "here")
+    assert one["message"] == "x" * LONGEST
+    assert one["metadata"]["namespace"] == one["involvedObject"]["namespace"] == "here"
+    same = rendered(thing, event, "here")
+    others = [
+        rendered({**thing, "uid": "b"}, event, "here"),
+        rendered(thing, event._replace(occurrence="2"), "here"),
+        rendered(thing, event._replace(reason="GaveUp"), "here"),
+    ]
+    assert same["metadata"]["name"] == one["metadata"]["name"]
+    assert len({one["metadata"]["name"], *(other["metadata"]["name"] for other in others)}) == 4

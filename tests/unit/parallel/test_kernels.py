@@ -1,0 +1,45 @@
+"""Numbers are those of tests/ranks/parallel/test_ring.py; here are the kernels that a GPU has, as far as shapes go."""
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.functional import scaled_dot_product_attention
+
+from understudy.parallel.kernels import _kernel, attended, gradients
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_parts_are_those_of_torchs_attention(causal: bool) -> None:
+    query, key, value, back = (torch.randn(2, 3, 6, 8, requires_grad=True) for _ in range(4))
+    said = scaled_dot_product_attention(query, key, value, is_causal=causal, scale=0.5)
+    expected = torch.autograd.grad(said, (query, key, value), back)
+    given = [tensor.detach() for tensor in (query, key, value)]
+    found, sums = attended(*given, causal=causal, scale=0.5)
+    torch.testing.assert_close(found, said.detach())
+    products = 0.5 * given[0] @ given[1].mT
+    seen = products.masked_fill(torch.ones(6, 6, dtype=torch.bool).triu(1), -torch.inf) if causal else products
+    torch.testing.assert_close(sums, seen.logsumexp(-1))
+    made = gradients(back.detach(), *given, found, sums, causal=causal, scale=0.5)
+    for ours, theirs in zip(made, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "width", "name"),
+    [
+        (torch.bfloat16, 64, "flash"),
+        (torch.bfloat16, 12, "efficient"),
+        (torch.bfloat16, 512, "efficient"),
+        (torch.float32, 64, "efficient"),
+    ],
+)
+def test_a_gpu_has_kernels_of_its_own(kind: torch.dtype, width: int, name: str) -> None:
+    with FakeTensorMode():
+        query, key, value = (torch.empty(2, 3, length, width, dtype=kind, device="cuda") for length in (5, 10, 10))
+        assert _kernel(query) == name
+        said, sums = attended(query, key, value, causal=False, scale=None)
+        assert said.shape == query.shape
+        assert sums.shape == query.shape[:-1]
+        assert sums.dtype == torch.float32
+        made = gradients(query, query, key, value, said, sums, causal=False, scale=None)
+        assert [one.shape for one in made] == [query.shape, key.shape, value.shape]

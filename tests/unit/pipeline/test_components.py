@@ -1,0 +1,170 @@
+import ast
+import importlib
+import inspect
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from kfp import dsl
+
+from tests import ROOT
+from understudy import steps
+from understudy.components.evaluate import classifier
+from understudy.steps.start import Begun
+from understudy.steps.step import Result
+
+FOLDERS = sorted(path.name for path in (ROOT / "components").iterdir() if (path / "component.py").exists())
+MOST_LINES = 10
+
+
+def component(name: str) -> Any:
+    return getattr(importlib.import_module(f"understudy.components.{name}.component"), name)
+
+
+def of_digits(name: str) -> Any:
+    """The component that the pipeline of digits has: a classifier's measures are another one's."""
+    return classifier.evaluate if name == "evaluate" else component(name)
+
+
+def metadata(name: str) -> dict[str, Any]:
+    return dict(yaml.safe_load((ROOT / "components" / name / "metadata.yaml").read_text()))
+
+
+def embedded(spec: dict[str, Any], name: str) -> str:
+    """The source that the task carries into its pod."""
+    return str(spec["deploymentSpec"]["executors"][f"exec-{name}"]["container"]["command"][-1])
+
+
+def artifacts(name: str) -> list[str]:
+    return [
+        parameter
+        for parameter in inspect.signature(of_digits(name).python_func).parameters
+        if not given(name, parameter)
+    ]
+
+
+def given(name: str, parameter: str) -> bool:
+    return parameter in component(name).component_spec.inputs
+
+
+def test_there_is_a_component_for_each_step() -> None:
+    assert sorted(["start", "rejected", "reused", *steps.STEPS]) == FOLDERS
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_components_metadata_says_what_it_is(name: str) -> None:
+    found, about = component(name), metadata(name)
+    assert about["name"] == found.name == name
+    assert about["inputs"] == list(found.component_spec.inputs)
+    assert f"understudy/{about['image']}" == found.component_spec.implementation.container.image
+    assert about["description"].endswith(".")
+    assert about["output"]
+
+
+@pytest.mark.parametrize("name", steps.STEPS)
+def test_a_component_takes_the_run_and_what_was_set_on_its_task(name: str) -> None:
+    assert set(component(name).component_spec.inputs) - {"task"} == {"run"}
+
+
+def test_a_classifier_is_measured_like_any_model_and_shows_its_confusion_too() -> None:
+    plain, one = component("evaluate"), of_digits("evaluate")
+    assert one.component_spec.inputs == plain.component_spec.inputs
+    added = {"confusion": dsl.ClassificationMetrics.schema_title}
+    assert {
+        name: output.type.partition("@")[0]
+        for name, output in one.component_spec.outputs.items()
+        if name not in plain.component_spec.outputs
+    } == added
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "components").glob("*/[a-z]*.py")), ids=lambda path: path.parent.name)
+def test_a_components_body_is_thin(path: Path) -> None:
+    source = path.read_text()
+    function = next(node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
+    body = function.body[1:]  # after the docstring
+    assert (body[-1].end_lineno or 0) - body[0].lineno + 1 <= MOST_LINES
+
+
+def result(step: str, folder: Path) -> Result:
+    facts = {"accuracy": 0.5, "version": None, "name": "n", "url": "u"}
+    return Result(step, "digest", folder, facts, {"student": "digest of student"})
+
+
+@pytest.fixture
+def content(tmp_path: Path) -> Path:
+    """What the object of any step may hold."""
+    (tmp_path / "report.html").write_text("the report")
+    (tmp_path / "verdict.json").write_text(json.dumps({"approved": True, "rules": [], "control": None, "cautions": []}))
+    (tmp_path / "measures.json").write_text(json.dumps({"confusion": None}))
+    (tmp_path / "registration.json").write_text(json.dumps({"version": None, "name": "n", "url": "u"}))
+    return tmp_path
+
+
+def carried(spec: dict[str, Any], name: str, folder: Path, **given: Any) -> tuple[Any, dict[str, Any]]:
+    """What the source that a task carries returns, with nothing of its module around it, and its artifacts."""
+    namespace: dict[str, Any] = {"NamedTuple": NamedTuple}  # kfp's executor imports all of typing
+    exec(embedded(spec, name), namespace)
+    outputs = {
+        role: SimpleNamespace(path=folder / f"{role}.out", metadata={}, schema_title="system.Model")
+        for role in artifacts(name)
+    }
+    return namespace[name](**given, **outputs), outputs
+
+
+@pytest.mark.parametrize("name", steps.STEPS)
+def test_the_source_that_a_task_carries_runs_alone(
+    monkeypatch: pytest.MonkeyPatch, content: Path, spec: dict[str, Any], name: str
+) -> None:
+    """The step is executed, its facts are shown, and the run is handed on."""
+    calls = []
+
+    def execute(step: str, run: str, *task: dict[str, Any]) -> Result:
+        calls.append((step, run, *task))
+        return result(step, content)
+
+    monkeypatch.setattr(steps, "component", execute)
+    task = {"task": dsl.TaskConfig(node_selector={"gpu": "h100"})} if "task" in metadata(name)["inputs"] else {}
+    returned, outputs = carried(spec, name, content, run="run-1", **task)
+    assert returned == (("approved", "run-1") if name == "gate" else "run-1")
+    assert calls == [(name, "run-1", *(vars(found) for found in task.values()))]
+    assert bool(task) == (name in ("teacher", "distill", "control", "evaluate"))
+    shown = next(artifact for role, artifact in outputs.items() if role != "report")
+    assert shown.metadata["accuracy"] == 0.5
+    assert shown.metadata.get("digest") == ("digest of student" if name == "register" else "digest")
+    assert json.dumps(shown.metadata)
+    assert shown.path.read_text().startswith(f"# {name}: ")
+    if "report" in outputs:
+        assert outputs["report"].path.read_text() == "the report"
+
+
+@pytest.mark.parametrize("name", ["reused", "rejected"])
+def test_a_run_s_end_shows_the_verdict_that_is_there(
+    monkeypatch: pytest.MonkeyPatch, content: Path, spec: dict[str, Any], name: str
+) -> None:
+    rejections = []
+    monkeypatch.setattr(steps, "ended", lambda step, run: result(step, content))
+    monkeypatch.setattr(steps, "reject", lambda *given: rejections.append(given))
+    returned, outputs = carried(spec, name, content, run="run-1", **({"fails": True} if name == "rejected" else {}))
+    assert returned == "run-1"
+    assert rejections == ([("run-1", True)] if name == "rejected" else [])
+    assert outputs["verdict"].path.read_text().startswith("# gate: approved")
+    assert outputs["report"].path.read_text() == "the report"
+    assert ("registered_model" in outputs) == (name == "reused")
+
+
+def test_the_first_task_carries_its_source_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spec: dict[str, Any]
+) -> None:
+    calls = []
+    monkeypatch.setattr(steps, "start_component", lambda *given: calls.append(given) or Begun("run-1", "nothing"))
+    given = {"recipe": '{"a": 1}', "overrides": "", "seed": 3, "job_id": "j", "steps": "ingest,gate"}
+    assert carried(spec, "start", tmp_path, **given)[0] == ("nothing", "run-1")
+    assert calls == [({"a": 1}, "", 3, "j", ["ingest", "gate"])]
+
+
+def test_tasks_install_nothing(spec: dict[str, Any]) -> None:
+    for executor in spec["deploymentSpec"]["executors"].values():
+        assert "pip" not in " ".join(executor["container"]["command"][:-1])

@@ -1,0 +1,171 @@
+"""Submitting to a KFP API server, whose answers here are made of the real client's own types."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.pipeline.kfp_server import TOKEN, Kfp, serving, task
+from understudy.errors import InputError, UnderstudyError
+from understudy.pipelines import submission
+from understudy.pipelines.submission import Server
+from understudy.recipe import Recipe
+
+IMAGES = "registry.example/understudy:1"
+
+
+@pytest.fixture
+def kfp() -> Iterator[Kfp]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submission, "EVERY", 0.01)
+    monkeypatch.setattr(submission, "RENEWAL", 0.05)
+
+
+def test_a_run_is_made_of_the_compiled_pipeline(kfp: Kfp, recipe: Recipe) -> None:
+    server = Server(kfp.address, "team", lambda: TOKEN)
+    assert submission.submit(server, recipe, IMAGES, None) == "r1"
+    assert kfp.posted["experiment_id"] == "e1"
+    spec = kfp.posted["pipeline_spec"]
+    assert spec["pipeline_spec"]["pipelineInfo"]["name"] == "digits"
+    assert "kubernetes" in spec["platform_spec"]["platforms"]
+    assert server.page("r1") == f"{kfp.address}/#/runs/details/r1"
+
+
+@pytest.mark.parametrize(
+    ("last", "code", "words"),
+    [
+        ("SUCCEEDED", 0, "succeeded"),
+        ("FAILED", 1, "failed: a task failed; see https://kfp.example/#/runs/details/r1"),
+        ("CANCELED", 1, "canceled: KFP does not say why; see https://kfp.example/#/runs/details/r1"),
+    ],
+)
+def test_a_run_is_followed_to_its_end(kfp: Kfp, last: str, code: int, words: str) -> None:
+    kfp.states = ["PENDING", "PENDING", "RUNNING", last]
+    told: list[str] = []
+    server = Server(kfp.address, None, lambda: TOKEN, "https://kfp.example/")
+    assert submission.follow(server, "r1", told.append) == code
+    assert told == ["pending", "running", words]
+
+
+def test_a_failed_run_names_the_task_and_its_last_words(kfp: Kfp) -> None:
+    kfp.states = ["FAILED"]
+    words = "Error (exit code 2): overrides: seed=x: is no integer"
+    kfp.tasks = [
+        task(0, "root", "FAILED", "child 2 failed", (1, 2)),
+        task(1, "root-driver", "SUCCEEDED"),
+        task(2, "start", "FAILED", None, (3, 4)),
+        task(3, "start-driver", "SUCCEEDED"),
+        task(4, "executor", "FAILED", None, (5,)),
+        task(5, "executor(0)", "FAILED", words),
+        task(6, "ingest", "SUCCEEDED", None, (7, 8)),
+        task(7, "executor(0)", "FAILED", "evicted; the next attempt went well"),
+        task(8, "executor(1)", "SUCCEEDED"),
+    ]
+    told: list[str] = []
+    assert submission.follow(Server(kfp.address, None, lambda: TOKEN), "r1", told.append) == 1
+    assert told == [f"failed: start: {words}; see {kfp.address}/#/runs/details/r1"]
+
+
+def test_two_tasks_that_failed_are_both_named(kfp: Kfp) -> None:
+    kfp.states = ["FAILED"]
+    kfp.tasks = [task(1, "teacher", "FAILED", "no GPU"), task(2, "control", "FAILED", "no GPU"), task(3, "x", "FAILED")]
+    told: list[str] = []
+    submission.follow(Server(kfp.address, None, lambda: TOKEN), "r1", told.append)
+    assert told[0].startswith("failed: teacher: no GPU; control: no GPU; see ")
+
+
+def test_a_token_that_was_replaced_while_a_run_is_followed_is_read_again(kfp: Kfp) -> None:
+    kfp.states = ["RUNNING", "RUNNING", "SUCCEEDED"]
+    told: list[str] = []
+    later: list[str | Exception] = [TOKEN, TOKEN, OSError("no such file"), "the-next"]
+
+    def token() -> str:
+        found = later.pop(0) if len(later) > 1 else later[0]
+        if isinstance(found, Exception):
+            raise InputError(str(found))
+        return str(found)
+
+    def tell(state: str) -> None:
+        told.append(state)
+        kfp.token = "the-next"
+
+    assert submission.follow(Server(kfp.address, None, token), "r1", tell) == 0
+    assert told == ["running", "succeeded"]
+    assert later == ["the-next"]
+
+
+def test_a_server_that_was_away_leaves_its_time_to_a_token(kfp: Kfp) -> None:
+    kfp.states = ["RUNNING", "RUNNING", "RUNNING", "SUCCEEDED"]
+    current = iter([TOKEN, *[OSError("no route")] * 20, TOKEN, "the-next"])
+
+    def token() -> str:
+        found = next(current)
+        if isinstance(found, OSError):
+            raise UnderstudyError(str(found))
+        return found
+
+    def tell(state: str) -> None:
+        kfp.token = "the-next"
+
+    assert submission.follow(Server(kfp.address, "team", token), "r1", tell) == 0
+
+
+def test_a_token_that_expires_and_is_not_replaced_ends_the_following(kfp: Kfp) -> None:
+    kfp.states = ["RUNNING"] * 9
+
+    def tell(state: str) -> None:
+        kfp.token = "the-next"
+
+    with pytest.raises(InputError, match=r"KFP refuses this token \(401\)"):
+        submission.follow(Server(kfp.address, "team", lambda: TOKEN), "r1", tell)
+    assert len(kfp.states) > 1, "it was not asked for long"
+
+
+def test_a_token_that_is_not_accepted_is_told(kfp: Kfp, recipe: Recipe) -> None:
+    with pytest.raises(InputError, match=r"KFP refuses this token \(401\).*KFP_TOKEN"):
+        submission.submit(Server(kfp.address, "team", lambda: "old"), recipe, IMAGES, None)
+
+
+def test_a_server_that_fails_is_told(kfp: Kfp, recipe: Recipe) -> None:
+    kfp.status = 500
+    with pytest.raises(UnderstudyError, match="KFP says 500"):
+        submission.submit(Server(kfp.address, "team", lambda: TOKEN), recipe, IMAGES, None)
+
+
+def test_a_server_that_does_not_answer_is_told(recipe: Recipe) -> None:
+    with pytest.raises(InputError, match=r"http://127\.0\.0\.1:9: no KFP API server answers here"):
+        submission.submit(Server("http://127.0.0.1:9", "team", lambda: None), recipe, IMAGES, None)
+
+
+@pytest.mark.parametrize("said", ["2.16.1", "2.5.0", "v2.18.0", "3.17.0"])
+def test_a_server_of_another_minor_version_is_refused_before_anything_is_sent(
+    kfp: Kfp, recipe: Recipe, said: str
+) -> None:
+    kfp.version = {"tag_name": said}
+    with pytest.raises(InputError, match=rf"KFP {said}, and pipelines are compiled here for 2\.17"):
+        submission.submit(Server(kfp.address, "team", lambda: TOKEN), recipe, IMAGES, None)
+    assert kfp.posted == {}
+
+
+@pytest.mark.parametrize("said", ["2.17.9", "unknown", "a-build-of-ours"])
+def test_another_patch_and_a_build_without_a_version_are_taken(kfp: Kfp, recipe: Recipe, said: str) -> None:
+    kfp.version = {"tag_name": said}
+    assert submission.submit(Server(kfp.address, "team", lambda: TOKEN), recipe, IMAGES, None) == "r1"
+
+
+def test_what_says_no_version_is_no_kfp(kfp: Kfp, recipe: Recipe) -> None:
+    kfp.version = {"status": "ok"}
+    with pytest.raises(InputError, match="this is no KFP API server; correct --host"):
+        submission.submit(Server(kfp.address, "team", lambda: TOKEN), recipe, IMAGES, None)
+
+
+def test_who_asks_is_said_where_no_gateway_says_it(kfp: Kfp, recipe: Recipe) -> None:
+    server = Server(kfp.address, "team", lambda: TOKEN, None, "ada@example.com")
+    submission.submit(server, recipe, IMAGES, None)
+    submission.follow(server, "r1", lambda state: None)
+    assert kfp.users == {"ada@example.com"}
+    assert server.client().get_user_namespace() == "team"

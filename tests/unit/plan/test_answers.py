@@ -1,0 +1,148 @@
+"""What operations make of tensors without memory, remembered: as FakeTensorMode says it each time."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.utils._pytree import tree_leaves
+
+from tests.unit.plan.test_depth import llama, planned
+from understudy.plan import answers as module
+from understudy.plan.answers import Answers
+from understudy.plan.trace import traces
+from understudy.recipe import Degrees
+
+aten = torch.ops.aten
+
+CALLS: list[tuple[Any, Callable[[], tuple[Any, ...]]]] = [
+    (aten.mm.default, lambda: (torch.empty(3, 4), torch.empty(4, 5))),
+    (aten.add_.Tensor, lambda: (torch.empty(3), torch.empty(1))),
+    (aten.view.default, lambda: (torch.empty(3, 4)[1:], [-1])),
+    (aten.t.default, lambda: (torch.empty(3, 4),)),
+    (aten.split.Tensor, lambda: (torch.empty(6, 2), 2)),
+    (aten.cat.default, lambda: ([torch.empty(2), torch.empty(3)],)),
+    (aten.native_layer_norm.default, lambda: (torch.empty(2, 3), [3], None, None, 1e-5)),
+    (aten._foreach_add_.Scalar, lambda: ([torch.empty(2), torch.empty(3)], 1)),
+    (aten.slice.Tensor, lambda: (torch.empty(7, 2), 0, 1, 6, 2)),
+    (aten.index.Tensor, lambda: (torch.empty(4), [torch.empty(3, dtype=torch.int64)])),
+    (aten.sum.default, lambda: (torch.empty(3, dtype=torch.bool),)),
+    (aten._to_copy.default, lambda: (torch.empty(3, 4).t(),)),
+    (aten.expand.default, lambda: (torch.empty(3, 1), [3, 5])),
+]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered() -> Iterator[None]:
+    before = dict(module._remembered)
+    module._remembered.clear()
+    yield
+    module._remembered.clear()
+    module._remembered.update(before)
+
+
+def told(made: Any, args: Any) -> Any:
+    """All that may be asked of what an operation made, and whose storage it has."""
+    if isinstance(made, list | tuple):
+        return [type(made), *(told(one, args) for one in made)]
+    if not isinstance(made, FakeTensor):
+        return made
+    given = [one for one in tree_leaves(args) if isinstance(one, Tensor)]
+    storages = [tensor.untyped_storage()._cdata for tensor in given]
+    data = made.untyped_storage()._cdata
+    return (
+        *(made.shape, made.stride(), made.storage_offset(), made.dtype, made.device, made.requires_grad),
+        made.untyped_storage().nbytes(),
+        storages.index(data) if data in storages else None,
+        [number for number, tensor in enumerate(given) if tensor is made],
+        *(torch._C._dispatch_key_set(made), made.is_inference(), sorted(made.__dict__), made.fake_mode),
+    )
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize(("func", "given"), CALLS)
+def test_an_answer_is_the_same_when_it_is_remembered(func: Any, given: Callable[[], Any], inference: bool) -> None:
+    with FakeTensorMode() as mode:
+        known = Answers(mode)
+        outside = given()  # as weights are, which are of no inference mode
+        with torch.no_grad(), torch.inference_mode(inference):
+            for args in (outside, given(), outside, given()):
+                assert told(known.of(func, args, {}), args) == told(func(*args), args)
+
+
+OTHERS: list[tuple[Any, tuple[Callable[[], Any], Callable[[], Any]]]] = [
+    (aten._to_copy.default, (lambda: (torch.empty(4, 3),), lambda: (torch.empty(3, 4).t(),))),
+    (aten.view.default, (lambda: (torch.empty(4)[:2], [2, 1]), lambda: (torch.empty(4)[2:], [2, 1]))),
+    (
+        aten.mul.Tensor,
+        (lambda: (torch.empty(2, dtype=torch.int64), 2), lambda: (torch.empty(2, dtype=torch.int64), 2.0)),
+    ),
+    (aten.neg.default, (lambda: (torch.empty(2),), lambda: (torch.empty(2, dtype=torch.bfloat16),))),
+    (aten.sum.dim_IntList, (lambda: (torch.empty(2, 2), [0]), lambda: (torch.empty(2, 2), [0, 1]))),
+    (aten.cat.default, (lambda: ([torch.empty(2), torch.empty(3)],), lambda: ([torch.empty(2), torch.empty(4)],))),
+]
+
+
+@pytest.mark.parametrize(("func", "given"), OTHERS)
+def test_what_differs_in_anything_that_counts_has_an_answer_of_its_own(
+    func: Any, given: tuple[Callable[[], Any], Callable[[], Any]]
+) -> None:
+    with FakeTensorMode() as mode:
+        known = Answers(mode)
+        first, second = (told(known.of(func, args, {}), args) for args in (make() for make in given))
+        assert [first, second] == [told(func(*args), args) for args in (make() for make in given)]
+        assert first != second
+
+
+def test_what_is_remembered_is_not_asked_again() -> None:
+    asked = []
+
+    def mm(*given: Tensor) -> Tensor:
+        asked.append(given)
+        return aten.mm.default(*given)
+
+    mm.tags = aten.mm.default.tags  # type: ignore[attr-defined]
+    with FakeTensorMode() as mode:
+        for width in (4, 4, 5, 4):
+            assert Answers(mode).of(mm, (torch.empty(3, width), torch.empty(width, 2)), {}).shape == (3, 2)
+    assert len(asked) == 2
+
+
+def test_a_view_is_of_the_tensor_that_is_given_this_time() -> None:
+    with FakeTensorMode() as mode:
+        known, one, other = Answers(mode), torch.empty(4), torch.empty(4)
+        views = [known.of(aten.view.default, (tensor, [2, 2]), {}) for tensor in (one, other, one)]
+    storages = [view.untyped_storage()._cdata for view in views]
+    assert storages == [tensor.untyped_storage()._cdata for tensor in (one, other, one)]
+
+
+def test_tensors_with_memory_are_computed_with() -> None:
+    with FakeTensorMode() as mode:
+        known = Answers(mode)
+        for _ in range(2):
+            assert isinstance(known.of(aten.zeros.default, ([2],), {}), FakeTensor)
+            with unset_fake_temporarily():
+                assert known.of(aten.zeros.default, ([2],), {}).tolist() == [0, 0]
+
+
+WAYS: list[tuple[dict[str, int], dict[str, Any]]] = [
+    ({}, {}),
+    ({"dp_replicate": 2}, {"activation_checkpointing": "full"}),
+    ({"dp_shard": 4}, {"activation_checkpointing": "selective"}),
+    ({"dp_replicate": 2, "dp_shard": 2, "tp": 2}, {"activation_checkpointing": "selective"}),
+    ({"cp": 2, "dp_shard": 2}, {}),
+    ({"pp": 2, "dp_shard": 2, "tp": 2}, {"activation_checkpointing": "full"}),
+]
+
+
+@pytest.mark.parametrize(("degrees", "train"), WAYS)
+def test_a_trace_is_the_same_to_the_byte(
+    monkeypatch: pytest.MonkeyPatch, degrees: dict[str, int], train: dict[str, Any]
+) -> None:
+    job, found, precision = planned(llama(4), llama(3), **train), Degrees(**degrees), torch.bfloat16
+    seen = [repr(traces(job, found, "cuda", precision)) for _ in range(2)]
+    monkeypatch.setattr(Answers, "of", lambda _, func, args, kwargs: func(*args, **kwargs))
+    plain = repr(traces(job, found, "cuda", precision))
+    assert seen == [plain, plain]

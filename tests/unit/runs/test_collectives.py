@@ -1,0 +1,95 @@
+"""The Job of a measuring: what it is, what is refused before, and that it does not stay."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.unit.runs.test_submission import Namespace
+from understudy.errors import InputError, UnderstudyError
+from understudy.kube.api import Kube
+from understudy.kube.settings import Cluster, parsed
+from understudy.recipe import Resources
+from understudy.runs import collectives
+
+CLUSTER = parsed({"image": "i:1", "claim": "c", "pools": {"gpu": {}, "cpu": {"node_selector": {"a": "b"}}}}, "test")
+
+
+class Namespaces(Namespace):
+    """Keeps what is made, and forgets it when it is deleted."""
+
+    batch = SimpleNamespace(create_namespaced_job="make", delete_namespaced_job="delete")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jobs: dict[str, Any] = {}
+
+    def ask(self, question: str, *arguments: Any, **options: Any) -> Any:
+        if question == "make":
+            self.jobs[arguments[1]["metadata"]["name"]] = arguments[1]
+        if question == "delete":
+            self.jobs.pop(arguments[0], None)
+
+
+@pytest.fixture
+def there(monkeypatch: pytest.MonkeyPatch) -> Namespaces:
+    monkeypatch.setattr(collectives, "stop", lambda kube, name: None)
+    return Namespaces()
+
+
+def followed(end: int | Exception) -> Any:
+    def follow(kube: Namespaces, name: str, say: Any) -> int:
+        assert name in kube.jobs
+        say("8 KiB")
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+    return follow
+
+
+def test_it_is_followed_and_removed(there: Namespaces, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collectives.following, "follow", followed(0))
+    said: list[str] = []
+    assert collectives.measure(cast(Kube, there), CLUSTER, Resources(pool="gpu", nodes=2), said.append) == 0
+    assert said == ["8 KiB"]
+    assert there.jobs == {}
+
+
+def test_one_that_fails_is_removed_too_and_its_time_is_named(
+    there: Namespaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collectives.following, "follow", followed(UnderstudyError("the run's pods failed: late")))
+    with pytest.raises(UnderstudyError, match=r"late\. A measuring has 15 minutes; the last line above says what"):
+        collectives.measure(cast(Kube, there), CLUSTER, Resources(pool="gpu", nodes=2), print)
+    assert there.jobs == {}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "resources", "words"),
+    [
+        (CLUSTER, {"pool": "h100", "nodes": 2}, r"--collectives\.pool: this cluster has no pool 'h100', but cpu, gpu"),
+        (CLUSTER, {"pool": "gpu"}, "one process has nobody to speak to; give two at least"),
+        (CLUSTER.model_copy(update={"one_node": True}), {"pool": "gpu", "nodes": 2}, "--nodes: 2; .* on one node"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_and_nothing_is_made(
+    there: Namespaces, cluster: Cluster, resources: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        collectives.measure(cast(Kube, there), cluster, Resources(**resources), print)
+    assert there.jobs == {}
+
+
+def test_its_pod_is_a_launcher_s_without_credentials_and_ends_in_time() -> None:
+    job = collectives.render(
+        "collectives-1", CLUSTER.model_copy(update={"pool": "cpu"}), Resources(pool="gpu", nodes=2)
+    )
+    pod = job["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert container["command"] == ["python", "-m", collectives.MODULE, "gpu", "2", "1"]
+    assert container["envFrom"] == []
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    assert "recipe" not in {volume["name"] for volume in pod["volumes"]}
+    assert pod["nodeSelector"] == {"a": "b"}, "launchers go where no GPU is"
+    assert job["spec"]["activeDeadlineSeconds"] == collectives.DEADLINE

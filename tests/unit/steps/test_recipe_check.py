@@ -1,0 +1,234 @@
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from huggingface_hub import errors
+from PIL import Image
+
+from tests import ROOT
+from understudy.recipe import Recipe
+from understudy.recipe.file import load
+from understudy.steps.recipe_check import Findings, Here, findings
+
+Change = Callable[..., Recipe]
+
+
+def problems(found: Findings) -> list[str]:
+    """As `place: words`."""
+    return [f"{'.'.join(map(str, place))}: {words}" for place, words in found.problems]
+
+
+@pytest.fixture(autouse=True)
+def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_given: Any, **_options: Any) -> str:
+        raise errors.LocalEntryNotFoundError("no")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", away)
+
+
+@pytest.mark.parametrize("name", ["digits", "pydoc"])
+def test_nothing_is_wrong_with_the_examples(name: str) -> None:
+    found = findings(load(ROOT / "recipes" / f"{name}.yaml"), Here())
+    assert not found.problems
+    assert len(found.unknown) == 1
+    assert "known after ingest" in found.unknown[0]
+
+
+def test_all_that_is_wrong_is_found_at_once(digits: Recipe, change: Change, tmp_path: Path) -> None:
+    recipe = change(
+        digits,
+        f"data.source={{type: image-folder, path: {tmp_path / 'nowhere'}}}",
+        "teacher.model.type=vitt",
+        "student.model.config.pacth_size=2",
+        "student.model.config.image_size=16",
+    )
+    found = problems(findings(recipe, Here()))
+    assert len(found) == 4
+    assert found[0].startswith(f"data.source.path: {tmp_path / 'nowhere'} does not exist. Give a path that does")
+    assert "starts at the recipe's folder" in found[0]
+    assert found[1:] == [
+        "teacher.model.type: vitt is no architecture of transformers; did you mean vit?",
+        "student.model.config.pacth_size: vit has no such setting; did you mean patch_size?",
+        "student.model.config.image_size: is 16, the data has 8; leave it out",
+    ]
+
+
+def test_an_architecture_of_another_task_is_told(digits: Recipe, change: Change) -> None:
+    (found,) = problems(findings(change(digits, "teacher.model={type: llama}"), Here()))
+    assert found == "teacher.model.type: llama is no architecture for the task image-classification"
+
+
+def test_a_column_that_is_not_there_is_found(digits: Recipe, change: Change, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"image": [b""], "kind": ["cat"]}), tmp_path / "a.parquet")
+    recipe = change(digits, f"data.source={{type: parquet, path: {tmp_path}}}")
+    assert problems(findings(recipe, Here())) == [
+        "data.source.label: a.parquet has no column label. It has image, kind: name one of them."
+    ]
+
+
+FACTORIES = "from torch import nn\n\ndef small(num_labels):\n    return nn.Identity()\n"
+
+
+@pytest.mark.parametrize(
+    ("factory", "wrong"),
+    [
+        ("nets:small", ""),
+        ("nets:nn", ""),
+        ("package.inner:build", ""),
+        ("torch.nn:Linear", ""),
+        ("nets:smal", r"nets\.py has no smal; did you mean small\?"),
+        ("net:small", r"there is no module net in the recipe's folder.*; did you mean nets\?"),
+        ("netr:small", r"there is no module netr in the recipe's folder.*; did you mean nets\?"),
+        ("argpars:small", r"there is no module argpars in .* environment$"),
+        ("package.iner:build", r"there is no module package\.iner .*; did you mean inner\?"),
+        ("broken:build", r"broken\.py is no Python"),
+    ],
+)
+def test_a_factory_is_found_by_its_source_and_not_imported(
+    digits: Recipe, change: Change, tmp_path: Path, factory: str, wrong: str
+) -> None:
+    (tmp_path / "nets.py").write_text(f"{FACTORIES}raise SystemExit('imported')")
+    (tmp_path / "broken.py").write_text("def build(:")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("raise SystemExit('imported')")
+    (tmp_path / "package" / "inner.py").write_text("build = 3")
+    found = findings(change(digits, f"student.model={{factory: '{factory}'}}"), Here(search_path=[str(tmp_path)]))
+    if not wrong:
+        assert not found.problems
+        return
+    ((place, words),) = found.problems
+    assert place == ("student", "model", "factory")
+    assert re.search(wrong, words)
+
+
+def saved(folder: Path, **config: Any) -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors").touch()
+    return folder
+
+
+def test_a_pretrained_folder_is_looked_into(digits: Recipe, change: Change, tmp_path: Path) -> None:
+    fits = saved(tmp_path / "fits", model_type="vit", image_size=8, num_channels=1)
+    large = saved(tmp_path / "large", model_type="vit", image_size=224, num_channels=1)
+    text = saved(tmp_path / "text", model_type="llama")
+    bare = saved(tmp_path / "bare", model_type="vit")
+    (bare / "model.safetensors").unlink()
+
+    def said(folder: Path) -> list[str]:
+        return problems(findings(change(digits, f"student.model={{pretrained: {folder}}}"), Here()))
+
+    assert said(fits) == []
+    assert said(large) == [f"data.image.size: is 8, but the student {large} sees 224; make it 224"]
+    assert said(text) == [
+        f"student.model.pretrained: {text} is a llama, which is no architecture for the task image-classification"
+    ]
+    assert said(bare)[0].startswith(f"student.model.pretrained: {bare} has no safetensors")
+    assert "has no config.json" in said(tmp_path)[0]
+
+
+@pytest.mark.parametrize(
+    ("config", "wrong"),
+    [
+        ([], "is not a JSON object; fetch it again"),
+        ({"model_type": ["vit"]}, "has no model_type in words; is it a transformers model?"),
+        ({}, "has no model_type in words; is it a transformers model?"),
+        ({"model_type": ["vit"], "auto_map": {"AutoConfig": "mine.Config"}}, ""),
+    ],
+)
+def test_a_configuration_of_another_form_is_told(
+    digits: Recipe, change: Change, tmp_path: Path, config: Any, wrong: str
+) -> None:
+    folder = saved(tmp_path / "model")
+    (folder / "config.json").write_text(json.dumps(config))
+    found = problems(findings(change(digits, f"student.model={{pretrained: {folder}}}"), Here()))
+    assert len(found) == bool(wrong)
+    assert all(said.startswith("student.model.pretrained: ") and wrong in said for said in found)
+
+
+def test_the_recipe_names_as_many_outputs_as_the_model_has(digits: Recipe, change: Change, tmp_path: Path) -> None:
+    names = {str(number): f"LABEL_{number}" for number in range(3)}
+    folder = saved(tmp_path / "model", model_type="vit", image_size=8, num_channels=1, id2label=names)
+
+    def said(labels: str) -> list[str]:
+        return problems(
+            findings(change(digits, f"teacher={{model: {{pretrained: {folder}, labels: {labels}}}}}"), Here())
+        )
+
+    assert said("[a, b, c]") == []
+    assert said("[a, b]") == ["teacher.model.labels: names 2 outputs, the model has 3; name every one, in order"]
+    assert said("[]") == ["teacher.model.labels: names 0 outputs, the model has 3; name every one, in order"]
+
+
+def test_what_the_hub_would_say_is_unknown_to_a_check_and_wrong_for_a_run(digits: Recipe, change: Change) -> None:
+    recipe = change(digits, "teacher.model={pretrained: models/big}")
+    found = problems(findings(recipe, Here()))
+    assert found[0].startswith("teacher.model.pretrained: models/big: there is no such folder; as a hub id")
+    looked = findings(recipe, Here(waits_for_hub=False))
+    assert not looked.problems
+    assert any("the hub cannot be reached" in what for what in looked.unknown)
+
+
+def test_a_commit_may_be_remembered_and_is_not_asked_for(digits: Recipe, change: Change) -> None:
+    recipe = change(digits, f"teacher.model={{pretrained: owner/name, revision: {'a' * 40}}}")
+    assert not findings(recipe, Here()).problems
+
+
+def test_paths_of_other_machines_are_not_looked_for(digits: Recipe, change: Change) -> None:
+    recipe = change(
+        digits,
+        "data.source={type: image-folder, path: /nowhere}",
+        "teacher.model={pretrained: /nowhere}",
+        "student.model={factory: 'nowhere:build'}",
+    )
+    found = findings(recipe, Here(data=False, models=False))
+    assert not found.problems
+    assert len(found.unknown) == 3
+
+
+def test_a_tokenizer_is_looked_for(pydoc: Recipe, change: Change, tmp_path: Path) -> None:
+    def said(path: Path) -> list[str]:
+        return problems(findings(change(pydoc, f"data.text.tokenizer.pretrained={path}"), Here()))
+
+    place = "data.text.tokenizer.pretrained"
+    assert said(tmp_path) == [f"{place}: {tmp_path} has no tokenizer.json"]
+    assert said(tmp_path / "no")[0].startswith(f"{place}: {tmp_path / 'no'} does not exist")
+
+
+def test_data_that_is_too_little_even_if_all_of_it_were_tested_on_is_told(
+    digits: Recipe, change: Change, tmp_path: Path
+) -> None:
+    for number in range(6):
+        path = tmp_path / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.new("L", (4, 4), number).save(path)
+    recipe = change(digits, f"data.source={{type: image-folder, path: {tmp_path}}}")
+    (found,) = problems(findings(recipe, Here()))
+    assert found.startswith("gate.margin: 6 test images cannot rule out a loss of more than 5 points")
+    assert not findings(change(recipe, "gate.margin=0.9"), Here()).problems
+
+
+def test_hardware_that_no_table_has_is_told(digits: Recipe, change: Change) -> None:
+    unknown = findings(
+        change(digits, "resources.teacher.hardware=h100", "resources.distill.hardware=L4"), Here()
+    ).unknown
+    (said,) = [what for what in unknown if "hardware" in what]
+    assert said.startswith("resources.teacher.hardware: h100 is none of H200, H100, ")
+    assert said.endswith("; did you mean H100?")
+
+
+def test_nothing_heavy_is_imported() -> None:
+    look = "import sys; from pathlib import Path; from understudy.recipe.file import load;"
+    look += "from understudy.steps.recipe_check import Here, findings;"
+    look += f"assert not findings(load(Path({str(ROOT / 'recipes' / 'digits.yaml')!r})), Here()).problems;"
+    look += "print({'torch', 'transformers', 'sklearn', 'mlflow'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,136 @@
+"""Every module of the package has the test that mirrors it, or is named here with the reason why not."""
+
+import ast
+from pathlib import Path
+
+PACKAGE = Path("src/understudy")
+FOLDERS = [Path("tests") / name for name in ("unit", "ranks", "registry", "full", "cluster")]
+
+WITHOUT = {
+    "plan/absent.py": "where every trace runs: plan/test_trace.py",
+    "plan/copies.py": "what a replica holds beside a model: plan/test_depth.py and plan/test_trace.py",
+    "__main__.py": "one line; every test that starts `python -m understudy` runs it",
+    "errors.py": "exit codes and messages, seen by the tests of what raises them",
+    "cli/check.py": "the shape of a line of the doctor: cli/test_doctor.py",
+    "cli/cluster.py": "`run --on cluster`: cli/test_run.py",
+    "cli/collectives.py": "`doctor --collectives`: cli/test_doctor.py; on a cluster: cluster/test_collectives.py",
+    "cli/first_recipe.py": "what `init` writes: cli/test_init.py",
+    "cli/recipe.py": "arguments that commands share: cli/test_recipe_commands.py",
+    "cli/settings.py": "the options of every command: cli/test_main.py",
+    "cli/store.py": "cli/test_store_commands.py",
+    "agent/eviction.py": "what a rank is told when its pod has to go: agent/test_node.py",
+    "agent/surroundings.py": "agent/test_evaluation.py, and every training of train/jobs.py asks them",
+    "agent/training.py": "a training as a rank has it: agent/test_worker.py",
+    "data/raw.py": "a record's type",
+    "data/sources/source.py": "the type of a source: each source's own test",
+    "evaluate/answers.py": "what is kept of a model: evaluate/test_measure.py and steps/test_results.py",
+    "evaluate/contents.py": "types of two files: evaluate/test_measure.py and evaluate/test_gate.py",
+    "evaluate/plots.py": "pictures of the report: evaluate/test_report.py",
+    "train/profile.py": "types of a profile: steps/test_profiles.py",
+    "jobs/heartbeat.py": "what a heartbeat says: agent/test_heartbeat.py writes it",
+    "evaluate/quality.py": "evaluate/test_gate.py",
+    "jobs/outcome.py": "agent/test_worker.py writes outcomes, launch/local/test_launcher.py reads them",
+    "launch/kubernetes/actions.py": "launch/kubernetes/test_controller.py and test_fault_table.py see what is done",
+    "launch/kubernetes/decisions.py": "types of what a rule says",
+    "launch/kubernetes/diagnosis.py": "the list of rules: launch/kubernetes/test_fault_table.py goes through it",
+    "launch/kubernetes/evidence.py": "launch/kubernetes/test_fault_table.py",
+    "launch/kubernetes/job.py": "what one job is: launch/kubernetes/test_controller.py",
+    "kube/kind.py": "two constants",
+    "kube/timeouts.py": "how long is waited: launch/kubernetes/test_fault_table.py",
+    "launch/kubernetes/platform.py": "launch/test_platform.py asks both platforms the same questions",
+    "launch/kubernetes/rendering/pod_security.py": "a constant: launch/kubernetes/rendering/test_pod.py",
+    "launch/kubernetes/preflight.py": "launch/kubernetes/test_launcher.py",
+    "launch/kubernetes/rules/ending.py": "launch/kubernetes/test_fault_table.py",
+    "launch/kubernetes/status.py": "a type; launch/kubernetes/test_observation.py makes it",
+    "launch/local/device.py": "launch/test_platform.py",
+    "launch/local/platform.py": "launch/test_platform.py asks both platforms the same questions",
+    "launch/local/torchrun.py": "runs in a process of its own: launch/local/test_launcher.py",
+    "models/adapter_files.py": "models/test_adapters.py, where peft reads them",
+    "models/describe.py": "models/test_build.py",
+    "models/files.py": "models/test_pretrained.py and registry/test_serving.py",
+    "models/hub.py": "asks the network; models/test_pretrained.py stands in for it",
+    "models/outputs.py": "a type: models/test_build.py",
+    "models/pretrained_files.py": "models/test_pretrained.py",
+    "models/remote_code.py": "models/test_pretrained.py",
+    "models/size.py": "evaluate/test_measure.py",
+    "recipe/data.py": "recipe/test_schema.py",
+    "recipe/errors.py": "recipe/test_file.py",
+    "recipe/lora.py": "recipe/test_file.py",
+    "recipe/models.py": "recipe/test_schema.py",
+    "recipe/objectives.py": "recipe/test_schema.py",
+    "recipe/precision_rules.py": "recipe/test_file.py",
+    "distill/labels.py": "distill/test_objectives.py",
+    "distill/logits.py": "distill/test_objectives.py",
+    "recipe/rules.py": "recipe/test_schema.py",
+    "recipe/training_rules.py": "recipe/test_schema.py",
+    "recipe/section.py": "what every section is: recipe/test_schema.py",
+    "recipe/yaml.py": "recipe/test_file.py",
+    "registry/evidence.py": "registry/test_register.py",
+    "registry/names.py": "constants",
+    "registry/mlflow_auth.py": "registry/server_app/test_sign_in.py signs in with it",
+    "registry/over_mlflow.py": "registry/test_tracking.py asks it and over_rest the same questions",
+    "registry/over_rest.py": "registry/test_tracking.py",
+    "registry/pyfunc.py": "registry/test_serving.py",
+    "steps/arrays.py": "what no archive of arrays is: steps/test_measures.py",
+    "steps/control.py": "one line; what decides it: steps/test_keys.py",
+    "steps/distill.py": "one line; what decides it: steps/test_keys.py",
+    "steps/evaluate.py": "steps/test_keys.py; its work: steps/test_results.py and steps/test_measures.py",
+    "steps/evidence.py": "steps/test_keys.py, and evaluate/test_report.py shows it",
+    "steps/identity.py": "steps/test_keys.py",
+    "steps/ingest.py": "steps/test_summary.py runs it; what decides it: steps/test_keys.py",
+    "steps/step.py": "steps/test_keys.py and steps/test_execution.py",
+    "parallel/checkpoint_files.py": "what is written, and what goes wrong: parallel/test_checkpoint.py",
+    "parallel/savers.py": "their order: train/test_savers.py",
+    "parallel/pipeline.py": "train/test_pipelined.py, under every schedule",
+    "plan/hardware.py": "cli/test_plan.py",
+    "plan/job.py": "cli/test_plan.py",
+    "train/learning.py": "train/test_parity.py",
+    "train/staged.py": "train/test_pipelined.py",
+    "train/models.py": "train/test_projection.py and train/test_parity.py",
+    "train/work.py": "a training job's type",
+    "train/job.py": "train/test_parity.py and train/test_resume.py",
+    "train/reports.py": "agent's and pipeline's tests of what is reported",
+    "train/loop.py": "train/test_parity.py and train/test_resume.py",
+    "train/curve.py": "train/test_parity.py, and train/test_guard.py for its marks",
+    "train/training.py": "types of a training: train/test_parity.py",
+    "recipe/training.py": "recipe/test_schema.py",
+}
+
+
+def modules() -> list[str]:
+    """The package's modules that hold code; an __init__ that only re-exports holds none."""
+    found = [path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*.py"))]
+    return [str(path) for path in found if path.name != "__init__.py"]
+
+
+def mirrors(name: Path | str) -> list[Path]:
+    """Where a test of that name may lie; what is in the folder of registries or clusters does not repeat its name."""
+    path = Path(name)
+    return [folder / (path.relative_to(folder.name) if path.parts[0] == folder.name else path) for folder in FOLDERS]
+
+
+def mirrored(module: str) -> bool:
+    path = Path(module)
+    return any(test.exists() for test in mirrors(path.with_name(f"test_{path.name}")))
+
+
+def test_every_module_has_the_test_that_mirrors_it_or_a_reason() -> None:
+    alone = {module for module in modules() if not mirrored(module)}
+    assert alone - WITHOUT.keys() == set(), "write the test that mirrors it, or name it in WITHOUT with the reason"
+    assert WITHOUT.keys() - alone == set(), "it is gone or has its test; take it out of WITHOUT"
+
+
+def test_every_test_that_a_reason_names_is_there() -> None:
+    for module, reason in WITHOUT.items():
+        named = [word.strip(".,;:") for word in reason.split() if word.strip(".,;:").endswith(".py")]
+        folders = [Path(name).parent for name in named if "/" in name]
+        for name in named:
+            places = [folder / Path(name).name for folder in [Path(name).parent, *folders]]
+            assert any(test.exists() for place in places for test in mirrors(place)), module
+
+
+def test_packages_only_re_export() -> None:
+    """The command line's own is its entry point, which the installed script calls."""
+    for path in PACKAGE.rglob("__init__.py"):
+        nodes = {type(node) for node in ast.parse(path.read_text()).body}
+        assert path.parent.name == "cli" or nodes <= {ast.Expr, ast.ImportFrom, ast.Assign}, path

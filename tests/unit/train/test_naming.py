@@ -1,0 +1,55 @@
+"""What a training names of its model, looked for in one without memory, before any training."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ranks.train import jobs
+from tests.unit.jobs.specs import training as training_of
+from tests.unit.plan.test_depth import llama
+from understudy.agent.training import training_job
+from understudy.data.loader import open_split
+from understudy.distill.objectives import objective
+from understudy.errors import InputError
+from understudy.models.build import empty_model
+from understudy.recipe import LABELS, Optimizer, Train
+from understudy.train.models import try_others
+from understudy.train.naming import check_names
+
+
+def train(**settings: Any) -> Train:
+    return Train.model_validate({**jobs.TRAIN, **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"optimizer": {"no_decay": ["*.bais"]}}, r"here\.optimizer\.no_decay: \*\.bais names no parameter; "),
+        ({"lora": {"modules": ["q_prj"]}}, r"here\.lora\.modules: no layer is called q_prj"),
+    ],
+)
+def test_a_name_of_nothing_is_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        check_names(empty_model(llama(2), "here"), objective(LABELS, train()), train(**settings), "here")
+
+
+def test_adapters_may_be_named_too() -> None:
+    model = empty_model(llama(2), "here")
+    named = train(lora={"modules": ["q_proj"]}, optimizer={"no_decay": ["*q_proj.lora.?"]})
+    check_names(model, objective(LABELS, train()), named, "here")
+
+
+def test_what_the_students_training_names_is_looked_for_before_the_teacher_is_trained(
+    tmp_path: Path, image_examples: Path
+) -> None:
+    others = {"student.model": jobs.VIT}
+
+    def tried(patterns: list[str]) -> None:
+        later = {**jobs.TRAIN, "optimizer": Optimizer(no_decay=tuple(patterns)).model_dump()}
+        spec = jobs.spec(tmp_path, image_examples, jobs.VIT, others=others, student_train=later)
+        try_others(training_job(spec, training_of(spec)), open_split(image_examples, "train"))
+
+    tried(["*.bias"])
+    with pytest.raises(InputError, match=r"^student\.train\.optimizer\.no_decay: \*\.bais names no parameter"):
+        tried(["*.bais"])
