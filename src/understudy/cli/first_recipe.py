@@ -3,6 +3,7 @@
 import json
 import math
 
+from understudy.data.labels import lookalikes
 from understudy.data.survey import Documents, Images
 from understudy.errors import InputError
 from understudy.evaluate.intervals import least_examples, least_score
@@ -127,6 +128,7 @@ def notes(found: Images | Documents) -> list[str]:
     said = [f"not read: {found.unread}"] if found.unread else []
     if isinstance(found, Documents):
         return said
+    said += lookalikes(found.labels)
     if found.is_deep:
         said.append("images in deeper folders have the label of the first one")
     if (margin := _margin(_tested(found))) and margin > CAREFUL:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from understudy.errors import InputError
+from understudy.errors import InputError, printable
 
 
 class Example(StrEnum):
@@ -44,13 +44,13 @@ def init(
     path = output or Path(f"{name}.yaml")
     _write(path, text(found, name, _from(path, folder), str(path)))
     try:
-        checked(path, ())
+        _, looked = checked(path, ())
     except InputError:
         path.unlink()  # what it says of the folder is wrong for the recipe too, and is all that there is to know
         raise
     typer.echo(f"found in {folder}: {described(found)}")
-    for note in notes(found):
-        typer.echo(f"note: {note}")
+    for note in (*notes(found), *looked.notes):
+        typer.echo(f"note: {printable(note)}")
     _say_next(path)
 
 

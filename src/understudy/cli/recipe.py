@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from understudy.cli.output import print_json
+from understudy.errors import printable
 
 if TYPE_CHECKING:
     from understudy.recipe import Recipe
     from understudy.recipe.file import Written
+    from understudy.steps.recipe_check import Findings
 
 RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe's YAML file.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="Change a value.")]
@@ -42,9 +44,11 @@ def check(recipe: RecipePath, overrides: Overrides = None) -> None:
     Model types and their settings, paths, modules of factories, the hub's answer, and whether the data can be enough
     for the gate. `understudy run` asks the same before it begins. Exit codes: 0 nothing is wrong, 2 something is.
     """
-    _, unknown = checked(recipe, overrides or (), waits_for_hub=False)
+    _, looked = checked(recipe, overrides or (), waits_for_hub=False)
     typer.echo(f"{recipe}: no errors found")
-    for what in unknown:
+    for note in looked.notes:
+        typer.echo(f"note: {printable(note)}")
+    for what in looked.unknown:
         typer.echo(f"not checked: {what}")
     typer.echo("not checked: whether every record can be read; ingest does that, before any training")
     typer.echo("not checked: whether the models can be built from their values; tried before the first training")
@@ -52,8 +56,8 @@ def check(recipe: RecipePath, overrides: Overrides = None) -> None:
 
 def checked(
     path: Path, overrides: Sequence[str], *, elsewhere: bool = False, waits_for_hub: bool = True
-) -> "tuple[Written, tuple[str, ...]]":
-    """A recipe without an error that can be found now, and what could not be checked.
+) -> "tuple[Written, Findings]":
+    """A recipe without an error that can be found now, and what else was found.
 
     Args:
         path: the recipe's file.
@@ -79,7 +83,7 @@ def checked(
     looked = findings(written.recipe, here)
     if looked.problems:
         raise written.source.error(looked.problems)
-    return written, looked.unknown
+    return written, looked
 
 
 def decided(written: "Written") -> "Written":

@@ -40,7 +40,7 @@ def write_images(
         targets = {s: stack.enter_context(NpyFile(folder / f"{s}.labels.npy", np.int64)) for s in splits}
         for record in records:
             assert record.label is not None
-            image = pixels(record.content, shape.size, shape.channels)
+            image = pixels(record.content, shape.size, shape.channels, shape.background)
             images[record.split].append(image[np.newaxis])
             targets[record.split].append(np.array([index[record.label]]))
             if record.split == "train":

@@ -1,19 +1,62 @@
-"""An encoded image's bytes to pixels; ingest checks images with what prepare reads them with."""
+"""An encoded image's bytes to pixels; ingest checks images with what prepare reads them with.
+
+A registered version carries this file, so it imports nothing of understudy.
+"""
 
 import io
 import struct
 import warnings
+import zlib
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
 
-# What Pillow's decoders raise for damaged files.
-_DAMAGE = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
+# Pillow goes by content, whatever a file is called, and its reader of PostScript starts Ghostscript: data must start no
+# program. Every one of these is decoded inside this process.
+FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
+
+# All that Python and Pillow raise. A decoder of damaged bytes fails with whatever its code runs into: RuntimeError in
+# AVIF, NotImplementedError in DDS, TypeError and AttributeError for EXIF values of other types than their tags have.
+DAMAGE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    BufferError,
+    EOFError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    NameError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    SystemError,
+    TypeError,
+    ValueError,
+    struct.error,
+    zlib.error,
+    Image.DecompressionBombError,
+    ImageCms.PyCMSError,
+)
+
+UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""How an image is turned for each EXIF orientation but 1, the upright one (CIPA DC-008, 4.6.5)."""
+
+BACKGROUNDS = {"white": 255, "black": 0}
+"""Grey levels of what lies behind a transparent image."""
 
 
 def decode(content: bytes) -> Image.Image:
-    """The first frame, upright, in 8 bits a channel.
+    """The first frame, upright, in 8 bits a channel: L or RGB, with an alpha channel (LA, RGBA) where it has one.
 
     Raises:
         ValueError: it cannot be decoded, or its pixels have no fixed range.
@@ -21,24 +64,64 @@ def decode(content: bytes) -> Image.Image:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # odd metadata is no concern of ours
         try:
-            with Image.open(io.BytesIO(content)) as image:
-                upright = ImageOps.exif_transpose(image)
-                upright.load()
+            with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+                image.load()
+                upright = _upright(image)
+            if upright.mode not in ("I", "F"):
+                return _eight_bits(upright)
         except UnidentifiedImageError as error:  # its text holds an address in memory
-            raise ValueError("cannot be decoded as an image (of no known format)") from error
-        except _DAMAGE as error:
-            raise ValueError(f"cannot be decoded as an image ({error})") from error
-    if upright.mode.startswith("I;16"):
-        return Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))  # convert() would clip at 255
-    if upright.mode in ("I", "F"):
-        raise ValueError(f"has pixels of mode {upright.mode}, whose white level is unknown; save it in 8 bits")
-    return upright
+            raise ValueError(f"cannot be decoded as an image (it is none of {', '.join(FORMATS)})") from error
+        except DAMAGE as error:
+            raise ValueError(f"cannot be decoded as an image ({error or type(error).__name__})") from error
+    raise ValueError(f"has pixels of mode {upright.mode}, whose white level is unknown; save it in 8 bits")
 
 
-def pixels(content: bytes, size: int, channels: int) -> NDArray[np.uint8]:
-    """The image as uint8 (channels, size, size); antialiased where it shrinks."""
-    image = decode(content).convert("L" if channels == 1 else "RGB")
+def pixels(content: bytes, size: int, channels: int, background: str = "white") -> NDArray[np.uint8]:
+    """The image as uint8 (channels, size, size), on its background; antialiased where it shrinks."""
+    image = _opaque(decode(content), BACKGROUNDS[background]).convert("L" if channels == 1 else "RGB")
     if image.size != (size, size):
         image = image.resize((size, size), Image.Resampling.BILINEAR)
     array = np.asarray(image, dtype=np.uint8)
     return array[np.newaxis] if channels == 1 else array.transpose(2, 0, 1)
+
+
+def is_transparent(image: Image.Image) -> bool:
+    """Whether something of a decoded image's background is seen."""
+    return image.has_transparency_data and image.getchannel("A").getextrema() != (255, 255)
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """The image turned as its EXIF says. Only the orientation is read: others of its values may have any type."""
+    try:
+        orientation = image.getexif().get(ExifTags.Base.Orientation)
+    except DAMAGE:  # what cannot be read says nothing of the pixels, which are sound
+        orientation = None
+    turn = UPRIGHT.get(orientation) if isinstance(orientation, int) else None
+    return image.copy() if turn is None else image.transpose(turn)
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I;16"):
+        return _high_bytes(image)
+    grey = image.mode in ("1", "L", "LA", "La")
+    if image.has_transparency_data:
+        return image.convert("LA" if grey else "RGBA")
+    return image.convert("L" if grey else "RGB")
+
+
+def _high_bytes(image: Image.Image) -> Image.Image:
+    """A grey image of 16 bits in 8; convert() would clip at 255."""
+    values, transparent = np.asarray(image), image.info.get("transparency")
+    grey = Image.fromarray((values >> 8).astype(np.uint8))
+    if transparent is not None:
+        grey.putalpha(Image.fromarray(np.where(values == transparent, 0, 255).astype(np.uint8)))
+    return grey
+
+
+def _opaque(image: Image.Image, level: int) -> Image.Image:
+    if not image.has_transparency_data:
+        return image
+    behind = Image.new(image.mode, image.size, (level,) * (len(image.mode) - 1) + (255,))
+    grey = image.mode == "LA"
+    composed = Image.alpha_composite(behind.convert("RGBA"), image.convert("RGBA"))
+    return composed.convert("L" if grey else "RGB")

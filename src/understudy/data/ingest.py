@@ -5,16 +5,18 @@ whichever names and in whichever order the source had them.
 """
 
 import tempfile
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
-from understudy.data.raw import SPLITS, Broken, Raw, Split
+from understudy.data.labels import canonical, lookalikes
+from understudy.data.raw import SPLITS, Broken, Raw, Reading, Split
 from understudy.data.records import FILE, Record, write
 from understudy.data.sources.registry import read
-from understudy.data.split import assign
+from understudy.data.split import assign, keep_in_training
 from understudy.errors import InputError
 from understudy.recipe import Task
 from understudy.recipe.data import Data
@@ -30,13 +32,23 @@ class Row:
     """A record whose content waits in the spool: a file, since all of them together need not fit into memory."""
 
     id: str
+    key: str
+    """What decides its split: equal for copies of one document that differ in line ends and byte order mark alone."""
     label: str | None
     own: Split | None
     start: int
     length: int
 
 
-def ingest(data: Data, task: Task, folder: Path, progress: Progress) -> None:
+class Checked(NamedTuple):
+    """A record that can be read."""
+
+    record: Raw
+    key: str
+    transparent: bool
+
+
+def ingest(data: Data, task: Task, folder: Path, progress: Progress) -> tuple[str, ...]:
     """Write the files of a `records` object.
 
     Args:
@@ -45,13 +57,20 @@ def ingest(data: Data, task: Task, folder: Path, progress: Progress) -> None:
         folder: an empty folder.
         progress: told how many records are done, of at most how many.
 
+    Returns:
+        What a user may not expect of how the source's names and folders are read.
+
     Raises:
         InputError: the source cannot be read, a record is damaged (and on_error is fail), or the splits do not fit.
     """
     with tempfile.TemporaryFile(dir=folder) as spool:
-        rows, skipped = _gather(data, task, spool, progress)
+        reading = read(data.source)
+        rows, skipped, notes = _gather(reading, data, task, spool, progress)
         rows.sort(key=lambda row: (row.id, row.label or ""))  # equal content may have two labels
-        splits, moved = assign([(row.id, row.own) for row in rows], data.validation, data.test)
+        sides = [(row.key, row.own) for row in rows]
+        splits, moved = assign(sides, data.validation, data.test)
+        _check_splits(_place(data), splits, skipped)
+        splits, rare = keep_in_training(sides, [row.label for row in rows], splits)
         labels = _labels(rows, task)
         _check_splits(_place(data), splits, skipped)
         if labels is not None:
@@ -64,19 +83,26 @@ def ingest(data: Data, task: Task, folder: Path, progress: Progress) -> None:
         "skipped": [broken._asdict() for broken in sorted(skipped)],
         "moved": moved,
         "labels": labels,
+        "notes": [*notes, *_on_labels(labels or (), rare)],
     }
     write_json(folder / "records.json", facts)
+    return reading.notes
 
 
-def _gather(data: Data, task: Task, spool: IO[bytes], progress: Progress) -> tuple[list[Row], list[Broken]]:
-    rows, skipped, start = list[Row](), list[Broken](), 0
-    total, records = read(data.source)
-    for done, record in enumerate(records, 1):
-        checked = _checked(record, task)
-        if isinstance(checked, Raw):
-            length = spool.write(checked.content)
-            rows.append(Row(sha256(checked.content), checked.label, checked.split, start, length))
+def _gather(
+    reading: Reading, data: Data, task: Task, spool: IO[bytes], progress: Progress
+) -> tuple[list[Row], list[Broken], list[str]]:
+    """Spool the records that can be read; returns them, the others, and what should be noted of their contents."""
+    rows, skipped, start, transparent = list[Row](), list[Broken](), 0, 0
+    for done, record in enumerate(reading.records, 1):
+        checked = record if isinstance(record, Broken) else _checked(record, task)
+        if isinstance(checked, Checked):
+            _, content, label, own = checked.record
+            length = spool.write(content)
+            label = None if label is None else canonical(label)
+            rows.append(Row(sha256(content), checked.key, label, own, start, length))
             start += length
+            transparent += checked.transparent
         elif data.on_error == "skip" or checked.reason == EMPTY:
             skipped.append(checked)
         else:
@@ -84,25 +110,36 @@ def _gather(data: Data, task: Task, spool: IO[bytes], progress: Progress) -> tup
                 f"{_place(data)}: {checked.name} {checked.reason}. Repair or remove it, "
                 "or set data.on_error: skip to leave such records out and count them."
             )
-        progress(done, max(done, total))
-    return rows, skipped
+        progress(done, max(done, reading.total))
+    images = "1 image is" if transparent == 1 else f"{transparent:,} images are"
+    notes = [f"{images} transparent in part; data.image.background says what lies behind, white by default"]
+    return rows, skipped, notes if transparent else []
 
 
-def _checked(record: Raw | Broken, task: Task) -> Raw | Broken:
-    if isinstance(record, Broken):
-        return record
+def _checked(record: Raw, task: Task) -> Checked | Broken:
     try:
         if task == "causal-lm":
-            record.content.decode()
-            return record if record.content else Broken(record.name, EMPTY)
-        from understudy.data.images import decode
+            return _checked_text(record)
+        from understudy.data.images import decode, is_transparent
 
-        decode(record.content)
+        image = decode(record.content)
+        return Checked(record, sha256(record.content), is_transparent(image))
     except UnicodeDecodeError as error:
         return Broken(record.name, f"is not UTF-8 text (byte {error.start})")
     except ValueError as error:
         return Broken(record.name, str(error))
-    return record
+
+
+def _checked_text(record: Raw) -> Checked | Broken:
+    """A document in UTF-8. Latin letters in UTF-16 or UTF-32 are valid UTF-8 too, with a zero beside each."""
+    content = record.content
+    content.decode()
+    if not content:
+        return Broken(record.name, EMPTY)
+    if (zero := content.find(0)) >= 0:
+        return Broken(record.name, f"is not UTF-8 text (byte {zero} is zero, as in UTF-16 and in binary files)")
+    plain = content.removeprefix(BOM_UTF8).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return Checked(record, sha256(plain), transparent=False)
 
 
 def _place(data: Data) -> str:
@@ -142,6 +179,15 @@ def _check_labels(place: str, rows: list[Row], splits: list[Split], labels: list
                 f"{place}: the {held_out} split has labels that training never saw: {names}. "
                 "Remove them or add training images of them."
             )
+
+
+def _on_labels(labels: Sequence[str], rare: Sequence[str]) -> list[str]:
+    """What should be noted of the labels, of which the rare have a record in training by keep_in_training() alone."""
+    notes = lookalikes(labels)
+    if rare:
+        names = ", ".join(rare[:3]) + (", ..." if len(rare) > 3 else "")
+        notes.append(f"one image of each of these labels was put into training, which had none of them: {names}")
+    return notes
 
 
 def _records(rows: list[Row], splits: list[Split], spool: IO[bytes]) -> Iterator[Record]:

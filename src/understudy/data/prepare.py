@@ -72,6 +72,8 @@ def _images(shape: Image, labels: list[str], batches: Iterator[list[Content]], f
 
     mean, deviation = _moments(write_images(chain.from_iterable(batches), labels, shape, SPLITS, folder))
     image: ImageShape = {"size": shape.size, "channels": shape.channels}
+    if shape.background == "black":
+        image["background"] = "black"
     return {"task": "image-classification", "labels": labels, "image": image, "mean": mean, "std": deviation}
 
 

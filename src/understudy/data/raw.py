@@ -6,13 +6,6 @@ from typing import Literal, NamedTuple
 Split = Literal["train", "validation", "test"]
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-SPLIT_NAMES: dict[str, Split] = {
-    "train": "train",
-    "validation": "validation",
-    "valid": "validation",
-    "val": "validation",
-    "test": "test",
-}
 
 
 class Raw(NamedTuple):
@@ -37,3 +30,5 @@ class Reading(NamedTuple):
 
     total: int
     records: Iterator[Raw | Broken]
+    notes: tuple[str, ...] = ()
+    """What a user may not expect of how names and folders are read."""

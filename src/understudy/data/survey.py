@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from understudy.data.labels import canonical
 from understudy.data.raw import Split
 from understudy.data.sources import image_folder
 from understudy.data.sources.files import check_name, own_splits
@@ -104,8 +105,9 @@ def _images(folder: Path, names: Sequence[Path], unread: str) -> Images:
     if loose:
         layout = "<label>/" if not splits else " or ".join(f"{split}/<label>/" for split in splits)
         raise InputError(f"{folder}: {loose[0]} lies in no label's folder; put every image into {layout}")
-    labels = tuple(sorted({str(label) for _, label, _ in labelled}))
-    image_folder.check_labels(folder, splits, labels, str(folder))
+    names_of_labels = {str(label) for _, label, _ in labelled}
+    image_folder.check_labels(folder, splits, names_of_labels, str(folder))
+    labels = tuple(sorted(set(map(canonical, names_of_labels))))
     sides, modes = _headers([folder / name for name in names])
     train, test = _counts([split for _, _, split in labelled])
     return Images(
@@ -146,15 +148,17 @@ def _headers(paths: Sequence[Path]) -> tuple[list[int], set[str]]:
     Raises:
         InputError: none of them is an image.
     """
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
+
+    from understudy.data.images import DAMAGE, FORMATS
 
     sides, modes = list[int](), set[str]()
     for path in paths[:: max(1, len(paths) // LOOKED_AT)]:
         try:
-            with Image.open(path) as image:
+            with Image.open(path, formats=FORMATS) as image:
                 sides.append(min(image.size))
                 modes.add(image.mode)
-        except (OSError, UnidentifiedImageError):
+        except DAMAGE:
             continue  # the run names it; on_error says what becomes of it
     if not sides:
         raise InputError(f"{paths[0]}: cannot be opened as an image, nor can others; are they damaged?")

@@ -27,6 +27,8 @@ class ImageShape(TypedDict):
 
     size: int
     channels: int
+    background: NotRequired[Literal["black"]]
+    """What lies behind a transparent image, where it is not white."""
 
 
 class AboutImages(TypedDict):

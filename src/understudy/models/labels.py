@@ -4,6 +4,7 @@ Never by position: a model whose outputs are another class than one thinks still
 """
 
 import copy
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ def output_order(
     """
     count = len(id2label)
     check_count(given, count, where)
-    own = list(given or _own_names(id2label, where))
+    own = [unicodedata.normalize("NFC", name) for name in given or _own_names(id2label, where)]  # as the data's are
     unnamed = [f"{PREFIX}{index}" for index in range(count)]
     if not given and own == unnamed and set(own) != set(data):
         own = [name.removeprefix(PREFIX) for name in own]  # a match where the data's labels are 0, 1, ... themselves

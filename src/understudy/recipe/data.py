@@ -20,6 +20,8 @@ class Image(Section):
 
     size: Positive = 32
     channels: Annotated[Literal[1, 3], BeforeValidator(_refuse_bool)] = 3
+    background: Literal["white", "black"] = "white"
+    """What lies behind a transparent image."""
 
 
 class Tokenizer(Section):

@@ -120,10 +120,11 @@ class ImageClassifier(Served):
 
     def _decoded(self, given: np.ndarray) -> np.ndarray:
         channels, size, _ = self.shape
+        background = self.facts["image"].get("background", "white")
         found = np.empty((len(given), *self.shape), np.uint8)
         for number, image in enumerate(given):
             try:
-                found[number] = self.images.pixels(_content(image), size, channels)
+                found[number] = self.images.pixels(_content(image), size, channels, background)
             except ValueError as error:
                 raise MlflowException.invalid_parameter_value(f"image {number}: {error}") from error
         return found

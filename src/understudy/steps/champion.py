@@ -93,10 +93,10 @@ def _records(store: Store, run: Run, champion: str, examples: str) -> dict[str, 
     records = manifest.inputs["records"]
     run.use(records)
     if store.objects.damage(records):
-        size = own["image"]["size"]
+        size, background = own["image"]["size"], own["image"].get("background", "white")
         raise UnderstudyError(
-            f"the champion sees images of {size} x {size} pixels, and the records that they are made from are not in "
-            "the store, or damaged; run again, and they are made again"
+            f"the champion sees images of {size} x {size} pixels on {background}, and the records that they are made "
+            "from are not in the store, or damaged; run again, and they are made again"
         )
     return {"records": records}
 

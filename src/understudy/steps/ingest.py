@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 
+from understudy.errors import printable
 from understudy.launch.platform import platform
 from understudy.recipe import Recipe
 from understudy.revision import revision
@@ -23,7 +24,8 @@ def _ingest(work: Work) -> None:
     from understudy.data.ingest import ingest
 
     platform().prepare(work.run)
-    ingest(work.recipe.data, work.recipe.task, work.staged, work.progress)
+    for note in ingest(work.recipe.data, work.recipe.task, work.staged, work.progress):
+        work.run.note(printable(note))
     work.facts |= json.loads((work.staged / "records.json").read_text())["counts"]
 
 

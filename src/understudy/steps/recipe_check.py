@@ -30,7 +30,13 @@ class Unknown(NamedTuple):
     what: str
 
 
-Found = Iterator[Conflict | Unknown]
+class Note(NamedTuple):
+    """Something that a user may not expect, and that is not wrong."""
+
+    what: str
+
+
+Found = Iterator[Conflict | Unknown | Note]
 
 
 @dataclass(frozen=True)
@@ -49,10 +55,11 @@ class Here:
 
 @dataclass(frozen=True)
 class Findings:
-    """What was found: what is wrong, and what could not be known."""
+    """What was found: what is wrong, what could not be known, and what should be noted."""
 
     problems: tuple[Conflict, ...]
     unknown: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def findings(recipe: Recipe, here: Here) -> Findings:
@@ -61,8 +68,9 @@ def findings(recipe: Recipe, here: Here) -> Findings:
     for where, model in recipe.models.items():
         found += _model(recipe, model, where, here)
     found += _hardware(recipe)
-    problems = tuple(finding for finding in found if not isinstance(finding, Unknown))
-    return Findings(problems, tuple(finding.what for finding in found if isinstance(finding, Unknown)))
+    problems = tuple(finding for finding in found if not isinstance(finding, Unknown | Note))
+    unknown = tuple(finding.what for finding in found if isinstance(finding, Unknown))
+    return Findings(problems, unknown, tuple(finding.what for finding in found if isinstance(finding, Note)))
 
 
 def _hardware(recipe: Recipe) -> Found:
@@ -83,10 +91,11 @@ def _data(recipe: Recipe, here: Here) -> Found:
         )
         return
     try:
-        total = registry.read(source).total
+        total, _, notes = registry.read(source)
     except InputError as error:
         yield _located(error)
         return
+    yield from map(Note, notes)
     few = list(shortfalls(recipe.task, recipe.gate_metric, recipe.gate, total))
     yield from few
     if not few:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict
 
+from understudy.errors import printable
 from understudy.evaluate.contents import Measures, Verdict
 from understudy.steps.profiles import profiles_of, unprofiled
 from understudy.store import Run, Store
@@ -51,7 +52,7 @@ def summary_of(store: Store, run: Run) -> Summary:
         _content(store, run, "gate", "verdict.json"),
         _content(store, run, "evaluate", "measures.json"),
         _content(store, run, "register", "registration.json"),
-        [*run.notes, *_left_out(records["skipped"] if records else []), *unprofiled(run)],
+        [*run.notes, *_of_records(records), *unprofiled(run)],
         profiles_of(run),
     )
 
@@ -60,6 +61,13 @@ def _content(store: Store, run: Run, step: str, name: str) -> Any:
     """A file of a step's result; None where the run did not get so far."""
     state = run.state(step)
     return read_json(store.objects.path(state.digest) / name) if state and state.digest else None
+
+
+def _of_records(records: Any) -> list[str]:
+    """What should be noted of the data; of a run that did not get so far, nothing."""
+    if not records:
+        return []
+    return [*_left_out(records["skipped"]), *map(printable, records.get("notes", ()))]  # older ones have none
 
 
 def _left_out(skipped: Sequence[Skipped]) -> list[str]:

@@ -170,6 +170,24 @@ def test_any_name_of_a_folder_gives_a_name_of_a_recipe(understudy: Command, fold
     assert not parse(path.read_text()).problems
 
 
+def test_labels_that_look_like_splits_are_noted_where_a_recipe_is_made_and_checked(understudy: Command) -> None:
+    images(Path("images"), 300, labels=("train", "plane"))
+    noted = "note: called like a split, and read as any other label: train/"
+    assert noted in understudy("init", "images").out.splitlines()
+    assert noted in understudy("recipe", "check", "images.yaml").out.splitlines()
+
+
+def test_splits_under_other_names_are_splits(understudy: Command) -> None:
+    for folder, count in (("training", 60), ("testing", 40)):
+        images(Path("mnist") / folder, count, labels=("0", "1"))
+    assert "found in mnist: 60 to train on and 40 to test on images" in understudy("init", "mnist").out
+
+
+def test_labels_that_differ_in_case_alone_are_noted(understudy: Command) -> None:
+    images(Path("images"), 300, labels=("Cat", "cat", "dog"))
+    assert "note: labels that may be meant to be one: Cat, cat" in understudy("init", "images").out.splitlines()
+
+
 RECIPES = ROOT / "recipes"
 
 

@@ -1,8 +1,10 @@
 import hashlib
 import json
+import unicodedata
 
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from understudy.data.ingest import ingest
 from understudy.errors import InputError
@@ -101,8 +103,59 @@ class TestImages:
         ingest(data, "image-classification", tmp_path / "out", lambda done, total: seen.append((done, total)))
         assert seen == [(n, 40) for n in range(1, 41)]
 
+    def test_labels_that_look_the_same_are_one(self, image_folder, ingested):
+        for number, form in enumerate(("NFC", "NFD")):
+            (image_folder / ("cat", "dog")[number]).rename(image_folder / unicodedata.normalize(form, "café"))
+        with pytest.raises(InputError, match="all images lie in"):
+            ingested({"type": "image-folder", "path": str(image_folder)})
+        (image_folder / "dog").mkdir()
+        (image_folder / "dog" / "1.png").write_bytes(next(image_folder.rglob("*.png")).read_bytes() + b" ")
+        about = facts(ingested({"type": "image-folder", "path": str(image_folder)}))
+        assert (about["labels"], about["notes"][1:]) == (["café", "dog"], [])
+
+    @pytest.mark.parametrize("count", [3, 4])
+    def test_every_label_of_few_images_can_be_ingested(self, tmp_path, ingested, count):
+        """At the default share, chance leaves one of 100 labels of three images out of training in 55 % of folders."""
+        for number in range(100 * count):
+            path = tmp_path / "data" / f"label {number % 100}" / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (2, 2), (number % 256, number // 256, count)).save(path)
+        folder = ingested({"type": "image-folder", "path": str(tmp_path / "data")}, test=0.5, validation=0.4)
+        assert {row["label"] for row in rows(folder) if row["split"] == "train"} == set(facts(folder)["labels"])
+        (note,) = facts(folder)["notes"]
+        assert note.startswith(
+            "one image of each of these labels was put into training, which had none of them: label "
+        )
+
+    def test_transparent_images_are_counted(self, image_folder, ingested):
+        for number in range(3):
+            Image.new("RGBA", (4, 4), (number, 0, 0, 255 if number == 2 else 9)).save(
+                image_folder / "cat" / f"t{number}.png"
+            )
+        (note,) = facts(ingested({"type": "image-folder", "path": str(image_folder)}))["notes"]
+        assert note.startswith("2 images are transparent in part; data.image.background says what lies behind")
+
+
+def copies(text):
+    """One document as editors and systems save it."""
+    return [mark + text.replace("\n", end).encode() for mark in (b"", b"\xef\xbb\xbf") for end in ("\n", "\r\n", "\r")]
+
 
 class TestTexts:
+    def test_copies_that_differ_in_line_ends_and_mark_lie_on_one_side(self, tmp_path, ingested):
+        texts = {content: number for number in range(40) for content in copies(f"one {number}\ntwo\n\nthree\n")}
+        for number, content in enumerate(texts):
+            (tmp_path / f"{number}.txt").write_bytes(content)
+        found = rows(ingested({"type": "text-files", "path": str(tmp_path)}, "causal-lm", test=0.4, validation=0.2))
+        assert len({(texts[row["content"]], row["split"]) for row in found}) == 40
+        assert {row["id"] for row in found} == {hashlib.sha256(content).hexdigest() for content in texts}
+
+    @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+    def test_text_in_wider_units_is_refused(self, text_folder, ingested, encoding):
+        (text_folder / "03.txt").write_bytes("plain letters\n".encode(encoding))
+        with pytest.raises(InputError, match=r"03\.txt is not UTF-8 text \(byte \d"):
+            ingested({"type": "text-files", "path": str(text_folder)}, "causal-lm")
+
     def test_documents_have_no_labels(self, text_folder, ingested):
         folder = ingested({"type": "text-files", "path": str(text_folder)}, "causal-lm")
         assert facts(folder)["labels"] is None

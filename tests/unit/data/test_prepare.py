@@ -141,7 +141,7 @@ class TestTexts:
         return {"type": "text-files", "path": str(folder)}
 
     def test_tokens_decode_to_the_documents(self, text_folder, prepared):
-        (text_folder / "odd.txt").write_text(" \ufeff\n\tünïcode 🦆 <|endoftext|> \x00 \r\n", newline="")
+        (text_folder / "odd.txt").write_text(" \ufeff\n\tünïcode 🦆 <|endoftext|> \x01 \r\n", newline="")
         records, folder = prepared(self.source(text_folder), "causal-lm", text=TEXT)
         tokenizer, about = Tokenizer.from_file(str(folder / "tokenizer.json")), facts(folder)
         for split in SPLITS:
@@ -207,3 +207,17 @@ class TestTexts:
         assert tokens.dtype == np.uint32
         assert tokens.max() == facts(folder)["eos_id"] == 70_002
         assert facts(folder)["vocab_size"] == 70_003
+
+
+@pytest.mark.parametrize(("background", "level"), [("white", 255), ("black", 0)])
+def test_transparent_images_lie_on_the_recipes_background(tmp_path, prepared, background, level):
+    for label in ("cat", "dog"):
+        (tmp_path / "data" / label).mkdir(parents=True)
+        for number in range(20):
+            colour = (number, "cd".index(label[0]), 0, 0)
+            Image.new("RGBA", (4, 4), colour).save(tmp_path / "data" / label / f"{number}.png")
+    shape = {"size": 4, "channels": 3, "background": background}
+    _, examples = prepared({"type": "image-folder", "path": str(tmp_path / "data")}, image=shape)
+    assert set(np.load(examples / "train.images.npy").ravel().tolist()) == {level}
+    said = json.loads((examples / "examples.json").read_text())["image"]
+    assert said == ({"size": 4, "channels": 3} if background == "white" else shape)

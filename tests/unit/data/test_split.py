@@ -3,7 +3,7 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.data.split import assign
+from understudy.data.split import assign, keep_in_training
 
 RANK = {"train": 0, "validation": 1, "test": 2}
 
@@ -80,3 +80,37 @@ def test_an_own_validation_split_is_all_of_it():
     hashes = [hashlib.sha256(str(n).encode()).hexdigest() for n in range(1000)]
     records = [(id_, "validation" if n < 10 else "train") for n, id_ in enumerate(hashes)]
     assert assign(records, 0.5, 0)[0].count("validation") == 10
+
+
+labelled = st.lists(st.tuples(ids, own, st.sampled_from("abcde")))
+
+
+@given(labelled, shares)
+def test_each_label_that_may_be_trained_on_is(records, shares):
+    sides, labels = [(id_, own) for id_, own, _ in records], [label for _, _, label in records]
+    before, _ = assign(sides, *shares)
+    splits, kept = keep_in_training(sides, labels, before)
+    fixed = {id_ for id_, own in sides if own in ("test", "validation")}
+    free = {label for (id_, _), label in zip(sides, labels, strict=True) if id_ not in fixed}
+    assert free <= {label for label, split in zip(labels, splits, strict=True) if split == "train"}
+    assert set(kept) == free - {label for label, split in zip(labels, before, strict=True) if split == "train"}
+    moved = {id_ for (id_, _), old, new in zip(sides, before, splits, strict=True) if old != new}
+    assert len(moved) <= len(kept)
+    assert not moved & fixed
+    for id_ in {id_ for id_, _ in sides}:
+        assert len({split for (other, _), split in zip(sides, splits, strict=True) if other == id_}) == 1
+
+
+@given(labelled, shares, st.randoms())
+def test_order_has_no_say_in_what_is_kept_for_training(records, shares, random):
+    def split(records):
+        sides, labels = [(id_, own) for id_, own, _ in records], [label for _, _, label in records]
+        splits, kept = keep_in_training(sides, labels, assign(sides, *shares)[0])
+        return dict(zip(sides, splits, strict=True)), kept
+
+    assert split(records) == split(random.sample(records, len(records)))
+
+
+def test_documents_have_no_labels_to_keep():
+    sides = [(hashlib.sha256(text).hexdigest(), None) for text in (b"a", b"b")]
+    assert keep_in_training(sides, [None, None], ["test", "test"]) == (["test", "test"], [])

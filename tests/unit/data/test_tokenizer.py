@@ -1,5 +1,7 @@
 import json
 import os
+import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -139,3 +141,31 @@ def test_a_hub_id_is_read_at_its_revision(monkeypatch, folder):
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
     assert tokenizers.pretrained(Tokenizer(pretrained="someone/model", revision="abc"))[1] == 0
     assert set(asked) == {("someone/model", "abc")}
+
+
+runs = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "\u4e2d", " ", "\n", "_", "7", "\u0e33", "é"]), st.integers(1, 3 * tokenizers.LONGEST)
+    ),
+    max_size=6,
+)
+
+
+@given(runs)
+def test_no_word_that_a_tokenizer_is_trained_on_is_longer_than_the_longest(parts):
+    text = "".join(letter * count for letter, count in parts)
+    pieces = tokenizers.pieces(text)
+    assert "".join(pieces) == text
+    words = [word for piece in pieces for word in re.findall(r"\S+|\s+", piece)]
+    assert max(map(len, words), default=0) <= tokenizers.LONGEST
+
+
+@given(st.lists(st.text(max_size=tokenizers.LONGEST)))
+def test_texts_without_long_words_are_trained_on_as_they_are(texts):
+    assert [tokenizers.pieces(text) for text in texts] == [[text] if text else [] for text in texts]
+
+
+def test_a_word_of_a_whole_genome_can_be_trained_on_and_comes_back():
+    genome = "".join(random.Random(0).choices("ACGT", k=300_000))
+    trained = tokenizers.train(iter([genome]), 300)
+    assert trained.decode(trained.encode(genome, add_special_tokens=False).ids) == genome

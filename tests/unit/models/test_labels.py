@@ -1,3 +1,4 @@
+import unicodedata
 from typing import Any
 
 import pytest
@@ -26,6 +27,16 @@ def test_labels_are_matched_by_name() -> None:
     assert order("a", "b", "c") == [0, 1, 2]
     assert order("c", "a", "b") == [1, 2, 0]
     assert order("x", "y", "z", given=("b", "c", "a")) == [2, 0, 1]
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_labels_are_matched_whatever_their_form_of_unicode(form: str) -> None:
+    names = [
+        unicodedata.normalize(form, name) for name in ("cat", "café", "Bär")
+    ]  # as a config.json or a recipe has them
+    data = ["Bär", "café", "cat"]  # ingest makes all of them NFC
+    assert output_order(dict(enumerate(names)), None, data, "teacher.model") == [2, 1, 0]
+    assert output_order({0: "x", 1: "y", 2: "z"}, names, data, "teacher.model") == [2, 1, 0]
 
 
 def test_outputs_without_names_are_those_of_numbers_alone() -> None:

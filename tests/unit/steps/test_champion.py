@@ -111,7 +111,8 @@ def test_a_champion_of_another_image_size_fails_the_gate_where_its_images_cannot
     assert manifest is not None
     store.objects.set_aside(manifest.inputs["records"])
     assert champion_input(store, run, {"examples": examples}) == {}
-    assert "sees images of 16 x 16 pixels, and the records that they are made from are not in" in champion_problem(run)
+    fault = "sees images of 16 x 16 pixels on white, and the records that they are made from are not in"
+    assert fault in champion_problem(run)
 
 
 def test_a_champion_of_the_same_tokenizer_is_measured(

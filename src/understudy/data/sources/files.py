@@ -1,11 +1,11 @@
 """The files below a path that a source reads, the splits that their folders are, and what identifies them."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from understudy.data.raw import SPLIT_NAMES, Broken, Raw, Split
+from understudy.data.raw import Broken, Raw, Split
+from understudy.data.sources import splits
 from understudy.data.sources.tree import Tree
 from understudy.errors import InputError
 from understudy.store.files import Fingerprints, canonical, sha256
@@ -70,29 +70,12 @@ def digest(wanted: Wanted, fingerprints: Fingerprints) -> str:
 
 
 def own_splits(root: Path) -> dict[str, Split]:
-    """The sub-folders that are splits: of train/, test/ and validation/ (valid/, val/) two or more; otherwise none are.
-
-    They may be written in any case.
+    """The sub-folders that are splits: of train/, test/ and validation/, under any of their names, two or more.
 
     Raises:
-        InputError: there is no train/ among them.
+        InputError: there is no train/ among them, or two are names of one split.
     """
-    folders = sorted(path.name for path in root.iterdir() if path.is_dir())
-    present = {name: SPLIT_NAMES[known] for known in SPLIT_NAMES for name in folders if name.lower() == known}
-    if len(set(present.values())) < 2:
-        return {}
-    check_trainable(root, present)
-    return present
-
-
-def check_trainable(root: Path, splits: Mapping[str, Split]) -> None:
-    """Refuse splits without one to train on."""
-    if "train" not in splits.values():
-        names = " and ".join(f"{name}/" for name in splits)
-        raise InputError(
-            f"data.source.path: {root} has {names}, and no train/ to train on. Put it there, or move their content "
-            "one folder up to have it split by data.test."
-        )
+    return splits.of_folders(f"data.source.path: {root}", [path.name for path in root.iterdir() if path.is_dir()])
 
 
 def check_name(path: Path) -> None:

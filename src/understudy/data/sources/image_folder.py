@@ -4,9 +4,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from understudy.data.raw import SPLIT_NAMES, Broken, Raw, Reading, Split
+from understudy.data.labels import canonical
+from understudy.data.raw import Broken, Raw, Reading, Split
 from understudy.data.sources import files
 from understudy.data.sources.source import DataSource
+from understudy.data.sources.splits import check_trainable, split_named, unused
 from understudy.errors import InputError
 from understudy.recipe.sources import SourceSection
 from understudy.store.files import Fingerprints
@@ -35,9 +37,12 @@ def read(section: ImageFolderSource) -> Reading:
     """
     root, found = files.find(_wanted(section))
     splits = own_splits(root, found)
-    places = {path: _place(section, path.relative_to(root), splits) for path in found}
-    check_labels(root, splits, {label for label, _ in places.values()}, f"data.source.path: {section.path}")
-    return Reading(len(found), _records(root, places))
+    names = [path.relative_to(root) for path in found]
+    place = f"data.source.path: {section.path}"
+    notes = unused(place, names, splits, labelled=True)
+    places = {path: _place(section, name, splits) for path, name in zip(found, names, strict=True)}
+    check_labels(root, splits, {label for label, _ in places.values()}, place)
+    return Reading(len(found), _records(root, places), tuple(notes))
 
 
 def own_splits(root: Path, found: Sequence[Path]) -> dict[str, Split]:
@@ -58,8 +63,8 @@ def check_labels(root: Path, splits: Iterable[str], labels: Collection[str], whe
         labels: of all images found.
         where: what a message begins with.
     """
-    if len(labels) < 2:
-        (label,) = labels
+    if len(set(map(canonical, labels))) < 2:
+        label = min(labels)
         raise InputError(f"{where}: all images lie in {label}/; a classifier needs two labels or more, a folder each")
     above = [root / split for split in splits] or [root]
     folders = {path.name for folder in above for path in folder.iterdir() if path.is_dir()}
@@ -86,11 +91,11 @@ def _wanted(section: ImageFolderSource) -> files.Wanted:
 def _only_split(root: Path, found: Sequence[Path]) -> dict[str, Split]:
     """train/ where all images are below it; beside others it is a label's folder like them."""
     (first, *others) = {path.relative_to(root).parts[0] for path in found}
-    if others or first.lower() not in SPLIT_NAMES:
+    split = split_named(first)
+    if others or split is None:
         return {}
-    only = {first: SPLIT_NAMES[first.lower()]}
-    files.check_trainable(root, only)
-    return only
+    check_trainable(f"data.source.path: {root}", {first: split})
+    return {first: split}
 
 
 def _records(root: Path, places: dict[Path, Place]) -> Iterator[Raw | Broken]:

@@ -1,21 +1,20 @@
 """Images out of Parquet files: a column of encoded bytes (or the {bytes, path} of the datasets library) and a label."""
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict
 
-from understudy.data.raw import SPLIT_NAMES, Broken, Raw, Reading, Split
+from understudy.data.raw import Broken, Raw, Reading, Split
 from understudy.data.sources import files
 from understudy.data.sources.source import DataSource
+from understudy.data.sources.split_files import of_files
+from understudy.data.sources.splits import SPLIT_NAMES, split_named
 from understudy.errors import InputError
 from understudy.recipe.sources import SourceSection
 from understudy.store.files import Fingerprints
 
 BATCH_ROWS = 256
-# The hub's name for a split's file: train-00000-of-00002.parquet, or train.parquet.
-HUB_NAME = re.compile(rf"({'|'.join(SPLIT_NAMES)})(-\d+-of-\d+)?\.parquet")
 
 
 class Encoded(TypedDict):
@@ -49,15 +48,19 @@ class ParquetSource(SourceSection):
 def read(section: ParquetSource) -> Reading:
     """A record per row, named file#row.
 
-    Its own split is the column `split` where the recipe names one, otherwise the file's name or first folder.
+    Its own split is the column `split` where the recipe names one, otherwise the file's path says it.
 
     Raises:
-        InputError: a file lacks a column that the recipe names, or has one of another type.
+        InputError: a file lacks a column that the recipe names, has it twice, or has one of another type; or a path
+            names two splits, or two paths the same one.
     """
     root, found = files.find(_wanted(section))
     named = {path.relative_to(root).as_posix(): path for path in found}
     rows = sum(_count(section, name, path) for name, path in named.items())
-    return Reading(rows, _records(section, named))
+    splits, notes = dict[str, Split](), list[str]()
+    if section.split is None:
+        splits, notes = of_files(f"data.source.path: {section.path}", list(named))
+    return Reading(rows, _records(section, named, splits), tuple(notes))
 
 
 def digest(section: ParquetSource, fingerprints: Fingerprints) -> str:
@@ -91,7 +94,7 @@ def _count(section: ParquetSource, name: str, path: Path) -> int:
     return int(about.num_rows)
 
 
-def _records(section: ParquetSource, found: dict[str, Path]) -> Iterator[Raw | Broken]:
+def _records(section: ParquetSource, found: dict[str, Path], splits: dict[str, Split]) -> Iterator[Raw | Broken]:
     import pyarrow.parquet as pq
 
     naming = dict[bool, str]()
@@ -101,7 +104,9 @@ def _records(section: ParquetSource, found: dict[str, Path]) -> Iterator[Raw | B
                 labels = _label_names(section.label, name, file.schema_arrow)
                 _check_naming(section.label, name, file.schema_arrow, labels, naming)
                 for number, row in enumerate(_rows(section, file)):
-                    yield _record(section, name, f"{name}#{number}", row, labels)
+                    record = f"{name}#{number}"
+                    split = splits.get(name) if section.split is None else _split(section.split, record, row.split)
+                    yield _record(section, record, row, split, labels)
         except _damage() as error:
             yield Broken(name, f"is damaged or no Parquet file ({_first_line(error)})")
 
@@ -154,7 +159,7 @@ def _rows(section: ParquetSource, file: Any) -> Iterator[Row]:
         yield from map(Row, images, labels, splits)
 
 
-def _record(section: ParquetSource, file: str, name: str, row: Row, labels: list[str] | None) -> Raw | Broken:
+def _record(section: ParquetSource, name: str, row: Row, split: Split | None, labels: list[str] | None) -> Raw | Broken:
     content = row.image["bytes"] if isinstance(row.image, dict) else row.image
     if content is None:
         return Broken(name, f"column {section.image} holds no bytes")
@@ -165,19 +170,15 @@ def _record(section: ParquetSource, file: str, name: str, row: Row, labels: list
         if not 0 <= label < len(labels):  # -1 is how the library writes that a label is not known
             return Broken(name, f"column {section.label} is {label}, and only 0 to {len(labels) - 1} have a name")
         label = labels[label]
-    return Raw(name, content, str(label), _split(section, file, name, row.split))
+    return Raw(name, content, str(label), split)
 
 
-def _split(section: ParquetSource, file: str, name: str, value: str | None) -> Split | None:
-    if section.split is not None:
-        if value not in SPLIT_NAMES:
-            fix = f"It may say {', '.join(SPLIT_NAMES)}."
-            raise InputError(f"data.source.split: {name}: column {section.split} says {value!r}. {fix}")
-        return SPLIT_NAMES[value]
-    *folders, last = file.split("/")
-    if named := HUB_NAME.fullmatch(last):
-        return SPLIT_NAMES[named[1]]
-    return SPLIT_NAMES.get(folders[0]) if folders else None
+def _split(column: str, name: str, value: str | None) -> Split:
+    split = split_named(value or "")
+    if split is None:
+        fix = f"It may say {', '.join(SPLIT_NAMES)}."
+        raise InputError(f"data.source.split: {name}: column {column} says {value!r}. {fix}")
+    return split
 
 
 def _check_columns(section: ParquetSource, name: str, schema: Any) -> None:
@@ -195,6 +196,11 @@ def _check_columns(section: ParquetSource, name: str, schema: Any) -> None:
         if column not in schema.names:
             raise InputError(
                 f"data.source.{key}: {name} has no column {column}. It has {', '.join(schema.names)}: name one of them."
+            )
+        if schema.names.count(column) > 1:
+            raise InputError(
+                f"data.source.{key}: {name} has {schema.names.count(column)} columns called {column}, as a join leaves "
+                "them. Write it again with one."
             )
         kind = schema.field(column).type
         if not fits(_decoded(kind)):
@@ -218,7 +224,8 @@ def _holds_images(kind: Any) -> bool:
     import pyarrow as pa
 
     if pa.types.is_struct(kind):
-        return any(field.name == "bytes" and _holds_images(field.type) for field in kind)
+        names = [field.name for field in kind]  # of a struct with two fields of one name pyarrow makes no rows
+        return len(set(names)) == len(names) and "bytes" in names and _holds_images(kind.field("bytes").type)
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 

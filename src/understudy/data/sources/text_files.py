@@ -7,6 +7,7 @@ from typing import Literal
 from understudy.data.raw import Broken, Raw, Reading, Split
 from understudy.data.sources import files
 from understudy.data.sources.source import DataSource
+from understudy.data.sources.splits import unused
 from understudy.recipe.sources import SourceSection
 from understudy.store.files import Fingerprints
 
@@ -24,7 +25,10 @@ class TextFilesSource(SourceSection):
 def read(section: TextFilesSource) -> Reading:
     """The documents, sorted by name."""
     root, found = files.find(_wanted(section))
-    return Reading(len(found), _records(root, found, files.own_splits(root)))
+    splits = files.own_splits(root)
+    names = [path.relative_to(root) for path in found]
+    notes = unused(f"data.source.path: {section.path}", names, splits, labelled=False)
+    return Reading(len(found), _records(root, found, splits), tuple(notes))
 
 
 def digest(section: TextFilesSource, fingerprints: Fingerprints) -> str:

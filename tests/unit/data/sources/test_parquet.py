@@ -96,8 +96,8 @@ def test_a_split_column_is_respected(tmp_path):
 
 
 def test_a_split_that_is_none_is_named(tmp_path):
-    path = write(tmp_path / "a.parquet", image=[b"1"] * 2, label=[1] * 2, part=["train", "dev"])
-    with pytest.raises(InputError, match=r"data\.source\.split: a\.parquet#1: column part says 'dev'\. It may say"):
+    path = write(tmp_path / "a.parquet", image=[b"1"] * 2, label=[1] * 2, part=["train", "extra"])
+    with pytest.raises(InputError, match=r"data\.source\.split: a\.parquet#1: column part says 'extra'\. It may say"):
         records(path, split="part")
 
 
@@ -162,3 +162,26 @@ def test_a_single_file_may_be_a_link_that_the_recipe_names(tmp_path):
     assert records(tmp_path / "elsewhere" / "b.parquet") == [Raw("b.parquet#0", b"1", "1")]
     with pytest.raises(InputError, match=r"b\.parquet is a link that leads out of the folder"):
         records(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize("column", ["image", "label", "part"])
+def test_a_column_that_is_there_twice_is_named(tmp_path, column):
+    names = ["image", "label", "part", "other", column]
+    columns = {"image": [b"1"], "label": ["x"], "part": ["train"], "other": [1]}
+    pq.write_table(pa.table([pa.array(columns[name]) for name in names], names=names), tmp_path / "a.parquet")
+    fault = rf"a\.parquet has 2 columns called {column}, as a join leaves them\. Write it again with one"
+    with pytest.raises(InputError, match=fault):
+        records(tmp_path, split="part")
+
+
+def test_other_columns_may_have_one_name(tmp_path):
+    columns = [pa.array([b"1"]), pa.array(["x"]), pa.array([1]), pa.array([2])]
+    pq.write_table(pa.table(columns, names=["image", "label", "other", "other"]), tmp_path / "a.parquet")
+    assert records(tmp_path) == [Raw("a.parquet#0", b"1", "x")]
+
+
+def test_a_struct_with_two_fields_of_one_name_holds_no_images(tmp_path):
+    images = pa.StructArray.from_arrays([pa.array([b"1"]), pa.array([b"2"])], names=["bytes", "bytes"])
+    pq.write_table(pa.table([images, pa.array(["x"])], names=["image", "label"]), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=r"data\.source\.image: a\.parquet: column image is struct"):
+        records(tmp_path)

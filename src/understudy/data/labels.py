@@ -1,0 +1,25 @@
+"""Labels as records have them: one spelling of each, and a note of those that may be meant to be one."""
+
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable
+
+SHOWN = 3
+
+
+def canonical(label: str) -> str:
+    """A label in Unicode's form NFC (UAX #15): macOS hands out folders' names in NFD, which look the same."""
+    return unicodedata.normalize("NFC", label)
+
+
+def lookalikes(labels: Iterable[str]) -> list[str]:
+    """A note of labels that differ in case, spaces, dashes or compatibility forms alone, such as Cat and cat."""
+    groups = defaultdict[str, list[str]](list)
+    for label in sorted(labels):
+        folded = unicodedata.normalize("NFKC", label).casefold()
+        groups["".join(folded.replace("_", " ").replace("-", " ").split())].append(label)
+    found = [", ".join(group) for group in groups.values() if len(group) > 1]
+    if not found:
+        return []
+    more = f"; and {len(found) - SHOWN} more such" if len(found) > SHOWN else ""
+    return [f"labels that may be meant to be one: {'; '.join(found[:SHOWN])}{more}"]

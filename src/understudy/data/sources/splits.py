@@ -1,0 +1,139 @@
+"""Which split a folder or a file stands for, by the words that the datasets library knows them by.
+
+A name that is exactly such a word is that split. One that has such a word in it (train_set, mnist-test) is told apart:
+sources use it, refuse it or note it, but never read test data as training data in silence.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
+
+from understudy.data.raw import SPLITS, Split
+from understudy.errors import InputError
+
+SPLIT_NAMES: dict[str, Split] = {
+    "train": "train",
+    "training": "train",
+    "validation": "validation",
+    "valid": "validation",
+    "val": "validation",
+    "dev": "validation",
+    "test": "test",
+    "testing": "test",
+    "eval": "test",
+    "evaluation": "test",
+}
+ENDINGS = ("s", "set", "sets", "split", "data")  # trainset, testdata
+SHOWN = 3
+
+
+def split_named(name: str) -> Split | None:
+    """The split of which this is a name, in any case of letters; Hive's split=train is one."""
+    return SPLIT_NAMES.get(name.lower().removeprefix("split="))
+
+
+def splits_in(name: str) -> frozenset[Split]:
+    """The splits whose names are words of this name.
+
+    A word ends at whatever is no letter, and at a capital after a small letter. Hive's other partitions, such as
+    status=valid, name none.
+    """
+    if "=" in name and not name.lower().startswith("split="):
+        return frozenset()
+    words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower())
+    return frozenset(split for word in words if (split := _split_of_word(word)))
+
+
+def _split_of_word(word: str) -> Split | None:
+    if word == "trainval":  # Pascal VOC
+        return "train"
+    stems = [word, *(word.removesuffix(ending) for ending in ENDINGS)]
+    return next((SPLIT_NAMES[stem] for stem in stems if stem in SPLIT_NAMES), None)
+
+
+def of_folders(place: str, names: Iterable[str]) -> dict[str, Split]:
+    """The folders that are splits: those of two splits or more; otherwise none are.
+
+    Args:
+        place: what a message begins with.
+        names: of folders that lie side by side.
+
+    Raises:
+        InputError: there is none to train on, or two are names of one split.
+    """
+    found = {name: split for name in sorted(names) if (split := split_named(name))}
+    present = dict(sorted(found.items(), key=lambda item: SPLITS.index(item[1])))
+    check_once(place, present)
+    if len(set(present.values())) < 2:
+        return {}
+    check_trainable(place, present)
+    return present
+
+
+def check_once(place: str, names: Mapping[str, Split]) -> None:
+    """Refuse two names of one split, which may hold the same data twice."""
+    for split in SPLITS:
+        twice = [name for name, named in names.items() if named == split]
+        if len(twice) > 1:
+            raise InputError(f"{place}: {' and '.join(twice)} both name the {split} split. Keep one, or merge them.")
+
+
+def check_trainable(place: str, names: Mapping[str, Split]) -> None:
+    """Refuse splits without one to train on."""
+    if "train" not in names.values():
+        found = " and ".join(f"{name}/" for name in names)
+        raise InputError(
+            f"{place} has {found}, and no train/ to train on. Put it there, or move their content "
+            "one folder up to have it split by data.test."
+        )
+
+
+def unused(place: str, paths: Sequence[PurePath], used: Iterable[str], *, labelled: bool) -> list[str]:
+    """What should be noted of folders that look like splits and are not read as such.
+
+    Args:
+        place: what a message begins with.
+        paths: of all files, from the source's folder.
+        used: the first folders that are read as splits.
+        labelled: whether folders are labels; otherwise each file is a document.
+
+    Raises:
+        InputError: they can hardly be anything else, and what is to be tested on would be trained on.
+    """
+    folders = defaultdict[PurePath, set[str]](set)
+    documents = defaultdict[PurePath, set[str]](set)
+    for path in paths if not labelled else ():
+        if split_named(path.stem):
+            documents[path.parent].add(path.name)
+    parents = {path.parent for path in paths}
+    for folder in {above for parent in parents for above in (parent, *parent.parents)} - {PurePath()}:
+        folders[folder.parent].add(folder.name)
+    folders[PurePath()].difference_update(used)
+    looks = list[str]()
+    for parent in sorted({*folders, *documents}):
+        alike = [name for name in sorted(folders[parent]) if splits_in(name)]
+        if len(alike) == len(folders[parent]):
+            _check_meant(place, parent, {f"{name}/": splits_in(name) for name in alike})
+        elif labelled:
+            _check_meant(place, parent, {f"{name}/": splits_in(name) for name in alike if split_named(name)})
+        _check_meant(place, parent, {name: splits_in(PurePath(name).stem) for name in sorted(documents[parent])})
+        looks += [f"{parent / name}/" for name in alike]
+        looks += [str(parent / name) for name in sorted(documents[parent])]
+    return [_note(looks, "label" if labelled else "document")] if looks else []
+
+
+def _check_meant(place: str, parent: PurePath, names: Mapping[str, frozenset[Split]]) -> None:
+    """Refuse names side by side of which one is to be trained on and another is not."""
+    meant = frozenset[Split]().union(*(splits for splits in names.values() if len(splits) == 1))
+    if "train" in meant and len(meant) > 1:
+        shown = " and ".join(f"{parent}/{name}".removeprefix("./") for name in list(names)[:SHOWN])
+        raise InputError(
+            f"{place}: {shown} look like splits and cannot be read as such, so what is to be tested on would be "
+            "trained on. Make them train/ and test/ right below data.source.path, or give them other names."
+        )
+
+
+def _note(names: Sequence[str], kind: str) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"called like a split, and read as any other {kind}: {', '.join(names[:SHOWN])}{more}"
