@@ -15,6 +15,9 @@ from understudy.recipe.training import Augment, Guard, Optimizer, Schedule
 Task = Literal["image-classification", "causal-lm"]
 TeacherPrecision = Literal["fp32", "bf16", "int8", "nf4"]
 MetricName = Literal["accuracy", "nll", "calibration_error", "perplexity", "bits_per_byte"]
+Candidate = Literal["student", "control"]
+"""Whom the gate judges and the registry gets."""
+CONTROL_SUFFIX = "-control"
 
 METRICS: dict[Task, tuple[MetricName, ...]] = {
     "image-classification": ("accuracy", "nll", "calibration_error"),
@@ -178,6 +181,9 @@ class Register(Section):
 
     model: str | None = None
     experiment: str | None = None
+    control: bool = False
+    """Judge and register the control in the student's place, where distilling did not pay. Its registered model is
+    named MODEL-control, so that it is never taken for a distilled one."""
 
 
 class Resources(Section):
@@ -270,8 +276,14 @@ class Recipe(Section):
 
     @property
     def model_name(self) -> str:
-        """The registered model's name."""
-        return self.register_.model or self.name
+        """The registered model's name; a control's says that it is one."""
+        name = self.register_.model or self.name
+        return f"{name.removesuffix(CONTROL_SUFFIX)}{CONTROL_SUFFIX}" if self.candidate == "control" else name
+
+    @property
+    def candidate(self) -> Candidate:
+        """Whom the gate judges and the registry gets."""
+        return "control" if self.register_.control else "student"
 
     @property
     def experiment(self) -> str:
