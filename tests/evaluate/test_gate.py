@@ -434,3 +434,26 @@ def test_what_was_not_measured_reaches_no_minimum(good):
     del arrays["student.correct"]
     rule = rules(decide(measures, arrays, Gate(minimum=0.1), "accuracy"))["minimum"]
     assert rule["detail"].startswith("Not passed, because ")
+
+
+@pytest.mark.parametrize(("champion", "passes"), [(0.9, True), (0.99, False)])
+def test_a_champion_of_another_origin_is_compared_by_its_answers_alone(images, measured, champion, passes):
+    """It answered with labels: there are right and wrong answers, no probabilities, and no measures."""
+    arrays = images(900, {"teacher": 0.93, "student": 0.93, "theirs": champion})
+    arrays["champion.correct"] = arrays["theirs.correct"]
+    arrays = {name: array for name, array in arrays.items() if not name.startswith("theirs.")}
+    measures = measured(
+        {name: array for name, array in arrays.items() if "champion" not in name}, "image-classification"
+    )
+    around = Circumstances(foreign="digits version 3")
+    verdict = decide(measures, arrays, Gate(), "accuracy", around)
+    assert rules(verdict)["quality-against-champion"]["passed"] is passes
+    assert rules(verdict)["measured"]["passed"]
+    assert verdict["cautions"] == [
+        "The champion, digits version 3, was registered by other means: it was compared by its answers to this test split, "
+        "and its size and speed were not measured."
+    ]
+    assert ("within 2 points of its teacher and of the champion" in verdict["headline"]) is passes
+    by_nll = rules(decide(measures, arrays, Gate(metric="nll"), "nll", around))["quality-against-champion"]
+    assert not by_nll["passed"]
+    assert "the champion's negative log-likelihood was not measured" in by_nll["detail"]

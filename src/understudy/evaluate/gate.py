@@ -57,6 +57,8 @@ class Circumstances:
     """What the student learned from."""
     candidate: Candidate = "student"
     """Whom the registry is to get."""
+    foreign: str = ""
+    """The champion, where understudy did not make it: there are its answers by example, and no measures."""
     judged: int = 0
     """Which one this is of those that were judged on this test split for one registered model; 0: nobody counts."""
 
@@ -80,7 +82,8 @@ def decide(
     extra = ["control"] if _has("control", models, per_example) or candidate == "control" else []
     bootstrap = Bootstrap(per_example, ["student", *others, *extra, TRIVIAL])
     losses, quality = _against_models(bootstrap, metric, gate, others, candidate)
-    rules = [_measured(measures, bootstrap, metric, ["student", *others, *extra]), *quality]
+    own = [role for role in others if role != "champion" or not around.foreign]
+    rules = [_measured(measures, bootstrap, metric, ["student", *own, *extra]), *quality]
     if around.champion_problem:
         rules.append(failed("quality-against-champion", gate.margin, around.champion_problem))
     if extra and candidate == "student":
@@ -101,7 +104,7 @@ def decide(
         "approved": all(rule.passed for rule in rules),
         "candidate": candidate,
         "headline": headline(rules, metric, gate.margin, candidate, compared="champion" in losses),
-        "cautions": [*warned, *worn(around.judged, gate.confidence)],
+        "cautions": [*warned, *_of_foreign(around.foreign), *worn(around.judged, gate.confidence)],
         "advice": advice(bootstrap, metric, gate.confidence, around.objectives) if candidate == "student" else [],
         "judged": judged_so_far(around.judged),
         "control": _worth(control, metric, gate) if control else None,
@@ -112,6 +115,14 @@ def decide(
         "smallest_detectable": losses["teacher"].smallest if "teacher" in losses else None,
         "rules": [rule.told for rule in rules],
     }
+
+
+def _of_foreign(champion: str) -> Iterator[str]:
+    if champion:
+        yield (
+            f"The champion, {champion}, was registered by other means: it was compared by its answers to this test "
+            "split, and its size and speed were not measured."
+        )
 
 
 def _has(role: str, models: Mapping[str, Any], per_example: Mapping[str, Any]) -> bool:

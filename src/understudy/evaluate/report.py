@@ -81,7 +81,8 @@ def write(
         per_example: the arrays of per_example.npz.
         profiles: of trainings, by the role of what was trained; empty, unless they were recorded.
     """
-    bootstrap, others = Bootstrap(per_example, measures["models"]), _others(measures)
+    others = _others(measures, per_example)
+    bootstrap = Bootstrap(per_example, dict.fromkeys([*measures["models"], *others]))
     names = _names(measures, verdict)
     differences = _differences(bootstrap, others, verdict)
     plots = draw(measures, verdict, histories, differences)
@@ -102,9 +103,10 @@ def write(
     (folder / "report.html").write_text(text, encoding="utf-8")
 
 
-def _others(measures: Measures) -> list[str]:
-    """Whom the student is compared with."""
-    return [role for role in OTHERS if role in measures["models"]]
+def _others(measures: Measures, per_example: Mapping[str, Any]) -> list[str]:
+    """Whom the student is compared with; a champion of another origin has answers by example, and no measures."""
+    answered = {name.partition(".")[0] for name in per_example}
+    return [role for role in OTHERS if role in measures["models"] or role in answered]
 
 
 def _encoded(plots: Mapping[str, bytes]) -> dict[str, str]:

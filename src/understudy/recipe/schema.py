@@ -181,6 +181,9 @@ class Register(Section):
 
     model: str | None = None
     experiment: str | None = None
+    trust_champion: bool = False
+    """Whether a champion that understudy did not register may run its own code here, on the test split, so that the
+    student is compared with its answers."""
     control: bool = False
     """Judge and register the control in the student's place, where distilling did not pay. Its registered model is
     named MODEL-control, so that it is never taken for a distilled one."""

@@ -9,6 +9,7 @@ from understudy.errors import UnderstudyError
 from understudy.recipe import Recipe
 from understudy.steps.champion import champion_problem
 from understudy.steps.evidence import LINEAGE, lineage, reported_recipe, trained
+from understudy.steps.foreign import CHAMPION
 from understudy.steps.profiles import profiles_of
 from understudy.steps.step import Result, Step, Work, World
 from understudy.store import Run, Store
@@ -65,6 +66,7 @@ def _gate(work: Work) -> None:
             objectives=work.recipe.student.distill,
             candidate=work.recipe.candidate,
             judged=int(work.world["judged"]),
+            foreign=_foreign(work),
         ),
     )
     write_json(work.staged / "verdict.json", verdict)
@@ -78,6 +80,12 @@ def _gate(work: Work) -> None:
         per_example,
         profiles_of(work.run),
     )
+
+
+def _foreign(work: Work) -> str:
+    """A champion that understudy did not make, in words; empty where there is none."""
+    found = read_json(work.input("measures") / CHAMPION)
+    return f"{found['name']} version {found['version']}" if found else ""
 
 
 def _histories(work: Work) -> dict[str, list[dict[str, float]]]:
@@ -108,7 +116,7 @@ GATE = Step(
     kind="verdict",
     work=_gate,
     modules=("understudy.evaluate.gate", "understudy.evaluate.report"),
-    functions=(_gate, reported_recipe, lineage, trained),
+    functions=(_gate, _foreign, reported_recipe, lineage, trained),
     section=_section,
     inputs=("measures", *LINEAGE),
     outside=_around,
