@@ -56,7 +56,6 @@ WITHOUT = {
     "recipe/errors.py": "recipe/test_file.py",
     "recipe/lora.py": "recipe/test_file.py",
     "recipe/models.py": "recipe/test_schema.py",
-    "recipe/objectives.py": "recipe/test_schema.py",
     "recipe/precision_rules.py": "recipe/test_file.py",
     "distill/labels.py": "distill/test_objectives.py",
     "distill/logits.py": "distill/test_objectives.py",

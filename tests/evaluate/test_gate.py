@@ -315,7 +315,7 @@ def test_a_student_is_refused_exactly_where_its_control_is_known_to_be_better(im
 
 def worse_than_control(texts, measured, candidate="student", teacher=1.0):
     arrays = texts(300, {"teacher": teacher, "student": 2.3, "control": 2.2})
-    around = Circumstances(objectives=DISTILL, candidate=candidate)
+    around = Circumstances(objectives=DISTILL["image-classification"], candidate=candidate)
     return decide(measured(arrays, "causal-lm"), arrays, Gate(margin=0.99), "bits_per_byte", around)
 
 
@@ -450,8 +450,8 @@ def test_a_champion_of_another_origin_is_compared_by_its_answers_alone(images, m
     assert rules(verdict)["quality-against-champion"]["passed"] is passes
     assert rules(verdict)["measured"]["passed"]
     assert verdict["cautions"] == [
-        "The champion, digits version 3, was registered by other means: it was compared by its answers to this test split, "
-        "and its size and speed were not measured."
+        "The champion, digits version 3, was registered by other means: it was compared by its answers to this test "
+        "split, and its size and speed were not measured."
     ]
     assert ("within 2 points of its teacher and of the champion" in verdict["headline"]) is passes
     by_nll = rules(decide(measures, arrays, Gate(metric="nll"), "nll", around))["quality-against-champion"]

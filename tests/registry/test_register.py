@@ -65,7 +65,7 @@ def test_the_parent_run_holds_recipe_evidence_and_verdict(pipeline: Pipeline, cl
     made = pipeline.register()
     parent = client.get_run(made.parent_run_id)
     assert parent.info.status == "FINISHED"
-    assert parent.data.params["student.distill.logits.temperature"] == "4.0"
+    assert parent.data.params["student.distill.logits.temperature"] == "2.0"
     assert parent.data.metrics["teacher.accuracy"] == 0.975
     assert parent.data.tags["verdict"] == "approved"
     artifacts = {artifact.path for artifact in client.list_artifacts(made.parent_run_id)}

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from understudy.recipe.data import Data, Image, Text
 from understudy.recipe.lora import Lora
 from understudy.recipe.models import Model, PretrainedModel
-from understudy.recipe.objectives import DISTILL, Distill
+from understudy.recipe.objectives import DISTILL, Distill, ObjectiveSection
 from understudy.recipe.section import BatchSize, Fraction, Positive, Section
 from understudy.recipe.strategy import Compression, Diloco, Offload, Pipeline, Recompute, Strategy
 from understudy.recipe.training import Augment, Guard, Optimizer, Schedule
@@ -124,8 +124,8 @@ class Student(Section):
 
     model: Model
     train: Train
-    distill: Distill = DISTILL
-    """Weighted objectives; the loss is their sum."""
+    distill: Distill | None = None
+    """Weighted objectives; the loss is their sum. Default: by the task."""
     teacher_precision: TeacherPrecision = "fp32"
     """What the teacher's weights are kept in beside the student. bf16 takes half the memory, and is computed in. int8
     takes a quarter of it for the weights of linear layers; the others stay as they are."""
@@ -265,6 +265,11 @@ class Recipe(Section):
         trained: dict[Literal["teacher", "student"], Train | None]
         trained = {"teacher": self.teacher.train, "student": self.student.train}
         return tuple(section for section, train in trained.items() if train and train.strategy == "auto")
+
+    @property
+    def objectives(self) -> tuple[ObjectiveSection, ...]:
+        """What the student learns from."""
+        return self.student.distill or DISTILL[self.task]
 
     @property
     def metrics(self) -> tuple[MetricName, ...]:

@@ -16,6 +16,7 @@ from urllib.request import url2pathname
 from understudy.errors import disk_errors
 from understudy.evaluate.contents import Measures, Verdict
 from understudy.recipe import Candidate, Recipe
+from understudy.recipe.file import completed
 from understudy.recipe.yaml import dump
 from understudy.registry import evidence, pyfunc
 from understudy.registry.client import mlflow_at, server_at
@@ -139,7 +140,7 @@ def is_registered(uri: str, registration: Registration, digest: str) -> bool:
 def _log_steps(server: OverMlflow, recorder: Recorder, submission: Submission) -> None:
     """The nested runs: parameters, complete curves, and what was measured in the end."""
     measured, recipe = submission.measured, submission.recipe
-    student = recipe.student.model_dump(mode="json")
+    student = completed(recipe).student.model_dump(mode="json")
     params = {
         "teacher": recipe.teacher.model_dump(mode="json"),
         "student": {key: student[key] for key in ("model", "train", "distill")},
@@ -175,7 +176,7 @@ def _log_parent(server: OverMlflow, parent: str, submission: Submission) -> None
     _log_figures(server, parent, figures, submission, tags)
     client = server.client
     client.log_artifact(parent, str(submission.measures / "measures.json"))
-    client.log_text(parent, dump(submission.recipe.model_dump(mode="json", by_alias=True)), "recipe.yaml")
+    client.log_text(parent, dump(completed(submission.recipe).model_dump(mode="json", by_alias=True)), "recipe.yaml")
     for name in ("verdict.json", "report.html"):
         client.log_artifact(parent, str(submission.verdict / name))
     if (submission.verdict / "plots").is_dir():

@@ -61,9 +61,9 @@ def _gate(work: Work) -> None:
         work.recipe.gate_metric,
         Circumstances(
             champion_problem=work.world.get("champion_problem", ""),
-            training_losses=training_losses(histories, work.recipe.student.distill),
+            training_losses=training_losses(histories, work.recipe.objectives),
             steps={role: int(history[-1]["step"]) for role, history in histories.items()},
-            objectives=work.recipe.student.distill,
+            objectives=work.recipe.objectives,
             candidate=work.recipe.candidate,
             judged=int(work.world["judged"]),
             foreign=_foreign(work),
