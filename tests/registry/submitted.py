@@ -142,6 +142,9 @@ def verdict(approved: bool) -> dict[str, Any]:
     rule = {"rule": "quality-against-teacher", "passed": approved, "observed": -0.01, "interval": [-0.02, 0.0]}
     rule |= {"threshold": -0.02, "detail": "accuracy is 0.010 below the teacher's."}
     found = {"approved": approved, "metric": "accuracy", "confidence": 0.95, "margin": 0.02}
+    detail = "the student recovered 50 % of the gap between control and teacher"
+    found |= {"recovered": {"share": 0.5, "interval": [0.4, 0.6], "detail": detail}, "candidate": "student"}
+    found |= {"headline": f"{'approved' if approved else 'rejected'}: within 2 points", "advice": [], "judged": ""}
     return {**found, "cautions": [], "control": None, "smallest_detectable": 0.01, "rules": [rule]}
 
 
@@ -182,7 +185,8 @@ class Pipeline:
         (evidence / "plots").mkdir(parents=True, exist_ok=True)
         if not (evidence / "measures.json").exists():
             (evidence / "measures.json").write_text(json.dumps(measures(digests)))
-        (evidence / "verdict.json").write_text(json.dumps(verdict(approved)))
+        candidate = self.recipe.candidate
+        (evidence / "verdict.json").write_text(json.dumps({**verdict(approved), "candidate": candidate}))
         (evidence / "report.html").write_text("<html>the report</html>")
         (evidence / "plots" / "curves.png").write_bytes(b"a picture")
         examples = run.folder / "examples"
@@ -190,8 +194,8 @@ class Pipeline:
         (examples / "examples.json").write_text(json.dumps(EXAMPLES))
         submission = Submission(
             self.recipe,
-            model=self.store.objects.path(digests["student"]),
-            digest=digests["student"],
+            model=self.store.objects.path(digests[candidate]),
+            digest=digests[candidate],
             measures=evidence,
             verdict=evidence,
             models={role: self.store.objects.path(digest) for role, digest in digests.items()},

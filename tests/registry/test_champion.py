@@ -7,6 +7,7 @@ from mlflow import MlflowClient
 from tests.registry.submitted import HISTORY, Pipeline, connect
 from understudy.errors import UnderstudyError
 from understudy.registry.champion import champion, fetch, needed_digests, registered_digests
+from understudy.registry.foreign import Foreign
 from understudy.registry.names import DIGEST
 
 
@@ -50,9 +51,9 @@ def test_a_champion_of_somebody_elses_cannot_be_measured(pipeline: Pipeline, cli
     source = client.get_model_version(made.name, made.version).source
     client.create_model_version("theirs", source)
     client.set_registered_model_alias("theirs", "champion", "1")
-    for tag in (None, "/somewhere/else", "../" * 30, "A" * 64):
-        if tag:
-            client.set_model_version_tag("theirs", "1", DIGEST, tag)
+    assert champion(pipeline.uri, "theirs") == Foreign("theirs", "1")
+    for tag in ("/somewhere/else", "../" * 30, "A" * 64):
+        client.set_model_version_tag("theirs", "1", DIGEST, tag)
         with pytest.raises(UnderstudyError, match=r"understudy did not make it and cannot measure it"):
             champion(pipeline.uri, "theirs")
 

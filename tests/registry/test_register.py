@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from tests.registry.submitted import HISTORY, Pipeline, connect
+from tests.registry.submitted import HISTORY, RECIPE, Pipeline, connect
 from understudy.errors import UnderstudyError
 from understudy.registry import register as registering
 from understudy.registry.champion import champion
 from understudy.registry.client import server_at
 from understudy.registry.register import Registration, is_registered
+from understudy.registry.review import review
 from understudy.store.files import read_json
 
 
@@ -64,7 +65,7 @@ def test_the_parent_run_holds_recipe_evidence_and_verdict(pipeline: Pipeline, cl
     made = pipeline.register()
     parent = client.get_run(made.parent_run_id)
     assert parent.info.status == "FINISHED"
-    assert parent.data.params["student.distill.logits.temperature"] == "4.0"
+    assert parent.data.params["student.distill.logits.temperature"] == "2.0"
     assert parent.data.metrics["teacher.accuracy"] == 0.975
     assert parent.data.tags["verdict"] == "approved"
     artifacts = {artifact.path for artifact in client.list_artifacts(made.parent_run_id)}
@@ -234,3 +235,26 @@ def test_a_model_that_cannot_be_served_alone_is_refused(pipeline: Pipeline) -> N
     (folder / "understudy.json").write_text(json.dumps(facts))
     with pytest.raises(UnderstudyError, match="imports understudy"):
         registering.pyfunc.write(pipeline.run.folder / "version", folder, None)
+
+
+def test_a_control_is_registered_as_what_it_is(tmp_path: Path, local: str, client: MlflowClient) -> None:
+    """Name, tags, files and evidence: nobody takes it for a distilled student, nor for a version of that one's name."""
+    pipeline = Pipeline(tmp_path / "control", local, {**RECIPE, "register": {"control": True}})
+    made = pipeline.register()
+    assert (made.name, made.candidate) == ("digits-control", "control")
+    version = client.get_model_version_by_alias("digits-control", "challenger")
+    assert version.tags["understudy.candidate"] == "control"
+    assert version.tags["understudy.digest"] == pipeline.model(b"control", HISTORY)
+    assert version.description.startswith("The control passed the gate")
+    assert client.get_logged_model(version.source.removeprefix("models:/")).name == "control"
+    found = review(local, "digits-control")
+    assert found.verdict["candidate"] == "control"
+
+
+def test_the_recovered_share_is_a_metric_and_a_tag(pipeline: Pipeline, client: MlflowClient) -> None:
+    made = pipeline.register()
+    assert client.get_run(made.parent_run_id).data.metrics["recovered_share"] == 0.5
+    version = client.get_model_version(made.name, str(made.version))
+    assert version.tags["recovered"] == "the student recovered 50 % of the gap between control and teacher"
+    assert "The student recovered 50 % of the gap" in version.description
+    assert version.tags["understudy.candidate"] == "student"

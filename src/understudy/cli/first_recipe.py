@@ -50,8 +50,8 @@ student:
     optimizer: {{learning_rate: 2.0e-3, weight_decay: 0.05}}
     schedule: {{warmup: 40}}
   distill:    # what the student learns from: the labels, and the teacher's logits
-    - {{type: labels, weight: 0.1}}
-    - {{type: logits, weight: 0.9, temperature: 4.0}}
+    - {{type: labels, weight: 0.3}}
+    - {{type: logits, weight: 0.7, temperature: 2.0}}
   control: true    # train the student without the teacher too: what was the teacher worth?
 gate:
   margin: {margin}    # the largest loss of accuracy; {why}
@@ -83,8 +83,8 @@ student:
     optimizer: {{learning_rate: 3.0e-3, weight_decay: 0.1}}
     schedule: {{warmup: 50}}
   distill:    # what the student learns from: the next tokens, and the teacher's logits
-    - {{type: labels, weight: 0.3}}
-    - {{type: logits, weight: 0.7, temperature: 2.0}}
+    - {{type: labels, weight: 0.2}}
+    - {{type: logits, weight: 0.8, temperature: 1.0}}
   control: true    # train the student without the teacher too: what was the teacher worth?
 gate:
   margin: 0.05    # the largest loss of bits per byte, as a share of the teacher's

@@ -58,6 +58,7 @@ def conclude(
         problems = [
             f"rejected: {rule['rule']}: {rule['detail']}" for rule in came_to.verdict["rules"] if not rule["passed"]
         ]
+        problems += [f"what to change: {sentence}" for sentence in came_to.verdict.get("advice", [])]
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     for text in [*(f"note: {note}" for note in came_to.notes), *problems]:
         errors.print(text, markup=False)
@@ -146,10 +147,10 @@ def _bytes(size: float) -> str:
 
 
 def show_verdict(console: Console, verdict: Verdict) -> None:
-    """The gate's verdict, rule by rule."""
-    console.print(
-        "approved" if verdict["approved"] else "rejected", style="bold green" if verdict["approved"] else "bold red"
-    )
+    """The gate's verdict, rule by rule; one of an older understudy has no headline and no advice."""
+    approved = verdict["approved"]
+    headline = verdict.get("headline") or ("approved" if approved else "rejected")
+    console.print(headline, style="bold green" if approved else "bold red", markup=False)
     for caution in verdict.get("cautions", []):
         console.print(f"  note  {caution}", style="yellow", markup=False)
     for rule in verdict["rules"]:
@@ -158,3 +159,9 @@ def show_verdict(console: Console, verdict: Verdict) -> None:
         console.print(rule["detail"], markup=False)
     if verdict["control"]:
         console.print(f"  what the teacher was worth: {verdict['control']['detail']}", markup=False)
+    if recovered := verdict.get("recovered"):
+        console.print(f"  {recovered['detail']}", markup=False)
+    if judged := verdict.get("judged"):
+        console.print(f"  {judged}", markup=False)
+    for sentence in verdict.get("advice", []):
+        console.print(f"  what to change: {sentence}", markup=False)

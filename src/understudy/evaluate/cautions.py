@@ -1,4 +1,4 @@
-"""What a reader has to know before the rules: a teacher with nothing to teach, overfitting, a control that is better.
+"""What a reader has to know before the rules: a teacher with nothing to teach, overfitting, a control that is put up.
 
 None of it fails the gate. A student may pass every rule and the distillation still be worth nothing.
 """
@@ -11,7 +11,7 @@ from understudy.evaluate.contents import Confusion
 from understudy.evaluate.metrics import METRICS, Metric, Unmeasured
 from understudy.evaluate.quality import TRIVIAL, loss
 from understudy.evaluate.statistics import Bootstrap, Difference
-from understudy.recipe import LabelsObjective, MetricName, ObjectiveSection
+from understudy.recipe import Candidate, LabelsObjective, MetricName, ObjectiveSection
 
 SHOWN = 5  # labels by name
 TIMES, NATS = 2.0, 0.5  # a test loss so many times the training loss, and so much above it, is overfitting
@@ -25,6 +25,7 @@ def cautions(
     training_losses: Mapping[str, float],
     confusion: Confusion | None = None,
     steps: Mapping[str, int] | None = None,
+    candidate: Candidate = "student",
 ) -> list[str]:
     """Sentences, the gravest first; empty when nothing is to be said.
 
@@ -36,11 +37,18 @@ def cautions(
         training_losses: by role, in nats per prediction.
         confusion: the student's, where there is one.
         steps: how long each model was trained, by role.
+        candidate: whom the registry is to get.
     """
     found = [_chance(bootstrap, metric, confidence), _untested(confusion), _unequal(steps or {})]
     found += [_overfitted(bootstrap, role, training) for role, training in training_losses.items()]
-    if control is not None and meaning(control, METRICS[metric]) == "worse":
+    worth = meaning(control, METRICS[metric]) if control is not None else ""
+    if worth == "worse":
         found.append("The control, which was trained without the teacher, is better than the student.")
+    if control is not None:
+        found.append(_useless(bootstrap, metric, confidence))
+    if candidate == "control":
+        found.append("What is judged and registered here is the control: no teacher had a part in its training.")
+        found.append("The student is better than this control." if worth == "better" else "")
     return [sentence for sentence in found if sentence]
 
 
@@ -94,6 +102,22 @@ def training_losses(
         if last and weight > 0:
             found[role] = sum(last) / len(last) / weight
     return found
+
+
+def _useless(bootstrap: Bootstrap, metric: MetricName, confidence: float) -> str:
+    """A teacher that the control beats."""
+    try:
+        seen = bootstrap.difference(metric, "teacher", "control", confidence)
+    except Unmeasured:
+        return ""
+    if meaning(seen, METRICS[metric]) != "worse":
+        return ""
+    form = METRICS[metric]
+    teacher, control = (form.show(bootstrap.value(metric, role)) for role in ("teacher", "control"))
+    return (
+        "The teacher is worse than the control, which learned from the labels alone: distilling from it cannot help "
+        f"({form.title} {teacher} against {control})."
+    )
 
 
 def _chance(bootstrap: Bootstrap, metric: MetricName, confidence: float) -> str:

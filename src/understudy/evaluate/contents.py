@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from typing_extensions import TypedDict
 
-from understudy.recipe import MetricName
+from understudy.recipe import Candidate, MetricName
 
 RESULTS, CONFUSION = "results.npz", "confusion"
 MOST_LABELS = 100  # of a classifier whose answers are counted by label; with more of them nobody reads the matrix
@@ -118,12 +118,31 @@ class Worth(TypedDict):
     detail: str
 
 
+class Recovered(TypedDict):
+    """The share of the gap between control and teacher that the student closed."""
+
+    share: float | None
+    """None where there was no gap to recover."""
+    interval: Sequence[float] | None
+    detail: str
+
+
 class Verdict(TypedDict):
     """The content of verdict.json."""
 
     approved: bool
+    candidate: Candidate
+    """Whom it is about."""
+    headline: str
+    """What was decided, with the margin and with whom the candidate was compared, in a line."""
     cautions: list[str]
+    advice: list[str]
+    """What to change, where the control is better than the student; in the order in which to try it."""
+    judged: str
+    """How many students were judged on this test split, in a sentence; empty where nobody counts."""
     control: Worth | None
+    recovered: Recovered | None
+    """None where there is no control."""
     metric: MetricName
     confidence: float
     margin: float

@@ -1,27 +1,69 @@
 """The gate: may the student step in? A verdict, rule by rule; what was not measured was not passed.
 
-Quality, against the teacher and, where there is one, the champion: the loss is the student's shortfall (accuracy:
-other - student; the rest: student - other), absolute for accuracy, a share of the other's value for the rest. Its
+Who is judged is the candidate: the student, or its control where the recipe registers that one.
+
+Quality, against the teacher and, where there is one, the champion: the loss is the candidate's shortfall (accuracy:
+other - candidate; the rest: candidate - other), absolute for accuracy, a share of the other's value for the rest. Its
 two-sided interval at `gate.confidence` is the metric's (intervals.py), and its upper end must not exceed
-`gate.margin`. As only that end is compared, a student whose true loss is the margin passes with a probability of
+`gate.margin`. As only that end is compared, one whose true loss is the margin passes with a probability of
 (1 - confidence) / 2: 2.5 % at a confidence of 95 %, a one-sided test at 97.5 %; what benchmarks/gate_rates.py
 measures is in docs/benchmarks.md. Too few examples to tell fail the rule.
 
+Against its control, the same model trained without the teacher, the student must not be worse by an interval that
+leaves out 0. The two are compared whenever both are there: where the control is better, the teacher was worth nothing.
 Against the trivial predictor the whole interval of the loss must lie below 0; against `gate.minimum` the worse end
-of the student's own interval counts. Size and latency: the student's bytes over the teacher's, and the median over the
+of the candidate's own interval counts. Size and latency: its bytes over the teacher's, and the median over the
 rounds of its time over the teacher's, against the gate's limits; a limit of None has no rule.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from understudy.evaluate.advice import advice
 from understudy.evaluate.cautions import cautions, meaning
 from understudy.evaluate.contents import Verdict, Worth
+from understudy.evaluate.headline import headline
 from understudy.evaluate.metrics import METRICS, Unmeasured
-from understudy.evaluate.quality import TRIVIAL, Loss, Rule, above_minimum, against_model, against_trivial, failed, loss
+from understudy.evaluate.quality import (
+    TRIVIAL,
+    Loss,
+    Rule,
+    above_minimum,
+    against_control,
+    against_model,
+    against_trivial,
+    failed,
+    loss,
+)
+from understudy.evaluate.recovered import recovered
 from understudy.evaluate.statistics import Bootstrap, Difference
-from understudy.recipe import Gate, MetricName
+from understudy.evaluate.wear import judged_so_far, worn
+from understudy.recipe import Candidate, Gate, MetricName, ObjectiveSection
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What the verdict takes into account besides what was measured."""
+
+    champion_problem: str = ""
+    """Why a champion that may exist could not be measured; it fails the rule."""
+    training_losses: Mapping[str, float] = field(default_factory=dict)
+    """By role, in nats per prediction."""
+    steps: Mapping[str, int] = field(default_factory=dict)
+    """How long each model was trained, by role."""
+    objectives: Sequence[ObjectiveSection] = ()
+    """What the student learned from."""
+    candidate: Candidate = "student"
+    """Whom the registry is to get."""
+    foreign: str = ""
+    """The champion, where understudy did not make it: there are its answers by example, and no measures."""
+    judged: int = 0
+    """Which one this is of those that were judged on this test split for one registered model; 0: nobody counts."""
+
+
+ORDINARY = Circumstances()
 
 
 def decide(
@@ -29,32 +71,44 @@ def decide(
     per_example: Mapping[str, Any],
     gate: Gate,
     metric: MetricName,
-    champion_problem: str = "",
-    training_losses: Mapping[str, float] | None = None,
-    steps: Mapping[str, int] | None = None,
+    around: Circumstances = ORDINARY,
 ) -> Verdict:
     """The verdict: approved when every rule passed. `cautions` are sentences to be read first, and fail nothing.
 
-    A `champion_problem` says why a champion that may exist could not be measured; it fails the rule.
-
     Never raises for what measures and per_example lack: the rules that need it fail and say so.
     """
-    models = _mapping(measures.get("models"))
-    others = ["teacher", "champion"] if _has_champion(models, per_example) else ["teacher"]
-    extra = ["control"] if "control" in models else []
+    models, candidate = _mapping(measures.get("models")), around.candidate
+    others = ["teacher", *(["champion"] if _has("champion", models, per_example) else [])]
+    extra = ["control"] if _has("control", models, per_example) or candidate == "control" else []
     bootstrap = Bootstrap(per_example, ["student", *others, *extra, TRIVIAL])
-    losses, quality = _against_models(bootstrap, metric, gate, others)
-    rules = [_measured(measures, bootstrap, metric, ["student", *others]), *quality]
-    if champion_problem:
-        rules.append(failed("quality-against-champion", gate.margin, champion_problem))
-    rules += [*_floor(bootstrap, metric, gate), *_limits(models, gate)]
+    losses, quality = _against_models(bootstrap, metric, gate, others, candidate)
+    own = [role for role in others if role != "champion" or not around.foreign]
+    rules = [_measured(measures, bootstrap, metric, ["student", *own, *extra]), *quality]
+    if around.champion_problem:
+        rules.append(failed("quality-against-champion", gate.margin, around.champion_problem))
+    if extra and candidate == "student":
+        rules.append(against_control(bootstrap, metric, gate))
+    rules += [*_floor(bootstrap, metric, gate, candidate), *_limits(models, gate, candidate)]
     control = _against_control(bootstrap, metric, gate) if extra else None
+    warned = cautions(
+        bootstrap,
+        metric,
+        gate.confidence,
+        control,
+        around.training_losses,
+        measures.get("confusion"),
+        around.steps,
+        candidate,
+    )
     return {
         "approved": all(rule.passed for rule in rules),
-        "cautions": cautions(
-            bootstrap, metric, gate.confidence, control, training_losses or {}, measures.get("confusion"), steps
-        ),
+        "candidate": candidate,
+        "headline": headline(rules, metric, gate.margin, candidate, compared="champion" in losses),
+        "cautions": [*warned, *_of_foreign(around.foreign), *worn(around.judged, gate.confidence)],
+        "advice": advice(bootstrap, metric, gate.confidence, around.objectives) if candidate == "student" else [],
+        "judged": judged_so_far(around.judged),
         "control": _worth(control, metric, gate) if control else None,
+        "recovered": recovered(bootstrap, metric, gate.confidence) if extra else None,
         "metric": metric,
         "confidence": gate.confidence,
         "margin": gate.margin,
@@ -63,40 +117,48 @@ def decide(
     }
 
 
-def _has_champion(models: Mapping[str, Any], per_example: Mapping[str, Any]) -> bool:
-    """Whether either file knows a champion: one that only half of the evidence has fails the gate."""
-    return "champion" in models or any(str(name).startswith("champion.") for name in per_example)
+def _of_foreign(champion: str) -> Iterator[str]:
+    if champion:
+        yield (
+            f"The champion, {champion}, was registered by other means: it was compared by its answers to this test "
+            "split, and its size and speed were not measured."
+        )
+
+
+def _has(role: str, models: Mapping[str, Any], per_example: Mapping[str, Any]) -> bool:
+    """Whether either file knows such a model: one that only half of the evidence has fails the gate."""
+    return role in models or any(str(name).startswith(f"{role}.") for name in per_example)
 
 
 def _against_models(
-    bootstrap: Bootstrap, metric: MetricName, gate: Gate, others: list[str]
+    bootstrap: Bootstrap, metric: MetricName, gate: Gate, others: list[str], candidate: Candidate
 ) -> tuple[dict[str, Loss], list[Rule]]:
     losses: dict[str, Loss] = {}
     rules = []
     for other in others:
         try:
-            losses[other] = loss(bootstrap, metric, other, gate.confidence)
-            rules.append(against_model(bootstrap, losses[other], metric, other, gate))
+            losses[other] = loss(bootstrap, metric, other, gate.confidence, candidate)
+            rules.append(against_model(bootstrap, losses[other], metric, other, gate, candidate))
         except Unmeasured as error:
             rules.append(failed(f"quality-against-{other}", gate.margin, str(error)))
     return losses, rules
 
 
-def _floor(bootstrap: Bootstrap, metric: MetricName, gate: Gate) -> Iterator[Rule]:
-    yield against_trivial(bootstrap, metric, gate)
+def _floor(bootstrap: Bootstrap, metric: MetricName, gate: Gate, candidate: Candidate) -> Iterator[Rule]:
+    yield against_trivial(bootstrap, metric, gate, candidate)
     if gate.minimum is not None:
-        yield above_minimum(bootstrap, metric, gate.minimum, gate.confidence)
+        yield above_minimum(bootstrap, metric, gate.minimum, gate.confidence, candidate)
 
 
-def _limits(models: Mapping[str, Any], gate: Gate) -> Iterator[Rule]:
+def _limits(models: Mapping[str, Any], gate: Gate, candidate: Candidate) -> Iterator[Rule]:
     if gate.max_size_ratio is not None:
-        yield _size(models, gate.max_size_ratio)
+        yield _size(models, gate.max_size_ratio, candidate)
     if gate.max_latency_ratio is not None:
-        yield _latency(models, gate.max_latency_ratio)
+        yield _latency(models, gate.max_latency_ratio, candidate)
 
 
 def _against_control(bootstrap: Bootstrap, metric: MetricName, gate: Gate) -> Difference | None:
-    """The student against the same student trained without the teacher: no rule, but what the teacher was worth."""
+    """What the teacher was worth: the student against the same student trained without it."""
     try:
         found = bootstrap.difference(metric, "student", "control", gate.confidence)
     except Unmeasured:
@@ -138,28 +200,28 @@ def _measured(measures: Mapping[str, Any], bootstrap: Bootstrap, metric: MetricN
     return Rule("measured", passed=True, detail=detail)
 
 
-def _size(models: Mapping[str, Any], most: float) -> Rule:
-    student, teacher = (_number(_mapping(models.get(role)).get("bytes")) for role in ("student", "teacher"))
-    if not student or not teacher:
-        return failed("size", most, f"the size of the {_missing(student, teacher)} was not measured")
-    sizes = f"student {student / 1e6:,.4g} MB, teacher {teacher / 1e6:,.4g} MB"
-    return _ratio("size", student / teacher, most, f"{sizes}; the ratio")
+def _size(models: Mapping[str, Any], most: float, candidate: Candidate) -> Rule:
+    own, teacher = (_number(_mapping(models.get(role)).get("bytes")) for role in (candidate, "teacher"))
+    if not own or not teacher:
+        return failed("size", most, f"the size of the {_missing(candidate, own, teacher)} was not measured")
+    sizes = f"{candidate} {own / 1e6:,.4g} MB, teacher {teacher / 1e6:,.4g} MB"
+    return _ratio("size", own / teacher, most, f"{sizes}; the ratio")
 
 
-def _latency(models: Mapping[str, Any], most: float) -> Rule:
-    times = [_mapping(_mapping(models.get(role)).get("latency")) for role in ("student", "teacher")]
-    student, teacher = (_number(time.get("median_ms")) for time in times)
+def _latency(models: Mapping[str, Any], most: float, candidate: Candidate) -> Rule:
+    times = [_mapping(_mapping(models.get(role)).get("latency")) for role in (candidate, "teacher")]
+    own, teacher = (_number(time.get("median_ms")) for time in times)
     ratio = _number(times[0].get("ratio_to_teacher"))
-    if not student or not teacher:
-        return failed("latency", most, f"the latency of the {_missing(student, teacher)} was not measured")
+    if not own or not teacher:
+        return failed("latency", most, f"the latency of the {_missing(candidate, own, teacher)} was not measured")
     if not ratio:
-        return failed("latency", most, "the student's latency was not compared with the teacher's")
-    medians = f"student {student:,.4g} ms, teacher {teacher:,.4g} ms"
+        return failed("latency", most, f"the {candidate}'s latency was not compared with the teacher's")
+    medians = f"{candidate} {own:,.4g} ms, teacher {teacher:,.4g} ms"
     return _ratio("latency", ratio, most, f"{medians}; the ratio, as the median of all rounds,")
 
 
-def _missing(student: float | None, teacher: float | None) -> str:
-    return " and ".join(role for role, value in (("student", student), ("teacher", teacher)) if not value)
+def _missing(candidate: Candidate, own: float | None, teacher: float | None) -> str:
+    return " and ".join(role for role, value in ((candidate, own), ("teacher", teacher)) if not value)
 
 
 def _ratio(rule: str, ratio: float, most: float, found: str) -> Rule:

@@ -164,6 +164,30 @@ def _resampled_ends(
     return min(low, -most * spread), max(high, -least * spread)
 
 
+def fieller(above: FloatArray, below: FloatArray, confidence: float) -> Interval | None:
+    """The interval of a ratio of two means of paired differences (Fieller 1954); None where it has no two ends.
+
+    It holds each ratio r for which a t-test does not reject that `above - r * below` has mean 0. Where `below` itself
+    is not known to be other than 0, any ratio may be true, and there is no interval.
+
+    Args:
+        above: per-example differences, (N,).
+        below: per-example differences of the same examples, (N,).
+        confidence: of the two-sided interval.
+    """
+    count = len(above)
+    (of_above, both), (_, of_below) = np.cov(above, below) / count
+    first, second = float(above.mean()), float(below.mean())
+    square = student_t(count - 1, confidence) ** 2
+    # (first - r second)^2 = square * (of_above - 2 r both + r^2 of_below), a quadratic in r
+    leading, middle = second**2 - square * of_below, first * second - square * both
+    inside = middle**2 - leading * (first**2 - square * of_above)
+    if not leading > NOTHING * second**2:
+        return None
+    half = math.sqrt(max(inside, 0.0))  # never below 0 then, but for rounding
+    return float((middle - half) / leading), float((middle + half) / leading)
+
+
 def student_t(freedom: float, confidence: float) -> float:
     """The quantile of Student's t that the upper end of a two-sided interval takes."""
     from scipy.special import stdtrit

@@ -1,8 +1,11 @@
-"""Is the student good enough? Rules about its quality: against other models, the trivial predictor, a minimum.
+"""Is the candidate good enough? Rules about its quality: against other models, the trivial predictor, a minimum.
+
+The candidate is the student, or the control where the recipe registers that one.
 
 Against a model quality is a test of non-inferiority (Piaggio et al. 2012): it is not enough that no loss was seen, the
 test set must be able to rule out a loss larger than the margin. Against the trivial predictor it is one of superiority:
-the test set must rule out that the student is no better.
+the test set must rule out that the candidate is no better. Against the control it is enough that it does not show the
+student to be worse: who was trained in the same time without the teacher is the least that a teacher has to be worth.
 """
 
 import math
@@ -11,8 +14,8 @@ from dataclasses import dataclass
 from understudy.evaluate.contents import RuleOutcome
 from understudy.evaluate.intervals import least_examples
 from understudy.evaluate.metrics import METRICS, Unmeasured
-from understudy.evaluate.statistics import Bootstrap
-from understudy.recipe import Gate, MetricName
+from understudy.evaluate.statistics import Bootstrap, Difference
+from understudy.recipe import Candidate, Gate, MetricName
 
 ROUNDING = 1e-12  # 0.98 - 0.96 is more than 0.02 in floating point; a loss of exactly the margin is allowed
 TRIVIAL = "trivial"
@@ -44,7 +47,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Loss:
-    """How much worse the student is than another model; negative when it is better."""
+    """How much worse one model is than another; negative when it is better."""
 
     observed: float
     low: float
@@ -53,7 +56,7 @@ class Loss:
 
 
 def loss(bootstrap: Bootstrap, metric: MetricName, other: str, confidence: float, role: str = "student") -> Loss:
-    """The student's loss against another model (or another role's).
+    """A model's loss against another one.
 
     Raises:
         Unmeasured: one of the two has no usable results, or there are too few examples to decide.
@@ -63,19 +66,25 @@ def loss(bootstrap: Bootstrap, metric: MetricName, other: str, confidence: float
     found = bootstrap.difference(metric, role, other, confidence)
     if found.few:  # "too few to tell" fails closed, as everything does that was not measured
         raise Unmeasured(found.few)
+    return _oriented(found, metric)
+
+
+def _oriented(found: Difference, metric: MetricName) -> Loss:
     if METRICS[metric].higher_is_better:
         return Loss(-found.observed, -found.high, -found.low, found.smallest)
     return Loss(found.observed, found.low, found.high, found.smallest)
 
 
-def against_model(bootstrap: Bootstrap, seen: Loss, metric: MetricName, other: str, gate: Gate) -> Rule:
+def against_model(
+    bootstrap: Bootstrap, seen: Loss, metric: MetricName, other: str, gate: Gate, role: Candidate = "student"
+) -> Rule:
     """Whether a loss of more than the margin is ruled out."""
     form = METRICS[metric]
     margin, smallest = (form.show_difference(number).lstrip("+") for number in (gate.margin, seen.smallest))
     # The upper end alone. That the loss itself is within the margin proves nothing: at a true loss of the margin half
     # of all test sets would say so.
     passed = seen.high <= gate.margin + ROUNDING
-    detail = _compared(bootstrap, seen, metric, other, gate.confidence)
+    detail = _compared(bootstrap, seen, metric, (role, other), gate.confidence)
     detail += f"its upper end is {'within' if passed else 'over'} the margin of {margin}."
     if not passed and seen.low <= gate.margin < seen.smallest:  # it rules out neither side of the margin
         detail += " This test set is too small to see a loss of the margin: the smallest it could have seen is "
@@ -83,25 +92,47 @@ def against_model(bootstrap: Bootstrap, seen: Loss, metric: MetricName, other: s
     return Rule(f"quality-against-{other}", passed, detail, seen.observed, (seen.low, seen.high), gate.margin)
 
 
-def against_trivial(bootstrap: Bootstrap, metric: MetricName, gate: Gate) -> Rule:
-    """Whether it is ruled out that the student is no better than the trivial predictor."""
+def against_control(bootstrap: Bootstrap, metric: MetricName, gate: Gate) -> Rule:
+    """Whether the student is not known to be worse than its control."""
+    name = "quality-against-control"
+    try:
+        seen = _oriented(bootstrap.difference(metric, "student", "control", gate.confidence), metric)
+    except Unmeasured as error:
+        return failed(name, 0.0, str(error))
+    passed = seen.low <= 0
+    if not math.isfinite(seen.low + seen.high):  # a difference that few examples carry shows nobody to be worse
+        few = "too few test examples carry the difference to tell how large it is"
+        return Rule(name, passed, f"{few.capitalize()}.", seen.observed) if passed else failed(name, 0.0, few)
+    detail = _compared(bootstrap, seen, metric, ("student", "control"), gate.confidence)
+    detail += (
+        "it is not known to be worse than the same model trained without the teacher."
+        if passed
+        else ("its lower end is above 0: the student is worse than the same model trained without the teacher.")
+    )
+    return Rule(name, passed, detail, seen.observed, (seen.low, seen.high), 0.0)
+
+
+def against_trivial(bootstrap: Bootstrap, metric: MetricName, gate: Gate, role: Candidate = "student") -> Rule:
+    """Whether it is ruled out that the candidate is no better than the trivial predictor."""
     name = f"quality-against-{TRIVIAL}"
     try:
-        seen = loss(bootstrap, metric, TRIVIAL, gate.confidence)
+        seen = loss(bootstrap, metric, TRIVIAL, gate.confidence, role)
     except Unmeasured as error:
         return failed(name, 0.0, str(error))
     passed = seen.high < 0
-    detail = _compared(bootstrap, seen, metric, TRIVIAL, gate.confidence)
-    detail += "its upper end is below 0." if passed else "its upper end is not below 0: the student may have learned "
+    detail = _compared(bootstrap, seen, metric, (role, TRIVIAL), gate.confidence)
+    detail += "its upper end is below 0." if passed else f"its upper end is not below 0: the {role} may have learned "
     detail += "" if passed else "nothing but how frequent the answers are."
     return Rule(name, passed, detail, seen.observed, (seen.low, seen.high), 0.0)
 
 
-def above_minimum(bootstrap: Bootstrap, metric: MetricName, minimum: float, confidence: float) -> Rule:
-    """Whether the worse end of the student's own interval reaches the least that the recipe asks for."""
+def above_minimum(
+    bootstrap: Bootstrap, metric: MetricName, minimum: float, confidence: float, role: Candidate = "student"
+) -> Rule:
+    """Whether the worse end of the candidate's own interval reaches the least that the recipe asks for."""
     form = METRICS[metric]
     try:
-        value, (low, high) = bootstrap.value(metric, "student"), bootstrap.interval(metric, "student", confidence)
+        value, (low, high) = bootstrap.value(metric, role), bootstrap.interval(metric, role, confidence)
     except Unmeasured as error:
         return failed("minimum", minimum, str(error))
     # A student that is right on all of ten examples has a lower end of 72 %, which a low minimum would pass; but of so
@@ -110,7 +141,7 @@ def above_minimum(bootstrap: Bootstrap, metric: MetricName, minimum: float, conf
         return failed("minimum", minimum, f"{bootstrap.examples} test examples are too few to tell")
     passed = low >= minimum - ROUNDING if form.higher_is_better else high <= minimum + ROUNDING
     end, reached = ("lower" if form.higher_is_better else "upper"), ("reaches" if passed else "does not reach")
-    detail = f"{form.title.capitalize()}: student {form.show(value)}, {100 * confidence:g} % interval {form.show(low)} "
+    detail = f"{form.title.capitalize()}: {role} {form.show(value)}, {100 * confidence:g} % interval {form.show(low)} "
     detail += f"to {form.show(high)}; its {end} end {reached} the minimum of {form.show(minimum)}."
     return Rule("minimum", passed, detail, value, (low, high), minimum)
 
@@ -120,12 +151,12 @@ def failed(rule: str, threshold: float | None, reason: str) -> Rule:
     return Rule(rule, passed=False, detail=f"Not passed, because {reason.rstrip('.')}.", threshold=threshold)
 
 
-def _compared(bootstrap: Bootstrap, seen: Loss, metric: MetricName, other: str, confidence: float) -> str:
-    form = METRICS[metric]
-    student, value = (form.show(bootstrap.value(metric, role)) for role in ("student", other))
+def _compared(bootstrap: Bootstrap, seen: Loss, metric: MetricName, roles: tuple[str, str], confidence: float) -> str:
+    (role, other), form = roles, METRICS[metric]
+    mine, value = (form.show(bootstrap.value(metric, one)) for one in roles)
     observed, low, high = (form.show_difference(number) for number in (seen.observed, seen.low, seen.high))
     name = "trivial predictor" if other == TRIVIAL else other
     return (
-        f"{form.title.capitalize()}: student {student}, {name} {value}; loss {observed}, "
+        f"{form.title.capitalize()}: {role} {mine}, {name} {value}; loss {observed}, "
         f"{100 * confidence:g} % interval {low} to {high}; "
     )

@@ -11,7 +11,7 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from understudy.evaluate.cautions import meaning
-from understudy.evaluate.contents import Measures, RuleOutcome, Verdict
+from understudy.evaluate.contents import Measures, Recovered, RuleOutcome, Verdict
 from understudy.evaluate.metrics import METRICS, Metric, Unmeasured
 from understudy.evaluate.plots import COLOURS, SLICES, draw
 from understudy.evaluate.statistics import Bootstrap, Difference
@@ -40,6 +40,7 @@ RULES = {
     "measured": "Everything was measured",
     "quality-against-teacher": "Quality against the teacher",
     "quality-against-champion": "Quality against the champion",
+    "quality-against-control": "Not worse than the control",
     "quality-against-trivial": "Quality against the trivial predictor",
     "minimum": "Quality against the minimum",
     "size": "Size",
@@ -80,7 +81,8 @@ def write(
         per_example: the arrays of per_example.npz.
         profiles: of trainings, by the role of what was trained; empty, unless they were recorded.
     """
-    bootstrap, others = Bootstrap(per_example, measures["models"]), _others(measures)
+    others = _others(measures, per_example)
+    bootstrap = Bootstrap(per_example, dict.fromkeys([*measures["models"], *others]))
     names = _names(measures, verdict)
     differences = _differences(bootstrap, others, verdict)
     plots = draw(measures, verdict, histories, differences)
@@ -101,9 +103,10 @@ def write(
     (folder / "report.html").write_text(text, encoding="utf-8")
 
 
-def _others(measures: Measures) -> list[str]:
-    """Whom the student is compared with."""
-    return [role for role in OTHERS if role in measures["models"]]
+def _others(measures: Measures, per_example: Mapping[str, Any]) -> list[str]:
+    """Whom the student is compared with; a champion of another origin has answers by example, and no measures."""
+    answered = {name.partition(".")[0] for name in per_example}
+    return [role for role in OTHERS if role in measures["models"] or role in answered]
 
 
 def _encoded(plots: Mapping[str, bytes]) -> dict[str, str]:
@@ -173,6 +176,8 @@ def _threshold(rule: RuleOutcome, metric: Metric) -> str:
         return "—"
     if rule["rule"] == "quality-against-trivial":
         return "< 0"
+    if rule["rule"] == "quality-against-control":
+        return "not above 0"
     sign = "≥" if rule["rule"] == "minimum" and metric.higher_is_better else "≤"
     return f"{sign} {_in_its_unit(rule['threshold'], rule, metric).lstrip('+')}"
 
@@ -208,16 +213,25 @@ def _comparisons(bootstrap: Bootstrap, names: Sequence[MetricName], other: str, 
 def _tiles(measures: Measures, verdict: Verdict, differences: Mapping[str, Difference]) -> list[tuple[str, str, str]]:
     """The numbers at the top: what, the number, what it is compared with."""
     metric, models = METRICS[verdict["metric"]], measures["models"]
-    student, teacher = models["student"], models["teacher"]
-    quality, reference = (metric.show(model["metrics"][verdict["metric"]]) for model in (student, teacher))
-    share = student["bytes"] / teacher["bytes"]
-    times = student["latency"]["ratio_to_teacher"]
+    candidate, teacher = models[verdict["candidate"]], models["teacher"]
+    quality, reference = (metric.show(model["metrics"][verdict["metric"]]) for model in (candidate, teacher))
+    share = candidate["bytes"] / teacher["bytes"]
+    times = candidate["latency"]["ratio_to_teacher"]
     tiles = [
-        (f"student's {metric.title}", quality, f"teacher {reference}"),
+        (f"{verdict['candidate']}'s {metric.title}", quality, f"teacher {reference}"),
         ("size", f"{100 * share:.3g} %", f"of the teacher's {si(teacher['bytes'], 'B')}"),
         ("latency", f"{100 * times:.3g} %", f"of the teacher's {teacher['latency']['median_ms']:.3g} ms"),
     ]
     if "control" in differences:
         gain = differences["control"]
         tiles.append(("against the control", metric.show_difference(gain.observed), meaning(gain, metric)))
+    if verdict["recovered"]:
+        tiles.append(_recovered(verdict["recovered"]))
     return tiles
+
+
+def _recovered(seen: Recovered) -> tuple[str, str, str]:
+    if seen["share"] is None or seen["interval"] is None:
+        return "gap recovered", "no gap", "to the teacher"
+    low, high = (f"{100 * end:.0f}".replace("-", "−") for end in seen["interval"])
+    return "gap recovered", f"{100 * seen['share']:.0f} %".replace("-", "−"), f"{low} to {high} %, control to teacher"

@@ -23,6 +23,7 @@ from understudy.evaluate.intervals import (
     Interval,
     Moments,
     Ratio,
+    fieller,
     least_examples,
     least_score,
     paired_score,
@@ -141,6 +142,23 @@ class Bootstrap:
         found, ends, error = self._ratio(self._compared(metric, role, other), confidence)
         few = self._too_few(ends, confidence)
         return Difference(found, *ends, smallest_detectable(error, confidence), few)
+
+    def share(
+        self, role: str, start: str, end: str, name: MetricName, confidence: float
+    ) -> tuple[float, Interval] | None:
+        """How much of the way from one model to another a third one has come: 0 at the start, 1 at the end.
+
+        None where start and end are not known to differ.
+        """
+        part, _ = METRICS[name].ratio or ("", "")
+        for one in (role, start, end):
+            self.value(name, one)
+        if not part:
+            raise Unmeasured(f"the {METRICS[name].title} is no ratio of sums")
+        at = ("nll", "correct").index(part)
+        above, below = (self._tables[one][:, at] - self._tables[start][:, at] for one in (role, end))
+        interval = fieller(above, below, confidence)
+        return (float(above.sum() / below.sum()), interval) if interval else None
 
     def _paired_answers(self, role: str, other: str, confidence: float) -> Difference:
         right = self._tables[role][:, 1] - self._tables[other][:, 1]

@@ -78,7 +78,7 @@ def jobs(recipe: Recipe) -> Iterator[Job]:
         yield _job("teacher", alone, resources)
     own = recipe.student
     kept = own.teacher_precision, own.teacher_shards
-    taught = Planned(student, teacher, own.train, own.distill, examples, "student.train", *kept)
+    taught = Planned(student, teacher, own.train, recipe.objectives, examples, "student.train", *kept)
     resources = recipe.resources.distill
     yield _job("distill", taught, resources)
 

@@ -6,6 +6,7 @@ from understudy.recipe.models import ArchitectureModel, FactoryModel, Model, Pre
 from understudy.recipe.objectives import LABELS, LabelsObjective, LogitsObjective, ObjectiveSection
 from understudy.recipe.schema import (
     METRICS,
+    Candidate,
     Evaluate,
     Gate,
     JobResources,
@@ -38,6 +39,7 @@ __all__ = [
     "METRICS",
     "ArchitectureModel",
     "Augment",
+    "Candidate",
     "CommType",
     "Compression",
     "Data",

@@ -152,6 +152,7 @@ def completed(recipe: Recipe) -> Recipe:
             "data": recipe.data.model_copy(update=shape),
             "evaluate": recipe.evaluate.model_copy(update={"metrics": recipe.metrics}),
             "gate": recipe.gate.model_copy(update={"metric": recipe.gate_metric}),
+            "student": recipe.student.model_copy(update={"distill": recipe.objectives}),
             "register_": recipe.register_.model_copy(update=names),
         }
     )

@@ -105,7 +105,7 @@ def _set(data: Values, change: Override) -> Place:
         place.append(key)
         inner = _get(section, key)
         if inner is None:
-            inner = _default(tuple(place))
+            inner = _default(tuple(place), data.get("task"))
             _put(section, key, inner)
         if not isinstance(inner, dict | list) or not _has(inner, change.place[depth]):
             outer, rest = (".".join(map(str, part)) for part in (change.place[:depth], change.place[depth:]))
@@ -128,10 +128,10 @@ def _put(section: Values | list[Value], key: str | int, value: Value) -> None:
         section[str(key)] = value
 
 
-def _default(place: Place) -> Value:
+def _default(place: Place, task: Value) -> Value:
     """What an override finds in a section that the recipe leaves out."""
-    if place == DISTILL_PLACE:
-        return [objective.model_dump(mode="json") for objective in DISTILL]
+    if place == DISTILL_PLACE and isinstance(task, str):
+        return [objective.model_dump(mode="json") for objective in DISTILL.get(task, ())]
     return {}
 
 

@@ -35,6 +35,8 @@ def conflicts(recipe: Recipe) -> Iterator[Conflict]:
     yield from teacher(recipe)
     yield from _teacher_shards(recipe)
     yield from _measuring(recipe.evaluate, recipe.resources.by_job["evaluate"])
+    if recipe.candidate == "control" and not recipe.student.control:
+        yield ("register", "control"), "no control is trained; set student.control to true, or leave this out"
 
 
 def _teacher_shards(recipe: Recipe) -> Iterator[Conflict]:

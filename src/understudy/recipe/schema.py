@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from understudy.recipe.data import Data, Image, Text
 from understudy.recipe.lora import Lora
 from understudy.recipe.models import Model, PretrainedModel
-from understudy.recipe.objectives import DISTILL, Distill
+from understudy.recipe.objectives import DISTILL, Distill, ObjectiveSection
 from understudy.recipe.section import BatchSize, Fraction, Positive, Section
 from understudy.recipe.strategy import Compression, Diloco, Offload, Pipeline, Recompute, Strategy
 from understudy.recipe.training import Augment, Guard, Optimizer, Schedule
@@ -15,6 +15,9 @@ from understudy.recipe.training import Augment, Guard, Optimizer, Schedule
 Task = Literal["image-classification", "causal-lm"]
 TeacherPrecision = Literal["fp32", "bf16", "int8", "nf4"]
 MetricName = Literal["accuracy", "nll", "calibration_error", "perplexity", "bits_per_byte"]
+Candidate = Literal["student", "control"]
+"""Whom the gate judges and the registry gets."""
+CONTROL_SUFFIX = "-control"
 
 METRICS: dict[Task, tuple[MetricName, ...]] = {
     "image-classification": ("accuracy", "nll", "calibration_error"),
@@ -121,8 +124,8 @@ class Student(Section):
 
     model: Model
     train: Train
-    distill: Distill = DISTILL
-    """Weighted objectives; the loss is their sum."""
+    distill: Distill | None = None
+    """Weighted objectives; the loss is their sum. Default: by the task."""
     teacher_precision: TeacherPrecision = "fp32"
     """What the teacher's weights are kept in beside the student. bf16 takes half the memory, and is computed in. int8
     takes a quarter of it for the weights of linear layers; the others stay as they are."""
@@ -178,6 +181,12 @@ class Register(Section):
 
     model: str | None = None
     experiment: str | None = None
+    trust_champion: bool = False
+    """Whether a champion that understudy did not register may run its own code here, on the test split, so that the
+    student is compared with its answers."""
+    control: bool = False
+    """Judge and register the control in the student's place, where distilling did not pay. Its registered model is
+    named MODEL-control, so that it is never taken for a distilled one."""
 
 
 class Resources(Section):
@@ -258,6 +267,11 @@ class Recipe(Section):
         return tuple(section for section, train in trained.items() if train and train.strategy == "auto")
 
     @property
+    def objectives(self) -> tuple[ObjectiveSection, ...]:
+        """What the student learns from."""
+        return self.student.distill or DISTILL[self.task]
+
+    @property
     def metrics(self) -> tuple[MetricName, ...]:
         """What is measured, the gate's metric included."""
         chosen = self.evaluate.metrics or METRICS[self.task]
@@ -270,8 +284,14 @@ class Recipe(Section):
 
     @property
     def model_name(self) -> str:
-        """The registered model's name."""
-        return self.register_.model or self.name
+        """The registered model's name; a control's says that it is one."""
+        name = self.register_.model or self.name
+        return f"{name.removesuffix(CONTROL_SUFFIX)}{CONTROL_SUFFIX}" if self.candidate == "control" else name
+
+    @property
+    def candidate(self) -> Candidate:
+        """Whom the gate judges and the registry gets."""
+        return "control" if self.register_.control else "student"
 
     @property
     def experiment(self) -> str:

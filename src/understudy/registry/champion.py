@@ -8,6 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from understudy.errors import UnderstudyError, disk_errors
 from understudy.registry.client import mlflow_at, server_at
+from understudy.registry.foreign import Foreign
 from understudy.registry.names import CHAMPION, DIGEST, TEACHER
 from understudy.registry.server import address, database, public_uri
 from understudy.registry.signature import PUBLIC, SIGNATURE, checking_key, holds
@@ -26,25 +27,26 @@ class Champion:
     source: str
 
 
-def champion(uri: str, name: str) -> Champion | None:
-    """The registered model's champion; None when it has none.
+def champion(uri: str, name: str) -> Champion | Foreign | None:
+    """The registered model's champion; None when it has none, Foreign when it was registered by other means.
 
     Raises:
-        UnderstudyError: the registry cannot be asked, or the champion is not a model of understudy's.
+        UnderstudyError: the registry cannot be asked, or the champion has another digest or signature than it should.
     """
     server = server_at(uri)
     version = server.aliases(name).get(CHAMPION)
     if version is None:
         return None
     tags = server.version_tags(name, version) or {}
-    digest = tags.get(DIGEST)
+    digest, key = tags.get(DIGEST), checking_key()
+    if digest is None and key is None:
+        return Foreign(name, version)
     if digest is None or not HEXADECIMAL.fullmatch(digest):  # it becomes a path here
         raise UnderstudyError(
             f"{public_uri(uri)}: the champion of {name}, version {version}, has no digest as its tag {DIGEST}: "
             "understudy did not make it and cannot measure it on this test split. Give the alias champion to a version "
             "that understudy registered, remove the alias, or set register.model to another name."
         )
-    key = checking_key()
     if key and not holds(key, tags.get(SIGNATURE, ""), name, version, digest):
         raise UnderstudyError(
             f"{public_uri(uri)}: the champion of {name}, version {version}, has no valid signature ({SIGNATURE}): what "

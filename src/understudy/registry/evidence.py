@@ -40,6 +40,18 @@ def key_figures(measures: Measures) -> dict[str, str]:
     return {key: f"{found[key]:.6g}" for key in keys if key in found}
 
 
+def recovered_share(verdict: Verdict) -> dict[str, float]:
+    """The share of the gap between control and teacher that the student closed, where there is one."""
+    recovered = verdict.get("recovered")
+    return {"recovered_share": recovered["share"]} if recovered and recovered["share"] is not None else {}
+
+
+def recovered_figures(verdict: Verdict) -> dict[str, str]:
+    """The same with its interval, as a tag of a version."""
+    recovered = verdict.get("recovered")
+    return {"recovered": recovered["detail"]} if recovered else {}
+
+
 def intent(recipe: Recipe) -> str:
     """What a run trains, in a sentence."""
     student, teacher = (_model(section.model) for section in (recipe.student, recipe.teacher))
@@ -80,10 +92,17 @@ def description(measures: Measures, verdict: Verdict, run: str) -> str:
 def findings(measures: Measures, verdict: Verdict) -> Iterator[str]:
     """The verdict, the models side by side, and the rules, by lines."""
     verb = "passed" if verdict["approved"] else "did not pass"
+    candidate = verdict.get("candidate", "student")  # that of an older understudy is a student's
     where = ", ".join(str(measures["hardware"][key]) for key in ("device", "cpu") if measures["hardware"].get(key))
-    yield f"The student {verb} the gate on {measures['examples']} examples of the test split."
+    yield f"The {candidate} {verb} the gate on {measures['examples']} examples of the test split."
+    if headline := verdict.get("headline"):
+        yield f"{headline[0].upper()}{headline[1:]}."
     for caution in verdict["cautions"]:
         yield from ("", f"**{caution}**")
+    told = [verdict.get("judged"), *verdict.get("advice", ())]
+    if recovered := verdict.get("recovered"):
+        told.append(f"{recovered['detail'][0].upper()}{recovered['detail'][1:]}.")
+    yield from (line for sentence in told if sentence for line in ("", sentence))
     yield ""
     yield from _table(measures)
     gate = f"Gate on {verdict['metric']}, margin {verdict['margin']:g}, confidence {verdict['confidence']:.0%}:"

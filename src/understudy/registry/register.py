@@ -15,14 +15,15 @@ from urllib.request import url2pathname
 
 from understudy.errors import disk_errors
 from understudy.evaluate.contents import Measures, Verdict
-from understudy.recipe import Recipe
+from understudy.recipe import Candidate, Recipe
+from understudy.recipe.file import completed
 from understudy.recipe.yaml import dump
 from understudy.registry import evidence, pyfunc
 from understudy.registry.client import mlflow_at, server_at
 from understudy.registry.curves import points_of, send, unreported
 from understudy.registry.dataset import dataset
 from understudy.registry.model_upload import send_model
-from understudy.registry.names import CHALLENGER, CHAMPION, DIGEST, NOTE, RUN, VERDICT
+from understudy.registry.names import CANDIDATE, CHALLENGER, CHAMPION, DIGEST, NOTE, RUN, VERDICT
 from understudy.registry.over_mlflow import OverMlflow
 from understudy.registry.params import log_params
 from understudy.registry.profiles import send_profile
@@ -40,7 +41,7 @@ STEPS = {"teacher": "teacher", "student": "distill", "control": "control"}
 
 @dataclass(frozen=True)
 class Registration:
-    """Where a student ended up. `version` is None for one that was rejected; `url` is the page to look at.
+    """Where a candidate ended up. `version` is None for one that was rejected; `url` is the page to look at.
 
     `stays` says why the alias challenger was not given to the version; it is empty when it was.
     """
@@ -50,6 +51,7 @@ class Registration:
     name: str
     url: str
     stays: str = ""
+    candidate: Candidate = "student"
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,9 @@ class Submission:
 
     recipe: Recipe
     model: Path
-    """The student's object."""
+    """The candidate's object."""
     digest: str
-    """The student's digest."""
+    """The candidate's digest."""
     measures: Path
     """The folder of the measures object."""
     verdict: Path
@@ -120,7 +122,7 @@ def register(run: Run, uri: str, submission: Submission) -> Registration:
         server.end(parent, "FINISHED")
         close(run)
         url = run_page(uri, server.experiment_of(parent), parent)
-    return Registration(parent, version, name, url, stays)
+    return Registration(parent, version, name, url, stays, submission.recipe.candidate)
 
 
 def is_registered(uri: str, registration: Registration, digest: str) -> bool:
@@ -138,7 +140,7 @@ def is_registered(uri: str, registration: Registration, digest: str) -> bool:
 def _log_steps(server: OverMlflow, recorder: Recorder, submission: Submission) -> None:
     """The nested runs: parameters, complete curves, and what was measured in the end."""
     measured, recipe = submission.measured, submission.recipe
-    student = recipe.student.model_dump(mode="json")
+    student = completed(recipe).student.model_dump(mode="json")
     params = {
         "teacher": recipe.teacher.model_dump(mode="json"),
         "student": {key: student[key] for key in ("model", "train", "distill")},
@@ -167,13 +169,14 @@ def _log_steps(server: OverMlflow, recorder: Recorder, submission: Submission) -
 
 
 def _log_parent(server: OverMlflow, parent: str, submission: Submission) -> None:
-    tags = {VERDICT: submission.verdict_tag, DIGEST: submission.digest}
+    tags = {VERDICT: submission.verdict_tag, DIGEST: submission.digest, CANDIDATE: submission.recipe.candidate}
     tags |= {f"understudy.{key}": value for key, value in submission.lineage.items()}
     server.link_dataset(parent, _dataset(submission), "training")
-    _log_figures(server, parent, evidence.all_metrics(submission.measured), submission, tags)
+    figures = evidence.all_metrics(submission.measured) | evidence.recovered_share(submission.judged)
+    _log_figures(server, parent, figures, submission, tags)
     client = server.client
     client.log_artifact(parent, str(submission.measures / "measures.json"))
-    client.log_text(parent, dump(submission.recipe.model_dump(mode="json", by_alias=True)), "recipe.yaml")
+    client.log_text(parent, dump(completed(submission.recipe).model_dump(mode="json", by_alias=True)), "recipe.yaml")
     for name in ("verdict.json", "report.html"):
         client.log_artifact(parent, str(submission.verdict / name))
     if (submission.verdict / "plots").is_dir():
@@ -238,8 +241,13 @@ def _made_version(server: OverMlflow, run: Run, parent: str, submission: Submiss
             raise
     text = evidence.description(measured, submission.judged, run_page(uri, server.experiment_of(parent), parent))
     tags = {f"understudy.{key}": value for key, value in submission.lineage.items()}
-    tags |= {DIGEST: submission.digest, RUN: run.id, VERDICT: submission.verdict_tag}
-    tags |= evidence.key_figures(measured)
+    tags |= {
+        DIGEST: submission.digest,
+        RUN: run.id,
+        VERDICT: submission.verdict_tag,
+        CANDIDATE: submission.recipe.candidate,
+    }
+    tags |= {**evidence.key_figures(measured), **evidence.recovered_figures(submission.judged)}
     made = client.create_model_version(
         name, f"models:/{model_id}", run_id=parent, tags=tags, description=text, model_id=model_id
     )
@@ -277,7 +285,11 @@ def _logged_model(server: OverMlflow, run: Run, parent: str, submission: Submiss
     for output in found.outputs.model_outputs if found.outputs else ():
         _discard(server, output.model_id)
     logged = client.create_logged_model(
-        found.info.experiment_id, "student", parent, {DIGEST: submission.digest}, model_type=submission.recipe.task
+        found.info.experiment_id,
+        submission.recipe.candidate,
+        parent,
+        {DIGEST: submission.digest},
+        model_type=submission.recipe.task,
     )
     client.log_outputs(parent, [LoggedModelOutput(logged.model_id, step=0)])
     description = Model(artifact_path=logged.artifact_location, run_id=parent, model_id=logged.model_id)

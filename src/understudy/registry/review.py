@@ -132,7 +132,8 @@ def _judged(version: Version, found: dict[str, str]) -> tuple[Measures, Verdict]
     named = f"{version.name}, version {version.number}"
     try:
         measures, verdict = json.loads(found["measures"]), json.loads(found["verdict"])
-        measured, _ = measures["models"]["student"]["digest"], verdict["approved"]
+        judged = "control" if verdict.get("candidate") == "control" else "student"
+        measured, _ = measures["models"][judged]["digest"], verdict["approved"]
         list(evidence.findings(measures, verdict))  # whatever it lacks, it is told here and not as a traceback
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise InputError(f"{named}: the evidence of run {version.run} is none of understudy's") from error

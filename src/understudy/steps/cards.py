@@ -77,10 +77,15 @@ def _rule(rule: RuleOutcome) -> str:
 
 
 def _notes(verdict: Verdict) -> Iterator[str]:
+    if verdict["recovered"]:
+        yield f"- {_cell(verdict['recovered']['detail'])}"
     if verdict["control"]:
         yield f"- What the teacher was worth: {verdict['control']['meaning']} {_cell(verdict['control']['detail'])}"
     for caution in verdict["cautions"]:
         yield f"- {_cell(caution)}"
+    for sentence in (*verdict["advice"], verdict["judged"]):
+        if sentence:
+            yield f"- {_cell(sentence)}"
 
 
 def _number(value: float | None) -> str:

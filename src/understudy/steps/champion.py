@@ -11,6 +11,7 @@ from understudy.errors import UnderstudyError
 from understudy.models.trust import SECTIONS, same_tokenizer, trusted_descriptions, trusted_stranger
 from understudy.recipe import PretrainedModel, Recipe
 from understudy.steps.environment import tracking_uri
+from understudy.steps.foreign import foreign_results
 from understudy.store import Run, Store
 from understudy.store.files import read_json, write_json
 
@@ -24,6 +25,8 @@ MISFIT = (
 def champion_input(store: Store, run: Run, inputs: Mapping[str, str]) -> dict[str, str]:
     """The champion's digest by its role; nothing when there is none, or none that can be measured on the examples.
 
+    One that understudy did not make has the digest of its results instead, as `foreign`.
+
     Where it sees images of another shape, the digest of the records that they are made from comes with it. Why it
     cannot be measured is written into the run's folder.
 
@@ -34,8 +37,8 @@ def champion_input(store: Store, run: Run, inputs: Mapping[str, str]) -> dict[st
     """
     problem, found = "", {}
     try:
-        found = _champion(store, run)
-        if found:
+        found = _champion(store, run, inputs["examples"])
+        if "champion" in found:
             _check_code(store, run, found["champion"], inputs)
             found |= _records(store, run, found["champion"], inputs["examples"])
     except UnderstudyError as error:
@@ -49,13 +52,16 @@ def champion_problem(run: Run) -> str:
     return str((read_json(run.folder / FILE) or {}).get("problem", ""))
 
 
-def _champion(store: Store, run: Run) -> dict[str, str]:
+def _champion(store: Store, run: Run, examples: str) -> dict[str, str]:
     from understudy.registry.champion import champion, fetch
+    from understudy.registry.foreign import Foreign
 
     uri = tracking_uri(store)
     found = champion(uri, Recipe.model_validate(run.recipe).model_name)
     if found is None:
         return {}
+    if isinstance(found, Foreign):
+        return {"foreign": foreign_results(store, run, found, examples)}
     run.use(found.digest)
     if store.objects.damage(found.digest):
         folder = run.folder / "champion"

@@ -13,13 +13,13 @@ from understudy.store import Store
 
 def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
     teacher = {"teacher_precision": recipe.student.teacher_precision}
-    return {**student_identity(recipe, store), **teacher, **objectives_identity(recipe.student.distill)}
+    return {**student_identity(recipe, store), **teacher, **objectives_identity(recipe.objectives)}
 
 
 def _distill(work: Work) -> None:
     if (kept := work.recipe.student.teacher_precision) != "fp32":
         work.facts["teacher_precision"] = kept
-    train(work, student_spec(work, "distill", work.recipe.student.distill))
+    train(work, student_spec(work, "distill", work.recipe.objectives))
 
 
 DISTILL = Step(

@@ -3,17 +3,20 @@
 Results that are in the store are not measured again; all models are timed side by side each time.
 """
 
+import shutil
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from understudy.evaluate.contents import RESULTS, results_file
 from understudy.launch.platform import platform
 from understudy.recipe import Recipe
 from understudy.steps.champion import champion_input
 from understudy.steps.delivery import deliver
+from understudy.steps.foreign import CHAMPION
 from understudy.steps.job import run_job
 from understudy.steps.job_spec import evaluation_spec
-from understudy.steps.measures import FILES, checked_measures
+from understudy.steps.measures import FILES, PER_EXAMPLE, checked_measures
 from understudy.steps.results import remembered, settings_of
 from understudy.steps.step import Step, Work, World
 from understudy.store import Run, Store
@@ -50,8 +53,20 @@ def _evaluate(work: Work) -> None:
         results.keep(files, time.monotonic() - began)
     for name in FILES:
         (left / name).rename(work.staged / name)
+    if "foreign" in work.inputs:
+        _add_foreign(work.input("foreign"), work.staged)
     for role, model in measures["models"].items():
         work.facts.update({f"{role}/{name}": value for name, value in model["metrics"].items() if value is not None})
+
+
+def _add_foreign(results: Path, measures: Path) -> None:
+    """Put the answers of a champion that understudy did not make beside those of the models that it measured."""
+    import numpy as np
+
+    with np.load(measures / PER_EXAMPLE) as mine, np.load(results / RESULTS, allow_pickle=False) as theirs:
+        both = {**mine, **theirs}
+    np.savez_compressed(measures / PER_EXAMPLE, allow_pickle=False, **both)
+    shutil.copyfile(results / CHAMPION, measures / CHAMPION)
 
 
 EVALUATE = Step(
@@ -60,7 +75,7 @@ EVALUATE = Step(
     kind="measures",
     work=_evaluate,
     modules=("understudy.evaluate.measure",),
-    functions=(_evaluate,),
+    functions=(_evaluate, _add_foreign),
     section=_section,
     inputs=("examples", "teacher", "student", "control"),
     outside=_champion,

@@ -24,7 +24,8 @@ def reported_recipe(recipe: Recipe) -> Mapping[str, object]:
     """The recipe without what changes nothing in the result."""
     checkpoints = {"train": {"checkpoint_every"}}
     packing = {"text": {"packing"} if recipe.text.packing == "wrapped" else set()}
-    return recipe.model_dump(
+    student = recipe.student.model_copy(update={"distill": recipe.objectives})
+    return recipe.model_copy(update={"student": student}).model_dump(
         mode="json",
         by_alias=True,
         exclude={

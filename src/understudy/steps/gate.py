@@ -5,19 +5,32 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
+from understudy.errors import UnderstudyError
 from understudy.recipe import Recipe
 from understudy.steps.champion import champion_problem
 from understudy.steps.evidence import LINEAGE, lineage, reported_recipe, trained
+from understudy.steps.foreign import CHAMPION
 from understudy.steps.profiles import profiles_of
 from understudy.steps.step import Result, Step, Work, World
 from understudy.store import Run, Store
-from understudy.store.files import read_json, write_json
+from understudy.store.files import canonical, read_json, sha256, write_json
 
 
-def _why_no_champion(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
-    del store, inputs
-    problem = champion_problem(run)
-    return World(facts={"champion_problem": problem} if problem else {})
+def _around(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
+    """Why a champion was not measured, and how many were judged on this test split before."""
+    recipe, problem = Recipe.model_validate(run.recipe), champion_problem(run)
+    split = split_digest(store, inputs["examples"])
+    number = store.number_judged(recipe.model_name, split, inputs[recipe.candidate])
+    return World(facts={"judged": str(number), **({"champion_problem": problem} if problem else {})})
+
+
+def split_digest(store: Store, examples: str) -> str:
+    """The digest of the test split, whatever there is to train on."""
+    manifest = store.objects.manifest(examples)
+    if manifest is None:
+        raise UnderstudyError(f"{examples}: the examples are not in the store, or damaged; run again")
+    files = [[path, digest] for path, _, digest in manifest.files if path.startswith("test.")]
+    return sha256(canonical(files))
 
 
 def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
@@ -25,6 +38,7 @@ def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
     return {
         "gate": recipe.gate.model_dump(mode="json"),
         "metric": recipe.gate_metric,
+        "candidate": recipe.candidate,
         "recipe": reported_recipe(recipe),
     }
 
@@ -33,7 +47,7 @@ def _gate(work: Work) -> None:
     import numpy as np
 
     from understudy.evaluate.cautions import training_losses
-    from understudy.evaluate.gate import decide
+    from understudy.evaluate.gate import Circumstances, decide
     from understudy.evaluate.report import write
 
     measures = json.loads((work.input("measures") / "measures.json").read_text())
@@ -45,9 +59,15 @@ def _gate(work: Work) -> None:
         per_example,
         work.recipe.gate,
         work.recipe.gate_metric,
-        work.world.get("champion_problem", ""),
-        training_losses(histories, work.recipe.student.distill),
-        {role: int(history[-1]["step"]) for role, history in histories.items()},
+        Circumstances(
+            champion_problem=work.world.get("champion_problem", ""),
+            training_losses=training_losses(histories, work.recipe.objectives),
+            steps={role: int(history[-1]["step"]) for role, history in histories.items()},
+            objectives=work.recipe.objectives,
+            candidate=work.recipe.candidate,
+            judged=int(work.world["judged"]),
+            foreign=_foreign(work),
+        ),
     )
     write_json(work.staged / "verdict.json", verdict)
     write(
@@ -60,6 +80,12 @@ def _gate(work: Work) -> None:
         per_example,
         profiles_of(work.run),
     )
+
+
+def _foreign(work: Work) -> str:
+    """A champion that understudy did not make, in words; empty where there is none."""
+    found = read_json(work.input("measures") / CHAMPION)
+    return f"{found['name']} version {found['version']}" if found else ""
 
 
 def _histories(work: Work) -> dict[str, list[dict[str, float]]]:
@@ -80,10 +106,8 @@ def decision(verdict: Path) -> Literal["approved", "rejected"]:
 
 
 def _outcome(result: Result) -> str:
-    """The decision, and the rules that did not hold."""
-    failed = [rule["rule"] for rule in read_json(result.path / "verdict.json")["rules"] if not rule["passed"]]
-    said = decision(result.path)
-    return said if said == "approved" else f"{said} by {', '.join(failed)}"
+    """The decision with its margin, or the rules that did not hold."""
+    return str(read_json(result.path / "verdict.json")["headline"])
 
 
 GATE = Step(
@@ -92,9 +116,9 @@ GATE = Step(
     kind="verdict",
     work=_gate,
     modules=("understudy.evaluate.gate", "understudy.evaluate.report"),
-    functions=(_gate, reported_recipe, lineage, trained),
+    functions=(_gate, _foreign, reported_recipe, lineage, trained),
     section=_section,
     inputs=("measures", *LINEAGE),
-    outside=_why_no_champion,
+    outside=_around,
     outcome=_outcome,
 )

@@ -42,7 +42,7 @@ def training_spec(
         objectives=objectives,
         seed=work.recipe.seed,
         others=_others(work.recipe, role),
-        asked=work.recipe.student.distill,
+        asked=work.recipe.objectives,
         student_train=work.recipe.student.train if role == "teacher" else None,
     )
     return _job_spec(work, role, payload, resources)

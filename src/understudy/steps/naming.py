@@ -31,4 +31,6 @@ def check_student_names(work: Work) -> None:
         description = foreseen(model, read_facts(work.input("examples")), "student.model", "new")
     except Unreachable:  # which counts when it is fetched, if it is not remembered then
         return
-    check_names(empty_model(description, "student.model"), objective(student.distill, train), train, "student.train")
+    check_names(
+        empty_model(description, "student.model"), objective(work.recipe.objectives, train), train, "student.train"
+    )

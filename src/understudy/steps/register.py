@@ -27,7 +27,12 @@ def _server(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
 
 def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
     del store
-    return {"model": recipe.model_name, "experiment": recipe.experiment, "recipe": reported_recipe(recipe)}
+    return {
+        "model": recipe.model_name,
+        "experiment": recipe.experiment,
+        "candidate": recipe.candidate,
+        "recipe": reported_recipe(recipe),
+    }
 
 
 def _register(work: Work) -> None:
@@ -37,8 +42,8 @@ def _register(work: Work) -> None:
 
     submission = Submission(
         work.recipe,
-        model=work.input("student"),
-        digest=work.inputs["student"],
+        model=work.input(work.recipe.candidate),
+        digest=work.inputs[work.recipe.candidate],
         measures=work.input("measures"),
         verdict=work.input("verdict"),
         models={role: work.input(role) for role in trained(work)},
@@ -50,7 +55,7 @@ def _register(work: Work) -> None:
         _remember(work)
     close_dead(work.store, work.tracking_uri)
     # Asked now, while MLflow is imported, the answers are remembered, and the next run need not import it.
-    is_registered(work.tracking_uri, registration, work.inputs["student"])
+    is_registered(work.tracking_uri, registration, work.inputs[work.recipe.candidate])
     champion(work.tracking_uri, work.recipe.model_name)
     write_json(work.staged / FILE, asdict(registration))
     work.facts.update({key: value for key, value in asdict(registration).items() if value is not None})
@@ -60,7 +65,7 @@ def _remember(work: Work) -> None:
     """Let gc know; a server with accounts may show another account less than it has, a database shows all."""
     from understudy.registry.server import database, identity
 
-    roles = () if database(work.tracking_uri) else ("student", "teacher")
+    roles = () if database(work.tracking_uri) else (work.recipe.candidate, "teacher")
     digests = [work.inputs[role] for role in roles if role in work.inputs]
     work.store.remember_server(identity(work.tracking_uri, work.store.folder.parent), digests)
 
@@ -79,7 +84,7 @@ def _is_still_registered(path: Path, store: Store) -> bool:
     registration = Registration(**read_json(path / FILE))
     manifest = store.objects.manifest(path.name)
     assert manifest is not None
-    return is_registered(tracking_uri(store), registration, manifest.inputs["student"])
+    return is_registered(tracking_uri(store), registration, manifest.inputs[registration.candidate])
 
 
 def _outcome(result: Result) -> str:
@@ -89,7 +94,7 @@ def _outcome(result: Result) -> str:
     found = read_json(result.path / FILE)
     page = for_people(found["url"])
     if found["version"] is None:
-        return f"the gate rejected the student: recorded at {page}, no version"
+        return f"the gate rejected the {found.get('candidate', 'student')}: recorded at {page}, no version"
     return f"version {found['version']} of {found['name']}, {page}"
 
 

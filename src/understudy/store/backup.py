@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from understudy.errors import InputError, UnderstudyError, disk_errors
-from understudy.store import step_cache
+from understudy.store import judged, step_cache
 from understudy.store.files import flush, read_json, write_json
 from understudy.store.objects import MANIFEST, Manifest
 from understudy.store.store import Store
@@ -21,7 +21,7 @@ from understudy.store.vault import Entry, Snapshot, Vault, by_path
 from understudy.store.version import VERSION
 
 KIND = "store"
-REFERRING = ("servers", "runs", step_cache.FOLDER)
+REFERRING = ("servers", judged.FOLDER, "runs", step_cache.FOLDER)
 """Folders with what refers to objects; the step cache is restored last of all."""
 OBJECT = re.compile(r"objects/(..)/(\1[0-9a-f]{62})/.+", re.DOTALL)
 """The place of an object's file; its second group is the digest."""

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from understudy.errors import Fenced, InputError, disk_errors
+from understudy.store import judged, runs, version
 from understudy.store import lease as leases
-from understudy.store import runs, version
 from understudy.store.files import Fingerprints, read_json, sha256, share, write_json
 from understudy.store.lease import Lease
 from understudy.store.objects import Objects
@@ -110,6 +110,16 @@ class Store:
             for digest in digests:
                 (known / digest).touch()
         write_json(known.with_suffix(".json"), {"address": address})
+
+    def number_judged(self, name: str, split: str, digest: str) -> int:
+        """Which one a model is of those that were judged on a test split for a registered model, counted from 1.
+
+        Args:
+            name: the registered model's.
+            split: the digest of the test examples.
+            digest: the model's; it is counted once.
+        """
+        return judged.number_of(self.folder, name, split, digest)
 
     @property
     def registered(self) -> dict[str, list[Path]]:

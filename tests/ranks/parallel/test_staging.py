@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.distributed.checkpoint.staging import DefaultStager
 
-from tests.ranks.parallel.test_checkpoint import state, step, within
-from tests.ranks.train import jobs
+from tests.ranks.pool.parallel.test_checkpoint import state, step, within
+from tests.ranks.pool.train import jobs
 from understudy.parallel.checkpoint import Checkpoints
 from understudy.parallel.powersgd import PowerSGD
 
@@ -58,7 +58,7 @@ def test_what_a_backward_pass_changes_is_copied_at_once() -> None:
 
 
 def train_with_late_copies(job: Any) -> None:
-    from tests.ranks.train.jobs import train_ranks
+    from tests.ranks.pool.train.jobs import train_ranks
 
     with late():
         train_ranks(job)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.ranks.train import jobs
-from tests.ranks.train.jobs import matrix, tiers, train_alone, train_ranks
+from tests.ranks.pool.train import jobs
+from tests.ranks.pool.train.jobs import matrix, tiers, train_alone, train_ranks
 from tests.unit.jobs.specs import training
 from tests.unit.models.sections import section
 from understudy.data.augmentation import Augmentation

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from tests.ranks.train import jobs
+from tests.ranks.pool.train import jobs
 from tests.unit.jobs.specs import training as training_of
 from understudy.agent.training import training_job
 from understudy.data.loader import open_split

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.ranks.train import jobs
-from tests.ranks.train.jobs import train_alone, train_ranks
-from tests.ranks.train.test_parity import DISTILL, assert_same_training
-from tests.ranks.train.test_resume import assert_goes_on
+from tests.ranks.pool.train import jobs
+from tests.ranks.pool.train.jobs import train_alone, train_ranks
+from tests.ranks.pool.train.test_parity import DISTILL, assert_same_training
+from tests.ranks.pool.train.test_resume import assert_goes_on
 from understudy.jobs.specification import JobSpec
 
 BOTH = ["parameters", "activations"]

@@ -39,6 +39,30 @@ def test_what_has_to_be_known_first_comes_before_the_rules(capsys: pytest.Captur
     ]
 
 
+def test_a_verdict_s_last_lines_say_what_was_recovered_and_what_to_change(capsys: pytest.CaptureFixture[str]) -> None:
+    rule = {"rule": "quality-against-control", "passed": False, "detail": "Worse."}
+    verdict = {
+        "approved": False,
+        "headline": "rejected by quality-against-control",
+        "cautions": [],
+        "rules": [rule],
+        "control": {"detail": "student minus control: worse"},
+        "recovered": {"detail": "the student recovered −10 % of the gap [x]"},
+        "judged": "It is number 3.",
+        "advice": ["Train longer.", "Or register the control: --set register.control=true."],
+    }
+    show_verdict(Console(width=200), verdict)
+    assert capsys.readouterr().out.splitlines() == [
+        "rejected by quality-against-control",
+        "  FAIL  quality-against-control: Worse.",
+        "  what the teacher was worth: student minus control: worse",
+        "  the student recovered −10 % of the gap [x]",
+        "  It is number 3.",
+        "  what to change: Train longer.",
+        "  what to change: Or register the control: --set register.control=true.",
+    ]
+
+
 def test_an_alias_that_did_not_move_is_told_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "steps").mkdir()
     run, made = Run(tmp_path), {"name": "digits", "version": "1"}

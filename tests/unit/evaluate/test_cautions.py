@@ -4,7 +4,9 @@ import pytest
 from understudy.evaluate.cautions import cautions, meaning, training_losses
 from understudy.evaluate.metrics import METRICS
 from understudy.evaluate.statistics import Bootstrap, Difference
-from understudy.recipe.objectives import DISTILL
+from understudy.recipe import LabelsObjective, LogitsObjective
+
+DISTILL = (LabelsObjective(type="labels", weight=0.1), LogitsObjective(type="logits", weight=0.9))
 
 
 def said(images, training):

@@ -1,15 +1,17 @@
 import copy
 import json
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.evaluate.gate import decide
+from understudy.evaluate.gate import Circumstances, decide
 from understudy.evaluate.metrics import BINS
 from understudy.recipe import Gate
+from understudy.recipe.objectives import DISTILL
 
 Z = 1.959963984540054
 
@@ -285,13 +287,80 @@ def test_few_documents_with_a_small_loss_do_not_rule_out_a_large_one(texts, meas
     assert rules(verdict)["quality-against-teacher"]["passed"] == approved
 
 
-def test_the_control_is_told_of_and_is_no_rule(images, measured):
+def test_what_the_teacher_was_worth_is_told(images, measured):
     arrays = images(600, {"teacher": 0.97, "student": 0.969, "control": 0.95})
     verdict = decide(measured(arrays, "image-classification"), arrays, Gate(), "accuracy")
-    assert not any("control" in rule for rule in rules(verdict))
     expected = 100 * (arrays["student.correct"].mean() - arrays["control.correct"].mean())
     assert verdict["control"]["observed"] == pytest.approx(expected / 100)
     assert verdict["control"]["detail"].startswith("student minus control: ")
+
+
+AGAINST_CONTROL = "quality-against-control"
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 120), st.integers(0, 120), st.floats(0.6, 0.99))
+def test_a_student_is_refused_exactly_where_its_control_is_known_to_be_better(images, measured, wins, losses, sure):
+    """Of right and wrong answers McNemar's test decides, without an interval: (losses - wins)^2 / (losses + wins)."""
+    arrays = images(400, {"teacher": 0.9, "student": 0.9})
+    arrays |= {name.replace("student", "control"): array for name, array in arrays.items() if "student" in name}
+    arrays["student.correct"] = np.repeat([1.0, 0.0, 1.0], [wins, losses, 400 - wins - losses])
+    arrays["control.correct"] = np.repeat([0.0, 1.0, 1.0], [wins, losses, 400 - wins - losses])
+    rule = rules(decide(measured(arrays, "image-classification"), arrays, Gate(confidence=sure), "accuracy"))
+    quantile = NormalDist().inv_cdf((1 + sure) / 2)
+    worse = losses > wins and (losses - wins) ** 2 > quantile**2 * (losses + wins)
+    assert rule[AGAINST_CONTROL]["passed"] is not worse
+    assert rule["measured"]["passed"]
+
+
+def worse_than_control(texts, measured, candidate="student", teacher=1.0):
+    arrays = texts(300, {"teacher": teacher, "student": 2.3, "control": 2.2})
+    around = Circumstances(objectives=DISTILL["image-classification"], candidate=candidate)
+    return decide(measured(arrays, "causal-lm"), arrays, Gate(margin=0.99), "bits_per_byte", around)
+
+
+def test_a_student_worse_than_its_control_is_rejected_and_told_what_to_change(texts, measured):
+    """The margin lets it pass, and no other rule is against it."""
+    verdict = worse_than_control(texts, measured, teacher=2.1)
+    assert [name for name, rule in rules(verdict).items() if not rule["passed"]] == [AGAINST_CONTROL]
+    assert verdict["headline"].startswith("rejected by quality-against-control")
+    said = " ".join(verdict["advice"])
+    assert all(part in said for part in ("weights and the temperature", "longer", "better teacher", "register.control"))
+
+
+def test_the_control_in_the_student_s_place_is_judged_and_named(texts, measured):
+    verdict = worse_than_control(texts, measured, candidate="control", teacher=2.1)
+    assert verdict["approved"]
+    assert verdict["advice"] == []
+    assert AGAINST_CONTROL not in rules(verdict)
+    assert "control 0." in rules(verdict)["quality-against-teacher"]["detail"]
+    assert verdict["headline"].startswith("control, trained without the teacher: approved: within 99 %")
+    assert "no teacher had a part in its training" in " ".join(verdict["cautions"])
+
+
+def test_a_teacher_that_the_control_beats_is_named_as_the_reason(texts, measured):
+    verdict = worse_than_control(texts, measured, teacher=2.25)
+    assert not rules(verdict)[AGAINST_CONTROL]["passed"]
+    assert "distilling from it cannot help" in verdict["advice"][0]
+    assert any(caution.startswith("The teacher is worse than the control") for caution in verdict["cautions"])
+
+
+def test_a_control_that_was_not_measured_fails_closed(texts, measured):
+    arrays = texts(100, {"teacher": 2.1, "student": 2.1, "control": 2.2})
+    arrays["control.nll"][3] = np.nan
+    verdict = decide(measured(arrays, "causal-lm"), arrays, Gate(), "bits_per_byte")
+    failed = {name for name, rule in rules(verdict).items() if not rule["passed"]}
+    assert failed == {"measured", AGAINST_CONTROL}
+    json.dumps(verdict, allow_nan=False)
+
+
+def test_a_difference_that_one_document_carries_shows_nobody_to_be_worse(texts, measured):
+    arrays = texts(100, {"teacher": 2.1, "student": 2.1})
+    arrays |= {name.replace("student", "control"): array.copy() for name, array in arrays.items() if "student" in name}
+    arrays["control.nll"][3] *= 0.5
+    verdict = decide(measured(arrays, "causal-lm"), arrays, Gate(), "bits_per_byte")
+    assert rules(verdict)[AGAINST_CONTROL]["passed"]
+    json.dumps(verdict, allow_nan=False)
 
 
 def test_nothing_is_decided_by_the_calibration_error(good):
@@ -308,7 +377,7 @@ def test_what_the_teacher_was_worth_is_said_in_a_word(images, measured):
         assert verdict["control"]["meaning"] == word
         assert verdict["control"]["detail"].endswith(f": {word}")
         assert bool(verdict["cautions"]) == (word == "worse")
-    assert verdict["cautions"] == ["The control, which was trained without the teacher, is better than the student."]
+    assert verdict["cautions"][0] == "The control, which was trained without the teacher, is better than the student."
 
 
 def chance(measured, teacher, student, count=400):
@@ -365,3 +434,26 @@ def test_what_was_not_measured_reaches_no_minimum(good):
     del arrays["student.correct"]
     rule = rules(decide(measures, arrays, Gate(minimum=0.1), "accuracy"))["minimum"]
     assert rule["detail"].startswith("Not passed, because ")
+
+
+@pytest.mark.parametrize(("champion", "passes"), [(0.9, True), (0.99, False)])
+def test_a_champion_of_another_origin_is_compared_by_its_answers_alone(images, measured, champion, passes):
+    """It answered with labels: there are right and wrong answers, no probabilities, and no measures."""
+    arrays = images(900, {"teacher": 0.93, "student": 0.93, "theirs": champion})
+    arrays["champion.correct"] = arrays["theirs.correct"]
+    arrays = {name: array for name, array in arrays.items() if not name.startswith("theirs.")}
+    measures = measured(
+        {name: array for name, array in arrays.items() if "champion" not in name}, "image-classification"
+    )
+    around = Circumstances(foreign="digits version 3")
+    verdict = decide(measures, arrays, Gate(), "accuracy", around)
+    assert rules(verdict)["quality-against-champion"]["passed"] is passes
+    assert rules(verdict)["measured"]["passed"]
+    assert verdict["cautions"] == [
+        "The champion, digits version 3, was registered by other means: it was compared by its answers to this test "
+        "split, and its size and speed were not measured."
+    ]
+    assert ("within 2 points of its teacher and of the champion" in verdict["headline"]) is passes
+    by_nll = rules(decide(measures, arrays, Gate(metric="nll"), "nll", around))["quality-against-champion"]
+    assert not by_nll["passed"]
+    assert "the champion's negative log-likelihood was not measured" in by_nll["detail"]

@@ -1,4 +1,5 @@
 import base64
+import html
 import html.parser
 import io
 import re
@@ -8,7 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.unit.train.profiles import profile
-from understudy.evaluate.gate import decide
+from understudy.evaluate.gate import Circumstances, decide
 from understudy.evaluate.plots import SLICES, smoothed, training_plot
 from understudy.evaluate.report import si, write
 from understudy.recipe import Gate
@@ -223,3 +224,44 @@ def test_smoothing_keeps_a_line_and_damps_noise():
 )
 def test_sizes_are_shown_with_a_prefix(value, unit, shown):
     assert si(value, unit) == shown
+
+
+def page_of(folder, arrays, measures, around, margin=0.02):
+    folder.mkdir(exist_ok=True)
+    verdict = decide(measures, arrays, Gate(margin=margin), measures["gate_metric"], around)
+    recipe = {"name": "digits", "task": measures["task"], "seed": 0}
+    write(folder, recipe, measures, verdict, HISTORIES, {}, arrays, {})
+    return html.unescape((folder / "report.html").read_text(encoding="utf-8"))
+
+
+def test_a_student_that_its_control_beats_is_shown_with_what_to_change(tmp_path, images, measured):
+    arrays = images(600, {"teacher": 0.97, "student": 0.7, "control": 0.8})
+    measures = measured(arrays, "image-classification")
+    text = page_of(tmp_path, arrays, measures, Circumstances(judged=12), margin=0.5)
+    assert "digits: the student was turned down" in text
+    assert "<b>rejected by quality-against-control; not compared with what you serve" in text
+    assert "Not worse than the control" in text
+    assert "What to change:" in text
+    assert "register.control=true" in text
+    assert "The student recovered −" in text
+    assert "It is number 12 of those that this store has judged" in text
+    assert "This test split wears out" in text
+    put_up = page_of(tmp_path, arrays, measures, Circumstances(candidate="control"), margin=0.5)
+    assert "digits: the control may step in" in put_up
+    assert "control's accuracy" in put_up
+    assert "What to change:" not in put_up
+
+
+def test_a_champion_of_another_origin_is_compared_though_it_has_no_measures(tmp_path, images, measured):
+    arrays = images(600, {"teacher": 0.97, "student": 0.97})
+    measures = measured(arrays, "image-classification")
+    arrays["champion.correct"] = arrays["teacher.correct"]
+    text = page_of(tmp_path, arrays, measures, Circumstances(foreign="digits version 3"))
+    assert "student − champion" in text
+    assert "its size and speed were not measured" in text
+
+
+def test_without_a_gap_the_report_says_so(tmp_path, images, measured):
+    arrays = images(600, {"teacher": 0.8, "student": 0.8, "control": 0.8})
+    text = page_of(tmp_path, arrays, measured(arrays, "image-classification"), Circumstances())
+    assert "There was no gap to recover" in text

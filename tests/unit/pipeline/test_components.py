@@ -18,6 +18,16 @@ from understudy.steps.step import Result
 
 FOLDERS = sorted(path.name for path in (ROOT / "components").iterdir() if (path / "component.py").exists())
 MOST_LINES = 10
+VERDICT: dict[str, Any] = {
+    "approved": True,
+    "headline": "approved: within 2 points",
+    "rules": [],
+    "cautions": [],
+    "advice": [],
+    "judged": "",
+    "control": None,
+    "recovered": None,
+}
 
 
 def component(name: str) -> Any:
@@ -97,7 +107,7 @@ def result(step: str, folder: Path) -> Result:
 def content(tmp_path: Path) -> Path:
     """What the object of any step may hold."""
     (tmp_path / "report.html").write_text("the report")
-    (tmp_path / "verdict.json").write_text(json.dumps({"approved": True, "rules": [], "control": None, "cautions": []}))
+    (tmp_path / "verdict.json").write_text(json.dumps(VERDICT))
     (tmp_path / "measures.json").write_text(json.dumps({"confusion": None}))
     (tmp_path / "registration.json").write_text(json.dumps({"version": None, "name": "n", "url": "u"}))
     return tmp_path

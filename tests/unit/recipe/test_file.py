@@ -589,7 +589,7 @@ def test_the_complete_recipe_leaves_nothing_open(tmp_path: Path) -> None:
     assert list(shown)[:4] == ["name", "task", "seed", "data"]
     assert shown["gate"]["metric"] == "accuracy"
     assert shown["evaluate"]["metrics"] == ["accuracy", "nll", "calibration_error"]
-    assert shown["register"] == {"model": "digits", "experiment": "digits"}
+    assert shown["register"] == {"model": "digits", "experiment": "digits", "trust_champion": False, "control": False}
     assert shown["data"]["image"] == {"size": 16, "channels": 1}
     pydoc = yaml.safe_load(dump(load(write(tmp_path, PYDOC))))
     assert pydoc["data"]["text"]["tokenizer"]["vocab_size"] == 4096
@@ -670,8 +670,8 @@ def test_an_entry_that_a_list_does_not_have_is_told(overrides: list[str], messag
 @pytest.mark.parametrize("name", ["logits", "1"])
 def test_an_objective_is_named_by_its_type_or_its_place(tmp_path: Path, name: str) -> None:
     for recipe in (Path("recipes/digits.yaml"), write(tmp_path, DIGITS)):
-        labels, logits = load(recipe, [f"student.distill.{name}.temperature=2"]).student.distill
-        assert (labels.weight, logits.weight, logits.temperature) == (0.1, 0.9, 2.0)
+        labels, logits = load(recipe, [f"student.distill.{name}.temperature=5"]).student.distill or ()
+        assert (labels.weight, logits.weight, logits.temperature) == (0.3, 0.7, 5.0)
 
 
 def test_a_frame_is_narrower_than_the_image() -> None:

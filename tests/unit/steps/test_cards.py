@@ -12,6 +12,10 @@ from understudy.steps.step import Result
 RULE = {"observed": 0.0123456, "interval": [-0.01, 0.03], "threshold": 0.02}
 VERDICT = {
     "approved": False,
+    "headline": "rejected by quality-against-teacher",
+    "recovered": {"share": 0.5, "interval": [0.4, 0.6], "detail": "half of the gap"},
+    "advice": ["train longer"],
+    "judged": "the first",
     "control": {"observed": -1.0, "interval": [-2.0, -0.5], "meaning": "better", "detail": "by 1 point"},
     "cautions": ["the teacher may be overfitted"],
     "rules": [
@@ -39,8 +43,11 @@ def test_a_verdicts_card_has_its_decision_rules_and_intervals(tmp_path: Path) ->
         "| size | passed | 0.25 |  | 0.5 |  |",
         "| quality-against-teacher | **failed** | 0.01235 | -0.01 to 0.03 | 0.02 | a\\|b &lt;script> \\[x](y:z) |",
         "",
+        "- half of the gap",
         "- What the teacher was worth: better by 1 point",
         "- the teacher may be overfitted",
+        "- train longer",
+        "- the first",
     ]
 
 

@@ -1,12 +1,60 @@
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from understudy.recipe import Recipe
 from understudy.steps.champion import FILE
 from understudy.steps.gate import GATE
 from understudy.store import Run, Store
 from understudy.store.files import write_json
 
+Change = Callable[..., Recipe]
+SPLIT = {"train.labels.npy": b"train", "test.labels.npy": b"labels", "test.images.npy": b"images"}
 
-def test_why_a_champion_was_not_measured_decides_the_verdict(store: Store, run: Run) -> None:
-    assert GATE.outside(run, store, {}).facts == {}
+
+def examples(store: Store, files: Mapping[str, bytes] = SPLIT) -> str:
+    staged = store.folder / "work" / "staged"
+    staged.mkdir()
+    for name, content in files.items():
+        (staged / name).write_bytes(content)
+    return store.objects.publish(staged, "examples")
+
+
+def facts(store: Store, run: Run, given: str, student: str = "a" * 64, control: str = "c" * 64) -> Mapping[str, str]:
+    return GATE.outside(run, store, {"examples": given, "student": student, "control": control}).facts
+
+
+def new_run(store: Store, recipe: Recipe) -> Run:
+    return store.create_run(recipe.name, recipe.model_dump(mode="json", by_alias=True), "sqlite:///here.db")
+
+
+def test_why_a_champion_was_not_measured_decides_the_verdict(store: Store, digits: Recipe) -> None:
+    run, given = new_run(store, digits), examples(store)
+    assert facts(store, run, given) == {"judged": "1"}
     write_json(run.folder / FILE, {"problem": ""})
-    assert GATE.outside(run, store, {}).facts == {}
+    assert facts(store, run, given) == {"judged": "1"}
     write_json(run.folder / FILE, {"problem": "no answer"})
-    assert GATE.outside(run, store, {}).facts == {"champion_problem": "no answer"}
+    assert facts(store, run, given) == {"judged": "1", "champion_problem": "no answer"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "counts"), [("train.labels.npy", True), ("test.labels.npy", False), ("test.images.npy", False)]
+)
+def test_students_are_counted_by_the_test_examples_whatever_they_were_trained_on(
+    store: Store, digits: Recipe, changed: str, counts: bool
+) -> None:
+    run, first, second = new_run(store, digits), examples(store), examples(store, {**SPLIT, changed: b"other"})
+    assert first != second
+    assert facts(store, run, first, "a" * 64)["judged"] == "1"
+    assert facts(store, run, second, "b" * 64)["judged"] == ("2" if counts else "1")
+    assert facts(store, run, first, "a" * 64)["judged"] == "1"
+
+
+def test_each_registered_model_has_its_own_count_and_a_control_s_is_another(
+    store: Store, digits: Recipe, change: Change
+) -> None:
+    given = examples(store)
+    for override in ("register.model=one", "register.model=two", "register.control=true"):
+        assert facts(store, new_run(store, change(digits, override)), given)["judged"] == "1"
+    assert facts(store, new_run(store, digits), given)["judged"] == "1"
+    assert facts(store, new_run(store, digits), given, student="b" * 64)["judged"] == "2"

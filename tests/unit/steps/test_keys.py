@@ -94,6 +94,7 @@ def rewrite_unseen(path: Path, content: bytes) -> None:
         ("gate.confidence=0.9", GATE),
         ("gate.max_latency_ratio=null", GATE),
         ("register.model=other", REGISTER),
+        ("register.control=true", GATE),
         ("register.experiment=other", REGISTER),
         ("resources.teacher.device=cuda", TEACHER),
         ("resources.distill.device=cuda", STUDENT),
@@ -451,6 +452,11 @@ def test_a_champion_repeats_what_compares_the_student_with_it(keys: Keys, digits
 
 def test_a_champion_that_cannot_be_measured_repeats_the_gate(keys: Keys, digits: Recipe) -> None:
     assert repeated(keys(digits), keys(digits, world={"gate": {"champion_problem": "no answer"}})) == GATE
+
+
+def test_how_many_were_judged_on_the_split_repeats_the_gate(keys: Keys, digits: Recipe) -> None:
+    first, tenth = (keys(digits, world={"gate": {"judged": number}}) for number in ("1", "10"))
+    assert repeated(first, tenth) == GATE
 
 
 def test_another_tracking_server_repeats_the_registration_alone(keys: Keys, digits: Recipe) -> None:

@@ -1,13 +1,16 @@
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
+from understudy.recipe import Recipe
 from understudy.steps.register import REGISTER, _remember
 from understudy.steps.step import Work
 from understudy.store import Run, Store
 
+Change = Callable[..., Recipe]
 URI = "MLFLOW_TRACKING_URI"
 
 
@@ -29,9 +32,15 @@ def test_the_local_server_counts_as_the_same_when_its_home_is_moved(
     assert REGISTER.outside(run, store, {}).facts == {"server": f"sqlite:///{tmp_path}/elsewhere/mlflow.db"}
 
 
-@pytest.mark.parametrize(("uri", "told"), [("http://server", {"a1", "b2"}), ("sqlite:///x.db", set())])
-def test_gc_is_told_what_went_to_a_server_that_may_show_a_part_only(store: Store, uri: str, told: set[str]) -> None:
-    inputs = {"student": "a1", "teacher": "b2", "gate": "c3"}
-    _remember(cast(Work, SimpleNamespace(tracking_uri=uri, store=store, inputs=inputs)))
+@pytest.mark.parametrize(
+    ("uri", "control", "told"),
+    [("http://server", False, {"a1", "b2"}), ("http://server", True, {"d4", "b2"}), ("sqlite:///x.db", False, set())],
+)
+def test_gc_is_told_what_went_to_a_server_that_may_show_a_part_only(
+    store: Store, digits: Recipe, change: Change, uri: str, control: bool, told: set[str]
+) -> None:
+    inputs = {"student": "a1", "teacher": "b2", "gate": "c3", "control": "d4"}
+    recipe = change(digits, f"register.control={str(control).lower()}")
+    _remember(cast(Work, SimpleNamespace(tracking_uri=uri, store=store, inputs=inputs, recipe=recipe)))
     assert set(store.registered) == told
     assert len(store.servers) == 1

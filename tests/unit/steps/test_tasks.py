@@ -21,7 +21,6 @@ from understudy.steps.tasks import run_step
 from understudy.store import Run, StepState, Store
 from understudy.store.files import write_json
 
-RULES = ("quality-against-teacher", "size", "latency")
 RESULT = Result("any", "d" * 64, Path("nowhere"), {})
 URI = "MLFLOW_TRACKING_URI"
 
@@ -58,10 +57,12 @@ def run(store: Store, digits: Recipe) -> Run:
     return store.create_run("digits", recipe.model_dump(mode="json", by_alias=True), "")
 
 
-def test_a_step_takes_from_the_run_what_the_pipeline_s_steps_have_made(calls: list[tuple[Any, ...]], run: Run) -> None:
-    made(run, **ORIGIN, evaluate="m", control="of an older recipe")
+def test_a_step_takes_from_the_run_what_the_pipeline_s_steps_have_made(
+    calls: list[tuple[Any, ...]], run: Run, examples: str
+) -> None:
+    made(run, **{**ORIGIN, "prepare": examples}, evaluate="m", control="of an older recipe")
     run_step("gate", run.id)
-    assert calls == [("gate", {"measures": "m", **GIVEN}, {})]
+    assert calls == [("gate", {"measures": "m", **GIVEN, "examples": examples}, {"judged": "1"})]
 
 
 @pytest.mark.parametrize("state", [None, StepState("distill", "failed", key="k")])
@@ -102,7 +103,7 @@ def test_the_gate_knows_why_the_champion_was_not_measured(
     made(run, **{**ORIGIN, "prepare": examples}, evaluate="m")
     run_step("evaluate", run.id)
     run_step("gate", run.id)
-    assert calls[1][2] == {"champion_problem": "no answer"}
+    assert calls[1][2] == {"champion_problem": "no answer", "judged": "1"}
 
 
 def test_the_registration_knows_the_server(
@@ -173,18 +174,13 @@ def test_a_steps_task_says_its_error_in_one_message_and_an_exit_code(
         ("teacher", {}, {}, "teacher: reused: model dddddddddddd"),
         (
             "gate",
-            {"verdict.json": {"approved": True, "rules": [{"rule": "size", "passed": True}]}},
+            {"verdict.json": {"approved": True, "headline": "approved: within 2 points of its teacher"}},
             {},
-            "gate: reused: verdict dddddddddddd: approved",
+            "gate: reused: verdict dddddddddddd: approved: within 2 points of its teacher",
         ),
         (
             "gate",
-            {
-                "verdict.json": {
-                    "approved": False,
-                    "rules": [{"rule": rule, "passed": rule == "size"} for rule in RULES],
-                }
-            },
+            {"verdict.json": {"approved": False, "headline": "rejected by quality-against-teacher, latency"}},
             {},
             "gate: reused: verdict dddddddddddd: rejected by quality-against-teacher, latency",
         ),

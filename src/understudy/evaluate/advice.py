@@ -1,0 +1,66 @@
+"""What to change when the control is better than the student: the teacher, the objectives, the time, or what is put up.
+
+The trials behind the order, and behind the weights that are proposed, are in docs/benchmarks.md.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from understudy.evaluate.cautions import meaning
+from understudy.evaluate.metrics import METRICS, Unmeasured
+from understudy.evaluate.statistics import Bootstrap
+from understudy.recipe import LabelsObjective, LogitsObjective, MetricName, ObjectiveSection
+
+LABELS, TEMPERATURE = 0.5, 1.0
+"""What is proposed: the gradient is then that of labels mixed half and half with the teacher's own distribution."""
+
+
+def is_worse(bootstrap: Bootstrap, metric: MetricName, confidence: float, role: str, other: str) -> bool:
+    """Whether one model is known to be worse than another: the paired interval leaves out 0."""
+    try:
+        seen = bootstrap.difference(metric, role, other, confidence)
+    except Unmeasured:
+        return False
+    return meaning(seen, METRICS[metric]) == "worse"
+
+
+def advice(
+    bootstrap: Bootstrap, metric: MetricName, confidence: float, objectives: Sequence[ObjectiveSection]
+) -> list[str]:
+    """Sentences, in the order in which to try what they say; empty where the student is not worse than its control.
+
+    Args:
+        bootstrap: of teacher, student and control.
+        metric: the gate's.
+        confidence: the gate's.
+        objectives: the recipe's student.distill.
+    """
+    if not is_worse(bootstrap, metric, confidence, "student", "control"):
+        return []
+    useless = is_worse(bootstrap, metric, confidence, "teacher", "control")
+    return list(_about_teacher() if useless else _about_student(objectives))
+
+
+def _about_teacher() -> Iterator[str]:
+    yield (
+        "The teacher is worse than the control, so distilling from it cannot help: train it longer (teacher.train), or "
+        "take a better or larger one (teacher.model)."
+    )
+    yield _CONTROL
+
+
+def _about_student(objectives: Sequence[ObjectiveSection]) -> Iterator[str]:
+    labels = sum(one.weight for one in objectives if isinstance(one, LabelsObjective))
+    logits = [one for one in objectives if isinstance(one, LogitsObjective) and one.weight]
+    share = labels / (labels + sum(one.weight for one in logits)) if logits else 1.0
+    if logits and (share < LABELS or logits[0].temperature > TEMPERATURE):
+        now = ", ".join(f"logits {one.weight:g} at temperature {one.temperature:g}" for one in logits)
+        yield (
+            f"Change the weights and the temperature (student.distill): they are labels {labels:g}, {now}; try labels "
+            f"{LABELS:g}, logits {1 - LABELS:g} at temperature {TEMPERATURE:g}."
+        )
+    yield "Train the student longer (student.train): imitating the teacher takes more steps than the labels alone."
+    yield "Take a better teacher (teacher.model), or train it longer (teacher.train)."
+    yield _CONTROL
+
+
+_CONTROL = "Or register the control, as what it is: --set register.control=true; nothing is trained again."

@@ -1,0 +1,31 @@
+"""The verdict in a line: never "approved" without the margin that was allowed, and with whom nobody was compared."""
+
+from collections.abc import Sequence
+
+from understudy.evaluate.metrics import METRICS
+from understudy.evaluate.quality import Rule
+from understudy.recipe import Candidate, MetricName
+
+UNCOMPARED = "not compared with what you serve: no version has the alias champion"
+
+
+def headline(rules: Sequence[Rule], metric: MetricName, margin: float, candidate: Candidate, *, compared: bool) -> str:
+    """What was decided.
+
+    Args:
+        rules: how all of them ended.
+        metric: the gate's.
+        margin: the gate's.
+        candidate: whom it is about.
+        compared: whether there is a champion that the candidate was compared with.
+    """
+    form, names = METRICS[metric], [rule.rule for rule in rules]
+    failing = [rule.rule for rule in rules if not rule.passed]
+    whom = "" if candidate == "student" else "control, trained without the teacher: "
+    if failing:
+        decided = f"rejected by {', '.join(failing)}"
+    else:
+        size = f"{100 * margin:g} {'%' if form.relative or not form.style.endswith('%') else 'points'}"
+        decided = f"approved: within {size} of its teacher{' and of the champion' if compared else ''} by {form.title}"
+    left_out = [] if compared or "quality-against-champion" in names else [UNCOMPARED]
+    return "; ".join([f"{whom}{decided}", *left_out])

@@ -1,0 +1,37 @@
+"""The recovered share: how much of the gap between control and teacher the student has closed.
+
+The control is the student without the teacher. The share is (student - control) / (teacher - control): 0 where the
+teacher was worth nothing, 1 where the student is as good as the teacher. All metrics that the gate compares are
+functions of a ratio of sums whose denominator is the same for all models, so that the share is a ratio of two sums of
+paired differences; its interval is Fieller's. A perplexity's share is that of the nats it is made of.
+"""
+
+from understudy.evaluate.contents import Recovered
+from understudy.evaluate.metrics import METRICS, Unmeasured
+from understudy.evaluate.statistics import Bootstrap
+from understudy.recipe import MetricName
+
+NO_GAP = "there was no gap to recover: the teacher is not known to be better than the control"
+
+
+def recovered(bootstrap: Bootstrap, metric: MetricName, confidence: float) -> Recovered | None:
+    """The share of the gap that the student recovered; None where one of the three models was not measured.
+
+    Args:
+        bootstrap: of teacher, student and control.
+        metric: the gate's.
+        confidence: of the two-sided interval.
+    """
+    try:
+        gap = bootstrap.difference(metric, "teacher", "control", confidence)
+        share = bootstrap.share("student", "control", "teacher", metric, confidence)
+    except Unmeasured:
+        return None
+    better = gap.low > 0 if METRICS[metric].higher_is_better else gap.high < 0
+    if not better or gap.few or share is None:
+        return {"share": None, "interval": None, "detail": NO_GAP}
+    value, (low, high) = share
+    percent = f"{100 * value:.0f} %"
+    ends = f"{100 * confidence:g} % interval {100 * low:.0f} % to {100 * high:.0f} %"
+    detail = f"the student recovered {percent} of the gap between control and teacher ({ends})"
+    return {"share": value, "interval": (low, high), "detail": detail.replace("-", "−")}

@@ -1,0 +1,103 @@
+"""A champion that was registered by other means: any MLflow model whose pyfunc takes what the task's models take.
+
+It has no files that understudy could load and no digest. It is asked for its answers to the test split in a process of
+its own, and those become results by example, as of any model. What it costs is not measured.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from understudy.errors import UnderstudyError
+from understudy.registry.client import mlflow_at
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SECONDS = 1800
+PASSED_ON = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "OMP_NUM_THREADS", "VIRTUAL_ENV")
+"""The only variables that its process gets: none of them is a credential."""
+KINDS = ("labels", "probabilities", "bits_per_byte")
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """The version that has the alias champion, where understudy did not make it."""
+
+    name: str
+    version: str
+
+    @property
+    def words(self) -> str:
+        """It, in a message."""
+        return f"the champion of {self.name}, version {self.version}"
+
+
+def ask(uri: str, champion: Foreign, questions: Mapping[str, Any], scratch: Path) -> "tuple[str, NDArray[Any]]":
+    """Its answers: their kind, one of KINDS, and an array with one entry for each question.
+
+    Args:
+        uri: the registry.
+        champion: who is asked.
+        questions: images and labels, or texts, as foreign_answers.py reads them.
+        scratch: an existing folder; nothing is left in it.
+
+    Raises:
+        UnderstudyError: it cannot be had or loaded, or takes or answers something else.
+    """
+    import numpy as np
+
+    with tempfile.TemporaryDirectory(dir=scratch) as aside:
+        folder = Path(aside)
+        (folder / "model").mkdir()
+        model = mlflow_at(uri).download(f"models:/{champion.name}/{champion.version}", folder / "model")
+        for name, value in questions.items():
+            if isinstance(value, np.ndarray):
+                np.save(folder / f"{name}.npy", value)
+            else:
+                (folder / f"{name}.json").write_text(json.dumps(value), encoding="utf-8")
+        _run(champion, model, folder)
+        count = len(questions["texts"] if "texts" in questions else questions["images"])
+        return _checked(champion, folder, count, len(questions.get("labels", ())))
+
+
+def _run(champion: Foreign, model: Path, folder: Path) -> None:
+    environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    environment |= {"HOME": str(folder), "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_TRACKING_URI": f"file:{folder}"}
+    command = [sys.executable, "-m", "understudy.registry.foreign_answers", str(model), str(folder)]
+    try:
+        done = subprocess.run(
+            command, env=environment, cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UnderstudyError(f"{champion.words}, did not answer the test split in {SECONDS} s") from error
+    misfit = folder / "misfit.txt"
+    if misfit.exists():
+        why = misfit.read_text(encoding="utf-8")[:500]
+        raise UnderstudyError(f"{champion.words}, cannot be compared with: {why}")
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise UnderstudyError(
+            f"{champion.words}, cannot be loaded and asked here: {last[:300]}. Install what it needs, or give the "
+            "alias to a version that understudy registered"
+        )
+
+
+def _checked(champion: Foreign, folder: Path, count: int, labels: int) -> "tuple[str, NDArray[Any]]":
+    """The answers, which a stranger's process has left: numbers of the right shape, or nothing."""
+    import numpy as np
+
+    kind = next((kind for kind in KINDS if (folder / f"{kind}.npy").is_file()), "")
+    if kind:
+        found = np.load(folder / f"{kind}.npy", allow_pickle=False)
+        shape = (count, labels) if kind == "probabilities" else (count,)
+        low, high = {"labels": (0, labels - 1), "probabilities": (0.0, 1.001)}.get(kind, (0.0, float("inf")))
+        if found.shape == shape and found.dtype.kind in "if" and np.all((found >= low) & (found <= high)):
+            return kind, found
+    raise UnderstudyError(f"{champion.words}, did not answer each test example")

@@ -1,0 +1,164 @@
+"""The answers of a model that understudy did not make, asked in a process of its own: python -m ... MODEL FOLDER.
+
+Loading such a model runs its code. This process gets none of the run's credentials in its environment, and what it
+leaves are numbers: `labels.npy` (N,) as places in the list of labels, `probabilities.npy` (N, K), or
+`bits_per_byte.npy` (N,). FOLDER holds the questions: `images.npy` (N, C, H, W) uint8 and `labels.json`, or
+`texts.json`.
+"""
+
+import base64
+import io
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from mlflow.pyfunc import PyFuncModel
+
+AT_ONCE = 256
+SUM = 1e-3  # by which probabilities may miss 1
+Pixels = NDArray[np.uint8]
+
+
+class Misfit(Exception):
+    """The model cannot be asked, or its answers cannot be read; the message says why, and what would do."""
+
+
+def answers(model: "PyFuncModel", folder: Path) -> tuple[str, NDArray[Any]]:
+    """The kind of the answers, and the answers.
+
+    Raises:
+        Misfit: the model takes something else than the task's input, or answers with something else.
+    """
+    if (folder / "texts.json").exists():
+        texts = json.loads((folder / "texts.json").read_text(encoding="utf-8"))
+        parts = [_bits_per_byte(model.predict(_table("text", part))) for part in _parts(texts)]
+        return "bits_per_byte", np.concatenate(parts)
+    images, labels = np.load(folder / "images.npy"), json.loads((folder / "labels.json").read_text(encoding="utf-8"))
+    given = model.metadata.get_input_schema()
+    read = [_read(model.predict(_inputs(given, part)), labels, len(part)) for part in _parts(images)]
+    kinds = {kind for kind, _ in read}
+    if len(kinds) != 1:
+        raise Misfit("it answers some images with labels and others with probabilities")
+    return kinds.pop(), np.concatenate([part for _, part in read])
+
+
+def _parts(every: Any) -> Iterator[Any]:
+    for start in range(0, len(every), AT_ONCE):
+        yield every[start : start + AT_ONCE]
+
+
+def _inputs(schema: Any, images: Pixels) -> Any:
+    """Images in the form that the signature asks for: pixels as they are, or encoded as PNG."""
+    if schema is None:
+        raise Misfit("it has no signature, which says what it takes; log it with one (mlflow.models.infer_signature)")
+    first = schema.inputs[0]
+    if len(schema.inputs) != 1:
+        raise Misfit(f"it takes {len(schema.inputs)} inputs, and an image is one")
+    if not schema.is_tensor_spec():
+        if first.type.name not in ("string", "binary"):
+            raise Misfit(f"its column {first.name} is {first.type.name}; images are binary, or Base64 in a string")
+        encoded: list[Any] = [_png(image) for image in images]
+        texts = [base64.b64encode(one).decode() for one in encoded] if first.type.name == "string" else encoded
+        return _table(first.name or "image", texts)
+    if first.type == np.dtype(object):
+        return np.array([_png(image) for image in images], dtype=object)
+    if first.type != np.uint8:
+        raise Misfit(
+            f"it takes {first.type}, which does not say whether pixels go to 1 or to 255; register it with pixels as "
+            "uint8, or with encoded images"
+        )
+    return _shaped(images, tuple(first.shape[1:]))
+
+
+def _shaped(images: Pixels, shape: tuple[int, ...]) -> Pixels:
+    count, channels, height, width = images.shape
+    forms = {
+        (channels, height, width): images,
+        (height, width, channels): images.transpose(0, 2, 3, 1),
+        (channels * height * width,): images.reshape(count, -1),
+        **({(height, width): images[:, 0]} if channels == 1 else {}),
+    }
+    if shape not in forms:
+        raise Misfit(
+            f"it takes pixels of shape {shape}, and this run's images have {channels} channels of {height} x {width}"
+        )
+    return forms[shape]
+
+
+def _png(image: Pixels) -> bytes:
+    from PIL import Image
+
+    stream = io.BytesIO()
+    pixels = image[0] if len(image) == 1 else image.transpose(1, 2, 0)
+    Image.fromarray(np.ascontiguousarray(pixels)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def _table(column: str, values: Sequence[Any]) -> Any:
+    import pandas as pd
+
+    return pd.DataFrame({column: list(values)})
+
+
+def _read(said: Any, labels: list[str], count: int) -> tuple[str, NDArray[Any]]:
+    """Answers to some images: a column for each label, a column `label`, a list of labels, or probabilities."""
+    columns = [str(name) for name in said.columns] if hasattr(said, "columns") else []
+    if set(labels) <= set(columns):
+        said.columns = columns
+        return "probabilities", _probabilities(said[labels].to_numpy(), count, len(labels))
+    if columns:
+        if "label" not in columns and len(columns) != 1:
+            raise Misfit(f"its columns {', '.join(columns[:5])} are neither the labels, nor is one of them `label`")
+        said = said["label" if "label" in columns else said.columns[0]].to_numpy()
+    found = np.asarray(said)
+    if found.ndim == 2 and found.shape[1] > 1:
+        return "probabilities", _probabilities(found, count, len(labels))
+    places = {label: place for place, label in enumerate(labels)}
+    names = [_name(value) for value in found.ravel()]
+    unknown = [name for name in names if name not in places]
+    if len(names) != count or unknown:
+        seen = f"{unknown[0]!r}, which is no label of this run's data" if unknown else f"{len(names)} answers"
+        raise Misfit(f"{count} images were answered with {seen}; answer with labels, or with a column for each")
+    return "labels", np.array([places[name] for name in names], dtype=np.int64)
+
+
+def _name(value: Any) -> str:
+    """A label as the data have it; a whole number may come as a float."""
+    return str(int(value)) if isinstance(value, float | np.floating) and float(value).is_integer() else str(value)
+
+
+def _probabilities(found: NDArray[Any], count: int, labels: int) -> NDArray[np.float64]:
+    if found.shape != (count, labels):
+        raise Misfit(f"its answers have the shape {found.shape}, and {count} images have {labels} labels each")
+    shares = found.astype(np.float64)
+    if not np.isfinite(shares).all() or shares.min() < 0 or np.abs(shares.sum(axis=1) - 1).max() > SUM:
+        raise Misfit("its answers are no probabilities: they do not add up to 1 for each image (are they logits?)")
+    return shares
+
+
+def _bits_per_byte(said: Any) -> NDArray[np.float64]:
+    if "bits_per_byte" not in getattr(said, "columns", ()):
+        raise Misfit("it answers texts without a column bits_per_byte, and nothing else can be compared")
+    return np.asarray(said["bits_per_byte"].to_numpy(), dtype=np.float64)
+
+
+def main(model: str, folder: str) -> None:
+    """Ask the model in a folder, and leave its answers beside the questions."""
+    import mlflow.pyfunc
+
+    try:
+        kind, found = answers(mlflow.pyfunc.load_model(model), Path(folder))
+    except Misfit as error:
+        Path(folder, "misfit.txt").write_text(str(error), encoding="utf-8")
+        sys.exit(2)
+    np.save(Path(folder, f"{kind}.npy"), found, allow_pickle=False)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

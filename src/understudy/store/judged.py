@@ -1,0 +1,53 @@
+"""How many models were judged on one test split for one registered model: a test split wears out.
+
+Each has a folder named by its number, with an empty file named by its digest: `judged/KEY/7/DIGEST`. To take a number
+is to rename a folder to it, which one contender alone can do. It is kept: a run that repeats finds its number again.
+"""
+
+import errno
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+from understudy.errors import disk_errors
+from understudy.store.files import canonical, sha256
+
+FOLDER = "judged"
+
+
+def number_of(store: Path, name: str, split: str, digest: str) -> int:
+    """Which one a model is of those that were judged so, counted from 1; it is counted if it was not yet.
+
+    Args:
+        store: the store's folder.
+        name: the registered model's name.
+        split: the digest of the test examples.
+        digest: the model's.
+    """
+    folder = store / FOLDER / sha256(canonical({"name": name, "split": split}))
+    with disk_errors(folder):
+        number = 1
+        while (folder / str(number)).exists():
+            if (folder / str(number) / digest).exists():
+                return number
+            number += 1
+        aside = folder / f".{secrets.token_hex(8)}"
+        aside.mkdir(parents=True)
+        (aside / digest).touch()
+        while not _takes(aside, folder / str(number)):
+            if (folder / str(number) / digest).exists():
+                shutil.rmtree(aside)
+                break
+            number += 1
+    return number
+
+
+def _takes(aside: Path, place: Path) -> bool:
+    try:
+        os.rename(aside, place)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # file systems differ in which they say
+            raise
+        return False
+    return True

@@ -1,0 +1,44 @@
+import pytest
+
+from understudy.errors import InputError
+from understudy.recipe import METRICS, Recipe
+from understudy.recipe.file import completed, from_values
+from understudy.recipe.objectives import DISTILL
+
+MODEL = {"type": "gpt2", "config": {}}
+SOURCES = {"image-classification": "digits", "causal-lm": "python-docs"}
+
+
+def values(task, **student):
+    learner = {"model": MODEL, "train": {"steps": 1}}
+    data = {"source": {"type": SOURCES[task]}}
+    return {"name": "here", "task": task, "data": data, "teacher": learner, "student": {**learner, **student}}
+
+
+@pytest.mark.parametrize("task", METRICS)
+def test_each_task_has_objectives_of_its_own_which_the_complete_recipe_names(task):
+    recipe = Recipe.model_validate(values(task))
+    assert recipe.objectives == completed(recipe).student.distill == DISTILL[task]
+    assert sum(objective.weight for objective in recipe.objectives) == pytest.approx(1)
+    given = from_values(values(task, distill=[{"type": "logits"}]), (), "here")
+    assert given.objectives == given.student.distill
+    assert len(given.objectives) == 1
+
+
+@pytest.mark.parametrize("task", METRICS)
+def test_an_override_changes_one_number_of_the_task_s_own(task):
+    labels, logits = from_values(values(task), ["student.distill.logits.temperature=7"], "here").objectives
+    assert labels == DISTILL[task][0]
+    assert logits == DISTILL[task][1].model_copy(update={"temperature": 7.0})
+
+
+def test_a_control_that_is_not_trained_cannot_be_registered():
+    wanted = {**values("causal-lm", control=False), "register": {"control": True}}
+    with pytest.raises(InputError, match=r"register\.control: no control is trained; set student\.control to true"):
+        from_values(wanted, (), "here")
+
+
+def test_a_control_s_name_is_told_apart_once():
+    recipe = Recipe.model_validate({**values("causal-lm"), "register": {"model": "m", "control": True}})
+    assert recipe.model_name == completed(recipe).model_name == "m-control"
+    assert completed(completed(recipe)).model_name == "m-control"
