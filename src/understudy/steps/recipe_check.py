@@ -137,6 +137,9 @@ def _architecture(recipe: Recipe, model: ArchitectureModel, where: str) -> Found
         else:
             yield place, f"{model.type} is no architecture of transformers{architectures.meant(model.type, fitting)}"
         return
+    if recipe.task == "causal-lm" and architectures.is_composite(model.type):
+        yield place, architectures.composite(model.type)
+        return
     shape = _shape(recipe)
     settings = architectures.settings(model.type)
     for key, value in model.config.items():
