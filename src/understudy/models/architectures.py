@@ -8,11 +8,12 @@ understood, everything is taken for known: nothing that transformers would take 
 import ast
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from understudy.recipe import Task
 
@@ -32,6 +33,7 @@ OTHER_NAMES = {
     "hidden_dim": "hidden_size",
 }
 """What other libraries call a setting."""
+LANGUAGE_HEADS = ("ForCausalLM", "ForConditionalGeneration", "ForMaskedLM", "ForPreTraining")
 ASKED = re.compile(r'getattr\((?:self\.)?config, "(\w+)"')
 
 
@@ -69,6 +71,21 @@ def meant(word: str, known: Iterable[str]) -> str:
     names = sorted(known)
     near = [name for name in (OTHER_NAMES.get(word),) if name in names] or difflib.get_close_matches(word, names, 1)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def other_head(config: Mapping[str, Any], task: Task) -> str | None:
+    """The class that a config.json says its model has, where that does something else than the task; None otherwise.
+
+    transformers takes any head's weights for a language model, leaves out the head, and says nothing where the last
+    layer is tied. A model without any head is a base that may be tied, too.
+    """
+    named = config.get("architectures")
+    if task != "causal-lm" or not isinstance(named, list):
+        return None
+    names = [name for name in named if isinstance(name, str)]
+    known = set(_table("modeling_auto.py", MAPPINGS[task]).values())
+    fits = any(name in known or "For" not in name or name.endswith(LANGUAGE_HEADS) for name in names)
+    return None if fits or not names or config.get("auto_map") else names[0]
 
 
 def is_composite(model_type: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict
 
 from understudy.errors import InputError
 from understudy.models import remote_code
+from understudy.models.architectures import other_head
 from understudy.models.facts import (
     AboutImages,
     AboutTexts,
@@ -173,6 +174,11 @@ def _config(model: PretrainedModel, source: Path, facts: Facts, where: str, head
     trusted = {"trust_remote_code": model.trust_remote_code}
     config = AutoConfig.from_pretrained(source, local_files_only=True, **trusted, **_new_labels(facts, head))
     check_config(config, facts, f"{where}.pretrained")
+    if other := other_head(config.to_dict(), facts["task"]):
+        raise InputError(
+            f"{where}.pretrained: {model.pretrained} is a {other}, and no language model; take one whose head was "
+            "trained"
+        )
     _refuse_quantised(config, model, f"{where}.pretrained")
     return config
 
@@ -229,8 +235,10 @@ def _check_vocabulary(config: Any, facts: AboutTexts, where: str) -> None:
         raise InputError(f"{where}: {config.model_type} does not say how many tokens it knows; take another model")
     if size < facts["vocab_size"]:
         raise InputError(
-            f"{where}: knows {size} tokens, the data has {facts['vocab_size']}; teacher and student "
-            "need one vocabulary: set data.text.tokenizer.pretrained to the same model"
+            f"{where}: knows {size} tokens, the data has {facts['vocab_size']}; teacher and student need one "
+            "vocabulary: set data.text.tokenizer.pretrained to the same model. If it is that already, tokens were "
+            "added to its tokenizer (a pad token) and not to the model: take them out of tokenizer.json, or save the "
+            f"model after resize_token_embeddings({facts['vocab_size']})"
         )
 
 

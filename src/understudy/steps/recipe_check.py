@@ -196,6 +196,8 @@ def _config(recipe: Recipe, model: PretrainedModel, path: Path | None, where: st
         yield place, f"{path} is not a JSON object; fetch it again"
         return
     yield from _model_type(recipe, model, config, place)
+    if head := architectures.other_head(config, recipe.task):
+        yield place, f"{model.pretrained} is a {head}, and no language model; take one whose head was trained"
     yield from _names(model, config, place)
     for key, wanted in _shape(recipe).items():
         name = {"image_size": "size", "num_channels": "channels"}.get(key)
