@@ -94,6 +94,7 @@ def ours(work: Work, turns: Turns) -> None:
         others={},
         asked=(),
         student_train=None,
+        student_world=(1, 1),
         processes=RANKS,
         threads=1,
         device="cpu",

@@ -131,6 +131,7 @@ def ours(size: dict[str, int], folder: Path) -> float:
         others={},
         asked=(),
         student_train=None,
+        student_world=(1, 1),
         processes=1,
         threads=THREADS,
         device="cpu",

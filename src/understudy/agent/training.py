@@ -43,6 +43,7 @@ def training_job(spec: JobSpec, payload: Training) -> TrainingJob:
         others=payload.others,
         asked=payload.asked,
         student_train=payload.student_train,
+        student_world=payload.student_world,
         processes=spec.processes,
         threads=spec.threads,
         device=spec.device,

@@ -1,6 +1,6 @@
 """understudy recipe: the schema, a recipe with its defaults, and what is wrong with one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -44,7 +44,7 @@ def check(recipe: RecipePath, overrides: Overrides = None) -> None:
     Model types and their settings, paths, modules of factories, the hub's answer, and whether the data can be enough
     for the gate. `understudy run` asks the same before it begins. Exit codes: 0 nothing is wrong, 2 something is.
     """
-    _, looked = checked(recipe, overrides or (), waits_for_hub=False)
+    written, looked = checked(recipe, overrides or (), waits_for_hub=False)
     typer.echo(f"{recipe}: no errors found")
     for note in looked.notes:
         typer.echo(f"note: {printable(note)}")
@@ -52,6 +52,34 @@ def check(recipe: RecipePath, overrides: Overrides = None) -> None:
         typer.echo(f"not checked: {what}")
     typer.echo("not checked: whether every record can be read; ingest does that, before any training")
     typer.echo("not checked: whether the models can be built from their values; tried before the first training")
+    for what in _named_of_models(written.recipe):
+        typer.echo(f"not checked: {what}; tried before the first training")
+
+
+def _named_of_models(recipe: "Recipe") -> Iterator[str]:
+    """What a recipe says of its models' inside, which only a built model can be compared with."""
+    from understudy.recipe import degrees
+
+    teacher, student = (
+        (recipe.teacher.train, recipe.resources.teacher),
+        (recipe.student.train, recipe.resources.distill),
+    )
+    for learner, (train, resources) in {"teacher": teacher, "student": student}.items():
+        if train is None:
+            continue
+        where = f"{learner}.train"
+        if train.optimizer.no_decay is not None:
+            yield f"{where}.optimizer.no_decay: whether there are such parameters"
+        if train.lora:
+            yield f"{where}.lora.modules: whether the model has such layers"
+        yield f"{where}.batch_size: whether the model can learn from the smallest part of a batch"
+        if train.strategy == "auto":
+            continue
+        spread = degrees(train.strategy, resources.nodes, resources.processes)
+        if spread.head_parts > 1:
+            yield f"{where}.strategy: whether {spread} divides the model's attention heads"
+        if spread.pp > 1:
+            yield f"{where}.strategy: whether {spread} can cut the model into stages"
 
 
 def checked(

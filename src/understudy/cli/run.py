@@ -280,7 +280,8 @@ def _exit_code(run: "Run", steps: list[str], store: "Store") -> int:
     from understudy.steps import summary_of
 
     states = _states(run, steps)
-    ended = [state for state in states if state.state in ("failed", "stopped")]
+    # A step that was not started, since another one failed, is stopped: why it was comes first.
+    ended = [state for kind in ("failed", "stopped") for state in states if state.state == kind]
     if ended:
         return ended[0].exit_code
     if run.stop_requested:

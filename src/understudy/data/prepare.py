@@ -47,7 +47,7 @@ def prepare(data: Data, task: Task, records: Path, folder: Path, progress: Progr
         progress: told how many records are done, of how many.
 
     Raises:
-        InputError: the pretrained tokenizer cannot be had.
+        InputError: the pretrained tokenizer cannot be had, or loses text.
     """
     facts = read_json(records / "records.json")
     batches = _reported(read(records), sum(facts["counts"].values()), progress)
@@ -98,11 +98,11 @@ def _texts(shape: Text, records: Path, batches: Iterator[list[Content]], folder:
     from understudy.data import tokenizer as tokenizers
 
     if shape.tokenizer.pretrained is None:
-        documents = (row.content.decode() for batch in read(records, "train") for row in batch)
-        tokenizer = tokenizers.train(documents, shape.tokenizer.vocab_size)
+        tokenizer = tokenizers.train(_documents(records), shape.tokenizer.vocab_size)
         end = tokenizer.token_to_id(tokenizers.END_OF_TEXT)
     else:
         tokenizer, end = tokenizers.pretrained(shape.tokenizer)
+        tokenizers.check_lossless(shape.tokenizer, tokenizer, _documents(records))
     (folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     size = tokenizers.vocabulary_size(tokenizer)
     tokens = _encode(tokenizer, end, size, batches, folder)
@@ -117,6 +117,11 @@ def _texts(shape: Text, records: Path, batches: Iterator[list[Content]], folder:
         "tokens": tokens,
     }
     return {**facts, "packing": "documents"} if shape.packing == "documents" else facts
+
+
+def _documents(records: Path) -> Iterator[str]:
+    """Those of the training split."""
+    return (row.content.decode() for batch in read(records, "train") for row in batch)
 
 
 def _encode(tokenizer: Any, end: int, size: int, batches: Iterator[list[Content]], folder: Path) -> dict[str, int]:

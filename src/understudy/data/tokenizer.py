@@ -6,8 +6,9 @@ Both encode every byte of a document, the names of special tokens in it included
 import json
 import os
 import re
+import unicodedata
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from understudy.recipe.data import Tokenizer as Settings
 
 END_OF_TEXT = "<|endoftext|>"
 PLACE = "data.text.tokenizer.pretrained"
+TRIED, LOST = 1000, 0.01
+"""Documents that a pretrained tokenizer is tried on, and the share of them that may come back changed."""
 
 LONGEST = 256  # characters without a space, or spaces in a row
 LONG_RUN = re.compile(rf"(\S{{{LONGEST}}}|\s{{{LONGEST}}})")
@@ -69,6 +72,39 @@ def pretrained(settings: Settings) -> tuple[Any, int]:
         raise InputError(f"{PLACE}: {settings.pretrained}/tokenizer.json describes no tokenizer. Fetch it again.")
     tokenizer = _whole(Tokenizer.from_str(text))
     return tokenizer, _end_of_text(settings, tokenizer)
+
+
+def check_lossless(settings: Settings, tokenizer: Any, documents: Iterator[str]) -> None:
+    """Refuse a tokenizer whose tokens do not give documents back: bits per byte would leave out what is lost.
+
+    Spaces are not compared, which some decoders put between words, nor are forms of one character.
+
+    Args:
+        settings: of the recipe.
+        tokenizer: of the tokenizers library.
+        documents: some of those that it is to encode.
+
+    Raises:
+        InputError: more than LOST of them do not come back.
+    """
+    texts = list(islice(documents, TRIED))
+    encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+    decoded = tokenizer.decode_batch([found.ids for found in encoded], skip_special_tokens=False)
+    pairs = [(_bare(text), _bare(back)) for text, back in zip(texts, decoded, strict=True)]
+    lost = [(text, back) for text, back in pairs if text != back]
+    if len(lost) > LOST * len(texts):
+        text, back = lost[0]
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, back, strict=False)))
+        start = max(same - 10, 0)
+        raise InputError(
+            f"{PLACE}: {settings.pretrained} loses text: of {len(lost):,} of {len(texts):,} documents its tokens give "
+            f"back something else ({text[start : start + 30]!r} became {back[start : start + 30]!r}), so bits per byte "
+            "would mean nothing. Take a tokenizer that keeps case and every character, as byte-level ones do"
+        )
+
+
+def _bare(text: str) -> str:
+    return "".join(unicodedata.normalize("NFKC", text).split())
 
 
 def vocabulary_size(tokenizer: Any) -> int:

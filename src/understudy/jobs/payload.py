@@ -34,6 +34,8 @@ class Training:
     """What the student will learn from: tried beforehand too, for what it asks of teacher and student."""
     student_train: Train | None = None
     """How it will be trained, where that is a later job's: what this names is looked for beforehand too."""
+    student_world: tuple[int, int] = (1, 1)
+    """Nodes of that later job, and processes on each."""
 
     @property
     def reads(self) -> dict[str, str]:

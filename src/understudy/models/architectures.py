@@ -8,11 +8,12 @@ understood, everything is taken for known: nothing that transformers would take 
 import ast
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from understudy.recipe import Task
 
@@ -32,6 +33,7 @@ OTHER_NAMES = {
     "hidden_dim": "hidden_size",
 }
 """What other libraries call a setting."""
+LANGUAGE_HEADS = ("ForCausalLM", "ForConditionalGeneration", "ForMaskedLM", "ForPreTraining")
 ASKED = re.compile(r'getattr\((?:self\.)?config, "(\w+)"')
 
 
@@ -55,8 +57,7 @@ def types_for(task: Task) -> frozenset[str]:
 
 def settings(model_type: str) -> frozenset[str] | None:
     """The names that an architecture's configuration knows; None where that cannot be told."""
-    name = _table("auto_mappings.py", "CONFIG_MAPPING_NAMES").get(model_type)
-    found = _named(name, sorted(_folder(model_type).glob("configuration_*.py"))) if name else None
+    found = _config_class(model_type)
     if found is None:
         return None
     try:
@@ -70,6 +71,36 @@ def meant(word: str, known: Iterable[str]) -> str:
     names = sorted(known)
     near = [name for name in (OTHER_NAMES.get(word),) if name in names] or difflib.get_close_matches(word, names, 1)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def other_head(config: Mapping[str, Any], task: Task) -> str | None:
+    """The class that a config.json says its model has, where that does something else than the task; None otherwise.
+
+    transformers takes any head's weights for a language model, leaves out the head, and says nothing where the last
+    layer is tied. A model without any head is a base that may be tied, too.
+    """
+    named = config.get("architectures")
+    if task != "causal-lm" or not isinstance(named, list):
+        return None
+    names = [name for name in named if isinstance(name, str)]
+    known = set(_table("modeling_auto.py", MAPPINGS[task]).values())
+    fits = any(name in known or "For" not in name or name.endswith(LANGUAGE_HEADS) for name in names)
+    return None if fits or not names or config.get("auto_map") else names[0]
+
+
+def is_composite(model_type: str) -> bool:
+    """Whether an architecture's configuration is of several, with that of its text as a part."""
+    found = _config_class(model_type)
+    fields = [node.target for node in found.node.body if isinstance(node, ast.AnnAssign)] if found else []
+    names = {field.id for field in fields if isinstance(field, ast.Name)}
+    return "text_config" in names and "vocab_size" not in names
+
+
+def composite(model_type: str) -> str:
+    """What to say of a composite architecture that is named for a new language model."""
+    texts = [name for name in (f"{model_type}_text", f"{model_type}_text_model") if name in types_for("causal-lm")]
+    advice = f"take {texts[0]}, with its settings" if texts else "take an architecture for text alone"
+    return f"{model_type} reads more than text, and its settings for text are in a part of its configuration; {advice}"
 
 
 def asked_for(model_type: str) -> frozenset[str]:
@@ -114,6 +145,12 @@ def _pairs(node: ast.expr) -> dict[str, str]:
             case ast.Tuple([ast.Constant(str(key)), value]):
                 found[key] = value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else ""
     return found
+
+
+def _config_class(model_type: str) -> ConfigClass | None:
+    """The class of an architecture's configuration; None where it is not found."""
+    name = _table("auto_mappings.py", "CONFIG_MAPPING_NAMES").get(model_type)
+    return _named(name, sorted(_folder(model_type).glob("configuration_*.py"))) if name else None
 
 
 def _named(name: str, files: list[Path]) -> ConfigClass | None:

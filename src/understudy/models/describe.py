@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from understudy.errors import InputError
-from understudy.models.architectures import asked_for, meant
+from understudy.models.architectures import asked_for, composite, meant
 from understudy.models.build import auto_class, build_model, factory_function
 from understudy.models.facts import (
     Config,
@@ -20,6 +20,7 @@ from understudy.models.facts import (
     about_texts,
     shape_of,
 )
+from understudy.models.text_config import text_config
 from understudy.recipe import ArchitectureModel, FactoryModel, Model
 
 
@@ -115,6 +116,8 @@ def _known_settings(model: ArchitectureModel, where: str) -> Config:
     except ValueError as error:
         hint = meant(model.type, CONFIG_MAPPING_NAMES)
         raise InputError(f"{where}.type: transformers has no architecture {model.type!r}{hint}") from error
+    if type(text_config(found)) is not type(found):
+        raise InputError(f"{where}.type: {composite(model.type)}")
     return {**found.to_dict(), **dict.fromkeys([*found.attribute_map, *asked_for(model.type)])}
 
 
@@ -126,7 +129,8 @@ def check_config(config: Any, facts: Facts, where: str) -> None:
             positions.
     """
     task = facts["task"]
-    layers = getattr(config, "num_hidden_layers", None)
+    about = text_config(config) if task == "causal-lm" else config
+    layers = getattr(about, "num_hidden_layers", None)
     if isinstance(layers, int) and layers < 1:
         raise InputError(f"{where}: has {layers} layers; it needs at least one")
     if type(config) not in auto_class(task)._model_mapping and not getattr(config, "auto_map", None):
@@ -136,7 +140,7 @@ def check_config(config: Any, facts: Facts, where: str) -> None:
             f"{where}: a {config.model_type} sees the tokens that it is to predict unless its config says "
             "is_decoder: true; take another model"
         )
-    longest = getattr(config, "max_position_embeddings", None)
+    longest = getattr(about, "max_position_embeddings", None)
     if facts["task"] == "causal-lm" and longest and longest < facts["sequence_length"]:
         raise InputError(
             f"{where}: sees {longest} positions, data.text.sequence_length is {facts['sequence_length']}; "

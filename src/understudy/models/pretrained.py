@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict
 
 from understudy.errors import InputError
 from understudy.models import remote_code
+from understudy.models.architectures import other_head
 from understudy.models.facts import (
     AboutImages,
     AboutTexts,
@@ -24,6 +25,7 @@ from understudy.models.facts import (
 from understudy.models.labels import output_order, put_into_order
 from understudy.models.normalization import normalization
 from understudy.models.pretrained_files import hub_configuration, own_files
+from understudy.models.text_config import built_from, language_config, language_model, taken_by, text_config
 from understudy.recipe import PretrainedModel
 from understudy.store.files import Fingerprints
 
@@ -105,7 +107,12 @@ def foreseen(model: PretrainedModel, facts: Facts, where: str, head: Head) -> De
     source = own_files(model, where, weights=False)
     with _in_words(model, where):
         config = _config(model, source, facts, where, head)
-    return _description(model, config, source, facts, where)
+    return _description(model, _kept_config(config, facts), source, facts, where)
+
+
+def _kept_config(config: Any, facts: Facts) -> Any:
+    """Of a composite model that does more than the task the configuration of what is kept."""
+    return language_config(config) if facts["task"] == "causal-lm" else config
 
 
 def _load(model: PretrainedModel, source: Path, folder: Path, facts: Facts, where: str, head: Head) -> Any:
@@ -126,13 +133,17 @@ def _load(model: PretrainedModel, source: Path, folder: Path, facts: Facts, wher
         with weights.merged_on_disk(folder):
             net, loaded = kind.from_pretrained(
                 None,
-                config=config,
+                config=taken_by(kind, config),
                 state_dict=weights.tensors,
                 dtype=torch.float32,
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
     _check_weights(net, loaded, f"{where}.pretrained", head)
+    if facts["task"] == "causal-lm":
+        with _in_words(model, where):
+            net = language_model(net)
+        net.config = built_from(net.config, config)
     net.config.architectures = [type(net).__name__]  # of several that a deit may be, and not the base that was loaded
     return net
 
@@ -163,6 +174,11 @@ def _config(model: PretrainedModel, source: Path, facts: Facts, where: str, head
     trusted = {"trust_remote_code": model.trust_remote_code}
     config = AutoConfig.from_pretrained(source, local_files_only=True, **trusted, **_new_labels(facts, head))
     check_config(config, facts, f"{where}.pretrained")
+    if other := other_head(config.to_dict(), facts["task"]):
+        raise InputError(
+            f"{where}.pretrained: {model.pretrained} is a {other}, and no language model; take one whose head was "
+            "trained"
+        )
     _refuse_quantised(config, model, f"{where}.pretrained")
     return config
 
@@ -214,10 +230,15 @@ def _description(
 
 
 def _check_vocabulary(config: Any, facts: AboutTexts, where: str) -> None:
-    if config.vocab_size < facts["vocab_size"]:
+    size = getattr(text_config(config), "vocab_size", None)
+    if size is None:
+        raise InputError(f"{where}: {config.model_type} does not say how many tokens it knows; take another model")
+    if size < facts["vocab_size"]:
         raise InputError(
-            f"{where}: knows {config.vocab_size} tokens, the data has {facts['vocab_size']}; teacher and student "
-            "need one vocabulary: set data.text.tokenizer.pretrained to the same model"
+            f"{where}: knows {size} tokens, the data has {facts['vocab_size']}; teacher and student need one "
+            "vocabulary: set data.text.tokenizer.pretrained to the same model. If it is that already, tokens were "
+            "added to its tokenizer (a pad token) and not to the model: take them out of tokenizer.json, or save the "
+            f"model after resize_token_embeddings({facts['vocab_size']})"
         )
 
 

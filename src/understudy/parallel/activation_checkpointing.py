@@ -4,7 +4,8 @@ Chen et al. 2016. `full` keeps a block's inputs alone. `selective` keeps attenti
 too, which cost most to compute again (as torchtitan does).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
+from understudy.models.buffers import unchanged_buffers
 from understudy.parallel.blocks import needed_blocks
 
 ATTENTION = {
@@ -36,15 +38,48 @@ def checkpoint_activations(model: nn.Module, kind: Literal["full", "selective"],
     """
     found = needed_blocks(model, f"{where}.activation_checkpointing", "set it to none")
     options: dict[str, Any] = {"use_reentrant": False}
+    contexts = _no_contexts
     if kind == "selective":
-        options["context_fn"] = lambda: create_selective_checkpoint_contexts(_Policy())  # type: ignore[no-untyped-call]
+        contexts = options["context_fn"] = _selective_contexts
         options["respect_saved_tensors_hooks"] = True
     for block in found:
-        block.forward = partial(_recomputed, block.forward, options)
+        # What is computed again would move running means a second time. A compiler keeps such a change out of what it
+        # computes again by itself, and takes no contexts but those of selective.
+        eager = {**options, "context_fn": partial(_contexts, block, contexts)} if list(block.buffers()) else options
+        block.forward = partial(_recomputed, block.forward, eager, options)
 
 
-def _recomputed(forward: Callable[..., Any], options: dict[str, Any], *given: Any, **named: Any) -> Any:
-    return checkpoint(forward, *given, **options, **named) if torch.is_grad_enabled() else forward(*given, **named)
+def _recomputed(
+    forward: Callable[..., Any], eager: dict[str, Any], compiled: dict[str, Any], *given: Any, **named: Any
+) -> Any:
+    if not torch.is_grad_enabled():
+        return forward(*given, **named)
+    options = compiled if torch.compiler.is_compiling() else eager
+    return checkpoint(forward, *given, **options, **named)
+
+
+Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
+"""Around what a block computes, the first time and again."""
+
+
+def _no_contexts() -> Contexts:
+    return nullcontext(), nullcontext()
+
+
+def _selective_contexts() -> Contexts:
+    found: Contexts = create_selective_checkpoint_contexts(_Policy())  # type: ignore[no-untyped-call]
+    return found
+
+
+def _contexts(block: nn.Module, given: Callable[[], Contexts]) -> Contexts:
+    first, again = given()
+    return first, _again(block, again)
+
+
+@contextmanager
+def _again(block: nn.Module, context: AbstractContextManager[Any]) -> Iterator[None]:
+    with unchanged_buffers(block), context:
+        yield
 
 
 class _Policy:

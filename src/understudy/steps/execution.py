@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Literal
 
-from understudy.errors import FAILED, STOPPED, Stopped, UnderstudyError, disk_errors
+from understudy.errors import BAD_INPUT, FAILED, STOPPED, Stopped, UnderstudyError, disk_errors
 from understudy.recipe import Recipe
 from understudy.steps.signals import Evicted
 from understudy.steps.step import Parts, Result, Step, Work, parts
@@ -31,8 +31,11 @@ def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world
     """
     recipe = Recipe.model_validate(run.recipe, by_alias=True)
     state = StepState(step.name, "running", started=time.time())
+    again = run.state(step.name) is not None
     run.record(state)
     try:
+        if not again and (wrong := _wrong_input(run)):
+            raise Stopped(f"{step.name}: not started: {wrong} failed, and running it again would change nothing")
         if run.stop_requested:
             raise Stopped(f"{step.name}: not started: the run was asked to stop; run again to resume")
         decided_by = _decided(step, recipe, store, run, inputs, world)
@@ -48,6 +51,12 @@ def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world
     latest = run.state(step.name) or state
     run.record(replace(latest, state=how, key=state.key, digest=digest, detail=whence, ended=time.time()))  # type: ignore[arg-type]
     return result_of(step, store, digest)
+
+
+def _wrong_input(run: Run) -> str | None:
+    """The step of the run that failed by what its user gave it, if one did: no other work is begun for such a run."""
+    failed = (state for state in run.states() if state.state == "failed" and state.exit_code == BAD_INPUT)
+    return next((state.step for state in failed), None)
 
 
 def cached(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world: Mapping[str, str]) -> StepState | None:

@@ -44,6 +44,7 @@ def training_spec(
         others=_others(work.recipe, role),
         asked=work.recipe.objectives,
         student_train=work.recipe.student.train if role == "teacher" else None,
+        student_world=(work.recipe.resources.distill.nodes, work.recipe.resources.distill.processes),
     )
     return _job_spec(work, role, payload, resources)
 

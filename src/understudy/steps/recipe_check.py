@@ -146,6 +146,9 @@ def _architecture(recipe: Recipe, model: ArchitectureModel, where: str) -> Found
         else:
             yield place, f"{model.type} is no architecture of transformers{architectures.meant(model.type, fitting)}"
         return
+    if recipe.task == "causal-lm" and architectures.is_composite(model.type):
+        yield place, architectures.composite(model.type)
+        return
     shape = _shape(recipe)
     settings = architectures.settings(model.type)
     for key, value in model.config.items():
@@ -202,6 +205,8 @@ def _config(recipe: Recipe, model: PretrainedModel, path: Path | None, where: st
         yield place, f"{path} is not a JSON object; fetch it again"
         return
     yield from _model_type(recipe, model, config, place)
+    if head := architectures.other_head(config, recipe.task):
+        yield place, f"{model.pretrained} is a {head}, and no language model; take one whose head was trained"
     yield from _names(model, config, place)
     for key, wanted in _shape(recipe).items():
         name = {"image_size": "size", "num_channels": "channels"}.get(key)

@@ -13,7 +13,7 @@ from typing import NotRequired, TypedDict
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from understudy.errors import UnderstudyError
 from understudy.recipe import Guard as Settings
@@ -150,18 +150,6 @@ class Guard:
         """What kept() gave."""
         self._losses = deque(kept["losses"], maxlen=WINDOW)
         self._skipped, self.passed = kept["skipped"], kept["passed"]
-
-
-class Buffers:
-    """A model's buffers (running means) before a step: what it computes from numbers that are none stays in them."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._kept = [(buffer, buffer.clone()) for buffer in model.buffers()]
-
-    def restore(self) -> None:
-        """As they were."""
-        for buffer, kept in self._kept:
-            buffer.copy_(kept)
 
 
 def _say(message: str, *values: object) -> None:

@@ -32,6 +32,7 @@ from understudy.parallel.checkpoint import Checkpoints
 from understudy.parallel.devices import over_devices
 from understudy.recipe.training_rules import NOTHING_TO_VALIDATE
 from understudy.train.averages import Averages
+from understudy.train.batches import check_batches, steps_of
 from understudy.train.decay import exempt
 from understudy.train.documents import check_learner, check_teacher
 from understudy.train.guard import Guard
@@ -98,6 +99,7 @@ def run(job: TrainingJob, callbacks: Callbacks) -> None:
         try_others(job, split)
         description = description_of(job)
         spread = _spread(job, device)
+        check_batches(description, split, job.train, spread.degrees, job.device, job.section.partition(".")[0])
         started = initial_model(job, description, split, spread)
         training = _training(job, split, started, spread, folder, callbacks)
         callbacks.heartbeat("training", -1)
@@ -135,7 +137,7 @@ def _training(
     chosen = optimizer([*model.parameters(), *learns.parameters()], job.train.optimizer, named)
     local_steps = _local_steps(job, chosen, spread)
     order = Order(len(split), job.train.batch_size, job.seed)
-    steps = job.train.steps or (job.train.epochs or 0) * order.steps_per_epoch
+    steps = steps_of(job.train, order)
     learner = _learner(job, started, learned, learns, teacher, spread)
     _check_documents(job, learner, teacher, spread)
     return Training(

@@ -6,6 +6,7 @@ layers each, pipelined.py does the same.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from torch.nn.parallel import DataParallel
 from understudy.distill.objectives import Batch, Mixed, Objective
 from understudy.distill.pieces import loss_in_pieces
 from understudy.distill.teacher import Teacher
+from understudy.models.buffers import unchanged_buffers
 from understudy.models.outputs import States
 from understudy.parallel.apply import Spread, gradient_sync, reshard, unwrapped
 from understudy.train.marks import mark
@@ -31,7 +33,7 @@ class Part(NamedTuple):
     inputs: Tensor
     labels: Tensor
     counts: bool
-    """False where the rank gets nothing of it: it computes one example all the same, since others wait for it."""
+    """False where the rank gets nothing of it: it computes something all the same, since others wait for it."""
     mixed: Mixed | None = None
     positions: Tensor | None = None
     """Where sequences are of several documents: of each token, in its own."""
@@ -102,6 +104,7 @@ class Whole(Learner):
             with (
                 gradient_sync(self._model, spread.degrees, last),
                 gradient_sync(self._objective, spread.degrees, last),
+                nullcontext() if part.counts else unchanged_buffers(self._model, self._objective),
             ):
                 with mark("forward"), autocast(spread.precision, spread.device):
                     loss = self._loss(part) / targets

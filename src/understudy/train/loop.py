@@ -17,8 +17,9 @@ from understudy.data.loader import Indices
 from understudy.data.mixup import mix
 from understudy.distill.objectives import Mixed
 from understudy.errors import Stopped, UnderstudyError
+from understudy.models.buffers import Buffers
 from understudy.train.curve import Recent
-from understudy.train.guard import Buffers, Mark
+from understudy.train.guard import Mark
 from understudy.train.learning import Part
 from understudy.train.loss_scale import Overflow
 from understudy.train.marks import mark
@@ -152,7 +153,7 @@ def _save(job: Training, step: int) -> None:
 def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
     """One optimiser step, unless the guard skips it: this rank's part of the loss, and the gradients' norm."""
     position = step + (job.guard.passed if job.guard else 0)
-    buffers = Buffers(job.model) if job.guard else None
+    buffers = Buffers(job.model) if job.guard or job.loss_scale else None  # of a step that may be skipped
     seed_generators(step_seed(job.seed, position, job.spread.meshes.loss.get_local_rank()), job.spread.device)
     with mark("data"):
         batch = job.order.batch(position)
@@ -208,7 +209,8 @@ def _read(job: Training, position: int, batch: Indices, place: slice) -> Part:
     """The same, without a mark."""
     own = np.arange(len(batch))[place]
     counts = len(own) > 0
-    own = own if counts else np.zeros(1, dtype=np.int64)
+    if not counts:  # two, where a part has as many: BatchNorm cannot learn from one
+        own = np.zeros(min(2, place.stop - place.start), dtype=np.int64)
     inputs, labels = _seen(job, position, batch, own)
     mixed = None
     if job.settings.augment and job.settings.augment.mixup:

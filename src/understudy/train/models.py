@@ -44,6 +44,7 @@ from understudy.parallel.layout import EXAMPLES, layout
 from understudy.parallel.savers import Savers
 from understudy.parallel.tensor import has_plan
 from understudy.recipe import Degrees, TeacherPrecision, degrees
+from understudy.train.batches import check_batches
 from understudy.train.documents import check_takes_positions
 from understudy.train.memory import settle_freed_memory
 from understudy.train.naming import check_names
@@ -68,6 +69,8 @@ def try_others(job: TrainingJob, split: Examples) -> None:
         if where == "student.model" and job.student_train:
             learns = objective(job.asked, job.student_train)
             check_names(empty_model(description, where), learns, job.student_train, "student.train")
+            spread = degrees(job.student_train.strategy, *job.student_world)
+            check_batches(description, split, job.student_train, spread, job.device, "student")
 
 
 def _try(split: Examples, description: Description, where: str, extras: frozenset[Extra]) -> None:

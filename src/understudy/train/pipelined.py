@@ -17,6 +17,7 @@ from understudy.distill.objectives import Batch, Objective
 from understudy.distill.pieces import loss_in_pieces
 from understudy.distill.teacher import Teacher
 from understudy.errors import InputError
+from understudy.models.buffers import unchanged_buffers
 from understudy.models.outputs import States
 from understudy.parallel.apply import Spread, reshard
 from understudy.parallel.pipeline import exchange_tied
@@ -78,7 +79,7 @@ class Pipelined(Learner):
         for part, (inputs, labels, placed), states in zip(filled, shown, known, strict=True):
             batch = Batch(inputs, labels, part.mixed)
             read = partial(self._loss, teacher=states, batch=batch, scale=readers / targets * scale)
-            asked.append(Asked(inputs, placed, read, self._forward))
+            asked.append(Asked(inputs, placed, read, self._forward if part.counts else self._uncounted))
         with mark("backward"):  # and forward, which has marks of its own in between
             loss = self._staged.pipeline.learn(asked) / (readers * scale)
             if self._teacher:
@@ -90,6 +91,12 @@ class Pipelined(Learner):
     def _forward(self) -> Iterator[None]:
         """In which a stage computes."""
         with mark("forward"), self._staged.context():
+            yield
+
+    @contextmanager
+    def _uncounted(self) -> Iterator[None]:
+        """In which a stage computes a micro-batch that counts nothing."""
+        with unchanged_buffers(self._held), self._forward():
             yield
 
     def _filled(self, part: Part) -> Part:

@@ -36,6 +36,8 @@ class TrainingJob:
     """What the student will learn from: tried beforehand too, for what it asks of teacher and student."""
     student_train: Train | None
     """How it will be trained, where that is a later job's: what this names is looked for beforehand too."""
+    student_world: tuple[int, int]
+    """Nodes of that later job, and processes on each."""
     processes: int
     """Ranks on each node."""
     threads: int

@@ -68,6 +68,45 @@ def test_a_recipe_in_which_nothing_is_wrong_is_told_what_is_not_known_yet(unders
     assert all(line.startswith("not checked: ") for line in unknown)
 
 
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        (
+            ("student.train.optimizer.no_decay=[x]",),
+            "student.train.optimizer.no_decay: whether there are such parameters",
+        ),
+        (
+            ("student.train.lora={modules: [q]}", "student.model={pretrained: ./model}"),
+            "student.train.lora.modules: whether the model has such layers",
+        ),
+        (
+            ("teacher.train.strategy=tp", "resources.teacher.processes=2"),
+            "teacher.train.strategy: whether tp 2 divides the model's attention heads",
+        ),
+        (
+            (
+                "student.train.strategy=pp",
+                "resources.distill.processes=2",
+                "student.train.gradient_accumulation_steps=2",
+            ),
+            "student.train.strategy: whether pp 2 can cut the model into stages",
+        ),
+        ((), "student.train.batch_size: whether the model can learn from the smallest part of a batch"),
+    ],
+)
+def test_what_only_a_built_model_tells_is_listed_as_not_checked(
+    understudy, changes: tuple[str, ...], what: str
+) -> None:
+    Path("r.yaml").write_text(RECIPE)
+    Path("model").mkdir()
+    Path("model/config.json").write_text('{"model_type": "vit"}')
+    Path("model/model.safetensors").touch()
+    outcome = understudy("recipe", "check", "r.yaml", *(part for change in changes for part in ("--set", change)))
+    assert outcome.code == 0, outcome.err
+    assert f"not checked: {what}; tried before the first training" in outcome.out.splitlines()
+    assert (what in understudy("recipe", "check", "r.yaml").out) == (not changes)
+
+
 @pytest.mark.parametrize("command", [("recipe", "check"), ("run",)])
 def test_what_a_schema_cannot_know_is_one_message_with_lines_too(understudy, command: tuple[str, ...]) -> None:
     Path("r.yaml").write_text(RECIPE.replace("{source: {type: digits}}", "{source: {type: parquet, path: no}}"))

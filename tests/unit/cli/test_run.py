@@ -20,12 +20,12 @@ from understudy.cli import outcome
 from understudy.cli import run as command
 from understudy.cli.run import _close_if_stopped, _hand_over
 from understudy.cli.settings import Settings
-from understudy.errors import REJECTED, STOPPED
+from understudy.errors import BAD_INPUT, REJECTED, STOPPED
 from understudy.kube import api, owner, owner_state, settings
 from understudy.kube.api import Away
 from understudy.recipe.file import read
 from understudy.registry import recorder
-from understudy.store import Run, Store
+from understudy.store import Run, StepState, Store
 
 OWNER = {"kind": "Job", "name": "run-1", "uid": "uid"}
 
@@ -263,3 +263,11 @@ def test_a_pod_that_has_to_go_waits_for_its_steps_and_no_longer(
 
 
 _sleep = time.sleep
+
+
+def test_the_exit_code_is_that_of_the_failure_and_not_of_what_it_kept_from_beginning(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    run = store.create_run("x", {}, "")
+    run.record(StepState("control", "stopped", exit_code=STOPPED))
+    run.record(StepState("distill", "failed", exit_code=BAD_INPUT))
+    assert command._exit_code(run, ["control", "distill"], store) == BAD_INPUT

@@ -193,11 +193,15 @@ class TestTexts:
         assert identical(first, second)
 
     def test_a_vocabulary_beyond_16_bits_gets_wider_tokens(self, text_folder, prepared, tmp_path):
-        from tokenizers import models, pre_tokenizers
+        from tokenizers import decoders, models, pre_tokenizers
 
         words = {f"w{number}": number for number in range(70_000)}
-        tokenizer = Tokenizer(models.WordLevel({**words, "hello": 70_000, "[unk]": 70_001, "</s>": 70_002}, "[unk]"))
-        tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+        letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+        ids = {letter: 70_002 - len(letters) + number for number, letter in enumerate(letters)}
+        words = {word: number for word, number in words.items() if number < 70_002 - len(letters)}
+        tokenizer = Tokenizer(models.BPE({**words, **ids, "</s>": 70_002}, []))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
         (tmp_path / "pretrained").mkdir()
         tokenizer.save(str(tmp_path / "pretrained" / "tokenizer.json"))
         (tmp_path / "pretrained" / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')

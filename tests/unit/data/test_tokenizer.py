@@ -2,15 +2,18 @@ import json
 import os
 import random
 import re
+import string
 import subprocess
 import sys
 from pathlib import Path
 
 import huggingface_hub
 import pytest
+import tokenizers as tokenizers_library
 from huggingface_hub import errors
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import models, normalizers, pre_tokenizers
 
 from understudy.data import tokenizer as tokenizers
 from understudy.errors import InputError
@@ -169,3 +172,42 @@ def test_a_word_of_a_whole_genome_can_be_trained_on_and_comes_back():
     genome = "".join(random.Random(0).choices("ACGT", k=300_000))
     trained = tokenizers.train(iter([genome]), 300)
     assert trained.decode(trained.encode(genome, add_special_tokens=False).ids) == genome
+
+
+def small(model, normalizer=None):
+    found = tokenizers_library.Tokenizer(model)
+    found.pre_tokenizer = pre_tokenizers.Whitespace()
+    if normalizer:
+        found.normalizer = normalizer
+    return found
+
+
+LETTERS = {
+    letter: number for number, letter in enumerate(["[UNK]", *"abcdefghijklmnopqrstuvwxyz,.", *string.ascii_uppercase])
+}
+
+
+@pytest.mark.parametrize(
+    ("made", "right"),
+    [
+        (lambda: small(models.BPE(LETTERS, [], unk_token="[UNK]")), True),
+        (lambda: small(models.BPE(LETTERS, [], unk_token="[UNK]"), normalizers.Lowercase()), False),
+        (lambda: small(models.WordLevel({"[UNK]": 0, "the": 1}, unk_token="[UNK]")), False),
+        (lambda: small(models.BPE({"[UNK]": 0, "a": 1}, [], unk_token="[UNK]")), False),
+        (lambda: small(models.BPE(LETTERS, [], unk_token="[UNK]"), normalizers.NFD()), True),
+        (lambda: tokenizers.train(iter(TEXTS), 280), True),
+    ],
+    ids=["letters", "lower-casing", "words", "all unknown", "other forms", "bytes"],
+)
+def test_a_tokenizer_that_loses_text_is_refused(made, right):
+    documents = ["The cat sat on the mat.", "A dog, too."] * 30
+    if right:
+        tokenizers.check_lossless(settings("here"), made(), iter(documents))
+        return
+    with pytest.raises(InputError, match=r"^data\.text\.tokenizer\.pretrained: here loses text: of .* became "):
+        tokenizers.check_lossless(settings("here"), made(), iter(documents))
+
+
+def test_a_rare_character_that_is_lost_is_no_reason():
+    made = small(models.BPE(LETTERS, [], unk_token="[UNK]"))
+    tokenizers.check_lossless(settings("here"), made, iter(["a cat"] * 200 + ["\N{SNOWMAN}"]))

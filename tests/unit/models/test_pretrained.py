@@ -270,6 +270,31 @@ def test_a_smaller_vocabulary_is_refused(texts: Path, tmp_path: Path) -> None:
     refused(message, gpt2(tmp_path / "source", vocab_size=40), texts)
 
 
+@pytest.mark.parametrize(
+    ("kind", "fits"),
+    [
+        ("GPT2LMHeadModel", True),
+        ("GPT2Model", True),
+        ("GPT2ForSequenceClassification", False),
+        ("GPT2ForTokenClassification", False),
+        ("GPT2ForQuestionAnswering", False),
+        ("GPT2DoubleHeadsModel", True),
+    ],
+)
+def test_a_model_with_another_head_is_no_language_model(texts: Path, tmp_path: Path, kind: str, fits: bool) -> None:
+    """Its last layer is tied, so that no weight would be missing."""
+    getattr(transformers, kind)(GPT2Config(**GPT2, pad_token_id=0)).save_pretrained(tmp_path / "source")
+    if fits:
+        assert loaded(fetched(tmp_path / "source", texts))
+    else:
+        refused(f"is a {kind}, and no language model", tmp_path / "source", texts)
+
+
+def test_tokens_that_were_added_to_the_tokenizer_alone_are_told(texts: Path, tmp_path: Path) -> None:
+    source = gpt2(tmp_path / "source", vocab_size=49)
+    refused("not to the model: take them out of tokenizer.json, or save the model after resize_", source, texts)
+
+
 def test_fewer_positions_than_a_sequence_has_are_refused(texts: Path, tmp_path: Path) -> None:
     message = r"teacher\.model\.pretrained: sees 8 positions, data\.text\.sequence_length is 16"
     refused(message, gpt2(tmp_path / "source", n_positions=8), texts)

@@ -76,6 +76,25 @@ def test_a_model_without_blocks_is_refused() -> None:
         checkpoint_activations(nn.Linear(2, 2), "full", "student.train")
 
 
+@pytest.mark.parametrize("recompute", ["none", "full", "selective"])
+def test_running_means_count_a_batch_once(recompute: Literal["none", "full", "selective"]) -> None:
+    torch.manual_seed(0)
+    net = nn.Module()
+    net.blocks = nn.ModuleList(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)) for _ in range(2))
+    if recompute != "none":
+        checkpoint_activations(net, recompute, "student.train")
+    given, norm = torch.rand(8, 3), nn.BatchNorm1d(3)
+    hidden = given
+    for block in net.blocks:
+        hidden = block(hidden)
+    hidden.square().sum().backward()
+    norm(net.blocks[0][0](given))
+    found = net.blocks[0][1]
+    assert found.num_batches_tracked == 1
+    assert torch.equal(found.running_mean, norm.running_mean)
+    assert torch.equal(found.running_var, norm.running_var)
+
+
 def test_keys_and_values_are_not_kept_in_training() -> None:
     from understudy.models.tasks import TextModel
 

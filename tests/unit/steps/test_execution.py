@@ -533,3 +533,23 @@ def test_what_inputs_show_to_be_in_vain_is_refused_although_the_result_is_rememb
         do(toy, store, run)
     assert (toy.times, refused) == (0, [{}])
     assert (state_of(run).state, state_of(run).detail, state_of(run).exit_code) == ("failed", "data.test: too few", 2)
+
+
+@pytest.mark.parametrize(("error", "begins"), [(InputError("wrong"), False), (UnderstudyError("broken"), True)])
+def test_after_a_users_mistake_no_other_step_of_the_run_begins(
+    store: Store, run: Run, error: UnderstudyError, begins: bool
+) -> None:
+    first, beside = Recorded("first"), Recorded("beside")
+    first.fails = error
+    with pytest.raises(type(error)):
+        do(first, store, run)
+    if begins:
+        do(beside, store, run)
+    else:
+        with pytest.raises(Stopped, match="beside: not started: first failed"):
+            do(beside, store, run)
+        assert state_of(run, "beside").state == "stopped"
+    assert beside.times == int(begins)
+    first.fails = None
+    for toy in (first, beside):  # whoever tries again, after a mistake that was not the recipe's, is let
+        do(toy, store, run)

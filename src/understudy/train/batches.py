@@ -1,0 +1,131 @@
+"""Whether a model can learn from every part of its batches.
+
+Who normalises by a batch's own mean and deviation (BatchNorm, Ioffe & Szegedy 2015) cannot learn from a single value
+per channel, and examples that only fill up a micro-batch would count in these.
+"""
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from understudy.data.loader import Examples, Order, part_width
+from understudy.errors import InputError
+from understudy.models.buffers import unchanged_buffers
+from understudy.models.build import tried_model
+from understudy.models.facts import Description
+from understudy.recipe import Degrees, Train
+
+ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+def steps_of(train: Train, order: Order) -> int:
+    """How many steps a training has."""
+    return train.steps or (train.epochs or 0) * order.steps_per_epoch
+
+
+def part_sizes(order: Order, readers: int, parts: int, steps: int) -> set[int]:
+    """How many examples the parts of batches have that are read in so many steps, empty parts left out.
+
+    Args:
+        order: of the examples.
+        readers: processes that read other examples.
+        parts: micro-batches of each of them in a step.
+        steps: of the training.
+    """
+    short = order.examples % order.batch_size
+    sizes = {order.batch_size} if order.examples >= order.batch_size else set[int]()
+    if short and steps >= order.steps_per_epoch:
+        sizes.add(short)
+    places = [place for reader in range(readers) for place in order.places(reader, readers, parts)]
+    return {min(place.stop, size) - place.start for size in sizes for place in places if place.start < size}
+
+
+def check_batches(
+    description: Description, examples: Examples, train: Train, degrees: Degrees, device: str, where: str
+) -> None:
+    """Try a model on the smallest part of a batch that its training has.
+
+    Args:
+        description: what the model is; it is built on the CPU, where there is such a part.
+        examples: the training split.
+        train: the recipe's settings.
+        degrees: how the model will be spread.
+        device: of the ranks: cpu or cuda.
+        where: the recipe's section of the learner, for errors: teacher or student.
+
+    Raises:
+        InputError: a part has one example, and the model cannot learn from one; or a pipeline would fill a part up, and
+            the model's BatchNorm would count what fills it.
+    """
+    sizes = _sizes(train, len(examples), degrees, device)
+    width = part_width(train.batch_size, degrees.readers, train.gradient_accumulation_steps)
+    is_filled_up = degrees.pp > 1 and min(sizes) < width
+    if min(sizes) > 1 and not is_filled_up:
+        return
+    with tried_model(description, f"{where}.model") as model:
+        if is_filled_up and any(isinstance(module, _BatchNorm) for module in model.modules()):
+            raise InputError(
+                f"{where}.train.batch_size: {len(examples):,} examples do not fill every micro-batch of a pipeline "
+                f"with {width}, and the model's BatchNorm would count what fills them up; take a batch_size that "
+                "divides their number, or another strategy"
+            )
+        words = _refuses_one(model, examples) if min(sizes) == 1 else ""
+    if words:
+        raise InputError(
+            f"{where}.train.batch_size: in a part of a batch one example is alone "
+            f"({_sum(train, len(examples), degrees)}), and the model cannot learn from one ({words}); "
+            f"{_fix(train, len(examples), degrees, device)}"
+        )
+
+
+def _sizes(train: Train, examples: int, degrees: Degrees, device: str) -> set[int]:
+    order = Order(examples, train.batch_size, seed=0)
+    # A guard that goes back passes over batches, and comes to the last one of an epoch sooner.
+    steps = order.steps_per_epoch if train.guard else steps_of(train, order)
+    sizes = part_sizes(order, degrees.readers, train.gradient_accumulation_steps, steps)
+    if train.strategy == "dp" and device == "cuda":  # DataParallel cuts each part into chunks
+        return {size for whole in sizes for size in _chunks(whole, torch.cuda.device_count())}
+    return sizes
+
+
+def _chunks(size: int, count: int) -> set[int]:
+    """The sizes of torch.chunk's parts."""
+    width = -(-size // count)
+    return {min(width, size - start) for start in range(0, size, width)}
+
+
+def _refuses_one(model: nn.Module, examples: Examples) -> str:
+    """The model's own words where it learns from two examples and not from one; nothing where that is not so."""
+    if not (words := _failure(model, examples, 1)):
+        return ""
+    return "" if _failure(model, examples, 2) else words
+
+
+def _failure(model: nn.Module, examples: Examples, count: int) -> str:
+    inputs, _ = examples.batch(np.zeros(count, dtype=np.int64))
+    training = model.training
+    try:
+        with torch.no_grad(), unchanged_buffers(model):
+            model.train()(inputs)
+    except ERRORS as error:
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    finally:
+        model.train(training)
+    return ""
+
+
+def _sum(train: Train, examples: int, degrees: Degrees) -> str:
+    parts, readers = train.gradient_accumulation_steps, degrees.readers
+    cut = [f"{parts} micro-batches"] * (parts > 1) + [f"{readers} processes"] * (readers > 1)
+    whole, rest = divmod(examples, train.batch_size)
+    return f"{examples:,} = {whole:,} x {train.batch_size:,} + {rest:,}" + ", each in " * bool(cut) + " x ".join(cut)
+
+
+def _fix(train: Train, examples: int, degrees: Degrees, device: str) -> str:
+    """The next larger batch of which no part has one example."""
+    unit = degrees.readers * train.gradient_accumulation_steps
+    for size in range((train.batch_size // unit + 1) * unit, 2 * unit * (examples + 1), unit):
+        if min(_sizes(train.model_copy(update={"batch_size": size}), examples, degrees, device)) > 1:
+            return f"with {size} every part has more"
+    return "take more examples"
