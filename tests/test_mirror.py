@@ -58,6 +58,7 @@ WITHOUT = {
     "recipe/models.py": "recipe/test_schema.py",
     "recipe/objectives.py": "recipe/test_schema.py",
     "recipe/precision_rules.py": "recipe/test_file.py",
+    "distill/batch.py": "a batch's type: distill/test_pieces.py",
     "distill/labels.py": "distill/test_objectives.py",
     "distill/logits.py": "distill/test_objectives.py",
     "recipe/rules.py": "recipe/test_schema.py",

@@ -16,7 +16,8 @@ from transformers import ViTConfig, ViTForImageClassification
 from tests.train import jobs
 from tests.train.jobs import tiers, train_ranks
 from tests.train.test_parity import DISTILL, GPT, assert_same_training, curve, refusal, train_in_pieces
-from understudy.distill.objectives import Batch, Objective
+from understudy.distill.batch import Batch
+from understudy.distill.objectives import Objective
 from understudy.errors import InputError
 from understudy.models.outputs import Outputs
 from understudy.parallel import pipeline as schedules

@@ -14,8 +14,9 @@ from tests.jobs.specs import training as training_of
 from tests.train import jobs
 from understudy.agent.training import training_job
 from understudy.data.loader import open_split
+from understudy.distill.batch import Batch
 from understudy.distill.labels import Labels
-from understudy.distill.objectives import Batch, Objective, WeightedSum
+from understudy.distill.objectives import Objective, WeightedSum
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
 from understudy.models.facts import WEIGHTS
