@@ -19,6 +19,7 @@ RARELY = pytest.mark.second_tier
     ("strategy", "processes", "offload"),
     [
         ("fsdp", 2, BOTH),
+        ("single", 1, ["parameters"]),
         pytest.param("zero1", 2, ["parameters"], marks=RARELY),
         pytest.param("hsdp", 4, BOTH, marks=RARELY),
         pytest.param("ddp", 2, ["activations"], marks=RARELY),
