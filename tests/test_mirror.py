@@ -22,7 +22,6 @@ WITHOUT = {
     "agent/training.py": "a training as a rank has it: agent/test_worker.py",
     "data/raw.py": "a record's type",
     "data/sources/source.py": "the type of a source: each source's own test",
-    "evaluate/answers.py": "what is kept of a model: evaluate/test_measure.py and steps/test_results.py",
     "evaluate/contents.py": "types of two files: evaluate/test_measure.py and evaluate/test_gate.py",
     "evaluate/plots.py": "pictures of the report: evaluate/test_report.py",
     "train/profile.py": "types of a profile: steps/test_profiles.py",

@@ -80,7 +80,8 @@ class PositionSum(PositionObjective):
         """The weighted sums."""
         (weight, part), *others = self._parts
         loss, gradient = part.losses(student, teacher, batch)
-        loss, gradient = loss * weight, gradient.mul_(weight)
+        if weight != 1:
+            loss, gradient = loss * weight, gradient.mul_(weight)
         for weight, part in others:
             further, of_logits = part.losses(student, teacher, batch)
             loss, gradient = loss.add(further, alpha=weight), gradient.add_(of_logits, alpha=weight)
