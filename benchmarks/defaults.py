@@ -107,6 +107,7 @@ def _train(
         teacher_model=recipe.teacher.model if taught else None,
         teacher_precision="fp32",
         teacher_shards=None,
+        student_world=(1, 1),
         others={},
         asked=scheme,
         student_train=None,

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tests.ranks.pool import Ranks
-from tests.ranks.pool.train import jobs
-from tests.ranks.pool.train.jobs import train_ranks
-from tests.ranks.pool.train.test_parity import DISTILL, GPT, assert_same_training, column, curve, train_until
-from tests.ranks.pool.train.test_pipelined import FIVE_LAYERS
+from tests.ranks.train import jobs
+from tests.ranks.train.jobs import train_ranks
+from tests.ranks.train.test_parity import DISTILL, GPT, assert_same_training, column, curve, train_until
+from tests.ranks.train.test_pipelined import FIVE_LAYERS
 
 pytestmark = pytest.mark.full
 LLAMA = {**FIVE_LAYERS["llama"], "config": {**FIVE_LAYERS["llama"]["config"], "num_key_value_heads": 4}}

@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.ranks.pool.faults import stage as stages
-from tests.ranks.pool.faults.stage import PAUSE, PROCESSES, Stage, wait
+from tests.ranks.faults import stage as stages
+from tests.ranks.faults.stage import PAUSE, PROCESSES, Stage, wait
 
 ROUNDS = range(int(os.environ.get("UNDERSTUDY_KILLS", "1")))
 STRATEGIES = [name for name in PROCESSES if len(ROUNDS) > 1 or name in ("single", "fsdp")]

@@ -1,51 +1,71 @@
 """The objective `labels`: cross-entropy."""
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
 from understudy.data.loader import IGNORED
-from understudy.distill.objectives import Batch, Objective
-from understudy.models.outputs import Outputs
+from understudy.distill.batch import Batch
+from understudy.distill.objectives import Objective, PositionObjective
 from understudy.recipe import LabelsObjective, Train
 
 
-class Labels(Objective):
+class Labels(PositionObjective):
     """Negative log-likelihood of the labels, which may be smoothed (Szegedy et al. 2016).
 
-    Of mixed examples that of both labels, by their shares, which is the same as that of the mixed label (Zhang et al.
-    2018).
+    The gradient with respect to the logits is the predicted distribution less the target's. Of mixed examples it is the
+    loss of both labels, by their shares, which is the same as that of the mixed label (Zhang et al. 2018).
     """
-
-    by_position = True
 
     def __init__(self, smoothing: float) -> None:
         super().__init__()
         self._smoothing = smoothing
 
-    def forward(self, student: Outputs, teacher: Outputs | None, batch: Batch) -> Tensor:
-        """The sum over targets."""
+    def losses(self, student: Tensor, teacher: Tensor | None, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Of each position, with the gradients."""
         del teacher
-        loss = cross_entropy(student.logits, batch.labels, self._smoothing)
         if batch.mixed is None:
-            return loss
-        other = cross_entropy(student.logits, batch.mixed.labels, self._smoothing)
-        return batch.mixed.share * loss + (1 - batch.mixed.share) * other
+            return cross_entropies(student, batch.labels, self._smoothing)
+        first, to_first = cross_entropies(student, batch.labels, self._smoothing)
+        second, to_second = cross_entropies(student, batch.mixed.labels, self._smoothing)
+        return first.lerp(second, 1 - batch.mixed.share), to_first.lerp(to_second, 1 - batch.mixed.share)
 
 
-def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Negative log-likelihood of the labels, summed over the targets.
+def cross_entropies(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """Negative log-likelihood of each label, and its gradient.
+
+    Args:
+        logits: (n, K).
+        labels: (n,); positions without a target have 0.
+        smoothing: the share of a target's probability that is spread evenly over all K.
+    """
+    counted = labels != IGNORED
+    places = labels.where(counted, 0)[:, None]
+    log_likelihoods = functional.log_softmax(logits, dim=-1)
+    loss = -log_likelihoods.gather(1, places)[:, 0]
+    gradient = log_likelihoods.exp()
+    if smoothing:
+        loss = loss.lerp(-log_likelihoods.mean(-1), smoothing)
+        gradient -= smoothing / logits.shape[1]
+    if (
+        torch.compiler.is_compiling()
+    ):  # a kernel that compares columns is fused with the rest, and one that scatters is not
+        columns = torch.arange(logits.shape[1], device=logits.device)
+        gradient = gradient - (1 - smoothing) * (columns == places)
+    else:
+        gradient.scatter_add_(1, places, torch.full_like(loss, smoothing - 1)[:, None])
+    return loss.where(counted, 0), gradient.masked_fill_(~counted[:, None], 0)
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Negative log-likelihood of the labels, summed over the targets, without gradients.
 
     Args:
         logits: (..., K).
         labels: (...); positions without a target do not count.
-        smoothing: the share of a target's probability that is spread evenly over all K.
     """
     return functional.cross_entropy(
-        logits.float().flatten(0, -2),
-        labels.flatten(),
-        ignore_index=IGNORED,
-        reduction="sum",
-        label_smoothing=smoothing,
+        logits.float().flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="sum"
     )
 
 

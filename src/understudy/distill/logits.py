@@ -4,43 +4,38 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.data.loader import IGNORED
-from understudy.distill.objectives import Batch, Objective
-from understudy.models.outputs import Outputs
+from understudy.distill.batch import Batch
+from understudy.distill.objectives import Objective, PositionObjective
 from understudy.recipe import LogitsObjective, Train
 
 
-class Logits(Objective):
-    """T^2 * KL(teacher || student) at a temperature T (Hinton et al. 2015)."""
+class Logits(PositionObjective):
+    """T^2 * KL(teacher || student) at a temperature T (Hinton et al. 2015).
 
-    by_position = True
+    The gradient of the KL term with respect to the logits shrinks as 1 / T^2; the factor undoes that, so that the
+    weight between soft and hard part means the same at every temperature (section 2). With it the gradient is T times
+    the difference of the softened distributions.
+    """
 
     def __init__(self, temperature: float) -> None:
         super().__init__()
         self._temperature = temperature
 
-    def forward(self, student: Outputs, teacher: Outputs | None, batch: Batch) -> Tensor:
-        """The sum over targets."""
+    def losses(self, student: Tensor, teacher: Tensor | None, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Of each position, with the gradients.
+
+        Where the teacher's probability is 0 (a logit of minus infinity) the term is 0: p log p goes to 0 with p. Where
+        only the student's is 0 the loss is infinite.
+        """
         assert teacher is not None
-        return soft_cross_entropy(student.logits, teacher.logits, batch.labels, self._temperature)
-
-
-def soft_cross_entropy(student: Tensor, teacher: Tensor, labels: Tensor, temperature: float) -> Tensor:
-    """T^2 * KL(teacher || student) of the distributions at a temperature, summed over the targets.
-
-    The gradient of the KL term with respect to the logits shrinks as 1 / T^2; the factor undoes that, so that the
-    weight between soft and hard part means the same at every temperature (Hinton et al. 2015, section 2).
-
-    Args:
-        student: logits (..., K).
-        teacher: logits (..., K) of the same positions.
-        labels: (...); positions without a target do not count.
-        temperature: T > 0.
-    """
-    student, teacher = student.float().flatten(0, -2), teacher.float().flatten(0, -2)
-    log_student = functional.log_softmax(student / temperature, dim=-1)
-    log_teacher = functional.log_softmax(teacher / temperature, dim=-1)
-    divergence = functional.kl_div(log_student, log_teacher, reduction="none", log_target=True).sum(-1)
-    return temperature**2 * (divergence * (labels.flatten() != IGNORED)).sum()
+        temperature, counted = self._temperature, batch.labels != IGNORED
+        log_student = functional.log_softmax(student / temperature, dim=-1)
+        log_teacher = functional.log_softmax(teacher / temperature, dim=-1)
+        likelihoods = log_teacher.exp()
+        terms = (likelihoods * (log_teacher - log_student)).masked_fill_(likelihoods == 0, 0)
+        loss = temperature**2 * terms.sum(-1)
+        gradient = (log_student.exp() - likelihoods).mul_(temperature)
+        return loss.where(counted, 0), gradient.masked_fill_(~counted[:, None], 0)
 
 
 def objective(section: LogitsObjective, _train: Train) -> Objective:

@@ -5,21 +5,29 @@ last layer, the objective and the gradients of both are computed for some positi
 Hsu et al. 2024), in the forward pass; the backward pass only scales what was found.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from understudy.distill.objectives import Batch
+from understudy.distill.batch import Batch
+from understudy.distill.fused import full_precision, write_gradient
+from understudy.distill.head import LinearHead
+from understudy.distill.objectives import PositionObjective
 from understudy.models.outputs import Outputs, States
 
-Compare = Callable[[Outputs, Outputs | None, Batch], Tensor]
-"""An objective that is a sum over positions, each from its own logits."""
+Objective = Callable[[Outputs, Outputs | None, Batch], Tensor]
+"""One that is a sum over positions, each from its own logits."""
+Piece = Callable[[Tensor, slice, Sequence[Tensor]], tuple[Tensor, Tensor]]
+"""From the states of some positions, and which these are, to the sum of their losses and the gradient of the states;
+those of the head's trained parameters are added to the tensors in the sequence."""
+FP16_SCALE = 256.0
+"""Gradients of logits are multiplied by this where they are rounded to fp16, which ends at 6e-8. A power of two."""
 
 
-def loss_in_pieces(objective: Compare, student: States, teacher: States | None, batch: Batch) -> Tensor:
+def loss_in_pieces(objective: Objective, student: States, teacher: States | None, batch: Batch) -> Tensor:
     """The objective's loss, a scalar.
 
     Args:
@@ -28,22 +36,94 @@ def loss_in_pieces(objective: Compare, student: States, teacher: States | None, 
         teacher: of the same batch, without gradients.
         batch: inputs and labels, (B, L) or (B,).
     """
-    inputs, labels = batch.inputs.flatten(0, batch.labels.ndim - 1), batch.labels.flatten()
-    pieces, mixed = list(student.pieces()), batch.mixed
-    states = student.states.flatten(0, -2)
+    states, rows = student.states.flatten(0, -2), batch.by_position()
+    scale, taught = 1.0, _logits(teacher) if teacher else None
+    if isinstance(objective, PositionObjective):
+        scale = FP16_SCALE if _products(states) is torch.float16 else 1.0
+        gradients = _closed(objective, student, taught, rows, scale)
+    else:
+        pieces = list(student.pieces())
+        if len(pieces) == 1:
+            said = Outputs(taught(pieces[0])) if taught else None
+            return objective(Outputs(student.head(states)), said, rows)
+        gradients = _by_autograd(objective, student, taught, rows)
+    total: Tensor = _Summed.apply(states, gradients, student.pieces(), scale, *student.parameters)
+    return total
 
-    def loss(own: Tensor, piece: slice) -> Tensor:
-        said = None
-        if teacher:
-            with torch.no_grad():
-                said = Outputs(teacher.logits(piece))
-        second = mixed._replace(labels=mixed.labels.flatten()[piece]) if mixed else None
-        return objective(Outputs(student.head(own)), said, Batch(inputs[piece], labels[piece], second))
 
-    if len(pieces) == 1:
-        return loss(states, pieces[0])
-    summed: Tensor = _Summed.apply(states, loss, pieces, *student.parameters)
-    return summed
+def _products(states: Tensor) -> torch.dtype:
+    device = states.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
+
+
+def _logits(teacher: States) -> Callable[[slice], Tensor]:
+    """What gives the teacher's logits of some positions; its head is cast once."""
+    head = LinearHead(teacher.linear, teacher.vocabulary, _products(teacher.states)) if teacher.linear else None
+    states = teacher.states.flatten(0, -2)
+
+    def logits(piece: slice) -> Tensor:
+        with torch.no_grad():
+            return head.logits(states[piece]) if head else teacher.head(states[piece])
+
+    return logits
+
+
+def _closed(
+    objective: PositionObjective,
+    student: States,
+    taught: Callable[[slice], Tensor] | None,
+    rows: Batch,
+    scale: float,
+) -> Piece:
+    """Pieces whose logits get their gradient in closed form."""
+    linear = student.linear
+    head = LinearHead(linear, student.vocabulary, _products(student.states)) if linear else None
+    trained = [parameter for parameter in student.parameters if parameter.requires_grad]
+
+    def loss(logits: Tensor, piece: slice, gradient: Tensor) -> Tensor:
+        with torch.no_grad():
+            said = taught(piece) if taught else None
+            return write_gradient(objective.losses, logits, said, rows.part(piece), gradient, scale)
+
+    def by_product(states: Tensor, piece: slice, sums: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        assert head is not None
+        own = states.detach()
+        logits = head.logits(own)
+        total = loss(logits, piece, logits)
+        return total, head.gradients(own, logits, sums)
+
+    def through_head(states: Tensor, piece: slice, sums: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            own = states.detach().requires_grad_()
+            logits = student.head(own)
+        gradient = torch.empty_like(logits)
+        total = loss(logits.detach(), piece, gradient)
+        of_states, *of_head = torch.autograd.grad(logits, (own, *trained), gradient)
+        _add(sums, of_head)
+        return total, of_states
+
+    return by_product if head else through_head
+
+
+def _by_autograd(objective: Objective, student: States, taught: Callable[[slice], Tensor] | None, rows: Batch) -> Piece:
+    """Pieces of an objective that has no gradient in closed form."""
+    trained = [parameter for parameter in student.parameters if parameter.requires_grad]
+
+    def gradients(states: Tensor, piece: slice, sums: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        said = Outputs(taught(piece)) if taught else None
+        with torch.enable_grad():
+            own = states.detach().requires_grad_()
+            loss = objective(Outputs(student.head(own)), said, rows.part(piece))
+            of_states, *of_head = torch.autograd.grad(loss, (own, *trained))
+        _add(sums, of_head)
+        return loss.detach(), of_states
+
+    return gradients
+
+
+def _add(sums: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
+    for total, gradient in zip(sums, gradients, strict=True):
+        total.add_(gradient)
 
 
 class _Summed(torch.autograd.Function):
@@ -51,32 +131,27 @@ class _Summed(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, loss: Callable[[Tensor, slice], Tensor], pieces: list[slice], *parameters: Tensor
+        ctx: Any, states: Tensor, gradients: Piece, pieces: Iterable[slice], scale: float, *parameters: nn.Parameter
     ) -> Tensor:
-        """The sum, a scalar; the gradients are found here."""
-        total = torch.zeros((), device=states.device)
-        learned = [parameter for parameter in parameters if parameter.requires_grad]
+        """The sum, a scalar; the gradients are found here, multiplied by `scale`."""
+        total = torch.zeros((), device=states.device, dtype=full_precision(states.dtype))
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
         # In fp32, whatever the parameters are: many small numbers are added up.
-        of_parameters = [torch.zeros_like(parameter, dtype=torch.float32) for parameter in learned]
+        sums = [torch.zeros_like(parameter, dtype=full_precision(parameter.dtype)) for parameter in trained]
         of_states = torch.empty_like(states)
         for piece in pieces:
-            with torch.enable_grad():
-                own = states[piece].detach().requires_grad_()
-                part = loss(own, piece)
-                found = torch.autograd.grad(part, (own, *learned))
-            total += part.detach()
-            of_states[piece] = found[0]
-            for sofar, gradient in zip(of_parameters, found[1:], strict=True):
-                sofar.add_(gradient)
-        ctx.save_for_backward(of_states, *of_parameters)
-        ctx.learned = [parameter.requires_grad for parameter in parameters]
-        ctx.kinds = [parameter.dtype for parameter in learned]
+            loss, of_states[piece] = gradients(states[piece], piece, sums)
+            total += loss
+        ctx.save_for_backward(of_states, *sums)
+        ctx.trained = [parameter.requires_grad for parameter in parameters]
+        ctx.kinds, ctx.scale = [parameter.dtype for parameter in trained], scale
         return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients, scaled; not in place, since schedules of a pipeline ask for some of them first."""
-        of_states, *of_parameters = ctx.saved_tensors
-        scaled = iter([(summed * gradient).to(kind) for summed, kind in zip(of_parameters, ctx.kinds, strict=True)])
-        return (of_states * gradient, None, None, *(next(scaled) if has else None for has in ctx.learned))
+        of_states, *sums = ctx.saved_tensors
+        factor = gradient / ctx.scale
+        scaled = iter([(total * factor).to(kind) for total, kind in zip(sums, ctx.kinds, strict=True)])
+        return (of_states * factor, None, None, None, *(next(scaled) if has else None for has in ctx.trained))

@@ -18,8 +18,24 @@ from understudy.evaluate.scoring import Batch, Predicted, Scores, predicted
 from understudy.evaluate.shares import WHOLE, Share
 from understudy.evaluate.splits import TestSplit
 
+MOST_LOGITS = 2**28
+"""That a batch may have, 1 GiB in fp32: 64 sequences of 2,048 tokens at 128k words would have 64 GiB."""
+
 Results = dict[str, FloatArray]
 """Sums by example, as of Scores, and `confusion`: how many images of a label (row) were taken for which (column)."""
+
+
+def batch_size(asked: int, described: Mapping[str, Any]) -> int:
+    """How many inputs are predicted at a time: what the recipe asks for, or as many as logits leave room for.
+
+    Args:
+        asked: the recipe's.
+        described: the content of examples.json.
+    """
+    if described["task"] != "causal-lm":
+        return asked
+    logits: int = described["sequence_length"] * described["vocab_size"]
+    return max(1, min(asked, MOST_LOGITS // logits))
 
 
 def results(

@@ -78,9 +78,10 @@ def measure(
     kinds = trusted_descriptions(models, recipe.models, examples)
     modules = load_models(models, kinds, on, share.spread)
     before = {role: answers.read(path) for role, path in (known or {}).items()}
+    size, labels = answers.batch_size(recipe.evaluate.batch_size, described), len(described.get("labels", ()))
     with splits_by_role(kinds, examples, records, folder, recipe.evaluate.stride) as splits:
-        steps = _steps(progress, _batches(splits, recipe, before, models) + WARM_UP + recipe.evaluate.latency.repeats)
-        results = _results(modules, splits, before, recipe, len(described.get("labels", ())), on, steps, share)
+        steps = _steps(progress, _batches(splits, size, before, models) + WARM_UP + recipe.evaluate.latency.repeats)
+        results = _results(modules, splits, before, size, labels, on, steps, share)
         costs = _costs(modules, splits, recipe, on, lambda: steps(1), share)
     if share.rank == 0:
         _keep(folder, results, before)
@@ -116,11 +117,9 @@ def _measures(
     return measures, per_example
 
 
-def _batches(
-    splits: Mapping[str, TestSplit], recipe: Recipe, before: Mapping[str, Results], roles: Iterable[str]
-) -> int:
+def _batches(splits: Mapping[str, TestSplit], size: int, before: Mapping[str, Results], roles: Iterable[str]) -> int:
     """How many there are to predict."""
-    return sum(splits[role].batch_count(recipe.evaluate.batch_size) for role in roles if role not in before)
+    return sum(splits[role].batch_count(size) for role in roles if role not in before)
 
 
 def _steps(progress: Progress, total: int) -> Callable[[int], None]:
@@ -139,14 +138,13 @@ def _results(
     modules: Mapping[str, nn.Module],
     splits: Mapping[str, TestSplit],
     before: Mapping[str, Results],
-    recipe: Recipe,
+    size: int,
     labels: int,
     device: torch.device,
     tick: Callable[[int], None],
     share: Share,
 ) -> dict[str, Results]:
     """Results of all models, of which some were there before."""
-    size = recipe.evaluate.batch_size
     return {
         role: before.get(role) or answers.results(module, splits[role], size, device, labels, tick, share)
         for role, module in modules.items()

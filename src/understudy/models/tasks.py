@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from understudy.models.facts import Facts
-from understudy.models.outputs import Extra, Outputs, States
+from understudy.models.outputs import Extra, Outputs, States, plain_linear
 
 NOTHING: frozenset[Extra] = frozenset()
 
@@ -88,9 +88,9 @@ class TextModel(nn.Module):
         if self._head_is_apart:
             head = self.net.get_output_embeddings()  # type: ignore[operator]
             states = self.net.base_model(inputs, **placed, **self._options)[0]  # type: ignore[operator]
-            return States(
-                states, lambda some: head(some)[..., : self._vocab_size], (*head.parameters(),), self._vocab_size
-            )
+            cut = self._vocab_size
+            parameters = (*head.parameters(),)
+            return States(states, lambda some: head(some)[..., :cut], parameters, cut, plain_linear(head))
         said = _outputs(self.net(inputs, **placed, **self._options), NOTHING)
         return logits_alone(said.logits[..., : self._vocab_size])
 

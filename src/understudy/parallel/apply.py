@@ -89,11 +89,13 @@ class Spread:
 
     @property
     def wraps(self) -> bool:
-        """Whether fully_shard is around models."""
+        """Whether fully_shard is around models. What is offloaded needs it, even on a single process: it brings weights
+        to the device that computes.
+        """
         # DDP takes no tensors that are split already, and no pipeline: copies are then those of fully_shard with a
         # single shard.
         split = self.degrees.tp > 1 or self.degrees.pp > 1
-        return self.degrees.shards or (split and self.meshes.replicate.size() > 1)
+        return self._offloaded or self.degrees.shards or (split and self.meshes.replicate.size() > 1)
 
     def sharded(self, model: nn.Module) -> nn.Module:
         """The model, with each of its repeated blocks in shards, and then what is left; its layers stay whole.
@@ -117,7 +119,7 @@ class Spread:
             return self
         other = copy.copy(self)
         other.degrees, other.meshes, other._splits_backward = found, meshes(found, self.device.type), False
-        if not other.wraps:  # it is fully_shard that brings shards to the GPU
+        if not found.shards:  # whole copies stay on the device
             other._offloaded, other.home = False, self.device
         return other
 

@@ -92,6 +92,7 @@ class Checkpoints:
         group = dist.new_group(backend="gloo")
         assert isinstance(group, dist.ProcessGroup)
         self._group = group
+        self._stager = Stager(next(model.parameters()).device)
         self._leads = dist.get_rank() == 0
         if self._leads:  # later it could be a successor's: NFS leads one who was away to its folder for a moment
             _remove(folder.glob(".writing-*"))
@@ -152,7 +153,7 @@ class Checkpoints:
         model, optimizer = get_state_dict(self._model, self._optimizer, options=OPTIONS)
         state = {"model": with_buffers_copied(self._model, model), "optimizer": optimizer, **own_tensors(self._own)}
         writer = Writer(aside, progress)
-        begun = async_save(state, storage_writer=writer, process_group=self._group, async_stager=Stager())
+        begun = async_save(state, storage_writer=writer, process_group=self._group, async_stager=self._stager)
         assert isinstance(begun, AsyncSaveResponse)
         self._pending = _Pending(step, aside, begun.staging_completion, begun.upload_completion)
 

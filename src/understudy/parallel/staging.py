@@ -3,7 +3,9 @@
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.distributed.checkpoint._state_dict_stager import StateDictStager
 from torch.distributed.checkpoint.staging import AsyncStager, DefaultStager, StagingOptions
 
 from understudy.models.parts import kept
@@ -14,13 +16,34 @@ PLAINLY = StagingOptions(
 
 
 class Stager(AsyncStager):
-    """Copies into memory that nobody holds once it is written. Torch's own thread keeps the copy until the next one."""
+    """Copies a state into the CPU's memory.
+
+    From a GPU it copies on a stream of its own, into pinned memory that it keeps for the next checkpoint. A thread that
+    chooses no stream has the one that training computes on: the copies of 2.1 GiB into memory that is not pinned lay
+    between its kernels, and gradients took 1.9 s instead of 0.04. From the CPU it copies into memory that nobody holds
+    once it is written.
+
+    Args:
+        device: where the state is.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._pinned = StateDictStager(pin_memory=True) if self._stream else None
 
     def stage(self, state_dict: dict[str, Any]) -> Future[dict[str, Any]]:
         """What copies a state; its answer is the copy."""
+        # Kernels that still write the state are ahead of this event.
+        ready = torch.cuda.current_stream(self._stream.device).record_event() if self._stream else None
 
         def copy() -> dict[str, Any]:
-            copied = DefaultStager(PLAINLY).stage(state_dict)
+            if self._stream is None or self._pinned is None or ready is None:
+                copied = DefaultStager(PLAINLY).stage(state_dict)
+            else:
+                with torch.cuda.stream(self._stream):
+                    self._stream.wait_event(ready)
+                    copied = self._pinned.stage(state_dict, non_blocking=True)
+                self._stream.synchronize()
             assert isinstance(copied, dict)
             return copied
 
@@ -33,7 +56,7 @@ class Stager(AsyncStager):
         """Who saves waits for the answer."""
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Pinned memory goes with the stager."""
 
 
 def with_buffers_copied(model: nn.Module, state: dict[str, Any]) -> dict[str, Any]:

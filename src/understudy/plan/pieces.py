@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 from unittest.mock import patch
 
-from torch import nn
+from torch import Tensor
 
+from understudy.distill import fused
 from understudy.models.outputs import States
 from understudy.plan.ledger import Count, Ledger
 
@@ -14,31 +14,29 @@ FEW = 3
 
 
 @contextmanager
-def few_pieces(objective: nn.Module, ledger: Ledger) -> Iterator[None]:
+def few_pieces(ledger: Ledger) -> Iterator[None]:
     """Within it, pieces are left out, and what they would compute and send is entered as if they were not.
 
+    Of the rows of a piece, which a loss goes through without products, the first are traced alone: what is held beside
+    them is the same for all.
+
     Args:
-        objective: is called once for each piece.
         ledger: enters what happens.
     """
-    every, seen = States.pieces, list[Count]()
-    left_out = 0
+    every, every_row = States.pieces, fused.row_blocks
 
     def few(states: States) -> Iterator[slice]:
-        nonlocal left_out
         pieces = list(every(states))
         left_out = max(0, len(pieces) - FEW)
-        seen.clear()
-        return iter([*pieces[:2], pieces[-1]] if left_out else pieces)
+        seen = list[Count]()
+        for piece in [*pieces[:2], pieces[-1]] if left_out else pieces:
+            seen.append(ledger.count)
+            if len(seen) == 2:  # from one piece to the next
+                ledger.repeat(seen[0], left_out)
+            yield piece
 
-    def entered(*_: Any) -> None:
-        seen.append(ledger.count)
-        if len(seen) == 2:  # from one call to the next is a piece
-            ledger.repeat(seen[0], left_out)
+    def first_rows(logits: Tensor) -> Iterator[slice]:
+        return iter(list(every_row(logits))[:1])
 
-    handle = objective.register_forward_pre_hook(entered)
-    try:
-        with patch.object(States, "pieces", few):
-            yield
-    finally:
-        handle.remove()
+    with patch.object(States, "pieces", few), patch.object(fused, "row_blocks", first_rows):
+        yield

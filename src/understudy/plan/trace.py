@@ -168,7 +168,7 @@ def _traced(planned: Planned, spread: Spread, ledger: Ledger, *, even: bool) -> 
     between = ledger.peak()
     ledger.phase = "forward and backward"
     parts = (_part(planned.examples, width, ledger) for _ in range(traced))
-    with few_pieces(learned, ledger):
+    with few_pieces(ledger):
         learner.gradients(parts, traced, count * width)
     _say_gradients(held, own, ledger)
     ledger.phase, ledger.block = "optimizer step", None

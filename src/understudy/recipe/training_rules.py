@@ -94,7 +94,7 @@ def _savers(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
     """What saves memory or time under some degrees alone."""
     if train.strategy == "dp":
         yield from _on_copies(place, train)
-    if "parameters" in train.offload and (not found.shards or found.pp > 1):
+    if "parameters" in train.offload and ((not found.shards and found.world_size > 1) or found.pp > 1):
         why = "parameters wait elsewhere where they are in shards, and not in stages; use fsdp or hsdp, or take it out"
         yield (*place, "offload"), why
     if "activations" in train.offload and found.tp > 1:
@@ -109,7 +109,7 @@ def _on_copies(place: Place, train: Train) -> Iterator[Conflict]:
     """What is bound to the blocks that it was given, and DataParallel computes with copies of them."""
     settings = {
         "activation_checkpointing": train.activation_checkpointing != "none",
-        "offload": "activations" in train.offload,
+        "offload": bool(train.offload),
         "compile": train.compile,
     }
     for name, is_set in settings.items():

@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from understudy.errors import UnderstudyError
+from understudy.train.guard import advice
 from understudy.train.training import Marks, Point, Training
 
 REPORT_SECONDS = 0.5
@@ -80,8 +81,10 @@ class Recent:
     def _refuse_nan(self, losses: Tensor, norms: Tensor) -> None:
         # Told before the checkpoint that this report may lead to: one with NaN in it would be the one to resume from.
         # Every rank says its own first bad step in a place of its own, so that the sum tells them apart.
-        found = torch.zeros(2, dist.get_world_size(), dtype=torch.long)
-        found[:, dist.get_rank()] = torch.tensor([self._first_bad(losses), self._first_bad(norms)])
+        found = torch.zeros(3, dist.get_world_size(), dtype=torch.long)
+        bad = self._first_bad(losses)
+        infinite = bad > 0 and losses[bad - self._first - 1].item() == math.inf
+        found[:, dist.get_rank()] = torch.tensor([bad, self._first_bad(norms), infinite])
         dist.all_reduce(found)
         by_rank = found[0] if found[0].any() else found[1]  # the loss says which rank; its gradient is NaN on all
         if not by_rank.any():
@@ -91,10 +94,9 @@ class Recent:
         self._job.checkpoints.finish()
         last = self._job.checkpoints.latest()
         kept = f"the last good checkpoint is step {last}" if last else "there is no checkpoint yet"
-        raise UnderstudyError(
-            f"the loss or its gradient is not a number any more at step {step}, on rank {ranks}; {kept}. "
-            "A smaller learning rate, a warm-up or max_grad_norm usually helps."
-        )
+        infinite = bool(found[2][by_rank == step].any())
+        what = "the loss is infinite" if infinite else "the loss or its gradient is not a number any more"
+        raise UnderstudyError(f"{what} at step {step}, on rank {ranks}; {kept}. {advice(infinite=infinite)}.")
 
     def _first_bad(self, values: Tensor) -> int:
         """The first step, counted from 1, whose value is not finite; 0 for none."""

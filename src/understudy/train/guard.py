@@ -82,7 +82,8 @@ class Guard:
             norm: of the gradients, the same on every rank.
         """
         # One sum over all ranks, whatever they share: all get the same bits, and what is not a number on one is none.
-        shared = torch.stack([loss.detach().double(), norm.detach().double()]).cpu()
+        # Of offloaded parameters the norm is on the CPU, whatever computes the loss.
+        shared = torch.stack([loss.detach().double().cpu(), norm.detach().double().cpu()])
         dist.all_reduce(shared)
         whole, length = shared[0].item() / self._copies, shared[1].item() / dist.get_world_size()
         self._reason = self._objection(whole, length)
@@ -125,8 +126,8 @@ class Guard:
         if self._rollbacks > ROLLBACKS:
             raise UnderstudyError(
                 f"at step {step}, {self._row} in a row were skipped ({self._reason}), and training went back to step "
-                f"{back} {ROLLBACKS} times already. A smaller learning rate, a warm-up or max_grad_norm usually helps; "
-                "where such losses are no spikes, raise guard.spike"
+                f"{back} {ROLLBACKS} times already. {advice(infinite='inf' in self._reason)}; where such losses are no "
+                "spikes, raise guard.spike"
             )
         passed = self.passed + step - back
         self.load(kept)
@@ -150,6 +151,17 @@ class Guard:
         """What kept() gave."""
         self._losses = deque(kept["losses"], maxlen=WINDOW)
         self._skipped, self.passed = kept["skipped"], kept["passed"]
+
+
+def advice(*, infinite: bool) -> str:
+    """What usually helps against losses that are no numbers, or infinite; a sentence without its full stop."""
+    usual = "A smaller learning rate, a warm-up or max_grad_norm usually helps"
+    if not infinite:
+        return usual
+    return (
+        "A loss is infinite where the student's logit is minus infinity for a label, or for what its teacher gives a "
+        f"probability above 0: a student may forbid only what both of them never ask for. Without such logits: {usual}"
+    )
 
 
 def _say(message: str, *values: object) -> None:

@@ -129,7 +129,7 @@ def _training(
 ) -> Training:
     """The model spread over the processes, and all that goes with it."""
     model = started.model
-    learned = objective(job.objectives, job.train).to(spread.device)
+    learned = objective(job.objectives, job.train).to(spread.home)
     teacher = frozen_teacher(job, split, learned.extras, spread)
     learns = spread.replicated(spread.sharded(learned)) if list(learned.parameters()) else learned
     patterns = job.train.optimizer.no_decay

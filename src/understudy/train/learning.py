@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel
 
-from understudy.distill.objectives import Batch, Mixed, Objective
+from understudy.distill.batch import Batch, Mixed
+from understudy.distill.objectives import Objective
 from understudy.distill.pieces import loss_in_pieces
 from understudy.distill.teacher import Teacher
 from understudy.models.buffers import unchanged_buffers

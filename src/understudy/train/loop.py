@@ -15,7 +15,7 @@ from torch import Tensor
 
 from understudy.data.loader import Indices
 from understudy.data.mixup import mix
-from understudy.distill.objectives import Mixed
+from understudy.distill.batch import Mixed
 from understudy.errors import Stopped, UnderstudyError
 from understudy.models.buffers import Buffers
 from understudy.train.curve import Recent

@@ -13,7 +13,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from understudy.data.loader import IGNORED
-from understudy.distill.objectives import Batch, Objective
+from understudy.distill.batch import Batch
+from understudy.distill.objectives import Objective
 from understudy.distill.pieces import loss_in_pieces
 from understudy.distill.teacher import Teacher
 from understudy.errors import InputError

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ranks.pool.train.jobs import VIT, spec
+from tests.ranks.train.jobs import VIT, spec
 from understudy.agent import exit_codes
 from understudy.jobs import attempts
 from understudy.jobs.specification import JobSpec

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.ranks.pool.train import jobs
-from tests.ranks.pool.train.jobs import train_ranks
+from tests.ranks.train import jobs
+from tests.ranks.train.jobs import train_ranks
 from tests.unit.jobs.specs import job_spec
 from understudy.agent import profiling
 from understudy.agent.profiling import Plan, Recording

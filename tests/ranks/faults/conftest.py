@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ranks.pool.faults import stage as stages
-from tests.ranks.pool.faults.stage import Stage
+from tests.ranks.faults import stage as stages
+from tests.ranks.faults.stage import Stage
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.ranks.pool.faults import stage as stages
-from tests.ranks.pool.faults.stage import Stage, wait
+from tests.ranks.faults import stage as stages
+from tests.ranks.faults.stage import Stage, wait
 
 MEGABYTE = 2**20
 BRIEFLY = {"steps": 30}

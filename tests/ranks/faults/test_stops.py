@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.ranks.pool.faults import stage as stages
-from tests.ranks.pool.faults.stage import PAUSE, Stage, wait
+from tests.ranks.faults import stage as stages
+from tests.ranks.faults.stage import PAUSE, Stage, wait
 from understudy.models.facts import WEIGHTS
 from understudy.store import Store
 

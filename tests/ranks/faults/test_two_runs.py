@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.ranks.pool.faults import stage as stages
-from tests.ranks.pool.faults.stage import Stage, wait
+from tests.ranks.faults import stage as stages
+from tests.ranks.faults.stage import Stage, wait
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from tests.ranks.pool.train import jobs
-from tests.ranks.pool.train.jobs import train_alone, train_ranks
-from tests.ranks.pool.train.test_parity import assert_same_training, weights
-from tests.ranks.pool.train.test_resume import assert_goes_on
+from tests.ranks.train import jobs
+from tests.ranks.train.jobs import train_alone, train_ranks
+from tests.ranks.train.test_parity import assert_same_training, weights
+from tests.ranks.train.test_resume import assert_goes_on
 from tests.unit.models.small import network
 from tests.unit.models.test_rounded import fill
 from understudy.errors import InputError

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.ranks.pool.train import jobs
-from tests.ranks.pool.train.jobs import train_ranks
+from tests.ranks.train import jobs
+from tests.ranks.train.jobs import train_ranks
 from tests.unit.models.small import network
 from tests.unit.models.test_rounded import filled
 from understudy.errors import InputError

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from tests.ranks.pool.train import jobs
-from tests.ranks.pool.train.jobs import tiers
-from tests.ranks.pool.train.test_parity import assert_spread_trains_the_same
+from tests.ranks.train import jobs
+from tests.ranks.train.jobs import tiers
+from tests.ranks.train.test_parity import assert_spread_trains_the_same
 
 QWEN = {"type": "qwen3", "config": {**jobs.LLAMA["config"], "head_dim": 8}}
 """With a norm of each head, whose weight all of them share."""

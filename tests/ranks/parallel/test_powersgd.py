@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.ranks.pool.train import jobs
-from tests.ranks.pool.train.jobs import train_ranks
-from tests.ranks.pool.train.test_resume import assert_goes_on
+from tests.ranks.train import jobs
+from tests.ranks.train.jobs import train_ranks
+from tests.ranks.train.test_resume import assert_goes_on
 from understudy.parallel.apply import Spread
 from understudy.parallel.powersgd import first_factor
 from understudy.recipe import Compression, Degrees

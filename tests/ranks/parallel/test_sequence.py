@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tests.ranks.pool.parallel.test_context import mesh, model
+from tests.ranks.parallel.test_context import mesh, model
 from understudy.errors import InputError
 from understudy.parallel.tensor import tensor_parallel
 

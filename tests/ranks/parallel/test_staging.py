@@ -1,18 +1,21 @@
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch import nn
+from torch.distributed.checkpoint._state_dict_stager import StateDictStager
 from torch.distributed.checkpoint.staging import DefaultStager
 
-from tests.ranks.pool.parallel.test_checkpoint import state, step, within
-from tests.ranks.pool.train import jobs
+from tests.ranks.parallel.test_checkpoint import state, step, within
+from tests.ranks.train import jobs
 from understudy.parallel.checkpoint import Checkpoints
 from understudy.parallel.powersgd import PowerSGD
+from understudy.parallel.staging import Stager
 
 
 def slowly(stage: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,7 +61,7 @@ def test_what_a_backward_pass_changes_is_copied_at_once() -> None:
 
 
 def train_with_late_copies(job: Any) -> None:
-    from tests.ranks.pool.train.jobs import train_ranks
+    from tests.ranks.train.jobs import train_ranks
 
     with late():
         train_ranks(job)
@@ -86,3 +89,42 @@ def test_the_optimiser_waits_until_the_weights_are_copied(ranks: Any, tmp_path: 
     assert weights_of_a_checkpoint(*long.output.parent.rglob("step-2")) == weights_of_a_checkpoint(
         *short.output.parent.rglob("step-2")
     )
+
+
+class OnGpu:
+    """What torch.cuda has of streams, and in which order a copy uses it; there is no GPU here."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.device = torch.device("cuda", 0)
+
+    def record_event(self) -> str:
+        self.calls.append("training records an event")
+        return "event"
+
+    def wait_event(self, event: str) -> None:
+        self.calls.append(f"the copy waits for the {event}")
+
+    def synchronize(self) -> None:
+        self.calls.append("the copy is waited for")
+
+
+def test_from_a_gpu_a_state_is_copied_on_another_stream_into_memory_that_is_used_again() -> None:
+    """Twice, with changes between; the streams are stand-ins, and the copies torch's own."""
+    streams, kept = OnGpu(), {"weight": torch.zeros(4), "step": 1}
+    with (
+        patch.object(torch.cuda, "Stream", lambda device: streams),
+        patch.object(torch.cuda, "current_stream", lambda device: streams),
+        patch.object(torch.cuda, "stream", lambda stream: nullcontext(streams.calls.append("copies begin"))),
+        patch("understudy.parallel.staging.StateDictStager", lambda pin_memory: StateDictStager()),
+    ):
+        stager = Stager(streams.device)
+        first = stager.stage(kept).result()
+        place = first["weight"].data_ptr()
+        assert first["weight"].tolist() == [0, 0, 0, 0]
+        kept["weight"].add_(1)
+        second = stager.stage(kept).result()
+    assert second["weight"].tolist() == [1, 1, 1, 1]
+    assert second["weight"].data_ptr() == place != kept["weight"].data_ptr()
+    once = ["training records an event", "copies begin", "the copy waits for the event", "the copy is waited for"]
+    assert streams.calls == 2 * once

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.ranks.pool.train import jobs
+from tests.ranks.train import jobs
 from tests.unit.jobs.specs import training
 from understudy.data.packing import write_packed
 from understudy.jobs.specification import JobSpec

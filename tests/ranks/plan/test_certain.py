@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ranks.pool.plan.measured import case, llama, text_examples
-from tests.ranks.pool.train.jobs import spec, train_ranks
+from tests.ranks.plan.measured import case, llama, text_examples
+from tests.ranks.train.jobs import spec, train_ranks
 from tests.unit.jobs.specs import training
 from understudy.jobs.specification import JobSpec
 from understudy.models.describe import describe

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.ranks.pool.plan.measured import LABELS, llama, text_examples
-from tests.ranks.pool.train.jobs import spec, train_ranks
+from tests.ranks.plan.measured import LABELS, llama, text_examples
+from tests.ranks.train.jobs import spec, train_ranks
 from tests.unit.jobs.specs import training
 from tests.unit.plan.test_depth import llama as llama_of
 from tests.unit.plan.test_depth import planned as planned_of

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.ranks.pool.plan.measured import case, llama, measured, packed_examples, planned_peak, text_examples
-from tests.ranks.pool.plan.measured import planned as planned_of
-from tests.ranks.pool.train.jobs import BERT, GPT, VIT, spec, train_ranks
+from tests.ranks.plan.measured import case, llama, measured, packed_examples, planned_peak, text_examples
+from tests.ranks.plan.measured import planned as planned_of
+from tests.ranks.train.jobs import BERT, GPT, VIT, spec, train_ranks
 from tests.unit.jobs.specs import with_payload
 from tests.unit.plan.test_choices import IMAGES
 from tests.unit.plan.test_depth import llama as llama_of

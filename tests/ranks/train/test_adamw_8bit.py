@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from tests.ranks.pool.train import jobs
-from tests.ranks.pool.train.jobs import tiers, train_ranks
-from tests.ranks.pool.train.test_parity import column, curve
-from tests.ranks.pool.train.test_resume import assert_goes_on
+from tests.ranks.train import jobs
+from tests.ranks.train.jobs import tiers, train_ranks
+from tests.ranks.train.test_parity import column, curve
+from tests.ranks.train.test_resume import assert_goes_on
 from understudy.recipe import Optimizer
 from understudy.train import adamw_8bit
 from understudy.train.optimizers import optimizer, set_learning_rate

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from tests.ranks.pool.train import jobs
-from tests.ranks.pool.train.jobs import tiers, train_ranks
-from tests.ranks.pool.train.test_parity import weights
+from tests.ranks.train import jobs
+from tests.ranks.train.jobs import tiers, train_ranks
+from tests.ranks.train.test_parity import weights
 from understudy.train.averages import Averages
 
 

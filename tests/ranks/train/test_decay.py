@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from tests.ranks.pool.train import jobs
-from tests.ranks.pool.train.jobs import train_alone, train_ranks
-from tests.ranks.pool.train.test_parity import assert_same_training, curve, refusal
+from tests.ranks.train import jobs
+from tests.ranks.train.jobs import train_alone, train_ranks
+from tests.ranks.train.test_parity import assert_same_training, curve, refusal
 from tests.unit.models.small import network
 from understudy.recipe import Optimizer
 

@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file
 from torch.nn import functional
 
-from tests.ranks.pool.train import jobs
-from tests.ranks.pool.train.jobs import tiers, train_alone, train_ranks
-from tests.ranks.pool.train.test_parity import DISTILL, FOUR_HEADS, GPT, assert_same_training, curve, refusal
+from tests.ranks.train import jobs
+from tests.ranks.train.jobs import tiers, train_alone, train_ranks
+from tests.ranks.train.test_parity import DISTILL, FOUR_HEADS, GPT, assert_same_training, curve, refusal
 from tests.unit.models.sections import section
 from understudy.data.loader import PackedExamples, open_split
 from understudy.models.build import build_model

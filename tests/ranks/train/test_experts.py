@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.ranks.pool.train import jobs
-from tests.ranks.pool.train.jobs import tiers
-from tests.ranks.pool.train.test_parity import assert_spread_trains_the_same
+from tests.ranks.train import jobs
+from tests.ranks.train.jobs import tiers
+from tests.ranks.train.test_parity import assert_spread_trains_the_same
 
 MIXTRAL = {"type": "mixtral", "config": {**jobs.LLAMA["config"], "num_local_experts": 4, "num_experts_per_tok": 2}}
 OFTEN: list[tuple[Any, int, int]] = [("fsdp", 2, 2)]

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from tests.ranks.pool.train import jobs
-from tests.ranks.pool.train.jobs import train_ranks
-from tests.ranks.pool.train.test_parity import weights
-from tests.ranks.pool.train.test_resume import RESNET, files
+from tests.ranks.train import jobs
+from tests.ranks.train.jobs import train_ranks
+from tests.ranks.train.test_parity import weights
+from tests.ranks.train.test_resume import RESNET, files
 from understudy.errors import Stopped, UnderstudyError
 from understudy.jobs.specification import JobSpec
 

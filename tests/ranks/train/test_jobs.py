@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ranks.pool.train.jobs import matrix
+from tests.ranks.train.jobs import matrix
 
 
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=4))

@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.ranks.pool.train import jobs
-from tests.ranks.pool.train.jobs import train_alone, train_ranks
-from tests.ranks.pool.train.test_parity import column, curve, weights
-from tests.ranks.pool.train.test_resume import assert_goes_on
+from tests.ranks.train import jobs
+from tests.ranks.train.jobs import train_alone, train_ranks
+from tests.ranks.train.test_parity import column, curve, weights
+from tests.ranks.train.test_resume import assert_goes_on
 from tests.unit.jobs.specs import training
 from tests.unit.models.sections import section
 from understudy.models.build import build_model

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from tests.ranks.pool.train import jobs
-from tests.ranks.pool.train.jobs import train_ranks
-from tests.ranks.pool.train.test_guard import hurt
-from tests.ranks.pool.train.test_parity import FOUR_HEADS, column, curve, weights
-from tests.ranks.pool.train.test_resume import assert_goes_on
+from tests.ranks.train import jobs
+from tests.ranks.train.jobs import train_ranks
+from tests.ranks.train.test_guard import hurt
+from tests.ranks.train.test_parity import FOUR_HEADS, column, curve, weights
+from tests.ranks.train.test_resume import assert_goes_on
 from understudy.errors import UnderstudyError
 from understudy.jobs.specification import JobSpec
 

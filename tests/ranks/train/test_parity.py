@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.ranks.pool.train import jobs
-from tests.ranks.pool.train.jobs import matrix, tiers, train_alone, train_ranks
+from tests.ranks.train import jobs
+from tests.ranks.train.jobs import matrix, tiers, train_alone, train_ranks
 from tests.unit.jobs.specs import training
 from tests.unit.models.sections import section
 from understudy.data.augmentation import Augmentation
@@ -676,6 +676,6 @@ def train_in_pieces(job: JobSpec) -> int:
         return iter(found)
 
     pieces = outputs.States.pieces
-    with patch.object(outputs, "HELD", 500), patch.object(outputs.States, "pieces", counted):
+    with patch.object(outputs, "HELD", 120), patch.object(outputs.States, "pieces", counted):
         train_ranks(job)
     return max(counts, default=0)

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peer_losses import TRAIN, own_losses, trainer_losses
-from tests.ranks.pool.train import jobs
-from tests.ranks.pool.train.jobs import train_ranks
+from tests.ranks.train import jobs
+from tests.ranks.train.jobs import train_ranks
 from tests.unit.jobs.specs import training
 
 

@@ -13,10 +13,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import ViTConfig, ViTForImageClassification
 
-from tests.ranks.pool.train import jobs
-from tests.ranks.pool.train.jobs import tiers, train_alone, train_ranks
-from tests.ranks.pool.train.test_parity import DISTILL, GPT, assert_same_training, curve, refusal, train_in_pieces
-from understudy.distill.objectives import Batch, Objective
+from tests.ranks.train import jobs
+from tests.ranks.train.jobs import tiers, train_alone, train_ranks
+from tests.ranks.train.test_parity import DISTILL, GPT, assert_same_training, curve, refusal, train_in_pieces
+from understudy.distill.batch import Batch
+from understudy.distill.objectives import Objective
 from understudy.errors import InputError
 from understudy.models.outputs import Outputs
 from understudy.parallel import pipeline as schedules

@@ -10,12 +10,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from tests.ranks.pool.train import jobs
+from tests.ranks.train import jobs
 from tests.unit.jobs.specs import training as training_of
 from understudy.agent.training import training_job
 from understudy.data.loader import open_split
+from understudy.distill.batch import Batch
 from understudy.distill.labels import Labels
-from understudy.distill.objectives import Batch, Objective, WeightedSum
+from understudy.distill.objectives import Objective, WeightedSum
 from understudy.errors import InputError
 from understudy.jobs.specification import JobSpec
 from understudy.models.facts import WEIGHTS

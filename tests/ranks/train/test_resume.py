@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.ranks.pool.train import jobs
-from tests.ranks.pool.train.jobs import tiers, train_ranks
+from tests.ranks.train import jobs
+from tests.ranks.train.jobs import tiers, train_ranks
 from tests.unit.jobs.specs import training
 from understudy.jobs.specification import JobSpec
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.ranks.pool.train import jobs
-from tests.ranks.pool.train.jobs import train_alone, train_ranks
-from tests.ranks.pool.train.test_parity import DISTILL, assert_same_training
-from tests.ranks.pool.train.test_resume import assert_goes_on
+from tests.ranks.train import jobs
+from tests.ranks.train.jobs import train_alone, train_ranks
+from tests.ranks.train.test_parity import DISTILL, assert_same_training
+from tests.ranks.train.test_resume import assert_goes_on
 from understudy.jobs.specification import JobSpec
 
 BOTH = ["parameters", "activations"]
@@ -19,6 +19,7 @@ RARELY = pytest.mark.full
     ("strategy", "processes", "offload"),
     [
         ("fsdp", 2, BOTH),
+        ("single", 1, ["parameters"]),
         pytest.param("zero1", 2, ["parameters"], marks=RARELY),
         pytest.param("hsdp", 4, BOTH, marks=RARELY),
         pytest.param("ddp", 2, ["activations"], marks=RARELY),

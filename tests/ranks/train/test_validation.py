@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch.nn import functional
 
-from tests.ranks.pool.train import jobs
-from tests.ranks.pool.train.jobs import tiers, train_ranks
+from tests.ranks.train import jobs
+from tests.ranks.train.jobs import tiers, train_ranks
 from understudy.data.loader import TextExamples, open_split
 from understudy.errors import InputError, UnderstudyError
 from understudy.jobs.specification import JobSpec

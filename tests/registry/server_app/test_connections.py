@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import NullPool, create_engine, text
 
-from tests.ranks.pool.faults.stage import wait
+from tests.ranks.faults.stage import wait
 from tests.registry import postgres
 from tests.registry.server_app.accounts import COMMAND, SETTINGS, TRAINER, ask, done, make_accounts
 from tests.registry.server_app.forks import in_forks

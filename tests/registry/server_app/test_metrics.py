@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.ranks.pool.faults.stage import wait
+from tests.ranks.faults.stage import wait
 from tests.registry.server_app.accounts import ADMIN, ALIAS, COMMAND, SETTINGS, TRAINER, ask, done, make_accounts
 from tests.registry.submitted import Server, start_server
 from tests.unit.manifests.promtool import needs_promtool

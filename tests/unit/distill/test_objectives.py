@@ -13,14 +13,14 @@ from torch.nn.functional import cross_entropy as torch_cross_entropy
 from torch.nn.functional import one_hot
 
 from understudy.data.loader import IGNORED
+from understudy.distill.batch import Batch, Mixed
 from understudy.distill.labels import cross_entropy
-from understudy.distill.logits import soft_cross_entropy
-from understudy.distill.objectives import Batch, Mixed, Objective, objective
+from understudy.distill.logits import Logits
+from understudy.distill.objectives import Objective, objective
 from understudy.models.outputs import Outputs
 from understudy.recipe import LABELS, LabelsObjective, LogitsObjective, Train
 
 unhurried = settings(deadline=None)
-INPUTS = torch.zeros(0)
 Case = tuple[Tensor, Tensor, Tensor]
 
 
@@ -58,7 +58,7 @@ def distillation(temperature: float, alpha: float) -> Objective:
 
 
 def loss_of(learns: Objective, student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
-    found: Tensor = learns(Outputs(student), Outputs(teacher), Batch(INPUTS, labels))
+    found: Tensor = learns(Outputs(student), Outputs(teacher), Batch(labels, labels))
     return found
 
 
@@ -73,7 +73,7 @@ def test_cross_entropy_is_the_sum_over_targets(case: Case) -> None:
 @given(cases(), st.sampled_from([0.5, 1.0, 2.0, 4.0, 10.0]))
 def test_the_soft_part_is_the_divergence_of_the_softened_distributions(case: Case, temperature: float) -> None:
     student, teacher, labels = case
-    found = soft_cross_entropy(student, teacher, labels, temperature).item()
+    found = loss_of(Logits(temperature), student, teacher, labels).item()
     assert found == pytest.approx(soft(student, teacher, labels, temperature), rel=1e-3, abs=1e-4)
 
 
@@ -84,7 +84,7 @@ def test_of_mixed_examples_it_is_that_of_the_mixed_labels(seed: int, classes: in
     random = torch.Generator().manual_seed(seed)
     logits, labels = torch.randn(6, classes, generator=random), torch.randint(0, classes, (2, 6), generator=random)
     learns = objective(LABELS, Train(steps=1, label_smoothing=smooth))
-    found = learns(Outputs(logits), None, Batch(INPUTS, labels[0], Mixed(labels[1], share)))
+    found = learns(Outputs(logits), None, Batch(labels[0], labels[0], Mixed(labels[1], share)))
     first, second = one_hot(labels, classes).double()
     expected = torch_cross_entropy(
         logits.double(), share * first + (1 - share) * second, reduction="sum", label_smoothing=smooth
@@ -163,7 +163,7 @@ def test_the_parts_of_a_batch_add_up_to_its_loss(case: Case) -> None:
 def soft_gradient(temperature: float) -> Tensor:
     random = torch.Generator().manual_seed(0)
     student, teacher = torch.randn(8, 5, generator=random).requires_grad_(), torch.randn(8, 5, generator=random)
-    soft_cross_entropy(student, teacher, torch.zeros(8, dtype=torch.long), temperature).backward()
+    loss_of(Logits(temperature), student, teacher, torch.zeros(8, dtype=torch.long)).backward()
     assert student.grad is not None
     return student.grad
 

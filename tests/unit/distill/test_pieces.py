@@ -4,22 +4,26 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from understudy.data.loader import IGNORED
-from understudy.distill.objectives import Batch, Mixed, objective
+from understudy.distill.batch import Batch, Mixed
+from understudy.distill.objectives import Objective, objective, weighted
 from understudy.distill.pieces import loss_in_pieces
 from understudy.models import outputs
 from understudy.models.outputs import Outputs, States
 from understudy.plan.ledger import Ledger
+from understudy.plan.pieces import few_pieces
 from understudy.recipe import LabelsObjective, LogitsObjective, Train
 
 BOTH = (LabelsObjective(type="labels", weight=0.3), LogitsObjective(type="logits", weight=0.7, temperature=2.0))
 TRAIN = Train(steps=1, label_smoothing=0.1)
 
 
-def states(head: nn.Linear, known: Tensor) -> States:
-    return States(known, head, (*head.parameters(),), head.out_features)
+def states(head: nn.Linear, known: Tensor, *, linear: bool = True) -> States:
+    return States(known, head, (*head.parameters(),), head.out_features, head if linear else None)
 
 
 def case(positions: int, vocabulary: int, width: int) -> tuple[nn.Linear, Tensor, States, Batch]:
@@ -41,16 +45,70 @@ def few_held(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("few_held")
 @pytest.mark.parametrize("mixed", [True, False])
 @pytest.mark.parametrize("with_teacher", [True, False])
-def test_loss_and_gradients_are_those_of_all_positions(with_teacher: bool, mixed: bool) -> None:
+@pytest.mark.parametrize("linear", [True, False])
+def test_loss_and_gradients_are_those_of_all_positions(linear: bool, with_teacher: bool, mixed: bool) -> None:
     head, known, teacher, batch = case(40, 50, 8)
     batch = batch._replace(mixed=Mixed(batch.labels.flip(0), 0.3) if mixed else None)
     learned = objective(BOTH if with_teacher else BOTH[:1], TRAIN)
     whole = learned(Outputs(head(known)), Outputs(teacher.head(teacher.states)), batch)
     expected = torch.autograd.grad(3 * whole, (known, *head.parameters()))
-    found = loss_in_pieces(learned, states(head, known), teacher if with_teacher else None, batch)
+    found = loss_in_pieces(learned, states(head, known, linear=linear), teacher if with_teacher else None, batch)
     torch.testing.assert_close(found, whole, rtol=1e-6, atol=0)
     for ours, theirs in zip(torch.autograd.grad(3 * found, (known, *head.parameters())), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 60), st.integers(1, 2000), st.booleans(), st.booleans())
+def test_the_size_of_pieces_changes_no_result(positions: int, held: int, linear: bool, with_teacher: bool) -> None:
+    """In fp64, to rounding; and a piece's size is the same whatever memory is free."""
+    head, known, teacher, batch = case(2 * positions, 50, 8)
+    head, other, known = head.double(), teacher.head, known.detach().double().requires_grad_()
+    assert isinstance(other, nn.Linear)
+    taught = states(other.double(), teacher.states.double()) if with_teacher else None
+    learned, found = objective(BOTH if with_teacher else BOTH[:1], TRAIN), []
+    for at_a_time in (2**20, held):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(outputs, "HELD", at_a_time)
+            loss = loss_in_pieces(learned, states(head, known, linear=linear), taught, batch)
+        found.append([loss, *torch.autograd.grad(loss, (known, *head.parameters()))])
+    for one, other_one in zip(*found, strict=True):
+        torch.testing.assert_close(one, other_one, rtol=1e-11, atol=1e-11)
+
+
+class Squared(Objective):
+    """One without a closed gradient."""
+
+    by_position = True
+
+    def forward(self, student: Outputs, teacher: Outputs | None, batch: Batch) -> Tensor:
+        return student.logits.square().sum()
+
+
+@pytest.mark.usefixtures("few_held")
+def test_an_objective_without_a_closed_gradient_gets_autograds() -> None:
+    head, known, _, batch = case(40, 50, 8)
+    learned = weighted([(0.5, Squared()), (1.0, objective(BOTH[:1], TRAIN))])
+    whole = learned(Outputs(head(known)), None, batch)
+    found = loss_in_pieces(learned, states(head, known), None, batch)
+    torch.testing.assert_close(found, whole, rtol=1e-5, atol=0)
+    inputs = (known, *head.parameters())
+    for ours, theirs in zip(torch.autograd.grad(found, inputs), torch.autograd.grad(whole, inputs), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("linear", [True, False])
+def test_small_gradients_survive_fp16(linear: bool) -> None:
+    """Of a large vocabulary, most gradients of logits are below what fp16 holds."""
+    head, known, _, batch = case(4, 40_000, 8)
+    expected = torch.autograd.grad(
+        loss_in_pieces(objective(BOTH[:1], TRAIN), states(head, known), None, batch), head.weight
+    )
+    with torch.autocast("cpu", torch.float16):
+        loss = loss_in_pieces(objective(BOTH[:1], TRAIN), states(head, known, linear=linear), None, batch)
+    found = torch.autograd.grad(loss, head.weight)
+    assert (found[0] == 0).float().mean() < 0.01
+    torch.testing.assert_close(found[0], expected[0], rtol=0.02, atol=1e-6)
 
 
 @pytest.mark.usefixtures("few_held")
@@ -72,7 +130,7 @@ def peak(in_pieces: bool) -> int:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     ledger = Ledger(vocabulary=128_000, grain=1)
-    with FakeTensorMode(), ledger.watching():
+    with FakeTensorMode(), ledger.watching(), few_pieces(ledger):
         head, known, teacher, batch = case(8192, 128_000, 256)
         ledger.forget()
         before = ledger.peak().bytes

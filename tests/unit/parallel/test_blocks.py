@@ -1,6 +1,6 @@
 from torch import nn
 
-from tests.ranks.pool.parallel.test_apply import Net
+from tests.ranks.parallel.test_apply import Net
 from understudy.parallel.blocks import blocks
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.ranks.pool.plan.test_disk import estimate
+from tests.ranks.plan.test_disk import estimate
 from tests.unit.plan.test_depth import llama, planned
 from understudy.plan.hardware import Hardware, table
 from understudy.plan.host import host_memory

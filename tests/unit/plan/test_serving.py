@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.ranks.pool.train.jobs import BERT, VIT
+from tests.ranks.train.jobs import BERT, VIT
 from tests.unit.plan.test_weights import IMAGES, TEXT
 from understudy.models.build import build_model
 from understudy.models.describe import describe

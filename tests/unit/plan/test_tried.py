@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch._subclasses import fake_tensor
 
-from tests.ranks.pool.train.jobs import VIT
+from tests.ranks.train.jobs import VIT
 from tests.unit.plan.test_choices import IMAGES
 from tests.unit.plan.test_depth import llama, planned
 from understudy.errors import InputError

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.ranks.pool.train.jobs import BERT, GPT, LLAMA, VIT
+from tests.ranks.train.jobs import BERT, GPT, LLAMA, VIT
 from tests.unit.plan.test_choices import IMAGES
 from understudy.models.build import build_model, tied_weights
 from understudy.models.describe import describe

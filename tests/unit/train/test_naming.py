@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.ranks.pool.train import jobs
+from tests.ranks.train import jobs
 from tests.unit.jobs.specs import training as training_of
 from tests.unit.plan.test_depth import llama
 from understudy.agent.training import training_job

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ranks.pool.train.jobs import GPT, LLAMA, VIT, spec
+from tests.ranks.train.jobs import GPT, LLAMA, VIT, spec
 from understudy.jobs.payload import Training
 from understudy.jobs.specification import JobSpec
 from understudy.launch.local import weighing

@@ -1,0 +1,32 @@
+"""A batch as objectives see it: what a rank reads at a time."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Mixed(NamedTuple):
+    """Second labels, of examples that are a mixture of two (mixup)."""
+
+    labels: Tensor
+    share: float
+    """Of the first labels."""
+
+
+class Batch(NamedTuple):
+    """Inputs and labels."""
+
+    inputs: Tensor
+    labels: Tensor
+    """Positions with IGNORED have no target."""
+    mixed: Mixed | None = None
+
+    def by_position(self) -> "Batch":
+        """The same with all positions in one row."""
+        mixed = self.mixed and self.mixed._replace(labels=self.mixed.labels.flatten())
+        return Batch(self.inputs.flatten(0, self.labels.ndim - 1), self.labels.flatten(), mixed)
+
+    def part(self, rows: slice) -> "Batch":
+        """Some of its rows."""
+        mixed = self.mixed and self.mixed._replace(labels=self.mixed.labels[rows])
+        return Batch(self.inputs[rows], self.labels[rows], mixed)

@@ -1,0 +1,84 @@
+"""What a GPU computes of a training step, where none is: torch's FakeTensors refuse operands on different devices.
+
+torch's backward pass asks for the driver. But of a loss in pieces the last layer's gradients are found going forward.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.fsdp import FSDPModule
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from tests.unit.plan.test_depth import llama, planned
+from understudy.distill import fused
+from understudy.distill.batch import Batch
+from understudy.distill.objectives import objective
+from understudy.distill.pieces import loss_in_pieces
+from understudy.distill.teacher import Teacher
+from understudy.models import outputs
+from understudy.models.build import undrawn_model
+from understudy.models.facts import Description
+from understudy.models.tasks import TextModel
+from understudy.parallel.apply import Spread
+from understudy.recipe import Degrees
+from understudy.train.precision import autocast
+
+GPU = torch.device("cuda", 0)
+
+
+@pytest.fixture
+def spread(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spread]:
+    # Where there is no GPU autocast turns itself off.
+    monkeypatch.setattr("torch.cuda.amp.common.amp_definitely_not_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
+    yield Spread(Degrees(), GPU, torch.bfloat16)
+    dist.destroy_process_group()
+
+
+def on_gpu(described: Description) -> TextModel:
+    with GPU:
+        model = undrawn_model(described, "student.model")
+    assert isinstance(model, TextModel)
+    model.take_head_apart()
+    return model
+
+
+@pytest.mark.parametrize("in_pieces", [True, False])
+@pytest.mark.parametrize("taught", [True, False])
+def test_all_operands_of_a_step_are_on_the_gpu(
+    monkeypatch: pytest.MonkeyPatch, spread: Spread, taught: bool, in_pieces: bool
+) -> None:
+    monkeypatch.setattr(fused, "has_compiler", lambda: False)
+    if in_pieces:
+        monkeypatch.setattr(outputs, "HELD", 300 * 12)
+    job = planned(llama(2), llama(3) if taught else None)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        student = on_gpu(job.model)
+        teacher = Teacher(on_gpu(job.teacher), frozenset()) if job.teacher else None
+        learned = objective(job.objectives, job.train)
+        inputs, labels = (tensor.to(GPU) for tensor in job.examples.batch(np.zeros(2, dtype=np.int64)))
+        with autocast(spread.precision, GPU):
+            known = teacher.states(inputs) if teacher else None
+            batch = Batch(inputs, labels)
+            loss = student(inputs, read=lambda states: loss_in_pieces(learned, states, known, batch))
+    saved = [tensor for tensor in loss.grad_fn.saved_tensors if isinstance(tensor, Tensor)]
+    assert len(saved) == 2
+    assert {tensor.device for tensor in (loss, *saved)} == {GPU}
+    assert {tensor.dtype for tensor in (loss, saved[1])} == {torch.float32}
+
+
+def test_what_is_offloaded_from_one_process_is_brought_to_its_gpu() -> None:
+    """fully_shard does that. Without it weights stayed on the CPU, and met inputs on the GPU."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
+    try:
+        spread = Spread(Degrees(), torch.device("cpu"), torch.float32, offloaded=True)
+        assert isinstance(spread.over_ranks(torch.nn.Linear(2, 2)), FSDPModule)
+        assert spread.home == torch.device("cpu")
+    finally:
+        dist.destroy_process_group()
