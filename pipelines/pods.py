@@ -49,6 +49,8 @@ STAYS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.s
 LAUNCHING = ("teacher", "control", "distill", "evaluate")
 SIZE = {"cpu_request": "250m", "memory_request": "1Gi", "cpu_limit": "4", "memory_limit": "8Gi"}
 """Of the pod of a task that launches nothing. What is set on one that does is its job's (components/passthrough.py)."""
+LOADING = ("register",)
+"""Loads the student, as large as it is, so that its memory has no limit."""
 
 
 ASKING = {"teacher.model": ("teacher",), "student.model": ("control", "distill"), TOKENIZER: ("prepare",)}
@@ -78,6 +80,8 @@ def settle(task: Any, fetching: Container[str] = ()) -> None:
     kubernetes.set_security_context(task, run_as_non_root=True)  # a profile's namespace takes no other pods
     if task.name not in LAUNCHING:
         for what, amount in SIZE.items():
+            if task.name in LOADING and what == "memory_limit":
+                continue
             getattr(task, f"set_{what}")(amount)
     kubernetes.mount_pvc(task, pvc_name=CLAIM, mount_path=MOUNT)
     kubernetes.use_config_map_as_volume(task, config_map_name=CONFIG, mount_path=SETTINGS_FOLDER)

@@ -22,7 +22,12 @@ from understudy.models.files import save_model
 LENGTH = 8
 TEXTS = ["a plain text about text", "x <|endoftext|> y", "<|endoftext|>", "long " * 12 + "<|endoftext|> tail", ""]
 LLAMA = {"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-LLAMA |= {"num_key_value_heads": 2, "intermediate_size": 16, "max_position_embeddings": 16, "tie_word_embeddings": False}
+LLAMA |= {
+    "num_key_value_heads": 2,
+    "intermediate_size": 16,
+    "max_position_embeddings": 16,
+    "tie_word_embeddings": False,
+}
 
 
 def model(folder: Path, tokenizer: Any, padding: int, **about: Any) -> Path:

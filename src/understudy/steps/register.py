@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from understudy import __version__
@@ -34,6 +35,7 @@ def _register(work: Work) -> None:
     from understudy.registry.champion import champion
     from understudy.registry.recorder import close_dead
     from understudy.registry.register import Submission, is_registered, register
+    from understudy.steps.served import prove
 
     submission = Submission(
         work.recipe,
@@ -45,7 +47,7 @@ def _register(work: Work) -> None:
         examples=work.input("examples"),
         lineage={**lineage(work), **_provenance(work.recipe)},
     )
-    registration = register(work.run, work.tracking_uri, submission)
+    registration = register(work.run, work.tracking_uri, submission, partial(prove, work))
     if registration.version:
         _remember(work)
     close_dead(work.store, work.tracking_uri)
@@ -112,7 +114,13 @@ REGISTER = Step(
     kind="registration",
     work=_register,
     # MLflow stores the files of the last two with a version.
-    modules=("understudy.registry.register", "understudy.registry.serving", "understudy.data.images"),
+    modules=(
+        "understudy.registry.register",
+        "understudy.registry.loaded",
+        "understudy.evaluate.served",
+        "understudy.registry.serving",
+        "understudy.data.images",
+    ),
     functions=(_register, reported_recipe, lineage, trained),
     section=_section,
     inputs=("measures", "verdict", *LINEAGE),
