@@ -70,7 +70,8 @@ def _place(pipeline: Any, prefix: str, tag: str, recipe: Recipe) -> None:
     """Put the real images in, after compiling: kfp's component objects are shared by every pipeline built here.
 
     The steps that launch a training need no torch, unless they fetch a pretrained model and convert it. The one that
-    registers a student loads it, as its users will. And whoever reads a model's own code, to name what decides it or to register it, needs the image that has that code.
+    registers a student loads it, as its users will. And whoever reads a model's own code, to name what decides it,
+    needs the image that has that code.
     """
     trainers = {name for name, where in MODELS.items() if not isinstance(recipe.models[where], ArchitectureModel)}
     trainers |= {"evaluate", *REGISTERING} if any(map(_has_own_code, recipe.models.values())) else set()

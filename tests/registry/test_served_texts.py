@@ -60,22 +60,24 @@ def measured(folder: Path, tokenizer: Any, scratch: Path, stride: int, first: in
     return [float(n) / math.log(2) / max(len(text.encode()), 1) for n, text in zip(nats, TEXTS, strict=True)]
 
 
-@pytest.mark.parametrize(("padding", "stride"), [(0, LENGTH), (0, 3), (84, LENGTH), (84, 1)])
-def test_a_text_is_served_as_it_was_measured(tmp_path: Path, local: str, padding: int, stride: int) -> None:
+@pytest.mark.parametrize(
+    ("padding", "stride", "bos"), [(0, LENGTH, 0), (0, 3, 7), (84, LENGTH, 0), (84, 1, 0), (0, LENGTH, 7)]
+)
+def test_a_text_is_served_as_it_was_measured(tmp_path: Path, local: str, padding: int, stride: int, bos: int) -> None:
     tokenizer = tokenizers.train(iter(["a text about <|endoftext|> and more"] * 4), 300)
-    saved = model(tmp_path / "model", tokenizer, padding)
-    recipe = {**RECIPE, "name": f"lm-{padding}-{stride}", "task": "causal-lm", "evaluate": {"stride": stride}}
+    saved = model(tmp_path / "model", tokenizer, padding, **({"bos_id": bos} if bos else {}))
+    recipe = {**RECIPE, "name": f"lm-{padding}-{stride}-{bos}", "task": "causal-lm", "evaluate": {"stride": stride}}
     recipe["data"] = {"source": {"type": "python-docs"}, "text": {"sequence_length": LENGTH}}
     pipeline = Pipeline(tmp_path, local, recipe)
     pipeline.register(student=pipeline.adopt(saved))
     connect(local)
     served = mlflow.pyfunc.load_model(f"models:/{recipe['name']}@challenger")
     found = served.predict(pd.DataFrame({"text": TEXTS}), params={"max_new_tokens": 8})
-    np.testing.assert_allclose(found["bits_per_byte"], measured(saved, tokenizer, tmp_path, stride), rtol=1e-5)
+    np.testing.assert_allclose(found["bits_per_byte"], measured(saved, tokenizer, tmp_path, stride, bos), rtol=1e-5)
     kept = tokenizers.vocabulary_size(tokenizer)
     net = loaded(saved)
     with torch.no_grad():
-        logits = net(torch.tensor([[0]])).logits[0, -1]
+        logits = net(torch.tensor([[bos]])).logits[0, -1]
     assert logits.shape == (kept,)
     assert found["completion"][4].startswith(tokenizer.decode([int(logits.argmax())]))
 

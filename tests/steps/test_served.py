@@ -19,7 +19,6 @@ from understudy.data.images import pixels
 from understudy.data.records import FILE, Record, write
 from understudy.errors import UnderstudyError
 from understudy.evaluate.scoring import Documents, predicted
-from understudy.evaluate.served import EXAMPLES, PREDICTIONS, TOLERANCE, Comparison, chosen
 from understudy.registry.server import tracking_uri
 from understudy.steps.served import prove
 from understudy.steps.step import Work
@@ -104,20 +103,3 @@ def test_a_version_is_registered_if_it_gives_the_numbers_that_the_gate_saw(tmp_p
     figures = json.loads(Path(path).read_text())
     assert set(figures) == ({"pyfunc", "transformers"} if task == "causal-lm" else {"pyfunc"})
     assert all(one["examples"] == len(nll) and one["largest_difference"] < 1e-4 for one in figures.values())
-
-
-@pytest.mark.parametrize("lengths", [[1] * 1000, [2**14] * 9, [2**20, 2**19], [3], [2**16, 1]])
-def test_few_examples_are_chosen_from_the_whole_split(lengths: list[int]) -> None:
-    found = chosen(np.array(lengths))
-    assert 1 <= len(found) <= EXAMPLES
-    assert found == sorted(set(found))
-    assert sum(lengths[place] for place in found) <= PREDICTIONS or found == [int(np.argmin(lengths))]
-
-
-@pytest.mark.parametrize(("difference", "holds"), [(0.0, True), (0.9, True), (1.1, False), (np.nan, False)])
-def test_the_tolerance_is_half_of_the_digits_for_each_prediction(difference: float, holds: bool) -> None:
-    measured, predictions = np.array([3.0, 40.0]), np.array([1.0, 20.0])
-    served = measured + np.array([0, difference * TOLERANCE * 60])
-    found = Comparison((4, 9), measured, served, predictions)
-    assert found.holds is holds
-    assert found.worst == 1 or difference == 0
