@@ -93,7 +93,8 @@ def test_each_component_runs_on_an_image_of_the_prefix_and_tag(spec: dict[str, A
     launchers = {name for name, image in images.items() if image == "registry.example:5000/ml/understudy-launcher:1.2"}
     steps = {"ingest", "prepare", "teacher", "distill", "control", "evaluate", "gate", "register"}
     ends = {"reused", "rejected", "rejected-2"}
-    assert images.keys() == launchers == {"start", *steps, *ends}, "who holds credentials loads no model"
+    assert images.keys() == {"start", *steps, *ends}
+    assert images.keys() - launchers == {"register"}, "it scores the version in a process without its credentials"
 
 
 def test_a_step_that_fetches_a_pretrained_model_runs_where_torch_is(recipe: Recipe, tmp_path: Path) -> None:
@@ -167,7 +168,7 @@ def test_compiling_leaves_the_components_own_images_alone(recipe: Recipe, tmp_pa
     write(recipe, IMAGES, tmp_path)
     write(recipe, "other:2", tmp_path)
     executors = ir(tmp_path)["deploymentSpec"]["executors"]
-    assert {found["container"]["image"] for found in executors.values()} == {"other-launcher:2"}
+    assert {found["container"]["image"] for found in executors.values()} == {"other-launcher:2", "other-trainer:2"}
 
 
 @pytest.mark.parametrize(
@@ -225,4 +226,6 @@ def test_every_task_s_pod_is_one_that_a_restricted_namespace_takes_and_of_a_size
         asked = spec["deploymentSpec"]["executors"][name]["container"].get("resources")
         launching = name.removeprefix("exec-") in ("teacher", "distill", "control", "evaluate")
         assert (asked is None) == launching, "of a task that launches, its job would get them"
-        assert launching or {"resourceCpuRequest", "resourceMemoryRequest", "resourceMemoryLimit"} <= asked.keys()
+        sizes = {"resourceCpuRequest", "resourceMemoryRequest", "resourceMemoryLimit"}
+        sizes -= {"resourceMemoryLimit"} if name == "exec-register" else set()  # it loads the student, however large
+        assert launching or sizes <= asked.keys()
