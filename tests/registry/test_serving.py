@@ -252,7 +252,9 @@ def test_a_factorys_weights_are_all_there_or_refused(
     import torch
     from safetensors.torch import save_file
 
-    monkeypatch.setattr("mlflow.models.ModelConfig", lambda: {"task": "causal-lm"})  # read when the file is
+    monkeypatch.setattr(
+        "mlflow.models.ModelConfig", lambda: {"task": "causal-lm", "stride": None}
+    )  # read when the file is
     monkeypatch.delitem(sys.modules, "understudy.registry.serving", raising=False)
     serving = importlib.import_module("understudy.registry.serving")
     monkeypatch.delitem(sys.modules, "understudy.registry.serving")

@@ -70,6 +70,7 @@ WITHOUT = {
     "registry/mlflow_auth.py": "registry/server_app/test_sign_in.py signs in with it",
     "registry/over_mlflow.py": "registry/test_tracking.py asks it and over_rest the same questions",
     "registry/over_rest.py": "registry/test_tracking.py",
+    "registry/loaded.py": "what a version says, in a process of its own: steps/test_served.py",
     "registry/pyfunc.py": "registry/test_serving.py",
     "steps/arrays.py": "what no archive of arrays is: steps/test_measures.py",
     "steps/control.py": "one line; what decides it: steps/test_keys.py",

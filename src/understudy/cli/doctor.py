@@ -61,7 +61,29 @@ def _here(settings: Settings) -> Iterator[Check]:
     yield _gpu()
     yield from _store(settings)
     yield from _remote_cache()
-    yield _server(settings)
+    server = _server(settings)
+    yield server
+    if server.ok:
+        yield from _registry(settings.tracking_uri)
+
+
+def _registry(uri: str) -> Iterator[Check]:
+    """The versions that the registry holds."""
+    from understudy.registry.contents import checked_versions
+
+    count, changed = 0, list[str]()
+    try:
+        for version, is_whole in checked_versions(uri):
+            count += 1
+            changed += [] if is_whole else [f"{version.name} version {version.number}"]
+    except UnderstudyError as error:
+        yield Check("registered versions", "cannot be checked", str(error))
+        return
+    if changed:
+        fix = "their files are not those that were registered: delete the version and run its recipe again"
+        yield Check("registered versions", f"{', '.join(changed)}: changed since registration, or gone", fix)
+    elif count:
+        yield Check("registered versions", f"{count} checked, all as registered")
 
 
 def _show(checks: list[Check], as_json: bool, quiet: bool) -> bool:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.models.facts import keeps_apart, read_facts
+from understudy.models.facts import first_token, keeps_apart, read_facts
 
 IGNORED = -100  # the label of a position without a target
 
@@ -92,19 +92,55 @@ class TextExamples:
         return int((ends - indices * self._length).sum())
 
 
+class BegunExamples(TextExamples):
+    """The same windows where a token begins each document, as context: it is never a target.
+
+    The files do not have it. A place in the stream that is shown counts it, a place in the files does not.
+    """
+
+    def __init__(self, folder: Path, split: str, length: int, eos: int, first: int) -> None:
+        super().__init__(folder, split, length, eos)
+        starts: Indices = np.load(folder / f"{split}.offsets.npy")[:-1]
+        self._first = first
+        self._begins = starts + np.arange(len(starts))
+        self._last = len(self._tokens) + len(starts) - 1
+        self._count = -(-self._last // length)
+
+    def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
+        """Inputs and labels of these windows."""
+        places = indices[:, None] * self._length + np.arange(self._length + 1)
+        before = np.searchsorted(self._begins, places, side="right")
+        is_first = self._begins[np.maximum(before - 1, 0)] == places
+        own = self._tokens[np.clip(places - before, 0, len(self._tokens) - 1)].astype(np.int64)
+        shown = np.where(is_first, self._first, own)
+        inputs, labels = shown[:, :-1].copy(), np.where(is_first, IGNORED, own)[:, 1:].copy()
+        beyond = places[:, 1:] > self._last
+        inputs[beyond], labels[beyond] = self._eos, IGNORED
+        return torch.from_numpy(inputs), torch.from_numpy(labels)
+
+    def targets(self, indices: Indices) -> int:
+        """How many targets these windows have together."""
+        starts = indices * self._length
+        ends = np.minimum(starts + self._length, self._last)
+        begun = np.searchsorted(self._begins, ends, side="right") - np.searchsorted(self._begins, starts, side="right")
+        return int((ends - starts - begun).sum())
+
+
 class PackedExamples:
     """Sequences of whole documents, as packing.py has them: inputs int64 (B, L), labels the tokens that follow.
 
-    A document's inputs begin with the end-of-text token, as they do where models are measured: of its tokens each is a
-    target, from those before it in the same document. The end of a sequence is filled up as a document without targets.
+    A document's inputs begin with the token that begins every document, as they do where models are measured: of its
+    tokens each is a target, from those before it in the same document. The end of a sequence is filled up as a document
+    without targets.
     """
 
-    def __init__(self, folder: Path, split: str, length: int, eos: int) -> None:
+    def __init__(self, folder: Path, split: str, length: int, eos: int, first: int) -> None:
         self._tokens = np.load(folder / f"{split}.tokens.npy", mmap_mode="r")
         self._pieces = np.load(folder / f"{split}.pieces.npy", mmap_mode="r")
         self._first = np.load(folder / f"{split}.sequences.npy")
         self._targets = np.diff(np.append(0, np.cumsum(self._pieces[:, 1]))[self._first])
-        self._length, self._eos = length, eos
+        self._length, self._eos, self._first_token = length, eos, first
+        self._begins = np.load(folder / f"{split}.offsets.npy")[:-1] if first != eos else np.empty(0, np.int64)
 
     def __len__(self) -> int:
         return len(self._targets)
@@ -113,7 +149,8 @@ class PackedExamples:
         """Inputs and labels of these sequences."""
         places, _ = self._places(indices)
         labels = np.where(places < 0, IGNORED, self._tokens[places].astype(np.int64))
-        inputs = np.where(places > 0, self._tokens[places - 1].astype(np.int64), self._eos)
+        inputs = np.where(places > 0, self._tokens[np.maximum(places - 1, 0)].astype(np.int64), self._eos)
+        inputs[np.isin(places, self._begins)] = self._first_token
         return torch.from_numpy(inputs), torch.from_numpy(labels)
 
     def positions(self, indices: Indices) -> Tensor:
@@ -142,7 +179,9 @@ def open_split(folder: Path, split: str) -> Examples:
     facts = read_facts(folder)
     if facts["task"] == "causal-lm":
         if keeps_apart(facts):
-            return PackedExamples(folder, split, facts["sequence_length"], facts["eos_id"])
+            return PackedExamples(folder, split, facts["sequence_length"], facts["eos_id"], first_token(facts))
+        if "bos_id" in facts:
+            return BegunExamples(folder, split, facts["sequence_length"], facts["eos_id"], facts["bos_id"])
         return TextExamples(folder, split, facts["sequence_length"], facts["eos_id"])
     return ImageExamples(folder, split)
 

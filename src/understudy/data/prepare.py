@@ -99,9 +99,9 @@ def _texts(shape: Text, records: Path, batches: Iterator[list[Content]], folder:
 
     if shape.tokenizer.pretrained is None:
         tokenizer = tokenizers.train(_documents(records), shape.tokenizer.vocab_size)
-        end = tokenizer.token_to_id(tokenizers.END_OF_TEXT)
+        end, first = tokenizer.token_to_id(tokenizers.END_OF_TEXT), None
     else:
-        tokenizer, end = tokenizers.pretrained(shape.tokenizer)
+        tokenizer, end, first = tokenizers.pretrained(shape.tokenizer)
         tokenizers.check_lossless(shape.tokenizer, tokenizer, _documents(records))
     (folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     size = tokenizers.vocabulary_size(tokenizer)
@@ -116,7 +116,11 @@ def _texts(shape: Text, records: Path, batches: Iterator[list[Content]], folder:
         "sequence_length": shape.sequence_length,
         "tokens": tokens,
     }
-    return {**facts, "packing": "documents"} if shape.packing == "documents" else facts
+    if first is not None and first != end:
+        facts["bos_id"] = first
+    if shape.packing == "documents":
+        facts["packing"] = "documents"
+    return facts
 
 
 def _documents(records: Path) -> Iterator[str]:

@@ -63,6 +63,29 @@ def read(folder: Path, split: Split | None = None) -> Iterator[list[Content]]:
             yield [row for row in rows if split in (None, row.split)]
 
 
+def at(folder: Path, split: Split, places: Sequence[int]) -> list[Content]:
+    """Some records of a split, by their places in it; of the file no more is read than the groups that they are in.
+
+    Args:
+        folder: of a records object.
+        split: its name.
+        places: counted from 0, in ascending order.
+    """
+    import pyarrow.parquet as pq
+
+    found, first = list[Content](), 0
+    with pq.ParquetFile(folder / FILE) as file:
+        for group in range(file.num_row_groups):
+            splits = file.read_row_group(group, columns=["split"])["split"].to_pylist()
+            rows = [row for row, own in enumerate(splits) if own == split]
+            own = [rows[place - first] for place in places if first <= place < first + len(rows)]
+            if own:
+                table = file.read_row_group(group, columns=list(Content._fields)).take(own)
+                found += map(Content, *(table[name].to_pylist() for name in Content._fields))
+            first += len(rows)
+    return found
+
+
 def _groups(records: Iterable[Record]) -> Iterator[list[Record]]:
     group: list[Record] = []
     size = 0

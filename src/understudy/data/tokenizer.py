@@ -53,8 +53,9 @@ def pieces(text: str) -> list[str]:
     return [piece for piece in LONG_RUN.split(text) if piece]
 
 
-def pretrained(settings: Settings) -> tuple[Any, int]:
-    """The tokenizer of a folder in the hub's format or of a hub id, and its end-of-text token's id.
+def pretrained(settings: Settings) -> tuple[Any, int, int | None]:
+    """The tokenizer of a folder in the hub's format or of a hub id, its end-of-text token's id, and that of the token
+    that it adds before a text, if it adds one.
 
     Raises:
         InputError: there is none, it is damaged, it names no end-of-text token, or the hub does not give it out.
@@ -71,7 +72,7 @@ def pretrained(settings: Settings) -> tuple[Any, int]:
     if "model" not in _json(settings, "tokenizer.json", text):
         raise InputError(f"{PLACE}: {settings.pretrained}/tokenizer.json describes no tokenizer. Fetch it again.")
     tokenizer = _whole(Tokenizer.from_str(text))
-    return tokenizer, _end_of_text(settings, tokenizer)
+    return tokenizer, _end_of_text(settings, tokenizer), _begin_of_text(settings, tokenizer)
 
 
 def check_lossless(settings: Settings, tokenizer: Any, documents: Iterator[str]) -> None:
@@ -140,6 +141,22 @@ def _end_of_text(settings: Settings, tokenizer: Any) -> int:
             "Put eos_token into its tokenizer_config.json, as a token that tokenizer.json has."
         )
     return int(id_)
+
+
+def _begin_of_text(settings: Settings, tokenizer: Any) -> int | None:
+    """What its post-processor puts before a text; or the BOS, where tokenizer_config.json says that it is added.
+
+    Of several such tokens it is the last one.
+    """
+    plain, whole = (tokenizer.encode("a", add_special_tokens=added).ids for added in (False, True))
+    before = next((at for at in range(len(whole)) if whole[at : at + len(plain)] == plain), 0)
+    if before:
+        return int(whole[before - 1])
+    config = _json(settings, "tokenizer_config.json", _text(settings, "tokenizer_config.json") or "{}")
+    token = config.get("bos_token") if config.get("add_bos_token") is True else None
+    token = token.get("content") if isinstance(token, dict) else token
+    found = tokenizer.token_to_id(token) if isinstance(token, str) else None
+    return None if found is None else int(found)
 
 
 def _json(settings: Settings, name: str, text: str) -> dict[str, Any]:

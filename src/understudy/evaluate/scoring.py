@@ -1,7 +1,8 @@
 """From logits to per-example results: what every metric is later made from.
 
 An image is one prediction. A document is one prediction per token, in windows of the recipe's sequence length; a
-window's first token is predicted from the token before it alone, the document's first from the end-of-text token. A
+window's first token is predicted from the token before it alone, the document's first from the token that
+begins every document: the tokenizer's BOS, or the end-of-text token where it adds none. A
 window begins a stride after the one before it. Where the stride is shorter than the window, they overlap, and only the
 tokens that no earlier window had are counted; the last one begins earlier, so that it is as long as the others. These
 are the windows of lm-eval's rolling log-likelihood with a context of `length - stride + 1` tokens (Gao et al. 2021).
@@ -64,9 +65,9 @@ class Images:
 class Documents:
     """The test split of documents, memory-mapped, as windows of `length` tokens, `stride` tokens apart."""
 
-    def __init__(self, folder: Path, length: int, eos: int, stride: int, split: str = "test") -> None:
+    def __init__(self, folder: Path, length: int, first: int, stride: int, split: str = "test") -> None:
         self.text = np.load(folder / f"{split}.tokens.npy", mmap_mode="r")
-        self.length, self.eos = length, eos
+        self.length, self.first = length, first
         self.bytes: Integers = np.load(folder / f"{split}.bytes.npy")
         offsets: Integers = np.load(folder / f"{split}.offsets.npy")
         self.tokens = np.diff(offsets)
@@ -75,6 +76,8 @@ class Documents:
         nth = np.arange(len(self.documents)) - np.repeat(np.cumsum(windows) - windows, windows)
         ends = np.minimum(length + nth * stride, self.tokens[self.documents])
         starts = nth * stride if stride == length else np.maximum(ends - length, 0)
+        self.begins = offsets[self.documents]
+        """Where a window's document begins."""
         self.starts, self.lengths = offsets[self.documents] + starts, ends - starts
         self.seen = np.where(nth > 0, length + (nth - 1) * stride - starts, 0)
         """Tokens at a window's start that earlier windows have counted."""
@@ -93,7 +96,7 @@ class Documents:
             steps = np.arange(self.lengths[rows].max())
             real = steps < self.lengths[rows, None]
             places = np.where(real, self.starts[rows, None] + steps, self.starts[rows, None])
-            before = np.where(places == 0, self.eos, self.text[places - 1])
+            before = np.where(places == self.begins[rows, None], self.first, self.text[places - 1])
             counted = real & (steps >= self.seen[rows, None])
             examples = np.where(counted, self.documents[rows, None], -1)
             yield Batch(before.astype(np.int64), self.text[places].astype(np.int64), examples)

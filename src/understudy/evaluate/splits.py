@@ -14,7 +14,7 @@ from understudy.data.image_arrays import write_images
 from understudy.data.records import read
 from understudy.errors import InputError
 from understudy.evaluate.scoring import Documents, Images
-from understudy.models.facts import AboutImages, Description, read_facts
+from understudy.models.facts import AboutImages, Description, first_token, read_facts
 from understudy.recipe import Image
 
 TestSplit = Images | Documents
@@ -40,12 +40,17 @@ def splits_by_role(
     split: TestSplit
     if facts["task"] == "causal-lm":
         length = facts["sequence_length"]
-        split = Documents(examples, length, facts["eos_id"], stride or length)
+        split = Documents(examples, length, first_token(facts), stride or length)
     else:
         split = Images(examples)
     if not len(split.tokens):
         raise InputError("data.test: the test split is empty, so nothing can be measured; give it a larger share")
     found = dict.fromkeys(models, split)
+    if facts["task"] == "causal-lm":  # a champion may have been registered without its tokenizer's BOS, and answers so
+        for role, description in models.items():
+            assert description["task"] == "causal-lm"
+            if first_token(description) != first_token(facts):
+                found[role] = Documents(examples, length, first_token(description), stride or length)
     with TemporaryDirectory(dir=scratch) as aside:
         if facts["task"] == "image-classification":
             for role, shape in _other_shapes(models, facts).items():

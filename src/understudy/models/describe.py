@@ -18,6 +18,7 @@ from understudy.models.facts import (
     Transformers,
     about_images,
     about_texts,
+    first_token,
     shape_of,
 )
 from understudy.models.text_config import text_config
@@ -92,7 +93,7 @@ def _config(model: ArchitectureModel, shape: dict[str, int], facts: Facts, where
             raise InputError(f"{where}.config.{key}: is {model.config[key]}, the data has {value}; leave it out")
     defaults: Config = {}
     if facts["task"] == "causal-lm":
-        defaults = dict.fromkeys(("bos_token_id", "eos_token_id"), facts["eos_id"])
+        defaults = {"bos_token_id": first_token(facts), "eos_token_id": facts["eos_id"]}
         if "is_decoder" in known:
             defaults["is_decoder"] = True  # or it would see the tokens that it is to predict
     try:

@@ -48,6 +48,9 @@ class AboutTexts(TypedDict):
     task: Literal["causal-lm"]
     vocab_size: int
     eos_id: int
+    bos_id: NotRequired[int]
+    """The token that a document's inputs begin with, where the tokenizer adds one; otherwise it is the end-of-text
+    token. It is context, and never a target."""
     sequence_length: int
     packing: NotRequired[Literal["documents"]]
     """Said of examples whose sequences are of whole documents; a model keeps nothing of it."""
@@ -105,12 +108,18 @@ def about_images(facts: AboutImages) -> AboutImages:
 
 def about_texts(facts: AboutTexts) -> AboutTexts:
     """What a model keeps of its examples."""
-    return {
+    kept: AboutTexts = {
         "task": facts["task"],
         "vocab_size": facts["vocab_size"],
         "eos_id": facts["eos_id"],
         "sequence_length": facts["sequence_length"],
     }
+    return {**kept, "bos_id": facts["bos_id"]} if "bos_id" in facts else kept
+
+
+def first_token(facts: AboutTexts) -> int:
+    """The token from which a document's first one is predicted."""
+    return facts.get("bos_id", facts["eos_id"])
 
 
 def keeps_apart(facts: Facts) -> TypeGuard[AboutTexts]:

@@ -26,13 +26,14 @@ NEEDED = ("mlflow", "numpy", "pandas", "safetensors", "torch")
 MAX_NEW_TOKENS = 32
 
 
-def write(folder: Path, model: Path, description: "Model") -> None:
+def write(folder: Path, model: Path, description: "Model", stride: int | None = None) -> None:
     """Write the version's files beside the model's own, which MLmodel names as if they were there.
 
     Args:
         folder: where to; made here.
         model: the store's object.
         description: MLflow's own description of the model, with the ids of its run and logged model.
+        stride: of the windows in which a text is scored, in tokens; default: the sequence length.
 
     Raises:
         InputError: the code of a factory model cannot be found, or needs understudy.
@@ -51,7 +52,7 @@ def write(folder: Path, model: Path, description: "Model") -> None:
             folder,
             mlflow_model=description,
             python_model=str(SCRIPT),
-            model_config={"task": facts["task"]},
+            model_config={"task": facts["task"], "stride": stride},
             artifacts={"model": str(stands_in), **_decoder(facts)},
             code_paths=[str(path) for path in code] or None,
             pip_requirements=sorted({pinned(name) for name in {*NEEDED, *libraries}}),

@@ -6,7 +6,7 @@ What an earlier attempt of the same run has sent already is found there and not 
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +37,14 @@ if TYPE_CHECKING:
     from mlflow.entities import Dataset
 
 STEPS = {"teacher": "teacher", "student": "distill", "control": "control"}
+SERVED = "served.json"
+NOT_SCORED = {"not scored": "the pod that registers holds the registry's credentials, and loads no model"}
+
+Figures = Mapping[str, Mapping[str, float]]
+Prove = Callable[[Path], Figures]
+"""Scores test examples through a version, whose files are in a folder, and returns the figures by way of loading.
+
+Raises UnderstudyError where they are not those that were measured."""
 
 
 @dataclass(frozen=True)
@@ -92,17 +100,19 @@ class Submission:
         return "approved" if self.judged["approved"] else "rejected"
 
 
-def register(run: Run, uri: str, submission: Submission) -> Registration:
+def register(run: Run, uri: str, submission: Submission, prove: Prove | None) -> Registration:
     """Send a run's evidence to MLflow, and make the student a version with the alias challenger if it was approved.
 
     Args:
         run: the pipeline run.
         uri: the tracking server.
         submission: what is sent.
+        prove: called with the version as the registry gives it out, before it becomes one; None where this process
+            must not load it.
 
     Raises:
         UnderstudyError: the server cannot be used, and what it lacks is sent when the step runs again; or the student
-            was changed since it was stored.
+            was changed since it was stored; or what is served is not what was measured.
         InputError: a factory model's code cannot go along with it.
     """
     server = mlflow_at(uri)
@@ -115,7 +125,7 @@ def register(run: Run, uri: str, submission: Submission) -> Registration:
         _log_parent(server, parent, submission)
         version, stays = None, ""
         if submission.judged["approved"]:
-            version = _version(server, run, parent, submission, uri)
+            version = _version(server, run, parent, submission, uri, prove)
             stays = _put_up_for_review(server, name, version)
         note = evidence.note(submission.recipe, submission.measured, submission.judged, version)
         server.set_tags(parent, {NOTE: note})
@@ -196,12 +206,12 @@ def _log_figures(
     server.set_tags(run_id, tags)
 
 
-def _version(server: OverMlflow, run: Run, parent: str, submission: Submission, uri: str) -> str:
+def _version(server: OverMlflow, run: Run, parent: str, submission: Submission, uri: str, prove: Prove | None) -> str:
     """The version of this student, whichever run made it."""
     name = submission.recipe.model_name
     query = f"name = '{name}' and tags.`{DIGEST}` = '{submission.digest}'"
     made = [version.number for version in server.versions(query)]
-    return max(made, key=int) if made else _made_version(server, run, parent, submission, uri)
+    return max(made, key=int) if made else _made_version(server, run, parent, submission, uri, prove)
 
 
 def _put_up_for_review(server: OverMlflow, name: str, version: str) -> str:
@@ -229,11 +239,13 @@ def _put_up_for_review(server: OverMlflow, name: str, version: str) -> str:
     return ""
 
 
-def _made_version(server: OverMlflow, run: Run, parent: str, submission: Submission, uri: str) -> str:
+def _made_version(
+    server: OverMlflow, run: Run, parent: str, submission: Submission, uri: str, prove: Prove | None
+) -> str:
     from mlflow.exceptions import MlflowException
 
     client, name, measured = server.client, submission.recipe.model_name, submission.measured
-    model_id = _logged_model(server, run, parent, submission)
+    model_id = _logged_model(server, run, parent, submission, prove)
     try:
         client.create_registered_model(name)
     except MlflowException as error:
@@ -275,8 +287,8 @@ def _discard(server: OverMlflow, model_id: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _logged_model(server: OverMlflow, run: Run, parent: str, submission: Submission) -> str:
-    """Write and send the version's files. What an attempt that was cut off has left is deleted."""
+def _logged_model(server: OverMlflow, run: Run, parent: str, submission: Submission, prove: Prove | None) -> str:
+    """Write and send the version's files, and prove them. What an attempt that was cut off has left is deleted."""
     from mlflow.entities import LoggedModelOutput
     from mlflow.models import Model
 
@@ -295,10 +307,14 @@ def _logged_model(server: OverMlflow, run: Run, parent: str, submission: Submiss
     description = Model(artifact_path=logged.artifact_location, run_id=parent, model_id=logged.model_id)
     staged = Path(tempfile.mkdtemp(prefix="register-", dir=run.folder))
     try:
-        pyfunc.write(staged / "version", submission.model, description)
+        pyfunc.write(staged / "version", submission.model, description, submission.recipe.evaluate.stride)
         client.log_model_artifacts(logged.model_id, str(staged / "version"))
         send_model(client, str(logged.model_id), submission.model, submission.digest)
+        shutil.rmtree(staged / "version")
+        (staged / "back").mkdir()
+        figures = prove(server.download(f"models:/{logged.model_id}", staged / "back")) if prove else NOT_SCORED
     finally:
         shutil.rmtree(staged)
+    client.log_dict(parent, dict(figures), SERVED)
     client.finalize_logged_model(logged.model_id, "READY")
     return str(logged.model_id)

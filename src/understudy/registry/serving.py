@@ -1,10 +1,12 @@
 """How a registered model predicts. MLflow stores this file with the version and runs it where the version is loaded.
 
 It imports nothing of understudy, reads nothing from the network, and knows the model by its understudy.json alone.
-Encoded images are decoded by the very file that prepared the training data: it is one of the version's own.
+Encoded images are decoded by the very file that prepared the training data: it is one of the version's own. The model's
+files are hashed before any of them is read: they are in a folder named by the digest of their manifest.
 """
 
 import base64
+import hashlib
 import importlib.util
 import json
 import math
@@ -22,16 +24,50 @@ if TYPE_CHECKING:
     import torch
 
 BATCH = 256  # examples
+MANIFEST = "manifest.json"
+
+
+def check_files(folder: Path) -> None:
+    """Compare a model's files with the digest that names their folder.
+
+    Raises:
+        MlflowException: a file was changed, added or removed.
+    """
+    manifest = folder / MANIFEST
+    if not manifest.is_file() or _sha256(manifest) != folder.name:
+        raise _changed(folder, MANIFEST)
+    expected = {file["path"]: file["sha256"] for file in json.loads(manifest.read_text())["files"]}
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    for name in sorted((names | expected.keys()) - {MANIFEST}):
+        if name not in names or name not in expected or _sha256(folder / name) != expected[name]:
+            raise _changed(folder, name)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _changed(folder: Path, name: str) -> MlflowException:
+    return MlflowException(
+        f"{folder / name}: is not what was registered as {folder.name[:12]}. Download the version again; if "
+        "the message stays, its files in the registry were changed: register the model again"
+    )
 
 
 class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
     """A model of the store's format: its network, on the GPU when there is one."""
 
     def load_context(self, context: PythonModelContext) -> None:
-        """Read the model from the version's files."""
+        """Read the model from the version's files.
+
+        Raises:
+            MlflowException: they are not the files that were registered.
+        """
         import torch
 
         self.folder = Path(context.artifacts["model"])
+        check_files(self.folder)
         self.facts = json.loads((self.folder / "understudy.json").read_text())
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.net = self._net().to(self.device).eval()
@@ -67,7 +103,8 @@ class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
         """The network's logits, float32, on the CPU."""
         import torch
 
-        with torch.inference_mode():
+        # As when it was measured: convolutions would use TF32 (10 bits of mantissa) on a GPU.
+        with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
             output = self.net(inputs.to(self.device))
         logits: torch.Tensor = getattr(output, "logits", output)
         return logits.float().cpu()
@@ -172,6 +209,18 @@ class LanguageModel(Served):
 
         super().load_context(context)
         self.tokenizer = Tokenizer.from_file(str(self.folder / "tokenizer.json"))
+        # As in data/tokenizer.py. The file keeps none of these settings or those of its maker; and where a special
+        # token's name in a text became that token, a prompt could end the text or open another speaker's turn.
+        self.tokenizer.no_truncation()
+        self.tokenizer.no_padding()
+        self.tokenizer.encode_special_tokens = True
+        self.end, self.length = self.facts["eos_id"], self.facts["sequence_length"]
+        self.first = self.facts.get("bos_id", self.end)
+        self.stride = STRIDE or self.length
+
+    def logits(self, inputs: "torch.Tensor") -> "torch.Tensor":
+        """The logits of the tokenizer's tokens; a network may have more outputs than there are tokens."""
+        return super().logits(inputs)[..., : self.facts["vocab_size"]]
 
     def predict(
         self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, int] | None = None
@@ -187,11 +236,10 @@ class LanguageModel(Served):
     def _completion(self, tokens: list[int], count: int) -> str:
         import torch
 
-        end, length = self.facts["eos_id"], self.facts["sequence_length"]
-        sequence = [end, *tokens]
+        sequence = [self.first, *tokens]
         for _ in range(count):
-            following = int(self.logits(torch.tensor([sequence[-length:]]))[0, -1].argmax())
-            if following == end:
+            following = int(self.logits(torch.tensor([sequence[-self.length :]]))[0, -1].argmax())
+            if following == self.end:
                 break
             sequence.append(following)
         return str(self.tokenizer.decode(sequence[1 + len(tokens) :]))
@@ -200,13 +248,17 @@ class LanguageModel(Served):
         """For the text and its end, window by window, as understudy's evaluation counts them."""
         import torch
 
-        end, length = self.facts["eos_id"], self.facts["sequence_length"]
-        inputs, targets = torch.tensor([end, *tokens]), torch.tensor([*tokens, end])
-        nats = 0.0
-        for window, wanted in zip(torch.split(inputs, length), torch.split(targets, length), strict=True):
-            nats += float(torch.nn.functional.cross_entropy(self.logits(window[None])[0], wanted, reduction="sum"))
+        inputs, targets = torch.tensor([self.first, *tokens]), torch.tensor([*tokens, self.end])
+        nats, counted = 0.0, 0
+        while counted < len(targets):
+            end = min(counted + (self.stride if counted else self.length), len(targets))
+            start = counted if self.stride == self.length else max(end - self.length, 0)
+            logits = self.logits(inputs[None, start:end])[0, counted - start :]
+            nats += float(torch.nn.functional.cross_entropy(logits, targets[counted:end], reduction="sum"))
+            counted = end
         return nats / math.log(2)
 
 
+STRIDE: int | None = ModelConfig().get("stride")  # MLflow gives the settings out while it runs this file, not later
 TASKS = {"image-classification": ImageClassifier, "causal-lm": LanguageModel}
 mlflow.models.set_model(TASKS[ModelConfig().get("task")]())

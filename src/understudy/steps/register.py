@@ -3,9 +3,11 @@
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from understudy import __version__
+from understudy.launch.platform import platform
 from understudy.recipe import Recipe
 from understudy.revision import TRAINING, revision
 from understudy.steps.environment import RUN, tracking_uri
@@ -39,6 +41,7 @@ def _register(work: Work) -> None:
     from understudy.registry.champion import champion
     from understudy.registry.recorder import close_dead
     from understudy.registry.register import Submission, is_registered, register
+    from understudy.steps.served import prove
 
     submission = Submission(
         work.recipe,
@@ -50,7 +53,9 @@ def _register(work: Work) -> None:
         examples=work.input("examples"),
         lineage={**lineage(work), **_provenance(work.recipe)},
     )
-    registration = register(work.run, work.tracking_uri, submission)
+    # In a cluster this pod holds the registry's credentials, and a model is code: there the version is not loaded.
+    scored = None if platform().remote else partial(prove, work)
+    registration = register(work.run, work.tracking_uri, submission, scored)
     if registration.version:
         _remember(work)
     close_dead(work.store, work.tracking_uri)
@@ -117,7 +122,13 @@ REGISTER = Step(
     kind="registration",
     work=_register,
     # MLflow stores the files of the last two with a version.
-    modules=("understudy.registry.register", "understudy.registry.serving", "understudy.data.images"),
+    modules=(
+        "understudy.registry.register",
+        "understudy.registry.loaded",
+        "understudy.evaluate.served",
+        "understudy.registry.serving",
+        "understudy.data.images",
+    ),
     functions=(_register, reported_recipe, lineage, trained),
     section=_section,
     inputs=("measures", "verdict", *LINEAGE),

@@ -223,7 +223,7 @@ def test_a_split_without_documents_has_no_packed_sequences(tmp_path: Path) -> No
     np.save(tmp_path / "train.tokens.npy", np.array([], np.uint16))
     np.save(tmp_path / "train.offsets.npy", np.array([0]))
     write_packed(tmp_path, "train", 4)
-    assert len(PackedExamples(tmp_path, "train", 4, 0)) == 0
+    assert len(PackedExamples(tmp_path, "train", 4, 0, 0)) == 0
 
 
 def test_what_is_not_packed_has_no_positions(tmp_path: Path, image_examples: Path) -> None:

@@ -67,7 +67,8 @@ def test_training_is_the_same_in_another_process_and_on_one_core():
 
 
 def test_a_pretrained_folder_is_used_whole(folder):
-    tokenizer, end = tokenizers.pretrained(settings(folder))
+    tokenizer, end, first = tokenizers.pretrained(settings(folder))
+    assert first is None
     assert end == 0
     ids = tokenizer.encode(TEXTS[0], add_special_tokens=False).ids
     assert tokenizer.decode(ids) == TEXTS[0]  # neither cut at 3 tokens nor padded to 9

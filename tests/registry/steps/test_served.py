@@ -1,0 +1,105 @@
+"""A version is proved by scoring test examples through it, loaded as its users load it."""
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.registry.saved_models import SMALL, VIT, describe_images, save
+from tests.registry.submitted import RECIPE, Pipeline, connect
+from tests.unit.models.loading import loaded
+from understudy.data import tokenizer as tokenizers
+from understudy.data.images import pixels
+from understudy.data.records import FILE, Record, write
+from understudy.errors import UnderstudyError
+from understudy.evaluate.scoring import Documents, predicted
+from understudy.registry.server import tracking_uri
+from understudy.steps.served import prove
+from understudy.steps.step import Work
+
+TEXTS = ["a plain text", "x <|endoftext|> y", "<|endoftext|>", "long " * 12, "and more"]
+
+
+def text_student(folder: Path) -> tuple[Path, list[bytes], Any, Any]:
+    """A model, its test examples, and what the evaluation says of them: predictions and losses."""
+    tokenizer = tokenizers.train(iter(["a text about <|endoftext|> and more"] * 4), 300)
+    (folder / "tokenizer.json").write_text(tokenizer.to_str())
+    facts = {
+        "task": "causal-lm",
+        "vocab_size": tokenizers.vocabulary_size(tokenizer),
+        "eos_id": 0,
+        "sequence_length": 8,
+    }
+    llama = {"type": "llama", "config": {**SMALL, "max_position_embeddings": 16}}
+    model = save(folder / "model", llama, facts, folder / "tokenizer.json")
+    ids = [[*one.ids, 0] for one in tokenizer.encode_batch(TEXTS, add_special_tokens=False)]
+    np.save(folder / "test.tokens.npy", np.concatenate(ids).astype(np.uint16))
+    np.save(folder / "test.offsets.npy", np.cumsum([0, *map(len, ids)]))
+    np.save(folder / "test.bytes.npy", np.array([len(text) for text in TEXTS]))
+    nll = np.zeros(len(TEXTS))
+    with torch.no_grad():
+        for batch in Documents(folder, 8, 0, 8).batches(4):
+            one = predicted(loaded(model), batch, torch.device("cpu"))
+            np.add.at(nll, one.examples, one.nll)
+    return model, [text.encode() for text in TEXTS], np.array(list(map(len, ids)), float), nll
+
+
+def image_student(folder: Path) -> tuple[Path, list[bytes], Any, Any]:
+    model, random, contents = save(folder / "model", VIT, describe_images()), np.random.default_rng(0), list[bytes]()
+    for _ in range(6):
+        stream = io.BytesIO()
+        Image.fromarray(random.integers(0, 256, (9, 13, 3), dtype=np.uint8)).save(stream, "PNG")
+        contents.append(stream.getvalue())
+    with torch.no_grad():
+        logits = loaded(model)(torch.from_numpy(np.stack([pixels(one, 8, 1) for one in contents]))).logits
+    labels = torch.arange(6) % 3
+    return model, contents, np.ones(6), torch.nn.functional.cross_entropy(logits, labels, reduction="none").numpy()
+
+
+def prepared(folder: Path, task: str) -> tuple[Pipeline, str, Work, Any]:
+    student, contents, predictions, nll = (text_student if task == "causal-lm" else image_student)(folder)
+    labels = [None] * len(contents) if task == "causal-lm" else describe_images()["labels"] * 2
+    records = [
+        Record(str(at), split, label, content)
+        for at, (content, label) in enumerate(zip(contents, labels, strict=True))
+        for split in ("train", "test")
+    ]
+    write(folder / FILE, records)
+    recipe = {**RECIPE, "name": "proved", "task": task}
+    if task == "causal-lm":
+        recipe["data"] = {"source": {"type": "python-docs"}, "text": {"sequence_length": 8}}
+    pipeline = Pipeline(folder, tracking_uri(folder / "home", None), recipe)
+    digest = pipeline.adopt(student)
+    folders = {"measures": folder, "records": folder, "student": pipeline.store.objects.path(digest)}
+    np.savez(folder / "per_example.npz", **{"weights.tokens": predictions, "student.nll": nll})
+    work = SimpleNamespace(
+        input=folders.__getitem__, run=pipeline.run, recipe=pipeline.recipe, report_waiting=lambda text: None
+    )
+    return pipeline, digest, cast(Work, work), nll
+
+
+@pytest.mark.parametrize("task", ["causal-lm", "image-classification"])
+def test_a_version_is_registered_if_it_gives_the_numbers_that_the_gate_saw(tmp_path: Path, task: str) -> None:
+    pipeline, digest, work, nll = prepared(tmp_path, task)
+    for place in range(len(nll)):  # one example that differs is enough
+        wrong = nll.copy()
+        wrong[place] += 0.1 if place else np.nan
+        np.savez(tmp_path / "per_example.npz", **{"weights.tokens": np.ones(len(nll)), "student.nll": wrong})
+        if place in (0, len(nll) - 1):
+            with pytest.raises(UnderstudyError, match=f"nats for example {place} of the test split"):
+                pipeline.register(student=digest, prove=lambda version: prove(work, version))
+    client = connect(pipeline.uri)
+    assert client.search_model_versions("") == []
+    np.savez(tmp_path / "per_example.npz", **{"weights.tokens": np.ones(len(nll)), "student.nll": nll})
+    made = pipeline.register(student=digest, prove=lambda version: prove(work, version))
+    assert made.version == "1"
+    path = client.download_artifacts(made.parent_run_id, "served.json", str(tmp_path))
+    figures = json.loads(Path(path).read_text())
+    assert set(figures) == ({"pyfunc", "transformers"} if task == "causal-lm" else {"pyfunc"})
+    assert all(one["examples"] == len(nll) and one["largest_difference"] < 1e-4 for one in figures.values())
