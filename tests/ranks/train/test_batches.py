@@ -66,7 +66,7 @@ class Blocks(nn.Module):
 
 
 def factory(name: str) -> dict[str, Any]:
-    return {"factory": f"tests.train.test_batches:{name}"}
+    return {"factory": f"tests.ranks.train.test_batches:{name}"}
 
 
 def nonempty_parts(order: Order, world: int, rank: int, parts: int, steps: int) -> list[Any]:

@@ -590,7 +590,7 @@ def test_the_complete_recipe_leaves_nothing_open(tmp_path: Path) -> None:
     assert shown["gate"]["metric"] == "accuracy"
     assert shown["evaluate"]["metrics"] == ["accuracy", "nll", "calibration_error"]
     assert shown["register"] == {"model": "digits", "experiment": "digits", "trust_champion": False, "control": False}
-    assert shown["data"]["image"] == {"size": 16, "channels": 1}
+    assert shown["data"]["image"] == {"size": 16, "channels": 1, "background": "white"}
     pydoc = yaml.safe_load(dump(load(write(tmp_path, PYDOC))))
     assert pydoc["data"]["text"]["tokenizer"]["vocab_size"] == 4096
 

@@ -19,11 +19,14 @@ from understudy.registry.pyfunc import SCRIPT
 pytestmark = pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType:UserWarning")
 
 
+CONFIG = {"task": "image-classification", "stride": None}
+
+
 @pytest.fixture
 def classifier(monkeypatch: pytest.MonkeyPatch) -> Any:
     from mlflow.models import model_config
 
-    monkeypatch.setattr(model_config, "__mlflow_model_config__", {"task": "image-classification"}, raising=False)
+    monkeypatch.setattr(model_config, "__mlflow_model_config__", CONFIG, raising=False)
     served = runpy.run_path(str(SCRIPT))["ImageClassifier"]()
     served.images = _alone()
     return served
