@@ -22,7 +22,7 @@ ALWAYS = (
     "tests/ranks/pipeline/test_recipes.py",
     "tests/ranks/parallel/test_apply.py",
     "tests/ranks/train/test_resume.py",
-    "tests/ranks/launch/local/test_launcher.py",
+    "tests/ranks/faults/test_stops.py",
     "tests/registry/test_register.py",
     "tests/registry/server_app/test_front.py",
     "tests/cluster/test_one_node.py",

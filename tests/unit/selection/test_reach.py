@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.selection.passes import digests, passed, record
+from tests import ROOT
+from tests.selection.passes import ALWAYS, digests, passed, record
 from tests.selection.reach import Reach, Tree
 from tests.selection.results import clean
 
@@ -109,3 +110,7 @@ def test_a_file_passed_if_all_its_tests_ran_and_passed(tmp_path: Path) -> None:
     </testsuite></testsuites>""")
     files = [f"tests/unit/test_{name}.py" for name in ("good", "bad", "skipped", "broken", "not_run")]
     assert clean(results, files) == ["tests/unit/test_good.py"]
+
+
+def test_the_fixed_small_set_is_there() -> None:
+    assert [name for name in ALWAYS if not (ROOT / name).exists()] == []
