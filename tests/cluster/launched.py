@@ -29,7 +29,7 @@ from understudy.recipe import Recipe
 from understudy.runs import submission
 from understudy.runs.following import exit_code
 
-FAULTS = ROOT / "tests" / "faults"
+FAULTS = ROOT / "tests" / "ranks" / "faults"
 IMAGE = os.environ.get("UNDERSTUDY_TEST_IMAGE", "registry.example.com/ml/understudy-trainer:0.1.0")
 NAMESPACE = f"understudy-tests-{secrets.token_hex(3)}"
 STEPS, EVERY, PAUSE = 120, 10, 0.1
