@@ -69,7 +69,7 @@ def test_the_parent_run_holds_recipe_evidence_and_verdict(pipeline: Pipeline, cl
     assert parent.data.metrics["teacher.accuracy"] == 0.975
     assert parent.data.tags["verdict"] == "approved"
     artifacts = {artifact.path for artifact in client.list_artifacts(made.parent_run_id)}
-    assert artifacts == {"measures.json", "verdict.json", "report.html", "plots", "recipe.yaml"}
+    assert artifacts == {"measures.json", "verdict.json", "report.html", "plots", "recipe.yaml", "served.json"}
 
 
 def test_the_run_is_described_and_its_data_set_linked(pipeline: Pipeline, client: MlflowClient) -> None:

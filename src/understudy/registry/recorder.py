@@ -13,6 +13,7 @@ from typing import NotRequired, TypedDict
 
 from understudy.errors import DONE, REJECTED, STOPPED, Fenced, Stopped, UnderstudyError
 from understudy.recipe import Recipe
+from understudy.recipe.file import completed
 from understudy.registry.client import server_at
 from understudy.registry.curves import Point, Tail, send
 from understudy.registry.evidence import intent
@@ -109,7 +110,8 @@ class Recorder:
             name = self.run.id if step == PARENT else step
             run_id = server.make_run(place, self._started(step), tags, name)
         if step == PARENT:
-            log_params(server, run_id, self.run.recipe)
+            recipe = completed(Recipe.model_validate(self.run.recipe))
+            log_params(server, run_id, recipe.model_dump(mode="json", by_alias=True))
         path.parent.mkdir(exist_ok=True)
         write_json(path, {"server": _server_of(self.run, self.uri), "experiment_id": place, "run_id": run_id})
         return str(run_id)
