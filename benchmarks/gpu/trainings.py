@@ -1,6 +1,6 @@
 """Trainings on one GPU: memory beside the plan, milliseconds of a step, tokens a second and model FLOP utilisation.
 
-    python -m benchmarks.gpu [--hardware H100]
+    python -m benchmarks.gpu.trainings [--hardware H100]
 
 Each training runs in a process of its own, of twelve steps. Memory is max_memory_allocated, and the time of a step the
 median, both from the fifth step on. torchtitan's model, loss and optimiser, where they are installed, do the same.
@@ -8,19 +8,17 @@ median, both from the fifth step on. torchtitan's model, loss and optimiser, whe
 
 import argparse
 import json
-import os
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from benchmarks.gpu.clock import Clock, alone_here, our_training
+from benchmarks.gpu.sizes import Model, llama
 from benchmarks.peer_losses import batches, initial_net, titan_model, titan_optimizer
 from tests.ranks.plan.measured import DISTILL, LABELS, planned_on, text_examples
 from tests.ranks.train import jobs
@@ -29,17 +27,8 @@ from understudy.data.loader import IGNORED
 from understudy.jobs.specification import JobSpec
 from understudy.plan.hardware import TERA, table
 
-STEPS, FIRST = 12, 4
+STEPS = 12
 VOCABULARY = 32_000
-Model = dict[str, Any]
-
-
-def llama(width: int, layers: int, heads: int, inner: int, length: int) -> Model:
-    """A Llama whose heads share keys by four."""
-    sizes = {"hidden_size": width, "intermediate_size": inner, "num_hidden_layers": layers}
-    heads_of = {"num_attention_heads": heads, "num_key_value_heads": heads // 4}
-    return {"type": "llama", "config": {**sizes, **heads_of, "max_position_embeddings": length}}
-
 
 SMALL, TEACHER, LENGTH = llama(1024, 8, 8, 4096, 1024), llama(1536, 8, 12, 6144, 1024), 1024
 LARGE, LONG = llama(4096, 2, 32, 14336, 2048), 2048  # blocks of an 8B model
@@ -81,46 +70,6 @@ def job_of(folder: Path, case: Case) -> JobSpec:
         changes["initial"] = str(folder / "base" / "output")
     settings = {"steps": STEPS, "batch_size": batch, "precision": "bf16", "checkpoint_every": 100, **train}
     return jobs.spec(folder / name.replace(" ", "-"), folder / str(length), model, train=settings, **changes)
-
-
-class Clock:
-    """What was seen after each step of an optimiser."""
-
-    def __init__(self) -> None:
-        self.moments: list[float] = []
-        self.peaks: list[int] = []
-
-    def __call__(self, *_: Any) -> None:
-        """A step has ended."""
-        torch.cuda.synchronize()
-        self.moments.append(time.perf_counter())
-        self.peaks.append(torch.cuda.max_memory_allocated())
-        torch.cuda.reset_peak_memory_stats()
-
-    @property
-    def found(self) -> dict[str, float]:
-        """Bytes at the most, and seconds of a step."""
-        seconds = [
-            after - before for before, after in zip(self.moments[FIRST:], self.moments[FIRST + 1 :], strict=False)
-        ]
-        return {"bytes": max(self.peaks[FIRST:]), "seconds": statistics.median(seconds)}
-
-
-def alone_here() -> None:
-    """Let this process be the only rank."""
-    place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29600"}
-    os.environ.update(place)
-
-
-def our_training(job: JobSpec) -> dict[str, float]:
-    """What a job takes in this process, and its losses."""
-    clock = Clock()
-    handle = register_optimizer_step_post_hook(clock)
-    alone_here()
-    jobs.train_ranks(job)
-    handle.remove()
-    losses = [point["loss"] for point in json.loads((job.output / "history.json").read_text())]
-    return {**clock.found, "loss": losses[-1]}
 
 
 def titan_training(job: JobSpec) -> dict[str, float]:
@@ -177,7 +126,16 @@ def main() -> None:
         print("| training | step, ms | tokens a second | MFU | planned, MiB | measured, MiB | error | last loss |")
         print("|---" * 8 + "|", flush=True)
         for name in [case[0] for case in CASES] + (list(TITAN) if find_spec("torchtitan") else []):
-            command = [sys.executable, "-m", "benchmarks.gpu", "--hardware", given.hardware, "--case", folder, name]
+            command = [
+                sys.executable,
+                "-m",
+                "benchmarks.gpu.trainings",
+                "--hardware",
+                given.hardware,
+                "--case",
+                folder,
+                name,
+            ]
             ended = subprocess.run(command, capture_output=True, text=True, check=False)
             print(
                 ended.stdout or f"| {name} | failed: {ended.stderr[-1500:]} |",

@@ -1,0 +1,1 @@
+"""Ours on one GPU beside loops by hand, Liger and TRL."""
