@@ -53,7 +53,12 @@ def rows(sizes: Sizes, folder: Path) -> Iterator[str]:
     """The table, a line at a time."""
     yield HEAD
     split = documents(sizes, folder)
-    facts: AboutTexts = {"task": "causal-lm", "vocab_size": sizes.vocabulary, "eos_id": 0}
+    facts: AboutTexts = {
+        "task": "causal-lm",
+        "vocab_size": sizes.vocabulary,
+        "eos_id": 0,
+        "sequence_length": sizes.length,
+    }
     torch.manual_seed(0)
     model = task_model(net(sizes.student, sizes), facts).eval()
     ways: tuple[tuple[str, Callable[..., float]], ...] = (("ours", ours), ("a plain loop", plain))

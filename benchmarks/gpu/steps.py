@@ -35,8 +35,8 @@ def formula(student: Any, teacher: Any | None, inputs: Tensor, labels: Tensor) -
     if teacher is None:
         return hard
     with torch.no_grad():
-        taught = functional.log_softmax(teacher(inputs).logits.flatten(0, 1) / 2.0, -1, torch.float32)
-    said = functional.log_softmax(logits / 2.0, -1, torch.float32)
+        taught = functional.log_softmax(teacher(inputs).logits.flatten(0, 1) / 2.0, -1, dtype=torch.float32)
+    said = functional.log_softmax(logits / 2.0, -1, dtype=torch.float32)
     return 0.5 * hard + 2.0 * functional.kl_div(said, taught, reduction="batchmean", log_target=True)
 
 
@@ -68,7 +68,7 @@ def by_hand(sizes: Sizes, losses: Losses, *, distil: bool) -> dict[str, float]:
         tokens = torch.randint(sizes.vocabulary, (sizes.batch, sizes.length + 1)).to(sizes.device)
         with torch.autocast(sizes.device, torch.bfloat16):
             loss = losses(student, teacher, tokens[:, :-1], tokens[:, 1:])
-        loss.backward()
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

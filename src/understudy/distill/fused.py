@@ -5,20 +5,15 @@ compiler, it is done for few rows at a time, whose intermediate results stay in 
 """
 
 import functools
-import logging
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.utils._triton import has_triton
 
 from understudy.distill.batch import Batch
-
-log = logging.getLogger(__name__)
+from understudy.parallel.compilation import has_compiler
 
 Losses = Callable[[Tensor, Tensor | None, Batch], tuple[Tensor, Tensor]]
 """From logits of student and teacher, (n, K), to the losses (n,) and their gradients with respect to the student's."""
@@ -76,18 +71,6 @@ def row_blocks(logits: Tensor) -> Iterator[slice]:
 def compiled(losses: Losses, backend: str = "inductor") -> Callable[..., Tensor]:
     """The pass as one function for any number of rows; what cannot be compiled whole is an error."""
     return torch.compile(functools.partial(_of_rows, losses), backend=backend, fullgraph=True)
-
-
-@functools.cache
-def has_compiler() -> bool:
-    """Whether torch.compile can make kernels for this machine's GPU; if not, that is said, once."""
-    if has_triton() and (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
-        return True
-    log.warning(
-        "torch.compile cannot make kernels for this GPU (it needs Triton and a C compiler: gcc, clang or the one that "
-        "CC names): losses are computed by single operations, which take longer and round differently"
-    )
-    return False
 
 
 class TotalLoss(torch.autograd.Function):

@@ -60,9 +60,9 @@ def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     if total.dtype == left.dtype:
         torch.addmm(total, left.T, right, out=total)
         return
+    if left.is_cuda:  # one pass over the sum, which is not rounded to the products' type
+        torch.addmm(total, left.T, right, out_dtype=total.dtype, out=total)
+        return
     height = max(1, AT_A_TIME // right.shape[1])
     for rows in (slice(first, first + height) for first in range(0, total.shape[0], height)):
-        if left.is_cuda:  # products of half precision whose sums are not rounded to it
-            total[rows] += torch.mm(left[:, rows].T, right, out_dtype=total.dtype)
-        else:
-            total[rows] += left[:, rows].T @ right
+        total[rows] += left[:, rows].T @ right

@@ -85,7 +85,7 @@ class Spread:
         if found.cp > 1:
             split = 1 if tensor_plan is None else found.tp
             context_parallel(model, self.meshes.cp, found.cp_comm_type, split, where)
-        savers.apply(model, where)
+        savers.apply(model, where, self.device, splits=found.tp * found.cp * found.pp > 1)
 
     @property
     def wraps(self) -> bool:

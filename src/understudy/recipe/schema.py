@@ -73,8 +73,9 @@ class Train(Section):
     offload: Offload = ()
     """What waits in the CPU's memory for its use on the GPU: parameters in shards, with their gradients and the
     optimiser's state, or what blocks keep for the backward pass (activations)."""
-    compile: bool = False
-    """Whether blocks are compiled by torch.compile."""
+    compile: bool | Literal["auto"] = False
+    """Whether blocks are compiled by torch.compile. auto: on a GPU, where a compiler is at hand and the model and the
+    strategy allow it; the teacher's blocks, too."""
     average: Annotated[float, Field(gt=0, lt=1)] | None = None
     """The decay of an exponential moving average of the weights (0.999); it is what is validated, and the finished
     model."""

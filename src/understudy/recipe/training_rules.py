@@ -100,7 +100,7 @@ def _savers(place: Place, train: Train, found: Degrees) -> Iterator[Conflict]:
     if "activations" in train.offload and found.tp > 1:
         why = "activations of layers that are split do not wait elsewhere; use activation_checkpointing, or take it out"
         yield (*place, "offload"), why
-    if train.compile and found.pp * found.cp * found.tp > 1:
+    if train.compile is True and found.pp * found.cp * found.tp > 1:
         why = "layers, sequences and stages that are split are not compiled (with some schedules the result is wrong)"
         yield (*place, "compile"), f"{why}; use single, ddp, fsdp or hsdp, or set it to false"
 
@@ -110,7 +110,7 @@ def _on_copies(place: Place, train: Train) -> Iterator[Conflict]:
     settings = {
         "activation_checkpointing": train.activation_checkpointing != "none",
         "offload": bool(train.offload),
-        "compile": train.compile,
+        "compile": train.compile is True,
     }
     for name, is_set in settings.items():
         if is_set:

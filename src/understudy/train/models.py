@@ -209,7 +209,7 @@ def frozen_teacher(job: TrainingJob, examples: Examples, extras: frozenset[Extra
     if keeps_apart(read_facts(job.examples)):
         check_takes_positions(whole, "teacher.model")
     spread = spread_of_teacher(spread, job.teacher_shards)
-    model = teacher_over_ranks(whole, spread, job.teacher_precision)
+    model = teacher_over_ranks(whole, spread, job.teacher_precision, compiled=bool(job.train.compile))
     read_weights(model, job.teacher, spread.home, whole=saved)
     move_buffers(model, spread.device)
     check_shapes(model, examples, description, spread.device, "teacher.model", extras)
@@ -234,13 +234,16 @@ def spread_of_teacher(spread: Spread, shards: int | None) -> Spread:
         raise InputError(f"student.teacher_shards: {error}") from error
 
 
-def teacher_over_ranks(model: nn.Module, spread: Spread, kind: TeacherPrecision) -> nn.Module:
+def teacher_over_ranks(
+    model: nn.Module, spread: Spread, kind: TeacherPrecision, *, compiled: bool = False
+) -> nn.Module:
     """A model that is only asked, each rank with its part.
 
     Args:
         model: whole, with memory or without.
         spread: its own, see spread_of_teacher().
         kind: what its weights are kept in.
+        compiled: whether its blocks are compiled where that is worth it; those in fewer bits are not.
 
     Raises:
         InputError: layers in fewer bits would be split.
@@ -252,7 +255,8 @@ def teacher_over_ranks(model: nn.Module, spread: Spread, kind: TeacherPrecision)
     else:
         narrowed(model, PRECISIONS[kind])
     # Without a plan of its own each rank of a tensor-parallel group asks all of it, and hears the same.
-    return spread.over_ranks(model, {} if has_plan(model) else None, "teacher.train")
+    savers = Savers(compiled="auto" if compiled and kind not in FEWER_BITS else False)
+    return spread.over_ranks(model, {} if has_plan(model) else None, "teacher.train", savers)
 
 
 def _find_head(model: nn.Module, examples: Examples, device: torch.device) -> None:

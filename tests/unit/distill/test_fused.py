@@ -1,6 +1,5 @@
 """Loss and gradient in one pass: against formulas in numpy, whatever the weights, temperatures and logits are."""
 
-import logging
 import math
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch import Tensor
 from understudy.data.loader import IGNORED
 from understudy.distill import fused
 from understudy.distill.batch import Batch, Mixed
-from understudy.distill.fused import compiled, full_precision, has_compiler, write_gradient
+from understudy.distill.fused import compiled, full_precision, write_gradient
 from understudy.distill.objectives import PositionObjective, objective
 from understudy.models.outputs import Outputs
 from understudy.recipe import LabelsObjective, LogitsObjective, Train
@@ -157,21 +156,3 @@ def test_what_is_compiled_gives_the_same_and_may_write_over_the_logits(kind: tor
         assert full_precision(kind) is total.dtype is again.dtype
         torch.testing.assert_close(again, total)
         torch.testing.assert_close(student, gradient)
-
-
-def test_a_machine_without_a_compiler_says_so_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(fused, "has_triton", lambda: True)
-    monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setenv("PATH", "")
-    has_compiler.cache_clear()
-    with caplog.at_level(logging.WARNING):
-        assert [has_compiler(), has_compiler()] == [False, False]
-    assert [record.message.partition(" (")[0] for record in caplog.records] == [
-        "torch.compile cannot make kernels for this GPU"
-    ]
-    monkeypatch.setenv("CC", "cc")
-    has_compiler.cache_clear()
-    assert has_compiler()
-    has_compiler.cache_clear()
