@@ -101,15 +101,15 @@ class Recorder:
         """Make a run, or take the one that another process made meanwhile, or died over before it wrote it down."""
         if found := read_json(path):
             return str(found["run_id"])
-        outer = None if parent else outer_run(server)
-        place = server.experiment_of(outer or parent) if outer or parent else server.experiment(self._experiment)
+        above = parent or outer_run(server)
+        place = server.experiment_of(above) if above else server.experiment(self._experiment)
         same = server.runs([place], f"tags.`{RUN}` = '{self.run.id}' and tags.`{STEP}` = '{step}'")
         if same:
             run_id = same[0]
         else:
             tags = {**self._tags, RUN: self.run.id, STEP: step, "mlflow.source.name": "understudy"}
             tags |= {} if parent else {NOTE: intent(Recipe.model_validate(self.run.recipe))}
-            tags |= {PARENT_RUN: parent or outer or ""} if parent or outer else {}
+            tags |= {PARENT_RUN: above} if above else {}
             name = self.run.id if step == PARENT else step
             run_id = server.make_run(place, self._started(step), tags, name)
         if step == PARENT:

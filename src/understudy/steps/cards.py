@@ -3,6 +3,7 @@
 A page reads the file at an artifact's address; where there is none, it says that the preview failed.
 """
 
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
@@ -21,6 +22,8 @@ from understudy.steps.start import Begun
 from understudy.steps.step import Result, short
 from understudy.store.files import read_json
 
+ADDRESSES = ("http://", "https://")
+EMPHASIS = re.compile("[_*]")
 NO_REPORT = "<p>This run has work to do: its report is made by the task gate.</p>\n"
 
 
@@ -97,9 +100,9 @@ def show_confusion(artifact: Any, result: Result) -> None:
 def card(result: Result, digest: str = "") -> str:
     """What a step came to, in Markdown."""
     step = STEPS[result.step]
-    lines = [f"# {step.name}: {step.outcome(result) or step.kind}", "", "| | |", "|---|---|"]
+    lines = [f"# {step.name}: {_literal(step.outcome(result) or step.kind)}", "", "| | |", "|---|---|"]
     shown = {"object": digest or result.digest, **_facts(result)}
-    lines += [f"| {name} | {_cell(value)} |" for name, value in shown.items()]
+    lines += [f"| {_literal(name)} | {_cell(value)} |" for name, value in shown.items()]
     verdict: Verdict | None = read_json(result.path / "verdict.json") if step.name == "gate" else None
     if verdict:
         lines += ["", "| rule | | measured | interval | limit | |", "|---|---|---|---|---|---|"]
@@ -139,4 +142,10 @@ def _number(value: float | None) -> str:
 def _cell(value: object) -> str:
     """A cell of a table; a label or a path may hold anything."""
     text = " ".join(short(value).replace("|", "\\|").replace("<", "&lt;").replace("[", "\\[").split())
-    return f"[{text}]({text})" if text.startswith(("http://", "https://")) else text
+    return f"[{text}]({text})" if text.startswith(ADDRESSES) else _literal(text)
+
+
+def _literal(text: str) -> str:
+    """A text in which two underscores or stars mean nothing; an address is left as it is, for KFP makes it a link."""
+    words = text.split(" ")
+    return " ".join(word if word.startswith(ADDRESSES) else EMPHASIS.sub(r"\\\g<0>", word) for word in words)

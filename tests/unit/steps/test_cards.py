@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -161,3 +162,10 @@ def test_the_first_task_shows_which_results_are_there(
     assert ("# gate: approved" in text) == ("version 3 of n" in text) == complete
     assert ((tmp_path / "report").read_text() == "the report") == complete
     assert overview.metadata["results"] == f"{there} of {len(rows)}"
+
+
+@pytest.mark.parametrize("name", ["student/calibration_error and teacher/calibration_error", "a*b*c", "_x_"])
+def test_nothing_in_a_card_is_taken_for_emphasis(tmp_path: Path, name: str) -> None:
+    text = card(result("evaluate", tmp_path, **{name: name}))
+    assert not re.findall(r"(?<!\\)[_*]", text)
+    assert text.replace("\\", "").count(name) == 4
