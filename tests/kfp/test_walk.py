@@ -52,7 +52,8 @@ def training() -> Iterator[Run]:
     wait(lambda: run.jobs)
     wait(lambda: [pod for pod in run.pods("teacher") if "teacher: running" in run.log(pod)])
     yield run
-    run.do("terminate")
+    if run.workflow["status"]["phase"] == "Running":
+        run.do("terminate")
 
 
 def test_the_doctor_finds_nothing() -> None:
@@ -88,7 +89,7 @@ def test_a_rejection_is_green_or_names_its_rule(whole: Run, fails: bool) -> None
 def test_a_run_that_is_terminated_ends_its_job_and_a_retry_goes_on(training: Run) -> None:
     training.do("terminate")
     assert training.end() == 1
-    assert training.told[-1].startswith("failed: teacher: ")
+    assert "teacher: this process was asked to end (SIGTERM): what is done is kept" in training.told[-1]
     wait(lambda: not training.jobs, 60)
     training.do("retry")
     wait(lambda: training.jobs)
