@@ -1,4 +1,4 @@
-# make install | run | check | test | test-every | test-full | test-kills | test-cluster | test-cluster-full | images | release | dist | sbom | manifests | ui | lint | lock | clean
+# make install | run | check | test | test-every | test-full | test-kills | test-cluster | test-cluster-full | test-kfp | images | release | dist | sbom | manifests | ui | lint | lock | clean
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
@@ -9,7 +9,7 @@ COMPILE := $(UV) pip compile --quiet --python 3.11 --generate-hashes --no-emit-i
 FIND_PYTHON := for name in python3.11 python3 python; do \
 	$$name -c 'import ensurepip, sys, venv; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && break; name=; done
 
-.PHONY: install run check test test-every test-full test-kills test-cluster test-cluster-full images release dist sbom manifests ui lint lock clean
+.PHONY: install run check test test-every test-full test-kills test-cluster test-cluster-full test-kfp images release dist sbom manifests ui lint lock clean
 
 $(UV): requirements-uv.lock
 	@$(FIND_PYTHON); test "$$name" || { echo "make: this needs Python 3.11 with its venv module" >&2; exit 1; }; \
@@ -65,6 +65,10 @@ test-cluster: $(VENV)/test.stamp
 test-cluster-full: $(VENV)/test.stamp
 	UNDERSTUDY_TEST_OUTAGES="$${UNDERSTUDY_TEST_OUTAGES:-$(wildcard ../shared/cluster/cluster)}" \
 		PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest tests/cluster -m cluster
+
+# The walk of docs/kfp.md on the KFP server that KFP_HOST names (KFP_UI its pages), in the cluster of KUBECONFIG.
+test-kfp: $(VENV)/test.stamp
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(SELECTION) $(EVERY) kfp
 
 # The example recipes as objects of Kubeflow Pipelines.
 manifests: $(VENV)/run.stamp

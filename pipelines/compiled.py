@@ -16,7 +16,7 @@ from understudy.store.files import hash_file
 
 ROLE = "understudy/"  # how components name their image: understudy/launcher, understudy/trainer
 MODELS = {"teacher": "teacher.model", "distill": "student.model", "control": "student.model"}
-REGISTERING = ("register", "rejected", "reused")
+REGISTERING = ("register", "rejected")
 TASK = re.compile(r"exec-(?P<component>[a-z]+)(-\d+)?")  # a component that a pipeline uses twice has a number there
 PREFIX = re.compile(r"[a-z0-9][a-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*")
 TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")

@@ -1,7 +1,8 @@
 """The distillation pipeline: a chain of steps, each of which takes the run and leaves its result in the run's folder.
 
-Its graph comes from the recipe; overrides, seed and fail_when_rejected stay open as its parameters. What a condition
-looks at is a task's output of the name Output: kfp.local finds no other one.
+Its graph comes from the recipe; overrides, seed and fail_when_rejected stay open as its parameters. A condition stands
+on the task itself: dsl.If would draw a box that has to be opened, and start a pod of its own for it. KFP runs nothing
+that comes after a task whose condition does not hold, so one condition on the first step skips all of them.
 """
 
 import json
@@ -18,7 +19,6 @@ from understudy.components.ingest.component import ingest
 from understudy.components.prepare.component import prepare
 from understudy.components.register.component import register
 from understudy.components.rejected.component import rejected
-from understudy.components.reused.component import reused
 from understudy.components.start.component import start
 from understudy.components.teacher.component import teacher
 from understudy.recipe import Recipe
@@ -44,27 +44,44 @@ def build(recipe: Recipe, settle: Callable[[Any], None] = lambda task: None) -> 
     @dsl.pipeline(name=recipe.name, description=f"Distils {recipe.name} and puts the student up for review")
     def distillation(overrides: str = "", seed: int = recipe.seed, fail_when_rejected: bool = False) -> None:
         job_id = dsl.PIPELINE_JOB_ID_PLACEHOLDER
-        begun = task(start(recipe=values, overrides=overrides, seed=seed, job_id=job_id, steps=",".join(steps)))
-        run, found = begun.outputs["run"], begun.outputs["Output"]
-        with dsl.If(found == "nothing", name="to be made"):
-            _work(run, steps, evaluate, fail_when_rejected, task)
-        with dsl.If(found == "approved", name="found, approved"):
-            task(reused(run=run))
-        with dsl.If(found == "rejected", name="found, rejected"):
-            task(rejected(run=run, fails=fail_when_rejected))
+        given = {"overrides": overrides, "seed": seed, "fails": fail_when_rejected}
+        begun = task(start(recipe=values, job_id=job_id, steps=",".join(steps), **given))
+        _steps(begun.outputs["run"], steps, evaluate, fail_when_rejected, task)
 
+    _run_if(distillation.pipeline_spec, "ingest", "start", "nothing")
+    _run_if(distillation.pipeline_spec, "register", "gate", "approved")
+    _run_if(distillation.pipeline_spec, "rejected", "gate", "rejected")
     return distillation
 
 
-def _work(run: Any, steps: list[str], evaluate: Any, fail_when_rejected: Any, task: Callable[[Any], Any]) -> None:
-    """The steps. A task hands on the run, and takes the digests of what it needs from the run's folder."""
+def _steps(run: Any, steps: list[str], evaluate: Any, fail_when_rejected: Any, task: Callable[[Any], Any]) -> None:
+    """A task hands on the run, and takes the digests of what it needs from the run's folder."""
     examples = task(prepare(run=task(ingest(run=run)).outputs["Output"])).outputs["Output"]
     student = task(distill(run=task(teacher(run=examples)).outputs["Output"])).outputs["Output"]
     measured = task(evaluate(run=student))
     if "control" in steps:
         measured.after(task(control(run=examples)))
-    verdict = task(gate(run=measured.outputs["Output"])).outputs
-    with dsl.If(verdict["Output"] == "approved", name="approved"):
-        task(register(run=verdict["run"]))
-    with dsl.If(verdict["Output"] == "rejected", name="rejected"):
-        task(rejected(run=verdict["run"], fails=fail_when_rejected))
+    judged = task(gate(run=measured.outputs["Output"])).outputs["run"]
+    task(register(run=judged))
+    task(rejected(run=judged, fails=fail_when_rejected))
+
+
+def _run_if(pipeline: Any, name: str, producer: str, word: str) -> None:
+    """Run a task only if the output `Output` of an earlier one is a word.
+
+    kfp's SDK writes such a condition for a group of tasks alone; KFP's driver evaluates it for any task. The input is
+    named as the SDK names it: kfp.local looks the output up by that name.
+
+    Args:
+        pipeline: the compiled pipeline (PipelineSpec), which is changed.
+        name: the task that depends on it.
+        producer: the earlier task.
+        word: what the output has to be.
+    """
+    task = pipeline.root.dag.tasks[name]
+    channel = f"pipelinechannel--{producer}-Output"
+    given = task.inputs.parameters[channel].task_output_parameter
+    given.producer_task, given.output_parameter_key = producer, "Output"
+    string = pipeline.components["comp-gate"].output_definitions.parameters["Output"].parameter_type
+    pipeline.components[task.component_ref.name].input_definitions.parameters[channel].parameter_type = string
+    task.trigger_policy.condition = f"inputs.parameter_values['{channel}'] == '{word}'"

@@ -5,7 +5,7 @@ import re
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +16,15 @@ from urllib3.exceptions import HTTPError
 
 from understudy.errors import FAILED, InputError, UnderstudyError
 from understudy.pipelines.compiled import write
+from understudy.pipelines.last_words import reasons
 from understudy.recipe import Recipe
 
 BAD = {"FAILED", "CANCELED"}
 ENDED = {"SUCCEEDED", "SKIPPED", *BAD}
-EXECUTOR = re.compile(r"executor(\(\d+\))?|.*-(driver|executor|impl)(\(\d+\))?")  # KFP's own nodes inside of a task
 USER = "kubeflow-userid"  # the header in which Kubeflow's gateway says who asks
 VERSION = "/apis/v1beta1/healthz"  # says it; what the generated client asks does not
+RUNS = "/apis/v1beta1/runs"
+UNKNOWN = "KFP does not say why"
 EVERY = 5.0  # seconds between two looks at a run
 PATIENCE = 300.0  # seconds that a server may be away while a run is followed
 RENEWAL = 60.0  # seconds that it may refuse a token until the file has the next one
@@ -153,8 +155,8 @@ def follow(server: Server, run: str, tell: Callable[[str], None]) -> int:
     while True:
         try:
             client = client or server.client()
-            with server.answering():
-                found = client.get_run(run)
+            state = _state(server, client, run)
+            words = f"{state.lower()}: {_reasons(server, client, run)}; see {server.page(run)}" if state in BAD else ""
         except UnderstudyError as error:
             status = getattr(error.__cause__, "status", 500)
             away, refused = (away, refused + EVERY) if status in (401, 403) else (away + EVERY, 0.0)
@@ -164,30 +166,26 @@ def follow(server: Server, run: str, tell: Callable[[str], None]) -> int:
             time.sleep(EVERY)
             continue
         away = refused = 0.0
-        state = str(found.state)
-        if state != said:
+        if state and state != said:  # a run that was just made has none
             said = state
-            tell(f"{state.lower()}: {_failure(found)}; see {server.page(run)}" if state in BAD else state.lower())
+            tell(words or state.lower())
         if state in ENDED:
             return 0 if state == "SUCCEEDED" else FAILED
         time.sleep(EVERY)
 
 
-def _failure(run: Any) -> str:
-    """The tasks that failed, each with its last words (steps.tasks leaves them with the pod); or what KFP says."""
-    nodes = [*((run.run_details and run.run_details.task_details) or ())]
-    above = {child.task_id: one for one in nodes for child in one.child_tasks or ()}
-    failed = {one.task_id for one in nodes if str(one.state) == "FAILED"}
-    outer = {above[name].task_id for name in failed & above.keys()}
-    causes = [one for one in nodes if one.task_id in failed - outer]
-    # An attempt that failed lies in a task that did not, where the next one went well.
-    lasting = [one for one in causes if one.task_id not in above or above[one.task_id].task_id in failed]
-    said = [f"{_task(one, above)}: {one.error.message}" for one in lasting if one.error and one.error.message]
-    return "; ".join(dict.fromkeys(said)) or (run.error and run.error.message) or "KFP does not say why"
+def _state(server: Server, client: Any, run: str) -> str:
+    with server.answering():
+        return str(client.get_run(run).state or "")
 
 
-def _task(node: Any, above: Mapping[str, Any]) -> str:
-    """The name of the pipeline's task that a node of KFP's belongs to."""
-    while EXECUTOR.fullmatch(str(node.display_name)) and node.task_id in above:
-        node = above[node.task_id]
-    return str(node.display_name)
+def _reasons(server: Server, client: Any, run: str) -> str:
+    """Why a run failed. Only v1beta1 hands out the Workflow that the run is."""
+    with server.answering():
+        api = client._run_api.api_client
+        answer = api.call_api(f"{RUNS}/{run}", "GET", auth_settings=["Bearer"], _preload_content=False)
+    try:
+        workflow = json.loads(json.loads(answer.data)["pipeline_runtime"]["workflow_manifest"])
+    except (ValueError, KeyError, TypeError):
+        return UNKNOWN
+    return "; ".join(reasons(workflow)) or UNKNOWN

@@ -4,7 +4,7 @@ from kfp import dsl
 
 
 @dsl.component(base_image="understudy/launcher", install_kfp_package=False)
-def register(run: str, registered_model: dsl.Output[dsl.Model]) -> str:
+def register(run: str, registered_model: dsl.Output[dsl.Markdown]) -> str:
     """Record the run in MLflow, and the approved student as challenger."""
     from understudy.steps import component, show
 

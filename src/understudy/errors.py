@@ -33,6 +33,10 @@ class Stopped(UnderstudyError):
     exit_code = STOPPED
 
 
+class Forbidden(UnderstudyError):
+    """A server refuses this account: waiting does not help, and no answer may be taken for a result."""
+
+
 class Fenced(UnderstudyError):
     """Somebody else holds the lease by now: whatever this process still wants to write is refused."""
 

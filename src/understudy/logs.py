@@ -47,6 +47,8 @@ class JsonFormatter(TextFormatter):
 def configure(level: int = logging.INFO) -> None:
     """Send this process's log to stderr: the package's from `level` on, warnings of libraries.
 
+    It takes the place of another plain stream's handler: KFP's executor has one, and every line would come twice.
+
     Raises:
         InputError: UNDERSTUDY_LOG names no format.
     """
@@ -56,7 +58,9 @@ def configure(level: int = logging.INFO) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if wanted == "json" else TextFormatter())
     root = logging.getLogger()
-    for earlier in [one for one in root.handlers if isinstance(one.formatter, TextFormatter)]:
+    for earlier in [
+        one for one in root.handlers if isinstance(one.formatter, TextFormatter) or type(one) is logging.StreamHandler
+    ]:
         root.removeHandler(earlier)
         earlier.close()
     handler.addFilter(_ours_or_a_warning)  # a library may have set a level of its own: uvicorn has

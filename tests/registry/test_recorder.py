@@ -259,3 +259,22 @@ def test_a_watcher_that_has_to_go_leaves_the_runs_to_the_next_one(
         watch()
     parent = str(read_json(pipeline.run.folder / "mlflow.json")["run_id"])
     assert {client.get_run(run).info.status for run in (parent, run_id(pipeline, "teacher"))} == {"RUNNING"}
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_run_lies_below_the_one_that_kfp_s_own_mlflow_has_for_the_pipeline(
+    pipeline: Pipeline, client: MlflowClient, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """KFP's plug-in makes a run for the pipeline, one below it for each task, and names the task's to the task."""
+    name = f"kfp-{pipeline.recipe.experiment}"
+    experiment = client.create_experiment(name)
+    outer = client.create_run(experiment).info.run_id
+    task = client.create_run(experiment, tags={"mlflow.parentRunId": outer}).info.run_id
+    monkeypatch.setenv("MLFLOW_RUN_ID", task if known else "0" * 32)
+    parent, nested = opened(pipeline), opened(pipeline, "teacher")
+    found = client.get_run(parent)
+    assert found.data.tags.get("mlflow.parentRunId") == (outer if known else None)
+    assert (found.info.experiment_id == experiment) == known, "MLflow shows a tree within an experiment"
+    below = client.get_run(nested)
+    assert below.data.tags["mlflow.parentRunId"] == parent
+    assert below.info.experiment_id == found.info.experiment_id

@@ -6,9 +6,9 @@ import pytest
 
 from tests.registry.submitted import Pipeline, Server, connect
 from understudy.errors import UnderstudyError
-from understudy.registry.names import REGISTERED_BY
+from understudy.registry.names import REGISTERED_BY, REJECTED_BY
 from understudy.registry.register import Registration
-from understudy.registry.verdict import keep_verdict, verdict_of
+from understudy.registry.verdict import KeptVerdict, keep_verdict, verdict_of
 
 
 @pytest.mark.parametrize(("version", "verdict"), [("3", "approved"), (None, "rejected")])
@@ -19,10 +19,11 @@ def test_a_run_whose_registration_was_there_before_has_a_verdict_too(
     with pytest.raises(UnderstudyError, match=f"knows no verdict of the run {pipeline.run.id}"):
         verdict_of(server.uri, pipeline.run.id)
     experiment = pipeline.recipe.experiment
-    keep_verdict(pipeline.run, server.uri, experiment, Registration("earlier", version, "digits", "page"))
-    assert verdict_of(server.uri, pipeline.run.id) == verdict
-    client = connect(server.uri)
+    client, rules = connect(server.uri), "" if version else "size, latency"
+    earlier = client.create_run("0", tags={REJECTED_BY: rules} if rules else {})
+    keep_verdict(pipeline.run, server.uri, experiment, Registration(earlier.info.run_id, version, "digits", "page"))
+    assert verdict_of(server.uri, pipeline.run.id) == KeptVerdict(verdict, rules)
     found = client.get_experiment_by_name(experiment)
     assert found is not None
     [made] = client.search_runs([found.experiment_id], f"tags.`understudy.run` = '{pipeline.run.id}'")
-    assert (made.info.status, made.data.tags[REGISTERED_BY]) == ("FINISHED", "earlier")
+    assert (made.info.status, made.data.tags[REGISTERED_BY]) == ("FINISHED", earlier.info.run_id)

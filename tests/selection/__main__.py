@@ -1,6 +1,6 @@
 """Runs the tests that a change reaches, and records those that pass.
 
-python -m tests.selection [--every | --changed] [--list] [--jobs N] [unit] [ranks] [registry] [cluster]
+python -m tests.selection [--every | --changed] [--list] [--jobs N] [unit] [ranks] [registry] [cluster] [kfp]
 
 A file runs if anything that it reaches is not as it was when it last passed. `unit` runs whole beside these, and of
 the others a fixed small set; `--changed` leaves both out, `--every` runs all. `--list` prints the files and runs none.
@@ -17,7 +17,7 @@ from tests import ROOT
 from tests.selection.passes import ALWAYS, digests, passed, record
 from tests.selection.results import clean, skips, unexpected
 
-FOLDERS = ("unit", "ranks", "registry", "cluster")
+FOLDERS = ("unit", "ranks", "registry", "cluster", "kfp")
 
 
 def main() -> int:
@@ -60,7 +60,7 @@ def counted(tests: list[str]) -> str:
 
 def run(chosen: list[str], before: dict[str, str], jobs: int) -> int:
     """Run pytest on the files, judge its skips, and record what passed and was not changed meanwhile."""
-    cluster = all(test.startswith("tests/cluster/") for test in chosen)
+    cluster = all(test.startswith(("tests/cluster/", "tests/kfp/")) for test in chosen)
     spread = [] if cluster else ["-n", str(jobs), "--dist", "loadgroup"]
     with tempfile.NamedTemporaryFile(suffix=".xml") as results:
         command = [sys.executable, "-m", "pytest", "-q", f"--junit-xml={results.name}", *spread]

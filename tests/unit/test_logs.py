@@ -4,6 +4,7 @@ import ast
 import json
 import logging
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -106,3 +107,14 @@ def test_a_module_logs_under_its_own_name_and_only_the_command_prints() -> None:
             name = ".".join(path.relative_to("src").with_suffix("").parts)
             loggers = {ast.unparse(call.args[0]) for call in calls if ast.unparse(call.func) == "logging.getLogger"}
             assert loggers <= {"__name__", repr(name)}, path
+
+
+def test_a_line_is_written_once_where_another_library_has_configured_the_log(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As KFP's executor does, before a task's own code runs."""
+    logging.getLogger().addHandler(logging.StreamHandler(sys.stdout))
+    logs.configure()
+    logging.getLogger("understudy.jobs").info("[node-1 rank 0] step 3")
+    (line,) = said(capsys)
+    assert line.endswith("[node-1 rank 0] step 3")

@@ -1,12 +1,12 @@
 """understudy doctor --cluster: does the cluster have what runs need, and how to get what is missing."""
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from understudy.cli import doctor_operators
+from understudy.cli import doctor_accounts, doctor_operators
 from understudy.cli.check import Check
 from understudy.errors import InputError, UnderstudyError
 from understudy.kube.api import Kube, Refused
-from understudy.kube.kind import KINDS, PYTORCHJOB, TRAINJOB
+from understudy.kube.kind import KINDS, TRAINJOB
 from understudy.kube.objects import KubernetesObject
 from understudy.kube.operators import KUEUE
 from understudy.kube.scheduling import has_labels
@@ -25,19 +25,6 @@ RIGHTS = (
     *((verb, kind.group, kind.plural) for kind in KINDS.values() for verb in ("list", "delete")),
     ("get", TRAINJOB.group, "trainingruntimes"),
 )
-NEEDS = (
-    *((verb, kind.group, kind.plural) for kind in KINDS.values() for verb in ("get", "list", "create", "delete")),
-    ("patch", PYTORCHJOB.group, PYTORCHJOB.plural),
-    ("get", TRAINJOB.group, "trainingruntimes"),
-    *((verb, "", "pods") for verb in ("get", "list", "delete")),
-    ("get", "", "pods/log"),
-    *((verb, "", "events") for verb in ("list", "create")),
-    *((verb, "networking.k8s.io", "networkpolicies") for verb in ("get", "create")),
-    ("list", KUEUE, "workloads"),
-    *((verb, "batch", "jobs") for verb in ("get", "list")),
-    ("get", "argoproj.io", "workflows"),
-)
-"""Rights of the pipeline's account: those of the Role understudy-pipeline."""
 ROLE = "ask for the Role understudy-user of manifests/base/rights.yaml in this namespace"
 
 
@@ -62,7 +49,7 @@ def checks(namespace: str | None) -> Iterator[Check]:
         allowed = kube.allows(verb, group, resource)
         name = f"{resource}.{group}" if group else resource
         yield Check(f"right to {verb} {name}", "yes" if allowed else "no", "" if allowed else ROLE)
-    yield _account(kube, absent)
+    yield from doctor_accounts.checks(kube, absent)
     try:
         cluster = submission.settings(kube)
     except UnderstudyError as error:
@@ -103,28 +90,6 @@ def _runtime(kube: Kube, cluster: Cluster) -> Check:
     except InputError as error:
         return Check("runtime", f"TrainingRuntime {trainjob.RUNTIME} cannot be used", str(error))
     return Check("runtime", f"TrainingRuntime {trainjob.RUNTIME}")
-
-
-def _account(kube: Kube, absent: Container[str] = ()) -> Check:
-    """The account that runs use, which is not the account of the person who asks.
-
-    Args:
-        kube: the namespace.
-        absent: API groups of operators that the cluster does not have.
-    """
-    what = f"rights of {submission.ACCOUNT}"
-    if not kube.allows("create", "authorization.k8s.io", "subjectaccessreviews", namespaced=False):
-        return Check(what, "cannot be seen from this account")
-    needs = [right for right in NEEDS if right[1] not in absent]
-    denied = [
-        (verb, kind) for verb, group, kind in needs if not kube.allows(verb, group, kind, account=submission.ACCOUNT)
-    ]
-    if not denied:
-        return Check(what, "what runs need")
-    lacking = ", ".join(f"{verb} {kind}" for verb, kind in denied)
-    return Check(
-        what, f"it may not {lacking}", f"kubectl apply -k one of manifests/overlays binds the Role {submission.ACCOUNT}"
-    )
 
 
 def _claim(kube: Kube, cluster: Cluster) -> Check:

@@ -148,7 +148,7 @@ def _is_all_there(store: "Store", run: "Run", uri: str) -> bool:
     before = os.environ.copy()
     os.environ.update(_environment(run, uri))
     try:
-        return reuse(store, run)
+        return reuse(store, run).complete
     finally:
         os.environ.clear()
         os.environ.update(before)

@@ -1,7 +1,7 @@
 """understudy submit: the recipe's pipeline as a run on a KFP server."""
 
 import os
-from contextlib import suppress
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -47,18 +47,31 @@ def submit(
     say_what_pods_need(wanted, MOUNT)
     if not wait:
         return
-    code = submission.follow(server, run, lambda text: None if settings.quiet else typer.echo(text))
-    raise typer.Exit(_by_verdict(code, settings.tracking_uri, run))
+    say = partial(_say, quiet=settings.quiet)
+    code = submission.follow(server, run, say)
+    raise typer.Exit(_by_verdict(code, settings.tracking_uri, run, say))
 
 
-def _by_verdict(code: int, uri: str, run: str) -> int:
+def _say(text: str, *, quiet: bool) -> None:
+    if not quiet:
+        typer.echo(text)
+
+
+def _by_verdict(code: int, uri: str, run: str, say: Callable[[str], None]) -> int:
     """A run's exit code; that of a rejection, too, where fail_when_rejected has made KFP say that the run failed."""
     from understudy.registry.verdict import verdict_of
 
+    try:
+        verdict = verdict_of(uri, run)
+    except UnderstudyError:
+        if code == DONE:
+            raise
+        return code  # most runs that fail have come to no verdict
+    if verdict.word == "rejected":
+        say(f"rejected by {verdict.rules}" if verdict.rules else "rejected")
+        return REJECTED
     if code == DONE:
-        return DONE if verdict_of(uri, run) == "approved" else REJECTED
-    with suppress(UnderstudyError):  # most runs that fail have come to no verdict
-        return REJECTED if verdict_of(uri, run) == "rejected" else code
+        say(verdict.word)
     return code
 
 

@@ -201,11 +201,14 @@ class Kube:
         found = self.ask(self.core.list_namespaced_event, self.namespace, field_selector=chosen)
         return sorted(found["items"], key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
 
-    def allows(self, verb: str, group: str, resource: str, namespaced: bool = True, account: str = "") -> bool:
-        """Whether this account, or a ServiceAccount of the namespace, may do something."""
+    def allows(
+        self, verb: str, group: str, resource: str, namespaced: bool = True, account: str = "", name: str = ""
+    ) -> bool:
+        """Whether this account, or a ServiceAccount of the namespace, may do something, with the object of a name."""
         attributes = {"verb": verb, "group": group, "resource": resource.partition("/")[0]}
         attributes |= {"subresource": resource.partition("/")[2]} if "/" in resource else {}
         attributes |= {"namespace": self.namespace} if namespaced else {}
+        attributes |= {"name": name} if name else {}
         spec: KubernetesObject = {"resourceAttributes": attributes}
         api = client.AuthorizationV1Api(self.core.api_client)
         question = api.create_subject_access_review if account else api.create_self_subject_access_review

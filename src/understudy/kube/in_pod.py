@@ -8,7 +8,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import HTTPSHandler, Request, build_opener
 
-from understudy.errors import UnderstudyError
+from understudy.errors import Forbidden, UnderstudyError
 
 HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 FOLDER = "UNDERSTUDY_SERVICE_ACCOUNT"
@@ -35,7 +35,8 @@ def post(path: str, content: Any) -> Any:
     """The API server's answer to a POST.
 
     Raises:
-        UnderstudyError: it refuses, or does not answer.
+        Forbidden: the pod's account lacks the right.
+        UnderstudyError: the server refuses for another reason, or does not answer.
     """
     host = os.environ.get(HOST, "")
     host = f"[{host}]" if ":" in host else host
@@ -47,8 +48,10 @@ def post(path: str, content: Any) -> Any:
             return json.load(response)
     except HTTPError as error:
         error.close()
-        fix = "; the pod's account has no right to that (RBAC)" if error.code == 403 else ""
-        raise UnderstudyError(f"the API server answers {path} with {error.code}{fix}") from error
+        answered = f"the API server answers {path} with {error.code}"
+        if error.code == 403:
+            raise Forbidden(f"{answered}; the pod's account has no right to that (RBAC)") from error
+        raise UnderstudyError(answered) from error
     except (OSError, ValueError) as error:
         raise UnderstudyError(f"the API server does not answer {path} ({error})") from error
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from understudy.errors import UnderstudyError
+from understudy.errors import Forbidden, UnderstudyError
 from understudy.kube import in_pod
 from understudy.kube.objects import VolumeSource
 
@@ -35,6 +35,7 @@ def token() -> str | None:
     """The token to send now; None where the pod has other ways to sign in.
 
     Raises:
+        Forbidden: the pod's account may not ask for one.
         UnderstudyError: there should be one, and is none.
     """
     if os.environ.get(SETTING) != POD:
@@ -81,7 +82,14 @@ def _requested() -> str:
     pod = {"kind": "Pod", "apiVersion": "v1", **who["pod"]}
     spec = {"audiences": [AUDIENCE], "expirationSeconds": LIFE, "boundObjectRef": pod}
     path = f"/api/v1/namespaces/{who['namespace']}/serviceaccounts/{who['serviceaccount']['name']}/token"
-    answer = in_pod.post(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec})
+    try:
+        answer = in_pod.post(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec})
+    except Forbidden as error:
+        account = who["serviceaccount"]["name"]
+        raise Forbidden(
+            f"{error}. A task of KFP signs in to MLflow with a token that it asks for: let {account} create "
+            "serviceaccounts/token of itself, as manifests/components/kfp and kubeflow-profile do (docs/kfp.md)"
+        ) from error
     return str(answer["status"]["token"])
 
 

@@ -4,6 +4,7 @@ Whichever process needs a run first makes it, under a lease, and leaves its id i
 server that does not answer never stops a training: what it missed is sent when the student is registered.
 """
 
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,7 @@ RETRY = 30.0  # seconds until a server that failed is asked again
 PATIENCE = 30.0  # seconds that the end of a training waits for its last points to arrive
 HURRY = 1.0  # seconds that the last points get when this process has to go and the training goes on
 LEASE = 30.0  # seconds
+PARENT_RUN, TASK_RUN = "mlflow.parentRunId", "MLFLOW_RUN_ID"
 STATUS = {DONE: "FINISHED", REJECTED: "FINISHED", STOPPED: "KILLED"}
 """MLflow's word for a run that ended with an exit code; of any other it is FAILED."""
 
@@ -100,13 +102,15 @@ class Recorder:
         """Make a run, or take the one that another process made meanwhile, or died over before it wrote it down."""
         if found := read_json(path):
             return str(found["run_id"])
-        place = server.experiment(self._experiment)
+        above = parent or outer_run(server)
+        place = server.experiment_of(above) if above else server.experiment(self._experiment)
         same = server.runs([place], f"tags.`{RUN}` = '{self.run.id}' and tags.`{STEP}` = '{step}'")
         if same:
             run_id = same[0]
         else:
             tags = {**self._tags, RUN: self.run.id, STEP: step, "mlflow.source.name": "understudy"}
-            tags |= {"mlflow.parentRunId": parent} if parent else {NOTE: intent(Recipe.model_validate(self.run.recipe))}
+            tags |= {} if parent else {NOTE: intent(Recipe.model_validate(self.run.recipe))}
+            tags |= {PARENT_RUN: above} if above else {}
             name = self.run.id if step == PARENT else step
             run_id = server.make_run(place, self._started(step), tags, name)
         if step == PARENT:
@@ -121,6 +125,16 @@ class Recorder:
         state = self.run.state(step)
         began = (state.started if state else 0) or (step == PARENT and self.run.facts.started) or time.time()
         return int(1000 * began)
+
+
+def outer_run(server: TrackingServer) -> str | None:
+    """KFP's own record of the pipeline, where its MLflow plug-in makes one; ours goes below it, so that it is one tree.
+
+    The plug-in (KFP 2.17) gives each task a run of its own in MLFLOW_RUN_ID, nested in the pipeline's.
+    """
+    task = os.environ.get(TASK_RUN)
+    tags = server.run_tags(task) if task else None  # of another server it is unknown here
+    return (tags or {}).get(PARENT_RUN)
 
 
 class _Follower(threading.Thread):

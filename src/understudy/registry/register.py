@@ -23,7 +23,7 @@ from understudy.registry.client import mlflow_at, server_at
 from understudy.registry.curves import points_of, send, unreported
 from understudy.registry.dataset import dataset
 from understudy.registry.model_upload import send_model
-from understudy.registry.names import CANDIDATE, CHALLENGER, CHAMPION, DIGEST, NOTE, RUN, VERDICT
+from understudy.registry.names import CANDIDATE, CHALLENGER, CHAMPION, DIGEST, NOTE, REJECTED_BY, RUN, VERDICT
 from understudy.registry.over_mlflow import OverMlflow
 from understudy.registry.params import log_params
 from understudy.registry.profiles import send_profile
@@ -181,6 +181,8 @@ def _log_steps(server: OverMlflow, recorder: Recorder, submission: Submission) -
 def _log_parent(server: OverMlflow, parent: str, submission: Submission) -> None:
     tags = {VERDICT: submission.verdict_tag, DIGEST: submission.digest, CANDIDATE: submission.recipe.candidate}
     tags |= {f"understudy.{key}": value for key, value in submission.lineage.items()}
+    failed = [rule["rule"] for rule in submission.judged["rules"] if not rule["passed"]]
+    tags |= {REJECTED_BY: ", ".join(failed)} if failed else {}
     server.link_dataset(parent, _dataset(submission), "training")
     figures = evidence.all_metrics(submission.measured) | evidence.recovered_share(submission.judged)
     _log_figures(server, parent, figures, submission, tags)

@@ -11,7 +11,7 @@ from urllib.error import HTTPError
 from urllib.parse import SplitResult, unquote, urlencode, urlsplit, urlunsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
-from understudy.errors import InputError, UnderstudyError
+from understudy.errors import Forbidden, InputError, UnderstudyError
 from understudy.registry import pod_token
 
 SECONDS = 5.0
@@ -22,7 +22,8 @@ def get(uri: str, endpoint: str, **query: str) -> Any:
     """The parsed answer of a GET below /api/2.0/mlflow; None when what is asked for does not exist.
 
     Raises:
-        UnderstudyError: the server does not answer within seconds, refuses, or is no MLflow server.
+        Forbidden: it refuses this account.
+        UnderstudyError: the server does not answer within seconds, or is no MLflow server.
     """
     return _answer(uri, f"{endpoint}?{urlencode(query)}", SECONDS)
 
@@ -85,7 +86,7 @@ def _refused(server: str, error: HTTPError) -> None:
     if error.code in (401, 403):
         fix = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
         why = f": {message}" if message else f"; {fix}"
-        raise UnderstudyError(f"{server}: MLflow refuses access ({error.code}){why}") from error
+        raise Forbidden(f"{server}: MLflow refuses access ({error.code}){why}") from error
     if code == "RESOURCE_DOES_NOT_EXIST":
         return
     if code is None and error.code == 404:

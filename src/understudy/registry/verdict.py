@@ -1,12 +1,24 @@
 """The verdict of a pipeline run that ran elsewhere, kept in MLflow."""
 
+from dataclasses import dataclass
+
 from understudy.errors import UnderstudyError
 from understudy.registry.client import server_at
-from understudy.registry.names import PARENT, REGISTERED_BY, RUN, STEP, VERDICT
+from understudy.registry.names import PARENT, REGISTERED_BY, REJECTED_BY, RUN, STEP, VERDICT
 from understudy.registry.recorder import Recorder, close
 from understudy.registry.register import Registration
 from understudy.registry.server import public_uri
 from understudy.store import Run
+
+
+@dataclass(frozen=True)
+class KeptVerdict:
+    """A run's verdict as MLflow has it."""
+
+    word: str
+    """approved or rejected."""
+    rules: str = ""
+    """Of a rejection: the rules that the student did not meet."""
 
 
 def keep_verdict(run: Run, uri: str, experiment: str, registration: Registration) -> None:
@@ -18,13 +30,15 @@ def keep_verdict(run: Run, uri: str, experiment: str, registration: Registration
     server = server_at(uri)
     parent = Recorder(run, uri, experiment, {}).open(server)
     word = "approved" if registration.version else "rejected"
-    server.set_tags(parent, {VERDICT: word, REGISTERED_BY: registration.parent_run_id})
+    rules = (server.run_tags(registration.parent_run_id) or {}).get(REJECTED_BY)
+    tags = {VERDICT: word, REGISTERED_BY: registration.parent_run_id, **({REJECTED_BY: rules} if rules else {})}
+    server.set_tags(parent, tags)
     server.end(parent, "FINISHED")
     close(run)
 
 
-def verdict_of(uri: str, run: str) -> str:
-    """Approved or rejected.
+def verdict_of(uri: str, run: str) -> KeptVerdict:
+    """Approved or rejected, and by which rules.
 
     Args:
         uri: the tracking server.
@@ -38,4 +52,4 @@ def verdict_of(uri: str, run: str) -> str:
     tags = server.run_tags(found[0]) if found else None
     if not tags or VERDICT not in tags:
         raise UnderstudyError(f"{public_uri(uri)}: MLflow knows no verdict of the run {run}")
-    return tags[VERDICT]
+    return KeptVerdict(tags[VERDICT], tags.get(REJECTED_BY, ""))

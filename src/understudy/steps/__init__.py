@@ -6,11 +6,11 @@ execution  what happens around every step: its key, the step cache, the lease, t
 tasks      a step as a task of a pipeline
 cards      what KFP's pages show of a task
 start      the first task of every run
-lookup     a run of which all is in the step cache
+lookup     which steps of a run are in the step cache
 summary    what a run came to
 """
 
-from understudy.steps.cards import show, show_confusion, show_verdict
+from understudy.steps.cards import show, show_confusion, show_start, show_verdict
 from understudy.steps.graph import STEPS, step_names
 from understudy.steps.step import Result, Step, Work
 from understudy.steps.summary import Summary, summary_of
@@ -27,6 +27,7 @@ __all__ = [
     "reject",
     "show",
     "show_confusion",
+    "show_start",
     "show_verdict",
     "start_component",
     "step_names",

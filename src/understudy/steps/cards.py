@@ -3,18 +3,28 @@
 A page reads the file at an artifact's address; where there is none, it says that the preview failed.
 """
 
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from understudy.evaluate.contents import Measures, RuleOutcome, Verdict
+from understudy.recipe import Recipe
 from understudy.registry.server import for_people
+from understudy.steps.environment import open_store
+from understudy.steps.execution import result_of
 from understudy.steps.gate import decision
-from understudy.steps.graph import STEPS
+from understudy.steps.graph import STEPS, step_names
 from understudy.steps.measures import MEASURES
+from understudy.steps.start import Begun
 from understudy.steps.step import Result, short
 from understudy.store.files import read_json
+
+ADDRESSES = ("http://", "https://")
+EMPHASIS = re.compile("[_*]")
+NO_REPORT = "<p>This run has work to do: its report is made by the task gate.</p>\n"
 
 
 def show(artifact: Any, result: Result, digest: str = "") -> None:
@@ -30,6 +40,42 @@ def show(artifact: Any, result: Result, digest: str = "") -> None:
     else:
         artifact.metadata = {"digest": digest or result.digest, **_facts(result)}
     Path(artifact.path).write_text(card(result, digest), encoding="utf-8")
+
+
+def show_start(overview: Any, report: Any, begun: Begun) -> None:
+    """Give the artifacts of the first task what their pages show: what was found, and the report where there is one.
+
+    Args:
+        overview: Markdown. The results that are there; of a run that reuses all of them its verdict and its version.
+        report: HTML. The report of the run that made them, or who makes it.
+        begun: the run.
+    """
+    store = open_store()
+    results = {state.step: result_of(STEPS[state.step], store, state.digest) for state in begun.lookup.states}
+    steps = step_names(Recipe.model_validate(store.run(begun.run).recipe))
+    text = _overview(begun, steps, results)
+    Path(report.path).write_text(NO_REPORT, encoding="utf-8")
+    if begun.lookup.complete:
+        text += f"\n{card(results['gate'])}\n{card(results['register'])}"
+        shutil.copyfile(results["gate"].path / "report.html", report.path)
+    overview.metadata = {"run": begun.run, "found": begun.found, "results": f"{len(results)} of {len(steps)}"}
+    Path(overview.path).write_text(text, encoding="utf-8")
+
+
+def _overview(begun: Begun, steps: list[str], results: Mapping[str, Result]) -> str:
+    """A table of the steps: which results are there, and which are made now."""
+    how = (
+        f"all {len(steps)} results are there" if begun.lookup.complete else f"{len(results)} of {len(steps)} are there"
+    )
+    lines = [f"# run {begun.run}: {how}", "", "| step | | |", "|---|---|---|"]
+    lines += [
+        f"| {name} | reused | {found.digest[:12]} {_cell(STEPS[name].outcome(found))} |"
+        for name, found in results.items()
+    ]
+    problems = [begun.lookup.problem]  # the next step's own
+    for name, problem in zip_longest(steps[len(results) :], problems[: len(steps) - len(results)], fillvalue=""):
+        lines.append(f"| {name} | to be made | {_cell(problem)} |")
+    return "\n".join(lines) + "\n"
 
 
 def show_verdict(verdict: Any, report: Any, result: Result) -> str:
@@ -54,9 +100,9 @@ def show_confusion(artifact: Any, result: Result) -> None:
 def card(result: Result, digest: str = "") -> str:
     """What a step came to, in Markdown."""
     step = STEPS[result.step]
-    lines = [f"# {step.name}: {step.outcome(result) or step.kind}", "", "| | |", "|---|---|"]
+    lines = [f"# {step.name}: {_literal(step.outcome(result) or step.kind)}", "", "| | |", "|---|---|"]
     shown = {"object": digest or result.digest, **_facts(result)}
-    lines += [f"| {name} | {_cell(value)} |" for name, value in shown.items()]
+    lines += [f"| {_literal(name)} | {_cell(value)} |" for name, value in shown.items()]
     verdict: Verdict | None = read_json(result.path / "verdict.json") if step.name == "gate" else None
     if verdict:
         lines += ["", "| rule | | measured | interval | limit | |", "|---|---|---|---|---|---|"]
@@ -66,8 +112,9 @@ def card(result: Result, digest: str = "") -> str:
 
 
 def _facts(result: Result) -> dict[str, Any]:
-    """A result's facts, with pages where people find them."""
-    return {name: for_people(value) if name == "url" else value for name, value in result.facts.items()}
+    """A result's facts, with pages where people find them; without those that say nothing."""
+    found = {name: value for name, value in result.facts.items() if value not in (None, "")}
+    return {name: for_people(value) if name == "url" else value for name, value in found.items()}
 
 
 def _rule(rule: RuleOutcome) -> str:
@@ -95,4 +142,10 @@ def _number(value: float | None) -> str:
 def _cell(value: object) -> str:
     """A cell of a table; a label or a path may hold anything."""
     text = " ".join(short(value).replace("|", "\\|").replace("<", "&lt;").replace("[", "\\[").split())
-    return f"[{text}]({text})" if text.startswith(("http://", "https://")) else text
+    return f"[{text}]({text})" if text.startswith(ADDRESSES) else _literal(text)
+
+
+def _literal(text: str) -> str:
+    """A text in which two underscores or stars mean nothing; an address is left as it is, for KFP makes it a link."""
+    words = text.split(" ")
+    return " ".join(word if word.startswith(ADDRESSES) else EMPHASIS.sub(r"\\\g<0>", word) for word in words)

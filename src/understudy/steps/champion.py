@@ -7,7 +7,7 @@ the gate fails closed on it.
 import shutil
 from collections.abc import Mapping
 
-from understudy.errors import UnderstudyError
+from understudy.errors import Forbidden, UnderstudyError
 from understudy.models.trust import SECTIONS, same_tokenizer, trusted_descriptions, trusted_stranger
 from understudy.recipe import PretrainedModel, Recipe
 from understudy.steps.environment import tracking_uri
@@ -34,6 +34,9 @@ def champion_input(store: Store, run: Run, inputs: Mapping[str, str]) -> dict[st
         store: where it is fetched to.
         run: who needs it.
         inputs: the digests, by role, of the examples and of the models that it is measured with.
+
+    Raises:
+        Forbidden: the registry refuses this account. That says nothing about the student, so it is no verdict.
     """
     problem, found = "", {}
     try:
@@ -41,6 +44,8 @@ def champion_input(store: Store, run: Run, inputs: Mapping[str, str]) -> dict[st
         if "champion" in found:
             _check_code(store, run, found["champion"], inputs)
             found |= _records(store, run, found["champion"], inputs["examples"])
+    except Forbidden:
+        raise
     except UnderstudyError as error:
         problem, found = str(error), {}
     write_json(run.folder / FILE, {"problem": problem})

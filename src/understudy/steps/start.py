@@ -1,18 +1,18 @@
-"""The first task of a pipeline run: check the recipe with the run's own values, make its folder, look ahead."""
+"""The first task of a pipeline run: check the recipe with the run's own values and the account's rights, look ahead."""
 
 import logging
 import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from understudy.errors import InputError
+from understudy.errors import Forbidden, InputError, UnderstudyError
 from understudy.recipe import Recipe
 from understudy.recipe.file import read_values
 from understudy.recipe.overrides import split_overrides
 from understudy.steps.environment import RUN, open_store, tracking_uri
 from understudy.steps.gate import decision
 from understudy.steps.graph import step_names
-from understudy.steps.lookup import reuse
+from understudy.steps.lookup import Lookup, reuse
 from understudy.store import Run, Store
 
 log = logging.getLogger(__name__)
@@ -27,10 +27,14 @@ class Begun:
     """Its id."""
     found: Literal["nothing", "approved", "rejected"]
     """The decision, when every step was found in the step cache; otherwise there is work to do."""
+    lookup: Lookup
+    """What was found."""
 
 
 def start(values: dict[str, Any], overrides: str, seed: int, job_id: str, steps: list[str]) -> Begun:
     """Check the recipe with a run's own values, make the run's folder, and look whether anything is left to do.
+
+    A run of the command on this machine has looked before it started the pipeline, so it is not done again here.
 
     Args:
         values: the recipe that the pipeline was compiled from.
@@ -41,6 +45,7 @@ def start(values: dict[str, Any], overrides: str, seed: int, job_id: str, steps:
 
     Raises:
         InputError: a value is wrong, or changes which steps there are.
+        Forbidden: the tracking server refuses this account, which would cost the run its end.
     """
     store = open_store()
     made = store.run(os.environ[RUN]) if RUN in os.environ else None
@@ -52,9 +57,12 @@ def start(values: dict[str, Any], overrides: str, seed: int, job_id: str, steps:
             "compile the recipe with them instead"
         )
     run = made or _made(store, recipe, job_id)
-    found = _found(store, run)
-    log.info("start: run %s: %s", run.id, "to be made" if found == "nothing" else f"all of it is there: {found}")
-    return Begun(run.id, found)
+    _sign_in(store, run, recipe)
+    lookup = Lookup((), complete=False) if made else reuse(store, run)
+    found = _decision(store, run) if lookup.complete else "nothing"
+    there = f"{len(lookup.states)} of {len(wanted)} results are there"
+    log.info("start: run %s: %s", run.id, there if found == "nothing" else f"all of it is there: {found}")
+    return Begun(run.id, found, lookup)
 
 
 def _made(store: Store, recipe: Recipe, job_id: str) -> Run:
@@ -64,9 +72,29 @@ def _made(store: Store, recipe: Recipe, job_id: str) -> Run:
     return store.create_run(recipe.name, recipe.model_dump(mode="json", by_alias=True), uri, job_id)
 
 
-def _found(store: Store, run: Run) -> Literal["nothing", "approved", "rejected"]:
-    if not reuse(store, run):
-        return "nothing"
+def _sign_in(store: Store, run: Run, recipe: Recipe) -> None:
+    """Open the run's record where a server keeps it: who may not write there is told before anything is trained.
+
+    A server that does not answer stops no run: what it missed is sent when the student is registered.
+
+    Raises:
+        Forbidden: the server refuses this account.
+    """
+    from understudy.registry.client import server_at
+    from understudy.registry.recorder import Recorder
+
+    uri = tracking_uri(store)
+    if not uri.startswith(("http://", "https://")):
+        return
+    try:
+        Recorder(run, uri, recipe.experiment, {}).open(server_at(uri))
+    except Forbidden:
+        raise
+    except UnderstudyError as error:
+        log.warning("start: %s", error)
+
+
+def _decision(store: Store, run: Run) -> Literal["approved", "rejected"]:
     state = run.state("gate")
     assert state is not None
     return decision(store.objects.path(state.digest))

@@ -49,12 +49,17 @@ def run_step(name: str, run_id: str) -> Result:
     return result
 
 
-def start_component(values: dict[str, Any], overrides: str, seed: int, job_id: str, steps: list[str]) -> Begun:
-    """start() for a pipeline's task."""
+def start_component(
+    values: dict[str, Any], overrides: str, seed: int, job_id: str, steps: list[str], fails: bool
+) -> Begun:
+    """start() for a pipeline's task; end with exit code 3 where an earlier run was rejected and that fails this one."""
     try:
         logs.configure()
         installation.check()
-        return start(values, overrides, seed, job_id, steps)
+        begun = start(values, overrides, seed, job_id, steps)
+        if fails and begun.found == "rejected":
+            raise _rejection(ended("gate", begun.run), ended("register", begun.run))
+        return begun
     except UnderstudyError as error:
         _fail(error)
 
@@ -87,11 +92,15 @@ def ended(name: str, run_id: str) -> Result:
 
 def reject(run_id: str, fails: bool) -> None:
     """Record in MLflow that a run's student was rejected; end with exit code 3 where a rejection fails the run."""
-    there = open_store().run(run_id).state("register")
-    registered = ended("register", run_id) if there and there.digest else component("register", run_id)
-    said = STEPS["register"].outcome(registered)
+    registered = component("register", run_id)
     if fails:
-        _fail(Rejected(f"{said}; fail_when_rejected makes this run a failed one"))
+        _fail(_rejection(ended("gate", run_id), registered))
+
+
+def _rejection(verdict: Result, registered: Result) -> Rejected:
+    """The rules that the student did not meet, and where the evidence is."""
+    rules, record = STEPS["gate"].outcome(verdict), STEPS["register"].outcome(registered)
+    return Rejected(f"{rules}; {record}; fail_when_rejected makes this run a failed one")
 
 
 def _fail(error: UnderstudyError) -> NoReturn:

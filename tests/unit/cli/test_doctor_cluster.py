@@ -9,7 +9,8 @@ import yaml
 
 from tests import ROOT
 from understudy.cli.check import Check
-from understudy.cli.doctor_cluster import NEEDS, _account, _lacking, _network, _open_to_all, _operator, _seen, _shut_out
+from understudy.cli.doctor_accounts import NEEDS
+from understudy.cli.doctor_cluster import _lacking, _network, _open_to_all, _operator, _seen, _shut_out
 from understudy.kube.api import Kube, Refused
 from understudy.kube.kind import PYTORCHJOB, TRAINJOB, JobKind
 from understudy.kube.settings import Cluster, Pool
@@ -84,33 +85,6 @@ def test_a_queue_that_takes_no_jobs_of_the_namespace_is_named(
 
 
 ROLE = ("Role", "understudy-pipeline")
-
-
-class Rights(Kube):
-    """Answers what accounts may do."""
-
-    def __init__(self, *denied: str, reviews: bool = True) -> None:
-        self.namespace, self._denied, self._reviews = "here", denied, reviews
-
-    def allows(self, verb: str, group: str, resource: str, namespaced: bool = True, account: str = "") -> bool:
-        if resource == "subjectaccessreviews":
-            return self._reviews
-        assert account == "understudy-pipeline"
-        return f"{verb} {resource}" not in self._denied
-
-
-def test_what_the_pipelines_account_may_not_is_named() -> None:
-    assert _account(Rights()).ok
-    lacking = _account(Rights("create pytorchjobs", "list events"))
-    assert lacking.found == "it may not create pytorchjobs, list events"
-    assert "binds the Role understudy-pipeline" in lacking.fix
-    assert _account(Rights("create pytorchjobs", reviews=False)).ok, "that it is missing is not known"
-
-
-def test_rights_to_jobs_of_an_operator_that_is_not_installed_are_not_asked_for() -> None:
-    denied = Rights("create trainjobs", "get trainingruntimes")
-    assert not _account(denied).ok
-    assert _account(denied, {TRAINJOB.group}).ok
 
 
 class Policies(Kube):

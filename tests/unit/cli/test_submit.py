@@ -10,7 +10,7 @@ from tests import ROOT
 from tests.registry.submitted import connect
 from tests.unit.pipeline.kfp_server import TOKEN, Kfp, serving
 from understudy.pipelines import submission
-from understudy.registry.names import PARENT, RUN, STEP, VERDICT
+from understudy.registry.names import PARENT, REJECTED_BY, RUN, STEP, VERDICT
 
 DIGITS = str(ROOT / "recipes" / "digits.yaml")
 
@@ -65,17 +65,33 @@ def test_waiting_for_a_run_that_fails_ends_with_1(
     kfp.states = ["RUNNING", "FAILED"]
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/m.db")
     done = submit("--wait")
-    assert (done.code, done.out.splitlines()[-1]) == (1, f"failed: a task failed; see {kfp.address}/#/runs/details/r1")
+    assert done.code == 1
+    assert done.out.splitlines()[-1].startswith("failed: start: overrides gate.margin=7: gate.margin: must be less")
 
 
-@pytest.mark.parametrize(("verdict", "code"), [("approved", 0), ("rejected", 3)])
-def test_waiting_ends_with_the_verdict(
-    submit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: str, code: int
+@pytest.mark.parametrize(
+    ("tags", "state", "code", "words"),
+    [
+        ({VERDICT: "approved"}, "SUCCEEDED", 0, "approved"),
+        ({VERDICT: "rejected", REJECTED_BY: "size, latency"}, "SUCCEEDED", 3, "rejected by size, latency"),
+        ({VERDICT: "rejected", REJECTED_BY: "size"}, "FAILED", 3, "rejected by size"),
+        ({VERDICT: "rejected"}, "SUCCEEDED", 3, "rejected"),
+    ],
+)
+def test_waiting_ends_with_the_verdict_and_its_rules(
+    submit: Any,
+    kfp: Kfp,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tags: dict[str, str],
+    state: str,
+    code: int,
+    words: str,
 ) -> None:
+    kfp.states = ["RUNNING", state]
     uri = f"sqlite:///{tmp_path}/m.db"
     client = connect(uri)
-    tags = {RUN: "r1", STEP: PARENT, VERDICT: verdict}
-    client.create_run(client.create_experiment("digits"), tags=tags)
+    client.create_run(client.create_experiment("digits"), tags={RUN: "r1", STEP: PARENT, **tags})
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     done = submit("--wait")
-    assert (done.code, done.out.splitlines()[-1]) == (code, "succeeded")
+    assert (done.code, done.out.splitlines()[-1]) == (code, words)

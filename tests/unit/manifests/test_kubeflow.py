@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.unit.manifests.test_kustomize import (
     DNS,
@@ -73,6 +74,25 @@ def test_the_account_of_kfps_tasks_has_the_rights_of_a_launcher(made: list[dict[
     bindings = named(made, "ClusterRoleBinding")
     assert account in bindings[f"understudy-nodes.{namespace}"]["subjects"]
     assert all(name.endswith(f".{namespace}") for name in bindings), "another namespace's binding is another one"
+
+
+def test_the_account_of_kfps_tasks_may_sign_in_to_mlflow_and_write_there(
+    made: list[dict[str, Any]], namespace: str
+) -> None:
+    """A task asks for a token of its own account, and the server takes that account for a writer of the team."""
+    account = ACCOUNTS[namespace]
+    granted = {
+        (subject["kind"], subject["name"], subject["namespace"], tuple(rule.get("resourceNames", ())))
+        for binding in named(made, "RoleBinding").values()
+        for subject in binding["subjects"]
+        for rule in named(made, "Role")[binding["roleRef"]["name"]]["rules"]
+        if "serviceaccounts/token" in rule["resources"] and "create" in rule["verbs"]
+    }
+    assert granted == {("ServiceAccount", account, namespace, (account,))}, "its own and no other's"
+    [server] = named(made, "Deployment")["mlflow"]["spec"]["template"]["spec"]["containers"]
+    [accounts] = [value["value"] for value in server["env"] if value["name"] == "UNDERSTUDY_ACCOUNTS"]
+    writers = yaml.safe_load(accounts)["teams"]["understudy"]["writers"]
+    assert f"system:serviceaccount:$(NAMESPACE):{account}" in writers
 
 
 @pytest.mark.parametrize("labels", KFP.values(), ids=KFP)

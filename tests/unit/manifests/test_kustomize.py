@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests import ROOT
+from understudy.cli import doctor_accounts
 from understudy.kube.identity import DRIVER as LAUNCHES
 from understudy.kube.identity import FETCHES, PARTS, Identity
 from understudy.kube.settings import CONFIG, SECRETS, parsed
@@ -158,7 +159,8 @@ def test_the_accounts_of_an_overlay_are_those_that_its_pods_have(
     [given] = [value["value"] for value in server(overlay)["env"] if value["name"] == teams.SETTING]
     monkeypatch.setenv(teams.SETTING, given.replace("$(NAMESPACE)", namespace))
     [team] = teams.read().teams.values()
-    assert team.writers == {f"system:serviceaccount:{namespace}:{submission.ACCOUNT}"}
+    of_kfp = {f"system:serviceaccount:{namespace}:{name}" for name in doctor_accounts.KFP}
+    assert team.writers - of_kfp == {f"system:serviceaccount:{namespace}:{submission.ACCOUNT}"}
     [job] = [thing for thing in built("promotions") if thing["kind"] == "Job"]
     where, pod = job["metadata"]["namespace"], job["spec"]["template"]["spec"]
     assert team.reviewers == {f"system:serviceaccount:{where}:{pod['serviceAccountName']}"}
@@ -437,6 +439,7 @@ def test_the_pipelines_are_those_of_the_recipes(recipe: Path, tmp_path: Path) ->
     made = write(load(recipe), "registry.example.com/ml/understudy:0.1.0", tmp_path)[1]
     kept = MANIFESTS / "pipelines" / recipe.name
     assert made.read_bytes() == kept.read_bytes(), "make manifests writes them anew"
+    assert recipe.name in yaml.safe_load((MANIFESTS / "pipelines/kustomization.yaml").read_text())["resources"]
 
 
 def test_people_may_do_what_doctor_asks_for() -> None:

@@ -73,7 +73,8 @@ def test_class_size_and_accounts_are_those_of_the_settings(environment: str, cha
     [said] = [value["value"] for value in server["env"] if value["name"] == "UNDERSTUDY_ACCOUNTS"]
     assert said == named(things, "ConfigMap")["understudy"]["data"]["accounts.yaml"]
     writers = yaml.safe_load(said)["teams"]["understudy"]["writers"]
-    assert writers == ["system:serviceaccount:$(NAMESPACE):understudy-pipeline"]
+    kubeflow = ["pipeline-runner", "default-editor"] if environment == "dev" else []
+    assert writers == [f"system:serviceaccount:$(NAMESPACE):{name}" for name in ("understudy-pipeline", *kubeflow)]
 
 
 def test_credentials_come_from_the_store_that_the_settings_name(environment: str, changed: Path) -> None:

@@ -1,15 +1,17 @@
-"""A KFP API server for tests, whose answers are made of the real client's own types."""
+"""A KFP API server for tests. What it answers about a run was recorded from a real 2.17.0 (recorded/README.md)."""
 
 import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import kfp_server_api
 
 TOKEN = "a-token"
+RECORDED = Path(__file__).parent / "recorded"
 
 
 class Kfp(ThreadingHTTPServer):
@@ -19,7 +21,7 @@ class Kfp(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Answers)
         self.states = ["PENDING", "RUNNING", "SUCCEEDED"]
         self.posted: dict[str, Any] = {}
-        self.tasks: list[kfp_server_api.V2beta1PipelineTaskDetail] = []
+        self.recorded = "wrong-override"
         self.status = 200
         self.token = TOKEN
         self.version: dict[str, Any] = {"tag_name": "2.17.0"}
@@ -28,18 +30,6 @@ class Kfp(ThreadingHTTPServer):
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-def task(number: int, name: str, state: str, error: str | None = None, children: tuple[int, ...] = ()) -> Any:
-    """A node of a run, as the API tells it."""
-    return kfp_server_api.V2beta1PipelineTaskDetail(
-        run_id="r1",
-        task_id=str(number),
-        display_name=name,
-        state=state,
-        error=kfp_server_api.GoogleRpcStatus(message=error) if error else None,
-        child_tasks=[kfp_server_api.PipelineTaskDetailChildTask(task_id=str(child)) for child in children],
-    )
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -62,12 +52,12 @@ class Answers(BaseHTTPRequestHandler):
         elif "/experiments" in self.path:
             found = kfp_server_api.V2beta1Experiment(experiment_id="e1", display_name="digits")
             self.answer(kfp_server_api.V2beta1ListExperimentsResponse(experiments=[found], total_size=1))
+        elif self.path.startswith("/apis/v1beta1/runs/"):
+            self.answer(recorded(self.server.recorded, "v1beta1"))
         else:
             state = self.server.states.pop(0)
-            error = kfp_server_api.GoogleRpcStatus(message="a task failed") if state == "FAILED" else None
-            details = kfp_server_api.V2beta1RunDetails(task_details=self.server.tasks)
-            run = kfp_server_api.V2beta1Run(run_id="r1", state=state, error=error, run_details=details)
-            self.answer(run)
+            run = recorded(self.server.recorded, "v2beta1")
+            self.answer({**run, "state": state} if state else {name: run[name] for name in run if name != "state"})
 
     def do_POST(self) -> None:
         self.server.users.add(self.headers.get("kubeflow-userid"))
@@ -76,6 +66,11 @@ class Answers(BaseHTTPRequestHandler):
 
     def log_message(self, *args: Any) -> None:
         return
+
+
+def recorded(name: str, version: str) -> dict[str, Any]:
+    """What the real server answered about a run, in one version of its API."""
+    return dict(json.loads((RECORDED / f"{name}.{version}.json").read_text()))
 
 
 @contextmanager

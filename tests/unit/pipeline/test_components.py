@@ -13,6 +13,7 @@ from kfp import dsl
 from tests import ROOT
 from understudy import steps
 from understudy.components.evaluate import classifier
+from understudy.steps.lookup import Lookup
 from understudy.steps.start import Begun
 from understudy.steps.step import Result
 
@@ -61,7 +62,7 @@ def given(name: str, parameter: str) -> bool:
 
 
 def test_there_is_a_component_for_each_step() -> None:
-    assert sorted(["start", "rejected", "reused", *steps.STEPS]) == FOLDERS
+    assert sorted(["start", "rejected", *steps.STEPS]) == FOLDERS
 
 
 @pytest.mark.parametrize("name", FOLDERS)
@@ -150,29 +151,31 @@ def test_the_source_that_a_task_carries_runs_alone(
         assert outputs["report"].path.read_text() == "the report"
 
 
-@pytest.mark.parametrize("name", ["reused", "rejected"])
-def test_a_run_s_end_shows_the_verdict_that_is_there(
-    monkeypatch: pytest.MonkeyPatch, content: Path, spec: dict[str, Any], name: str
+def test_a_rejection_shows_the_verdict_that_is_there(
+    monkeypatch: pytest.MonkeyPatch, content: Path, spec: dict[str, Any]
 ) -> None:
     rejections = []
     monkeypatch.setattr(steps, "ended", lambda step, run: result(step, content))
     monkeypatch.setattr(steps, "reject", lambda *given: rejections.append(given))
-    returned, outputs = carried(spec, name, content, run="run-1", **({"fails": True} if name == "rejected" else {}))
+    returned, outputs = carried(spec, "rejected", content, run="run-1", fails=True)
     assert returned == "run-1"
-    assert rejections == ([("run-1", True)] if name == "rejected" else [])
+    assert rejections == [("run-1", True)]
     assert outputs["verdict"].path.read_text().startswith("# gate: approved")
     assert outputs["report"].path.read_text() == "the report"
-    assert ("registered_model" in outputs) == (name == "reused")
 
 
 def test_the_first_task_carries_its_source_too(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spec: dict[str, Any]
 ) -> None:
-    calls = []
-    monkeypatch.setattr(steps, "start_component", lambda *given: calls.append(given) or Begun("run-1", "nothing"))
-    given = {"recipe": '{"a": 1}', "overrides": "", "seed": 3, "job_id": "j", "steps": "ingest,gate"}
-    assert carried(spec, "start", tmp_path, **given)[0] == ("nothing", "run-1")
-    assert calls == [({"a": 1}, "", 3, "j", ["ingest", "gate"])]
+    calls, shown = [], []
+    begun = Begun("run-1", "nothing", Lookup((), complete=False))
+    monkeypatch.setattr(steps, "start_component", lambda *given: calls.append(given) or begun)
+    monkeypatch.setattr(steps, "show_start", lambda *given: shown.append(given))
+    given = {"recipe": '{"a": 1}', "overrides": "", "seed": 3, "job_id": "j", "steps": "ingest,gate", "fails": True}
+    returned, outputs = carried(spec, "start", tmp_path, **given)
+    assert returned == ("nothing", "run-1")
+    assert calls == [({"a": 1}, "", 3, "j", ["ingest", "gate"], True)]
+    assert shown == [(outputs["overview"], outputs["report"], begun)]
 
 
 def test_tasks_install_nothing(spec: dict[str, Any]) -> None:

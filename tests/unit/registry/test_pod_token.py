@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.kube.api_server import POD as OWN
 from tests.unit.kube.api_server import ApiServer, api_server
-from understudy.errors import UnderstudyError
+from understudy.errors import Forbidden, UnderstudyError
 from understudy.registry import pod_token
 from understudy.registry.pod_token import Requested, token
 
@@ -73,7 +73,8 @@ def test_another_one_is_asked_for_before_the_last_one_ends(cluster: ApiServer, m
 
 def test_a_pod_that_may_not_ask_is_told_so(cluster: ApiServer) -> None:
     cluster.status = 403
-    with pytest.raises(UnderstudyError, match=r"understudy-pipeline/token with 403; the pod's account has no right"):
+    said = r"understudy-pipeline/token with 403; the pod's account has no right.* let understudy-pipeline create"
+    with pytest.raises(Forbidden, match=said):
         token()
 
 

@@ -5,7 +5,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from understudy.errors import UnderstudyError
+from understudy.errors import Forbidden, UnderstudyError
 from understudy.registry.client import server_at
 
 
@@ -53,6 +53,15 @@ def answering() -> Iterator[Callable[[bytes], str]]:
 def test_what_a_server_answers_becomes_a_message(answering: Callable[[bytes], str], answer: bytes, said: str) -> None:
     with pytest.raises(UnderstudyError, match=said):
         server_at(answering(answer)).check()
+
+
+@pytest.mark.parametrize(("status", "forbidden"), [(401, True), (403, True), (404, False), (500, False), (503, False)])
+def test_a_refusal_is_told_from_a_server_that_cannot_answer(
+    answering: Callable[[bytes], str], status: int, forbidden: bool
+) -> None:
+    with pytest.raises(UnderstudyError) as caught:
+        server_at(answering(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status)).check()
+    assert isinstance(caught.value, Forbidden) == forbidden
 
 
 def test_a_frozen_server_is_given_up_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:

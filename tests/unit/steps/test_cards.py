@@ -1,13 +1,20 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kfp import dsl
 
+from understudy.recipe import Recipe
 from understudy.registry.server import PAGES
-from understudy.steps.cards import card, show, show_confusion, show_verdict
+from understudy.steps import step_names
+from understudy.steps.cards import card, show, show_confusion, show_start, show_verdict
+from understudy.steps.environment import HOME
+from understudy.steps.lookup import Lookup
+from understudy.steps.start import Begun
 from understudy.steps.step import Result
+from understudy.store import StepState, Store
 
 RULE = {"observed": 0.0123456, "interval": [-0.01, 0.03], "threshold": 0.02}
 VERDICT = {
@@ -111,3 +118,54 @@ def test_a_link_leads_to_where_people_see_the_registry(tmp_path: Path, monkeypat
     assert text.startswith(f"# register: version 3 of n, {page}\n")
     assert f"| url | [{page}]({page}) |" in text
     assert "mlflow:5000" not in text
+
+
+@pytest.mark.parametrize("facts", [{"stays": ""}, {"version": None}, {"stays": "", "version": None}])
+def test_no_card_has_an_empty_row(tmp_path: Path, facts: dict[str, Any]) -> None:
+    lines = card(result("ingest", tmp_path, train=3, **facts)).splitlines()
+    assert [line for line in lines if line.startswith("| ")][1:] == [f"| object | {'d' * 64} |", "| train | 3 |"]
+
+
+CONTENT = {
+    "verdict.json": {**VERDICT, "approved": True, "headline": "approved: within 2 % of its teacher", "rules": []},
+    "registration.json": {"version": "3", "name": "n", "url": "https://m.example/#/r"},
+    "report.html": "the report",
+}
+
+
+@pytest.mark.parametrize("there", [0, 3, 8])
+@pytest.mark.parametrize("problem", ["", "MLflow does not answer"])
+def test_the_first_task_shows_which_results_are_there(
+    tmp_path: Path, store: Store, digits: Recipe, monkeypatch: pytest.MonkeyPatch, there: int, problem: str
+) -> None:
+    monkeypatch.setenv(HOME, str(store.folder.parent))
+    run = store.create_run("digits", digits.model_dump(mode="json", by_alias=True), "", "run-1")
+    states = []
+    for name in step_names(digits)[:there]:
+        (staged := tmp_path / name).mkdir()
+        for file, content in CONTENT.items():
+            (staged / file).write_text(content if isinstance(content, str) else json.dumps(content))
+        states.append(StepState(name, "reused", digest=store.objects.publish(staged, "any", {})))
+    complete = there == len(step_names(digits))
+    overview, report = dsl.Markdown(uri=str(tmp_path / "overview")), dsl.HTML(uri=str(tmp_path / "report"))
+    begun = Begun(run.id, "approved" if complete else "nothing", Lookup(tuple(states), complete, problem))
+    show_start(overview, report, begun)
+    text = (tmp_path / "overview").read_text()
+    rows = [
+        line.split(" | ")
+        for line in text.split("# gate")[0].splitlines()
+        if " | reused | " in line or " made | " in line
+    ]
+    assert [row[0].strip("| ") for row in rows] == step_names(digits)
+    assert [row[1] for row in rows] == ["reused"] * there + ["to be made"] * (len(rows) - there)
+    assert (problem in text) if problem and not complete else ("MLflow" not in text)
+    assert ("# gate: approved" in text) == ("version 3 of n" in text) == complete
+    assert ((tmp_path / "report").read_text() == "the report") == complete
+    assert overview.metadata["results"] == f"{there} of {len(rows)}"
+
+
+@pytest.mark.parametrize("name", ["student/calibration_error and teacher/calibration_error", "a*b*c", "_x_"])
+def test_nothing_in_a_card_is_taken_for_emphasis(tmp_path: Path, name: str) -> None:
+    text = card(result("evaluate", tmp_path, **{name: name}))
+    assert not re.findall(r"(?<!\\)[_*]", text)
+    assert text.replace("\\", "").count(name) == 4

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.unit.steps.champions import FACTS, described, model, name_champion
-from understudy.errors import UnderstudyError
+from understudy.errors import Forbidden, UnderstudyError
 from understudy.registry import champion as champions
 from understudy.registry.champion import Champion
 from understudy.steps.champion import champion_input, champion_problem
@@ -28,6 +28,23 @@ def test_a_champion_in_the_store_is_an_input_and_in_use(
     assert champion_input(store, run, {"examples": examples}) == {"champion": digest}
     assert champion_problem(run) == ""
     assert digest in run.uses
+
+
+@pytest.mark.parametrize("place", ["champion", "fetch"])
+def test_a_missing_right_is_an_error_and_no_reason_to_reject_a_student(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: Store, run: Run, examples: str, place: str
+) -> None:
+    digest = model(store, tmp_path / "model")
+    store.objects.set_aside(digest)
+    name_champion(monkeypatch, digest)
+
+    def refused(*_: object) -> Champion:
+        raise Forbidden("MLflow refuses access (403)")
+
+    monkeypatch.setattr(champions, place, refused)
+    with pytest.raises(Forbidden, match="refuses access"):
+        champion_input(store, run, {"examples": examples})
+    assert champion_problem(run) == ""
 
 
 @pytest.mark.parametrize("left", ["nothing", "damaged"])

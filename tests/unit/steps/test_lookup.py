@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from understudy.errors import UnderstudyError
+from understudy.errors import Forbidden, UnderstudyError
 from understudy.recipe import Recipe
 from understudy.steps import STEPS, lookup
 from understudy.steps.execution import execute
@@ -57,7 +57,7 @@ def test_a_run_of_which_all_is_there_is_found_with_the_digests_that_its_tasks_wo
 ) -> None:
     through(store, new(store, digits))
     found, again = new(store, digits), new(store, digits)
-    assert reuse(store, found)
+    assert reuse(store, found).complete
     through(store, again)
     for name in NAMES:
         one, other = found.state(name), again.state(name)
@@ -75,14 +75,16 @@ def test_one_step_that_is_not_there_is_enough_to_record_nothing(store: Store, di
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lookup, "STEPS", {**CHAIN, missing: other})
         run = new(store, digits)
-        assert not reuse(store, run)
+        found = reuse(store, run)
+    assert not found.complete
+    assert [state.step for state in found.states] == list(NAMES[: NAMES.index(missing)])
     assert run.states() == []
 
 
 def test_an_object_that_is_gone_is_not_found(store: Store, digits: Recipe) -> None:
     made = through(store, new(store, digits))
     (store.objects.path(made["verdict"]) / "manifest.json").unlink()
-    assert not reuse(store, new(store, digits))
+    assert not reuse(store, new(store, digits)).complete
 
 
 def test_what_no_longer_holds_in_the_world_is_not_found(
@@ -91,7 +93,7 @@ def test_what_no_longer_holds_in_the_world_is_not_found(
     through(store, new(store, digits))
     gone = replace(CHAIN["gate"], still_holds=lambda path, store: False)
     monkeypatch.setattr(lookup, "STEPS", {**CHAIN, "gate": gone})
-    assert not reuse(store, new(store, digits))
+    assert not reuse(store, new(store, digits)).complete
 
 
 def raising(*_: object) -> World:
@@ -109,8 +111,21 @@ def test_what_cannot_be_told_now_is_left_to_its_own_task(
     through(store, new(store, digits))
     monkeypatch.setattr(lookup, "STEPS", {**CHAIN, "prepare": change(CHAIN["prepare"])})
     run = new(store, digits)
-    assert not reuse(store, run)
+    found = reuse(store, run)
+    assert (len(found.states), found.complete, found.problem) == (1, False, "MLflow does not answer")
     assert run.states() == []
+
+
+def test_a_missing_right_is_told_and_not_taken_for_a_step_that_is_not_there(
+    store: Store, digits: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(*_: object) -> World:
+        raise Forbidden("MLflow refuses access (403)")
+
+    through(store, new(store, digits))
+    monkeypatch.setattr(lookup, "STEPS", {**CHAIN, "prepare": replace(CHAIN["prepare"], outside=refusing)})
+    with pytest.raises(Forbidden):
+        reuse(store, new(store, digits))
 
 
 def test_what_follows_a_step_follows_one_that_was_found(
@@ -121,7 +136,7 @@ def test_what_follows_a_step_follows_one_that_was_found(
     following = replace(CHAIN["gate"], follow=lambda run, store: told.append(run.id))
     monkeypatch.setattr(lookup, "STEPS", {**CHAIN, "gate": following})
     run = new(store, digits)
-    assert reuse(store, run)
+    assert reuse(store, run).complete
     assert told == [run.id]
 
 

@@ -1,10 +1,12 @@
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from understudy.errors import InputError
+from understudy.errors import Forbidden, InputError, UnderstudyError
 from understudy.recipe import Recipe
+from understudy.registry import client
 from understudy.steps import step_names
 from understudy.steps.environment import HOME, RUN, open_store
 from understudy.steps.start import start
@@ -89,10 +91,51 @@ def test_a_seed_that_cannot_be_is_refused(values: dict[str, Any]) -> None:
         begin(values, seed=-1)
 
 
+class Server:
+    """What start asks of a tracking server; its first request ends in an error."""
+
+    def __init__(self, error: UnderstudyError) -> None:
+        self._error = error
+
+    def experiment(self, name: str) -> str:
+        raise self._error
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[UnderstudyError], None]:
+    """Let the tracking server answer whatever it is asked with an error."""
+
+    def answer(error: UnderstudyError) -> None:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example/x")
+        monkeypatch.setattr(client, "server_at", lambda uri: Server(error))
+
+    return answer
+
+
+def test_a_missing_right_is_told_by_the_first_task(
+    values: dict[str, Any], answers: Callable[[UnderstudyError], None]
+) -> None:
+    answers(Forbidden("MLflow refuses access (403)"))
+    with pytest.raises(Forbidden, match="refuses access"):
+        begin(values)
+
+
+def test_a_server_that_does_not_answer_stops_no_run(
+    values: dict[str, Any], answers: Callable[[UnderstudyError], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    answers(UnderstudyError("MLflow cannot be used"))
+    assert begin(values).id == "job-1"
+    assert "MLflow cannot be used" in caplog.text
+
+
 @pytest.mark.parametrize("uri", ["https://ann:hunter2@mlflow.example/x"])
 def test_the_runs_folder_holds_no_credentials(
-    monkeypatch: pytest.MonkeyPatch, values: dict[str, Any], uri: str
+    monkeypatch: pytest.MonkeyPatch,
+    values: dict[str, Any],
+    uri: str,
+    answers: Callable[[UnderstudyError], None],
 ) -> None:
+    answers(UnderstudyError("away"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     run = begin(values)
     assert run.facts.tracking_uri == "https://mlflow.example/x"

@@ -145,7 +145,7 @@ def test_a_task_says_its_error_in_one_message_and_an_exit_code(
     monkeypatch.setenv(HOME, str(tmp_path))
     values = digits.model_dump(mode="json", by_alias=True)
     with pytest.raises(SystemExit) as caught:
-        start_component(values, "student.control=false", 0, "job-1", step_names(digits))
+        start_component(values, "student.control=false", 0, "job-1", step_names(digits), fails=False)
     assert caught.value.code == 2
     output = capsys.readouterr()
     assert " ERROR understudy.steps.tasks: overrides: they change the pipeline's steps" in output.err
@@ -241,23 +241,29 @@ def test_the_last_words_of_a_task_are_in_its_pods_status(monkeypatch: pytest.Mon
     assert path.read_text() == "mend it"
 
 
+def published(store: Store, folder: Path, kind: str, **content: Any) -> str:
+    folder.mkdir()
+    write_json(folder / f"{kind}.json", content)
+    return store.objects.publish(folder, kind, {})
+
+
 @pytest.mark.parametrize("fails", [True, False])
-@pytest.mark.parametrize("there", [True, False])
-def test_a_rejected_student_is_recorded_and_fails_the_run_only_where_that_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: Store, run: Run, fails: bool, there: bool
+def test_a_rejected_student_is_recorded_and_fails_the_run_by_its_rules_only_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: Store, run: Run, fails: bool
 ) -> None:
-    staged = tmp_path / "registration"
-    staged.mkdir()
-    write_json(staged / "registration.json", {"version": None, "name": "n", "url": "https://mlflow.example/#/r"})
-    digest = store.objects.publish(staged, "registration", {})
-    if there:
-        run.record(StepState("register", "reused", digest=digest))
+    registered = published(store, tmp_path / "r", "registration", version=None, name="n", url="https://m.example/#/r")
+    headline = "rejected by quality-against-teacher"
+    verdict = published(store, tmp_path / "v", "verdict", approved=False, headline=headline)
+    run.record(StepState("gate", "done", digest=verdict))
     asked: list[str] = []
 
     def component(name: str, run_id: str) -> Result:
         asked.append(name)
-        return Result(name, digest, store.objects.path(digest), {})
+        return Result(name, registered, store.objects.path(registered), {})
 
+    words = tmp_path / "termination-log"
+    words.touch()
+    monkeypatch.setattr(last_words, "PATH", words)
     monkeypatch.setenv(HOME, str(store.folder.parent))
     monkeypatch.setattr(tasks, "component", component)
     if fails:
@@ -266,4 +272,5 @@ def test_a_rejected_student_is_recorded_and_fails_the_run_only_where_that_is_ask
         assert caught.value.code == 3
     else:
         reject(run.id, fails)
-    assert asked == ([] if there else ["register"])
+    assert asked == ["register"]
+    assert words.read_text().startswith("rejected by quality-against-teacher; the gate rejected") == fails

@@ -1,1 +1,0 @@
-"""Decides from paired statistics whether the student is good enough; fails closed."""

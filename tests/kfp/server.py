@@ -1,0 +1,114 @@
+"""A KFP server as somebody uses it: runs made as from the form of its page, and followed as `submit --wait` does."""
+
+import json
+import os
+import re
+import secrets
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.request import Request, urlopen
+
+from tests import ROOT
+from understudy.pipelines import submission
+from understudy.pipelines.compiled import write
+from understudy.recipe.file import load
+
+HOST, PAGES = os.environ.get("KFP_HOST", ""), os.environ.get("KFP_UI", "")
+IMAGES = "registry.example.com/ml/understudy:0.1.0"
+NAMESPACE = "kubeflow"
+SHORT = ["teacher.train.epochs=4", "student.train.epochs=4", "gate.margin=0.9", "gate.max_latency_ratio=null"]
+"""Digits, trained for seconds, with a gate that this passes; no test is about how good it is."""
+SEED = secrets.randbelow(2**31)
+"""So that no earlier walk has made its results."""
+Found = TypeVar("Found")
+
+
+def kubectl(*arguments: str, given: str | None = None) -> str:
+    command = ["kubectl", "-n", NAMESPACE, *arguments]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def wait(look: Callable[[], Found], seconds: float = 300) -> Found:
+    """What is found, once it is something."""
+    end = time.time() + seconds
+    while not (found := look()):
+        assert time.time() < end, f"not within {seconds} s"
+        time.sleep(1)
+    return found
+
+
+@dataclass
+class Run:
+    """A run on the server."""
+
+    id: str
+    told: list[str] = field(default_factory=list)
+
+    def end(self) -> int:
+        """Follow it; 0 or 1."""
+        return submission.follow(server(), self.id, self.told.append)
+
+    def do(self, verb: str) -> None:
+        """Press a button of its page: terminate, retry."""
+        urlopen(Request(f"{HOST}/apis/v2beta1/runs/{self.id}:{verb}", method="POST"), timeout=30).close()
+
+    @property
+    def workflow(self) -> dict[str, Any]:
+        (found,) = json.loads(kubectl("get", "workflows", "-l", f"pipeline/runid={self.id}", "-o", "json"))["items"]
+        return dict(found)
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks that had a pod of their own, each attempt once."""
+        nodes = self.workflow["status"]["nodes"].values()
+        names = [re.sub(r"\(\d+\)", "", node["name"]).split(".") for node in nodes if node["type"] == "Pod"]
+        return sorted(parts[2] for parts in names if parts[-1] == "executor")
+
+    @property
+    def jobs(self) -> list[str]:
+        """Its PyTorchJobs, by their uids."""
+        found = kubectl("get", "pytorchjobs", "-l", f"understudy.run={self.id}", "-o", "json")
+        return [job["metadata"]["uid"] for job in json.loads(found)["items"]]
+
+    def pods(self, task: str) -> list[str]:
+        """The pods in which a task runs now."""
+        nodes = self.workflow["status"].get("nodes", {})
+        found = json.loads(kubectl("get", "pods", "-l", f"pipeline/runid={self.id}", "-o", "json"))["items"]
+        running = [pod for pod in found if pod["status"]["phase"] == "Running"]
+        names = {
+            pod["metadata"]["name"]: pod["metadata"]["annotations"]["workflows.argoproj.io/node-name"]
+            for pod in running
+        }
+        assert nodes
+        return [name for name, node in names.items() if f".{task}(" in node and "executor" in node]
+
+    def log(self, pod: str) -> str:
+        return kubectl("logs", pod, "-c", "main")
+
+
+def server() -> submission.Server:
+    return submission.Server(HOST, None, lambda: None, PAGES or None)
+
+
+def begin(overrides: str = "", *, seed: int = SEED, fails: bool = False, recipe: list[str] | None = None) -> Run:
+    """A run with the values that the page's form takes."""
+    read = load(ROOT / "recipes" / "digits.yaml", recipe or SHORT)
+    with tempfile.TemporaryDirectory() as folder:
+        made = (
+            server()
+            .client()
+            .create_run_from_pipeline_package(
+                str(write(read, IMAGES, Path(folder))[0]),
+                arguments={"overrides": overrides, "seed": seed, "fail_when_rejected": fails},
+                run_name=f"walk {overrides}",
+                enable_caching=False,
+            )
+        )
+    return Run(str(made.run_id))
