@@ -12,6 +12,7 @@ from mlflow import MlflowClient
 
 from tests.registry.submitted import HISTORY, RECIPE, Pipeline, connect
 from understudy.errors import UnderstudyError
+from understudy.recipe import Evaluate
 from understudy.registry import register as registering
 from understudy.registry.champion import champion
 from understudy.registry.client import server_at
@@ -221,8 +222,9 @@ def test_registering_does_not_import_torch(pipeline: Pipeline) -> None:
     code = (
         "import sys, json; from pathlib import Path\n"
         "from understudy.registry import pyfunc; from mlflow.models import Model\n"
+        "from understudy.recipe import Evaluate\n"
         f"pyfunc.write(Path({str(pipeline.run.folder)!r}) / 'version', "
-        f"Path({str(pipeline.store.objects.path(pipeline.model(b'student', HISTORY)))!r}), Model())\n"
+        f"Path({str(pipeline.store.objects.path(pipeline.model(b'student', HISTORY)))!r}), Model(), Evaluate())\n"
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"})
@@ -234,7 +236,7 @@ def test_a_model_that_cannot_be_served_alone_is_refused(pipeline: Pipeline) -> N
     folder.mkdir()
     (folder / "understudy.json").write_text(json.dumps(facts))
     with pytest.raises(UnderstudyError, match="imports understudy"):
-        registering.pyfunc.write(pipeline.run.folder / "version", folder, None)
+        registering.pyfunc.write(pipeline.run.folder / "version", folder, None, Evaluate())
 
 
 def test_a_control_is_registered_as_what_it_is(tmp_path: Path, local: str, client: MlflowClient) -> None:

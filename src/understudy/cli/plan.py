@@ -149,7 +149,7 @@ def _run(whole: "WholeRun") -> dict[str, Any]:
     return {
         "models_bytes": dict(whole.models),
         "evaluation_bytes": whole.evaluation,
-        "serving_bytes": asdict(whole.serving),
+        "serving_bytes": {"weights": whole.serving.weights, "cache": whole.serving.cache},
     }
 
 

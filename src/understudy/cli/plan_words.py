@@ -103,7 +103,7 @@ def say_run(whole: "WholeRun", length: int) -> None:
     typer.echo(f"  models    {_size(sum(whole.models.values()))} stay in the store: {models}")
     typer.echo(f"  evaluate  {_size(whole.evaluation)} of weights in each process")
     weights, kept = _size(whole.serving.weights), _kept(whole.serving.cache, length)
-    typer.echo(f"  serving   the student in fp32: {weights} of weights, {kept}")
+    typer.echo(f"  serving   the student in {whole.serving.precision}: {weights} of weights, {kept}")
 
 
 def say_trainings(answers: Sequence[Answer], *, control: bool) -> None:

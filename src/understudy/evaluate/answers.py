@@ -1,4 +1,4 @@
-"""One model's answers to the test split, in fp32: its results, example by example.
+"""One model's answers to the test split: its results, example by example.
 
 They know no role and no other model: the teacher of one run is measured once, and may be the champion of another.
 """
@@ -83,7 +83,7 @@ def _predicted(
 
 
 def full_precision() -> AbstractContextManager[Any]:
-    """fp32 on GPUs too: convolutions would use TF32 (10 bits of mantissa) unless told not to."""
+    """fp32 is fp32 on GPUs, too: convolutions would use TF32 (10 bits of mantissa) unless told not to."""
     return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
 
 

@@ -70,6 +70,8 @@ class Hardware(TypedDict):
     processes: int
     """That each model was on, in shards, and that answered together; 1 where it was whole."""
     torch: str
+    precision: str
+    """What models computed in: fp32 or bf16."""
 
 
 class Confusion(TypedDict):

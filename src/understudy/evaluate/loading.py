@@ -2,44 +2,68 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import nn
 
+from understudy.errors import InputError
 from understudy.models.build import empty_model, is_empty
 from understudy.models.facts import Description
 from understudy.models.files import check_files, load_model, read_weights
+from understudy.models.narrow import narrowed
 from understudy.parallel.apply import Spread, reshard
+
+KINDS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def kind_of(precision: Literal["fp32", "bf16"], device: torch.device) -> torch.dtype:
+    """The type that a recipe's evaluate.precision names.
+
+    Raises:
+        InputError: the GPU does not compute in it.
+    """
+    if precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise InputError(f"evaluate.precision: {torch.cuda.get_device_name(device)} does not compute in bf16; use fp32")
+    return KINDS[precision]
 
 
 def load_models(
-    folders: Mapping[str, Path], descriptions: Mapping[str, Description], device: torch.device, spread: Spread | None
+    folders: Mapping[str, Path],
+    descriptions: Mapping[str, Description],
+    device: torch.device,
+    spread: Spread | None,
+    kind: torch.dtype = torch.float32,
 ) -> dict[str, nn.Module]:
-    """Saved models in evaluation mode, fp32, by role. To be called on every rank.
+    """Saved models in evaluation mode, by role. To be called on every rank.
 
     Args:
         folders: the saved models'.
         descriptions: what they are, from whom the caller trusts.
         device: this rank's.
         spread: how they are in shards over the ranks; None for whole ones.
+        kind: what they compute in.
 
     Raises:
         InputError: a factory model's code cannot be imported.
         UnderstudyError: a folder's files are not those of such a model.
     """
     if spread is None:
-        return {role: load_model(folder, descriptions[role], device) for role, folder in folders.items()}
-    return {role: _in_shards(folder, descriptions[role], spread) for role, folder in folders.items()}
+        whole = {role: load_model(folder, descriptions[role], device) for role, folder in folders.items()}
+        return {role: narrowed(model, kind) for role, model in whole.items()}
+    return {role: _in_shards(folder, descriptions[role], spread, kind) for role, folder in folders.items()}
 
 
-def _in_shards(folder: Path, description: Description, spread: Spread) -> nn.Module:
+def _in_shards(folder: Path, description: Description, spread: Spread, kind: torch.dtype) -> nn.Module:
     """A model of which this rank reads and keeps its shards. Each of its calls takes all ranks."""
     check_files(folder, description)
     model = empty_model(description, where=str(folder))
     if not is_empty(model):  # code that is not transformers' own was built whole
         model.to(spread.device)
-    model = spread.sharded(model)
-    read_weights(model, folder, spread.device)
+    # The files have the types that the model had before it was narrowed.
+    saved = None if kind is torch.float32 else empty_model(description, where=str(folder))
+    model = spread.sharded(narrowed(model, kind))
+    read_weights(model, folder, spread.device, whole=saved)
     # What is in no block would stay gathered, of all models at once, and be there already when they are timed.
     model.register_forward_hook(lambda *_: reshard(model))
     return model.eval()

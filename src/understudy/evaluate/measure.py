@@ -1,4 +1,4 @@
-"""The evaluate step: every model on the same test split, in fp32, and all of them timed side by side.
+"""The evaluate step: every model on the same test split, in one precision, and all of them timed side by side.
 
 Writes measures.json (values, intervals, sizes, speed, slices), per_example.npz (what they were computed from, and what
 the gate compares example by example), and the results of each model that was not measured before.
@@ -21,7 +21,7 @@ from understudy.evaluate import answers
 from understudy.evaluate.answers import Results, by_role, full_precision
 from understudy.evaluate.contents import CONFUSION, Confusion, Hardware, Latency, Measures, ModelMeasures, Quality
 from understudy.evaluate.latency import WARM_UP, latency
-from understudy.evaluate.loading import load_models
+from understudy.evaluate.loading import kind_of, load_models
 from understudy.evaluate.metrics import FloatArray
 from understudy.evaluate.results import CONFIDENCE, by_label, by_length, quality, slices
 from understudy.evaluate.scoring import Images
@@ -76,7 +76,7 @@ def measure(
     """
     described, on = json.loads((examples / "examples.json").read_text(encoding="utf-8")), torch.device(device)
     kinds = trusted_descriptions(models, recipe.models, examples)
-    modules = load_models(models, kinds, on, share.spread)
+    modules = load_models(models, kinds, on, share.spread, kind_of(recipe.evaluate.precision, on))
     before = {role: answers.read(path) for role, path in (known or {}).items()}
     size, labels = answers.batch_size(recipe.evaluate.batch_size, described), len(described.get("labels", ()))
     with splits_by_role(kinds, examples, records, folder, recipe.evaluate.stride) as splits:
@@ -84,8 +84,9 @@ def measure(
         results = _results(modules, splits, before, size, labels, on, steps, share)
         costs = _costs(modules, splits, recipe, on, lambda: steps(1), share)
     if share.rank == 0:
+        machine = hardware(on, recipe.evaluate.precision, share)
         _keep(folder, results, before)
-        said = _measures(models, digests, recipe, described, splits["teacher"], results, costs, hardware(on, share))
+        said = _measures(models, digests, recipe, described, splits["teacher"], results, costs, machine)
         _write(folder, *said, trivial_results(examples))
 
 
@@ -186,8 +187,8 @@ def _of_model(path: Path, digest: str, found: Quality, costs: Costs) -> ModelMea
     }
 
 
-def hardware(device: torch.device, share: Share = WHOLE) -> Hardware:
-    """What the numbers are measured on."""
+def hardware(device: torch.device, kind: str, share: Share = WHOLE) -> Hardware:
+    """What the numbers are measured on, and in which precision."""
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "cpu": _processor(),
@@ -195,6 +196,7 @@ def hardware(device: torch.device, share: Share = WHOLE) -> Hardware:
         "threads": torch.get_num_threads(),
         "processes": share.spread.degrees.dp_shard if share.spread else 1,
         "torch": torch.__version__,
+        "precision": kind,
     }
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -11,21 +11,29 @@ from understudy.models.build import tried_model
 from understudy.models.facts import Description
 from understudy.plan.weights import weights_of
 
+SMALLER = {"fp32": 1, "bf16": 2}
+"""By which share of fp32's bytes."""
+
 
 @dataclass(frozen=True)
 class Serving:
     """In bytes; what a request's activations take comes on top."""
 
+    precision: str
+    """The recipe's evaluate.precision, in which a registered version is loaded."""
+
     weights: int
-    """In fp32, as registry/serving.py loads them."""
     cache: int | None
     """Keys and values of one sequence as long as the recipe's; 0 of a network that keeps none, None of code of a
     user's own, which is not asked."""
 
 
-def serving(description: Description, where: str) -> Serving:
+def serving(description: Description, where: str, precision: Literal["fp32", "bf16"]) -> Serving:
     """What a model takes where it is served."""
-    return Serving(weights_of(description, where).served, _cache(description, where))
+    cache, smaller = _cache(description, where), SMALLER[precision]
+    return Serving(
+        precision, weights_of(description, where).served // smaller, None if cache is None else cache // smaller
+    )
 
 
 def _cache(description: Description, where: str) -> int | None:

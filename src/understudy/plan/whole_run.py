@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from understudy.plan.serving import Serving, serving
+from understudy.plan.serving import SMALLER, Serving, serving
 from understudy.plan.trace import Planned
 from understudy.plan.weights import Weights, weights_of
 from understudy.recipe import Recipe, degrees
@@ -35,8 +35,9 @@ def whole_run(recipe: Recipe, taught: Planned) -> WholeRun:
         weights["control"] = student
     measured = recipe.resources.by_job["evaluate"]
     shares = degrees(recipe.evaluate.strategy, measured.nodes, measured.processes).dp_shard
+    precision = recipe.evaluate.precision
     return WholeRun(
         models={role: found.files for role, found in weights.items()},
-        evaluation=sum(found.parameters for found in weights.values()) // shares,
-        serving=serving(taught.model, "student.model"),
+        evaluation=sum(found.parameters for found in weights.values()) // (shares * SMALLER[precision]),
+        serving=serving(taught.model, "student.model", precision),
     )

@@ -154,6 +154,8 @@ class Evaluate(Section):
     """For text, in tokens: how far the window moves in which a model sees a document; a token is counted in the first
     window that has it. A shorter one gives more context, and takes longer. Default: the sequence length."""
     latency: Latency = Latency()
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """What all models compute in when they are measured and timed, and the registered version when it is loaded."""
     strategy: Strategy = "ddp"
     """How models are spread over the processes of resources.evaluate, which share out the examples: whole on each
     (ddp), or in shards (fsdp, hsdp, degrees)."""

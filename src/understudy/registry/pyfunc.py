@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from understudy.errors import InputError
 from understudy.models.facts import Description, read_description
 from understudy.models.user_code import imported_libraries, user_code
+from understudy.recipe import Evaluate
 from understudy.registry.model_upload import place_of
 from understudy.revision import version as installed
 
@@ -26,14 +27,15 @@ NEEDED = ("mlflow", "numpy", "pandas", "safetensors", "torch")
 MAX_NEW_TOKENS = 32
 
 
-def write(folder: Path, model: Path, description: "Model", stride: int | None = None) -> None:
+def write(folder: Path, model: Path, description: "Model", evaluate: Evaluate) -> None:
     """Write the version's files beside the model's own, which MLmodel names as if they were there.
 
     Args:
         folder: where to; made here.
         model: the store's object.
         description: MLflow's own description of the model, with the ids of its run and logged model.
-        stride: of the windows in which a text is scored, in tokens; default: the sequence length.
+        evaluate: the recipe's, by which it was measured: it is loaded in the same precision, and scores texts in the
+            same windows.
 
     Raises:
         InputError: the code of a factory model cannot be found, or needs understudy.
@@ -52,7 +54,7 @@ def write(folder: Path, model: Path, description: "Model", stride: int | None = 
             folder,
             mlflow_model=description,
             python_model=str(SCRIPT),
-            model_config={"task": facts["task"], "stride": stride},
+            model_config={"task": facts["task"], "stride": evaluate.stride, "precision": evaluate.precision},
             artifacts={"model": str(stands_in), **_decoder(facts)},
             code_paths=[str(path) for path in code] or None,
             pip_requirements=sorted({pinned(name) for name in {*NEEDED, *libraries}}),

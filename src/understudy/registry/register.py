@@ -309,7 +309,7 @@ def _logged_model(server: OverMlflow, run: Run, parent: str, submission: Submiss
     description = Model(artifact_path=logged.artifact_location, run_id=parent, model_id=logged.model_id)
     staged = Path(tempfile.mkdtemp(prefix="register-", dir=run.folder))
     try:
-        pyfunc.write(staged / "version", submission.model, description, submission.recipe.evaluate.stride)
+        pyfunc.write(staged / "version", submission.model, description, submission.recipe.evaluate)
         client.log_model_artifacts(logged.model_id, str(staged / "version"))
         send_model(client, str(logged.model_id), submission.model, submission.digest)
         shutil.rmtree(staged / "version")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 BATCH = 256  # examples
 MANIFEST = "manifest.json"
+PRECISIONS = {"fp32": "float32", "bf16": "bfloat16"}
 
 
 def check_files(folder: Path) -> None:
@@ -70,7 +71,11 @@ class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
         check_files(self.folder)
         self.facts = json.loads((self.folder / "understudy.json").read_text())
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.kind = getattr(torch, PRECISIONS[PRECISION])
         self.net = self._net().to(self.device).eval()
+        for parameter in self.net.parameters():  # as it was measured: running means and positions stay in fp32
+            if parameter.is_floating_point():
+                parameter.data = parameter.data.to(self.kind)
 
     def _net(self) -> "torch.nn.Module":
         import torch
@@ -105,7 +110,8 @@ class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
 
         # As when it was measured: convolutions would use TF32 (10 bits of mantissa) on a GPU.
         with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
-            output = self.net(inputs.to(self.device))
+            inputs = inputs.to(self.device)
+            output = self.net(inputs.to(self.kind) if inputs.is_floating_point() else inputs)
         logits: torch.Tensor = getattr(output, "logits", output)
         return logits.float().cpu()
 
@@ -259,6 +265,7 @@ class LanguageModel(Served):
         return nats / math.log(2)
 
 
+PRECISION: str = ModelConfig().get("precision")
 STRIDE: int | None = ModelConfig().get("stride")  # MLflow gives the settings out while it runs this file, not later
 TASKS = {"image-classification": ImageClassifier, "causal-lm": LanguageModel}
 mlflow.models.set_model(TASKS[ModelConfig().get("task")]())

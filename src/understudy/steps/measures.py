@@ -78,6 +78,8 @@ def _check_said(measures: Measures, recipe: Recipe, models: Mapping[str, Path]) 
     if {role: model["bytes"] for role, model in measures["models"].items()} != sizes:
         raise refusal(f"{MEASURES}: says another size of a model than its file has")
     said = (measures["task"], measures["gate_metric"], measures["confidence"])
+    if measures["hardware"]["precision"] != recipe.evaluate.precision:
+        raise refusal(f"{MEASURES}: is of another precision")
     if said != (recipe.task, recipe.gate_metric, CONFIDENCE) or measures["examples"] < 1:
         raise refusal(f"{MEASURES}: is of another task, metric or confidence, or of no examples")
 

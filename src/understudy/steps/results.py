@@ -106,6 +106,7 @@ def settings_of(recipe: Recipe, store: Store) -> Mapping[str, object]:
     return {
         "batch_size": recipe.evaluate.batch_size,
         "stride": recipe.evaluate.stride or recipe.text.sequence_length,
+        "precision": recipe.evaluate.precision,
         "device": platform().job_device(recipe.resources.by_job["evaluate"]),
         "code": code,
     }

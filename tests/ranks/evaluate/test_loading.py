@@ -14,7 +14,7 @@ DEEP = {**small.LLAMA, "config": {**small.SIZES, "num_hidden_layers": 4}}
 CPU = torch.device("cpu")
 
 
-def held(folder: Path) -> list[Any]:
+def held(folder: Path, kind: torch.dtype) -> list[Any]:
     """The share of the weights that a rank of two has before and after a call, and what it was answered."""
     import torch.distributed as dist
     from torch.distributed.tensor import DTensor
@@ -24,7 +24,7 @@ def held(folder: Path) -> list[Any]:
 
     dist.init_process_group("gloo")
     spread = Spread(Degrees(dp_shard=2), CPU, torch.float32)
-    model = load_models({"teacher": folder}, {"teacher": read_description(folder)}, CPU, spread)["teacher"]
+    model = load_models({"teacher": folder}, {"teacher": read_description(folder)}, CPU, spread, kind)["teacher"]
 
     def share() -> float:
         parameters = list(model.parameters())
@@ -34,18 +34,21 @@ def held(folder: Path) -> list[Any]:
     before = share()
     with torch.inference_mode():
         logits = model(torch.arange(6)[None] + int(os.environ["RANK"])).logits
-    found = [before, share(), logits.numpy(), model.training]
+    found = [before, share(), logits.float().numpy(), model.training]
     dist.destroy_process_group()
     return found
 
 
-def test_ranks_hold_shards_alone_and_answer_each_for_itself_as_a_whole_model_does(ranks: Ranks, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_ranks_hold_shards_alone_and_answer_each_for_itself_as_a_whole_model_does(
+    ranks: Ranks, tmp_path: Path, kind: torch.dtype
+) -> None:
     small.saved(tmp_path / "model", DEEP, small.TEXT, 0)
     description = read_description(tmp_path / "model")
-    whole = load_models({"teacher": tmp_path / "model"}, {"teacher": description}, CPU, None)["teacher"]
-    found = ranks.run(2, held, tmp_path / "model")
+    whole = load_models({"teacher": tmp_path / "model"}, {"teacher": description}, CPU, None, kind)["teacher"]
+    found = ranks.run(2, held, tmp_path / "model", kind)
     for rank, (before, after, logits, training) in enumerate(found):
         assert before == after == pytest.approx(0.5, abs=0.05)
         with torch.inference_mode():
-            assert torch.equal(torch.from_numpy(logits), whole(torch.arange(6)[None] + rank).logits)
+            assert torch.equal(torch.from_numpy(logits), whole(torch.arange(6)[None] + rank).logits.float())
         assert not training

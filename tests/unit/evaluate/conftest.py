@@ -68,7 +68,15 @@ def measures_of(arrays: dict[str, np.ndarray], task: Task, labels: list[str] = L
         "data": {"counts": {"train": 4 * count, "validation": 0, "test": count}, "skipped": 2},
         "gate_metric": names[0],
         "confidence": 0.95,
-        "hardware": {"device": "cpu", "cpu": "AMD EPYC", "cores": 2, "threads": 2, "processes": 1, "torch": "2.15.0"},
+        "hardware": {
+            "device": "cpu",
+            "cpu": "AMD EPYC",
+            "cores": 2,
+            "threads": 2,
+            "processes": 1,
+            "torch": "2.15.0",
+            "precision": "fp32",
+        },
         "models": {
             role: {
                 "digest": f"{place:x}" * 64,

@@ -1,6 +1,7 @@
 import io
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -247,3 +248,25 @@ def test_only_the_recipes_metrics_are_measured(tmp_path, image_examples):
     recipe = recipe_for("image-classification", evaluate={"metrics": ["nll"], "latency": {"repeats": 1}})
     measures, _ = run(tmp_path, folders, image_examples, recipe)
     assert list(measures["models"]["student"]["metrics"]) == ["accuracy", "nll"], "the gate's metric comes along"
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "facts"), [("image-classification", LINEAR, IMAGES), ("causal-lm", EMBEDDING, TEXT)]
+)
+def test_models_are_measured_in_the_recipes_precision(tmp_path, image_examples, request, task, model, facts):
+    examples = image_examples if task == "image-classification" else None
+    if examples is None:
+        shutil.rmtree(image_examples)
+        examples = request.getfixturevalue("text_examples")
+    folders = {role: saved(tmp_path / role, model, facts, seed) for seed, role in enumerate(("teacher", "student"))}
+    found = {}
+    for precision in ("fp32", "bf16"):
+        evaluate = {"batch_size": 7, "latency": {"repeats": 3}, "precision": precision}
+        measures, arrays = run(tmp_path, folders, examples, recipe_for(task, evaluate=evaluate))
+        shutil.rmtree(tmp_path / "measures")
+        assert measures["hardware"]["precision"] == precision
+        found[precision] = arrays["student.nll"]
+    exact, rounded = found["fp32"], found["bf16"]
+    assert not np.array_equal(exact, rounded)
+    tokens = arrays["weights.tokens"]
+    assert np.all(np.abs(rounded - exact) <= 2**-6 * (np.abs(exact) + tokens))
