@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu [--only losses steps evaluation saving] [--tiny]
 
-Liger (liger-kernel) and TRL are measured where they are installed. All of it takes under eight minutes on an H100.
+Liger (liger-kernel) and TRL are measured where they are installed. A table takes two to five minutes on an H200.
 """
 
 import argparse
