@@ -21,6 +21,7 @@ from urllib.request import urlopen
 
 from understudy.recipe import Recipe
 from understudy.registry.client import mlflow_at
+from understudy.registry.evidence import NOT_SCORED, SERVED_HERE
 from understudy.registry.register import Prove, Registration, Submission, register
 from understudy.store import Run, Store
 
@@ -200,7 +201,7 @@ class Pipeline:
             (evidence / "measures.json").write_text(json.dumps(measures(digests)))
         candidate = self.recipe.candidate
         (evidence / "verdict.json").write_text(json.dumps({**verdict(approved), "candidate": candidate}))
-        (evidence / "report.html").write_text("<html>the report</html>")
+        (evidence / "report.html").write_text(f"<html>the report{SERVED_HERE}</html>")
         (evidence / "plots" / "curves.png").write_bytes(b"a picture")
         examples = run.folder / "examples"
         examples.mkdir(exist_ok=True)
@@ -215,4 +216,4 @@ class Pipeline:
             examples=examples,
             lineage={"teacher": digests["teacher"], "examples": "e" * 64, "recipe": "r" * 64, "revision": "abc"},
         )
-        return register(run, self.uri, submission, prove or (lambda version: {}))  # made-up weights give no scores
+        return register(run, self.uri, submission, prove or (lambda version: {NOT_SCORED: "its weights are made up"}))

@@ -47,7 +47,7 @@ def prepare(data: Data, task: Task, records: Path, folder: Path, progress: Progr
         progress: told how many records are done, of how many.
 
     Raises:
-        InputError: the pretrained tokenizer cannot be had, or loses text.
+        InputError: the pretrained tokenizer cannot be had, loses text, or has a damaged file beside it.
     """
     facts = read_json(records / "records.json")
     batches = _reported(read(records), sum(facts["counts"].values()), progress)
@@ -96,14 +96,19 @@ def _moments(histogram: NDArray[np.int64]) -> tuple[list[float], list[float]]:
 
 def _texts(shape: Text, records: Path, batches: Iterator[list[Content]], folder: Path) -> TextFacts:
     from understudy.data import tokenizer as tokenizers
+    from understudy.data import tokenizer_files
 
+    ids = None
     if shape.tokenizer.pretrained is None:
         tokenizer = tokenizers.train(_documents(records), shape.tokenizer.vocab_size)
         end, first = tokenizer.token_to_id(tokenizers.END_OF_TEXT), None
+        beside = tokenizer_files.of_trained()
     else:
         tokenizer, end, first = tokenizers.pretrained(shape.tokenizer)
         tokenizers.check_lossless(shape.tokenizer, tokenizer, _documents(records))
+        beside, ids = tokenizer_files.of_pretrained(shape.tokenizer, tokenizer, end)
     (folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
+    tokenizer_files.write(folder, beside)
     size = tokenizers.vocabulary_size(tokenizer)
     tokens = _encode(tokenizer, end, size, batches, folder)
     if shape.packing == "documents":
@@ -118,6 +123,8 @@ def _texts(shape: Text, records: Path, batches: Iterator[list[Content]], folder:
     }
     if first is not None and first != end:
         facts["bos_id"] = first
+    if ids is not None:
+        facts["special_ids"] = ids
     if shape.packing == "documents":
         facts["packing"] = "documents"
     return facts

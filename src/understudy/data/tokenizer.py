@@ -18,6 +18,14 @@ from understudy.recipe.data import Tokenizer as Settings
 
 END_OF_TEXT = "<|endoftext|>"
 PLACE = "data.text.tokenizer.pretrained"
+CONFIG, MODEL_CONFIG = "tokenizer_config.json", "config.json"
+SPECIAL = "special_tokens_map.json"
+"""Of older tokenizers; it counts where tokenizer_config.json lists no added tokens."""
+GENERATION, TEMPLATE, TEMPLATES = "generation_config.json", "chat_template.jinja", "additional_chat_templates/*.jinja"
+READ = (CONFIG, MODEL_CONFIG, SPECIAL, GENERATION, TEMPLATE, TEMPLATES)
+"""What is read beside tokenizer.json; the templates of the last one in a folder alone, since a hub lists no names."""
+LARGEST = 16 * 2**20
+"""Bytes of a file of these."""
 TRIED, LOST = 1000, 0.01
 """Documents that a pretrained tokenizer is tried on, and the share of them that may come back changed."""
 
@@ -63,13 +71,14 @@ def pretrained(settings: Settings) -> tuple[Any, int, int | None]:
     from tokenizers import Tokenizer
 
     _use_all_cores()
-    text = _text(settings, "tokenizer.json")
-    if text is None:
+    path = _path(settings, "tokenizer.json")
+    if path is None:
         raise InputError(
             f"{PLACE}: {settings.pretrained} has no tokenizer.json. Make one: "
             "transformers.AutoTokenizer.from_pretrained(...).save_pretrained(folder)"
         )
-    if "model" not in _json(settings, "tokenizer.json", text):
+    text = _decoded(settings, path)
+    if "model" not in _parsed(settings, "tokenizer.json", text):
         raise InputError(f"{PLACE}: {settings.pretrained}/tokenizer.json describes no tokenizer. Fetch it again.")
     tokenizer = _whole(Tokenizer.from_str(text))
     return tokenizer, _end_of_text(settings, tokenizer), _begin_of_text(settings, tokenizer)
@@ -115,9 +124,22 @@ def vocabulary_size(tokenizer: Any) -> int:
 
 def files(settings: Settings) -> list[Path]:
     """What a pretrained tokenizer is read from, for a step's key."""
-    names = ("tokenizer.json", "tokenizer_config.json", "config.json")
-    paths = (_path(settings, name) for name in names)
-    return [path for path in paths if path is not None]
+    return [path for name in ("tokenizer.json", *READ) for path in path_of(settings, name)]
+
+
+def special_tokens(settings: Settings) -> dict[str, str]:
+    """A pretrained tokenizer's special tokens by name (eos_token, ...), as transformers takes them from its files."""
+    named = json_of(settings, CONFIG)
+    if "added_tokens_decoder" not in named:
+        named |= json_of(settings, SPECIAL)
+    found = {name: content(value) for name, value in named.items() if name.endswith("_token")}
+    return {name: token for name, token in found.items() if token is not None}
+
+
+def content(token: object) -> str | None:
+    """The text of a token that a file has as a text, or as an object with its properties."""
+    found = token.get("content") if isinstance(token, dict) else token
+    return found if isinstance(found, str) else None
 
 
 def _whole(tokenizer: Any) -> Any:
@@ -129,18 +151,15 @@ def _whole(tokenizer: Any) -> Any:
 
 
 def _end_of_text(settings: Settings, tokenizer: Any) -> int:
-    config = _json(settings, "tokenizer_config.json", _text(settings, "tokenizer_config.json") or "{}")
-    token = config.get("eos_token")
-    token = token.get("content") if isinstance(token, dict) else token
-    model = _json(settings, "config.json", _text(settings, "config.json") or "{}")
-    ids = model.get("eos_token_id")
-    id_ = tokenizer.token_to_id(token) if token is not None else ids[0] if isinstance(ids, list) else ids
-    if id_ is None:
+    token = special_tokens(settings).get("eos_token")
+    ids = json_of(settings, MODEL_CONFIG).get("eos_token_id")
+    id_ = tokenizer.token_to_id(token) if token is not None else ids[0] if isinstance(ids, list) and ids else ids
+    if not isinstance(id_, int) or tokenizer.id_to_token(id_) is None:
         raise InputError(
             f"{PLACE}: {settings.pretrained} names no end-of-text token. "
             "Put eos_token into its tokenizer_config.json, as a token that tokenizer.json has."
         )
-    return int(id_)
+    return id_
 
 
 def _begin_of_text(settings: Settings, tokenizer: Any) -> int | None:
@@ -152,24 +171,68 @@ def _begin_of_text(settings: Settings, tokenizer: Any) -> int | None:
     before = next((at for at in range(len(whole)) if whole[at : at + len(plain)] == plain), 0)
     if before:
         return int(whole[before - 1])
-    config = _json(settings, "tokenizer_config.json", _text(settings, "tokenizer_config.json") or "{}")
-    token = config.get("bos_token") if config.get("add_bos_token") is True else None
-    token = token.get("content") if isinstance(token, dict) else token
-    found = tokenizer.token_to_id(token) if isinstance(token, str) else None
+    adds = json_of(settings, CONFIG).get("add_bos_token") is True
+    token = special_tokens(settings).get("bos_token") if adds else None
+    found = None if token is None else tokenizer.token_to_id(token)
     return None if found is None else int(found)
 
 
-def _json(settings: Settings, name: str, text: str) -> dict[str, Any]:
+def json_of(settings: Settings, name: str) -> dict[str, Any]:
+    """The content of one of READ, a JSON file; empty when there is none.
+
+    Raises:
+        InputError: it is no JSON, or too large.
+    """
+    text = text_of(settings, name)
+    return {} if text is None else _parsed(settings, name, text)
+
+
+def text_of(settings: Settings, name: str) -> str | None:
+    """The content of one of READ; None when there is none.
+
+    Raises:
+        InputError: as text_in().
+    """
+    path = _path(settings, name)
+    return None if path is None else text_in(settings, path)
+
+
+def text_in(settings: Settings, path: Path) -> str:
+    """The content of a file beside tokenizer.json.
+
+    Raises:
+        InputError: it is no text in UTF-8, or too large.
+    """
+    if path.stat().st_size > LARGEST:
+        raise InputError(
+            f"{PLACE}: {settings.pretrained}/{path.name} has more than {LARGEST:,} bytes; it is no such file."
+        )
+    return _decoded(settings, path)
+
+
+def path_of(settings: Settings, name: str) -> list[Path]:
+    """Where one of READ is; nowhere when it does not exist, and of templates there may be several."""
+    if "*" in name:
+        assert settings.pretrained is not None
+        folder = Path(settings.pretrained).expanduser()
+        return sorted(folder.glob(name)) if folder.is_dir() else []
+    path = _path(settings, name)
+    return [] if path is None else [path]
+
+
+def _parsed(settings: Settings, name: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise InputError(f"{PLACE}: {settings.pretrained}/{name} is not JSON ({error}). Fetch it again.") from error
     return value if isinstance(value, dict) else {}
 
 
-def _text(settings: Settings, name: str) -> str | None:
-    path = _path(settings, name)
-    return path.read_text(encoding="utf-8") if path is not None else None
+def _decoded(settings: Settings, path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{PLACE}: {settings.pretrained}/{path.name} is no text in UTF-8. Fetch it again.") from error
 
 
 def _path(settings: Settings, name: str) -> Path | None:

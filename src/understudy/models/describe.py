@@ -94,6 +94,9 @@ def _config(model: ArchitectureModel, shape: dict[str, int], facts: Facts, where
     defaults: Config = {}
     if facts["task"] == "causal-lm":
         defaults = {"bos_token_id": first_token(facts), "eos_token_id": facts["eos_id"]}
+        served = facts.get("special_ids", {})
+        # Not the padding: torch.nn.Embedding would keep a token that is the end of texts, too, from learning.
+        defaults |= {key: value for key, value in served.items() if key != "pad_token_id"}
         if "is_decoder" in known:
             defaults["is_decoder"] = True  # or it would see the tokens that it is to predict
     try:

@@ -8,6 +8,8 @@ DESCRIPTION = "understudy.json"
 """A saved model's description, beside its weights."""
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
 """Its other files, named as the hub has them; the last two are not in every model."""
+TOKENIZER_FILES = (TOKENIZER, "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
+"""The tokenizer, and what a chat server reads beside it; the same in the examples and in all models trained on them."""
 ADAPTERS, ADAPTERS_CONFIG = "lora.adapter", "lora.json"
 """What peft calls adapter_model.safetensors and adapter_config.json. Of names that end as those of weights do, servers
 take all.
@@ -15,7 +17,7 @@ take all.
 HISTORY = "history.json"
 """A training's curve, which it leaves beside the model that it made."""
 
-BESIDE = frozenset({TOKENIZER, HISTORY, ADAPTERS, ADAPTERS_CONFIG})
+BESIDE = frozenset({*TOKENIZER_FILES, HISTORY, ADAPTERS, ADAPTERS_CONFIG})
 """What may be beside a model's weights and its own description."""
 
 Config = dict[str, Any]
@@ -42,6 +44,14 @@ class AboutImages(TypedDict):
     std: list[float]
 
 
+class SpecialIds(TypedDict):
+    """Special tokens, as config.json of a model names them."""
+
+    eos_token_id: int | list[int]
+    bos_token_id: NotRequired[int]
+    pad_token_id: NotRequired[int]
+
+
 class AboutTexts(TypedDict):
     """What is said of examples, and of a model, of the task causal-lm."""
 
@@ -51,6 +61,8 @@ class AboutTexts(TypedDict):
     bos_id: NotRequired[int]
     """The token that a document's inputs begin with, where the tokenizer adds one; otherwise it is the end-of-text
     token. It is context, and never a target."""
+    special_ids: NotRequired[SpecialIds]
+    """Of a pretrained tokenizer: what servers are told of its special tokens; training reads none of them."""
     sequence_length: int
     packing: NotRequired[Literal["documents"]]
     """Said of examples whose sequences are of whole documents; a model keeps nothing of it."""
@@ -114,7 +126,11 @@ def about_texts(facts: AboutTexts) -> AboutTexts:
         "eos_id": facts["eos_id"],
         "sequence_length": facts["sequence_length"],
     }
-    return {**kept, "bos_id": facts["bos_id"]} if "bos_id" in facts else kept
+    if "bos_id" in facts:
+        kept["bos_id"] = facts["bos_id"]
+    if "special_ids" in facts:
+        kept["special_ids"] = facts["special_ids"]
+    return kept
 
 
 def first_token(facts: AboutTexts) -> int:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,7 +16,7 @@ from understudy.models.facts import (
     BESIDE,
     CONFIG,
     DESCRIPTION,
-    TOKENIZER,
+    TOKENIZER_FILES,
     Config,
     Description,
     ImageTransformers,
@@ -43,7 +44,7 @@ def save_model(
         folder: an existing folder.
         state: tensors named as in the built model, tied weights once; they may be spread over ranks, or yet to be made.
         description: as returned by describe().
-        tokenizer: a tokenizer.json to go along.
+        tokenizer: a tokenizer.json to go along, with what lies beside it for a chat server.
         stages: the ranks with other tensors.
         copies: the ranks with the same ones; default: all.
         kind: what floating-point tensors are saved in; default: their own type.
@@ -51,8 +52,9 @@ def save_model(
     if not dist.is_initialized() or dist.get_rank() == 0:
         for name, text in _texts(description).items():
             (folder / name).write_text(text, encoding="utf-8")
-        if tokenizer:
-            (folder / TOKENIZER).write_bytes(tokenizer.read_bytes())
+        for path in [tokenizer.with_name(name) for name in TOKENIZER_FILES] if tokenizer else ():
+            if path.exists():
+                (folder / path.name).write_bytes(path.read_bytes())
     tensors = {name.removeprefix("net."): tensor for name, tensor in state.items()}
     write_weights(folder, tensors, stages=stages, copies=copies, kind=kind)
 
@@ -69,19 +71,24 @@ def _texts(description: Description) -> dict[str, str]:
 def _config(description: ImageTransformers | TextTransformers) -> Config:
     """The content of config.json, with which transformers alone can load the model."""
     config = dict(description["config"])
-    if not config.get("architectures"):
-        config["architectures"] = [_architecture(description)]
+    if not config.get("architectures"):  # made from a recipe; a pretrained model's own is complete
+        kind = _kind(description)
+        config["architectures"] = [str(auto_class(description["task"])._model_mapping[type(kind)].__name__)]
+        ids = description.get("special_ids", {}) if description["task"] == "causal-lm" else {}
+        padding = ids.get("pad_token_id")
+        if padding is not None and getattr(kind, "pad_token_id", None) is None:  # some tell positions by their own
+            config["pad_token_id"] = padding
     if description["task"] == "image-classification":
         config["id2label"] = {str(index): label for index, label in enumerate(description["labels"])}
         config["label2id"] = {label: index for index, label in enumerate(description["labels"])}
     return config
 
 
-def _architecture(description: ImageTransformers | TextTransformers) -> str:
+def _kind(description: ImageTransformers | TextTransformers) -> Any:
+    """Its configuration, as transformers has it."""
     from transformers import AutoConfig
 
-    config = type(AutoConfig.for_model(**description["config"]))
-    return str(auto_class(description["task"])._model_mapping[config].__name__)
+    return AutoConfig.for_model(**description["config"])
 
 
 def load_model(folder: Path, description: Description, device: torch.device) -> nn.Module:

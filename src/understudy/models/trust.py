@@ -19,6 +19,7 @@ from understudy.models.facts import (
     CONFIG,
     DESCRIPTION,
     TOKENIZER,
+    TOKENIZER_FILES,
     Description,
     Facts,
     about_images,
@@ -192,16 +193,21 @@ def _check_pretrained(found: Description, model: PretrainedModel, facts: Facts, 
 
 def same_tokenizer(*folders: Path) -> bool:
     """Whether folders have one tokenizer, by its bytes, or none: equal numbers of tokens prove nothing."""
-    paths = [folder / TOKENIZER for folder in folders]
-    return len({path.read_bytes() if path.exists() else b"" for path in paths}) == 1
+    return len({_bytes(folder / TOKENIZER) for folder in folders}) == 1
 
 
 def _check_tokenizer(folder: Path, examples: Path) -> None:
-    if not same_tokenizer(folder, examples):
-        raise UnderstudyError(
-            f"{folder / TOKENIZER}: is not that of the examples. The model was not saved so; move its folder "
-            "away, and run again: it is made anew"
-        )
+    """Refuse another tokenizer, or another file beside it: a chat template is a program that a server runs."""
+    for name in TOKENIZER_FILES:
+        if len({_bytes(folder / name), _bytes(examples / name)}) != 1:
+            raise UnderstudyError(
+                f"{folder / name}: is not that of the examples. The model was not saved so; move its folder "
+                "away, and run again: it is made anew"
+            )
+
+
+def _bytes(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
 
 
 def _difference(found: Mapping[str, object], expected: Mapping[str, object]) -> str:

@@ -1,11 +1,20 @@
 """What a reviewer of a version reads: metrics, tags and a description in Markdown."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from html import escape
 
 from understudy.evaluate.contents import Measures, ModelMeasures, Verdict
 from understudy.recipe import ArchitectureModel, MetricName, Model, PretrainedModel, Recipe
 
 LONGEST = 8000  # characters of a tag in MLflow
+NOTE, NOT_SCORED = "note", "not scored"
+"""Of figures: what there is to say of them, or why there are none."""
+UNSCORED = {NOT_SCORED: "the pod that registers holds the registry's credentials, and loads no model"}
+SERVED_HERE = "<!-- what is served -->"
+"""Where a report says it, which was written before."""
+WAYS = {"pyfunc": "MLflow", "transformers": "transformers alone"}
+Figures = Mapping[str, Mapping[str, float] | str]
+"""Of test examples that were scored through a version, by way of loading."""
 ROLES = ("teacher", "student", "control", "champion")
 
 
@@ -50,6 +59,30 @@ def recovered_figures(verdict: Verdict) -> dict[str, str]:
     """The same with its interval, as a tag of a version."""
     recovered = verdict.get("recovered")
     return {"recovered": recovered["detail"]} if recovered else {}
+
+
+def served(figures: Figures) -> str:
+    """How scores through the version differ from those that the gate saw, in a paragraph."""
+    if isinstance(reason := figures.get(NOT_SCORED), str):
+        return f"The version was not scored when it was registered: {reason}."
+    ways = {way: found for way, found in figures.items() if not isinstance(found, str)}
+    first = next(iter(ways.values()))
+    differences = ", ".join(
+        f"loaded by {WAYS.get(way, way)} at most {found['largest_difference']:.2g} nats from what was measured "
+        f"({100 * found['largest_share_of_tolerance']:.2g} % of what rounding explains)"
+        for way, found in ways.items()
+    )
+    examples, predictions = (int(first[key]) for key in ("examples", "predictions"))
+    note = f" {figures[NOTE]}." if figures.get(NOTE) else ""
+    return (
+        f"{examples:,} test examples with {predictions:,} predictions, scored through the version: {differences}.{note}"
+    )
+
+
+def report_with(report: str, paragraph: str) -> str:
+    """A report in HTML that also says how what is served was found to be what was measured."""
+    section = f"<section>\n<h2>What is served</h2>\n<p>{escape(paragraph)}</p>\n</section>"
+    return report.replace(SERVED_HERE, section, 1)
 
 
 def intent(recipe: Recipe) -> str:

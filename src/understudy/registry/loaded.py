@@ -4,11 +4,12 @@
 
 A process of its own, without credentials: loading a version runs the code of its model. FOLDER has the version's files,
 as downloaded from the registry, in `version`, and the examples in `examples.json`. What comes out is `scores.json`: the
-negative log-likelihoods in nats, by way of loading and example.
+negative log-likelihoods in nats, by way of loading and example, and what there is to say of it.
 """
 
 import base64
 import gc
+import importlib.util
 import json
 import math
 import sys
@@ -29,9 +30,14 @@ def main() -> None:
     is_text = facts["task"] == "causal-lm"
     scores = {"pyfunc": (_texts if is_text else _images)(folder / VERSION, facts, examples)}
     gc.collect()  # a large model fits once
-    if is_text and facts["kind"] == "transformers":
-        scores["transformers"] = _transformers(described.parent, facts, [content.decode() for content, _ in examples])
-    write_json(folder / SCORES, scores)
+    note = ""
+    if facts["kind"] == "transformers" and is_text:
+        texts = [content.decode() for content, _ in examples]
+        tokenizer, note = _tokenizer(described.parent, facts, texts)
+        scores["transformers"] = _transformers(described.parent, facts, tokenizer, texts)
+    elif facts["kind"] == "transformers":
+        scores["transformers"] = _classified(described.parent, facts, examples)
+    write_json(folder / SCORES, {"scores": scores, "note": note})
 
 
 def _texts(version: Path, facts: dict[str, Any], examples: list[tuple[bytes, str]]) -> list[float]:
@@ -58,19 +64,71 @@ def _images(version: Path, facts: dict[str, Any], examples: list[tuple[bytes, st
     return [-math.log(max(probabilities[index], sys.float_info.min)) for index, probabilities in found]
 
 
-def _transformers(model: Path, facts: dict[str, Any], texts: list[str]) -> list[float]:
+def _classified(model: Path, facts: dict[str, Any], examples: list[tuple[bytes, str]]) -> list[float]:
+    """By the labels of config.json. The hub's format has no processor of images for them: they are made as MLflow's
+    way makes them, and normalised as docs/serving.md says.
+    """
+    import numpy as np
+    import torch
+    from transformers import AutoModelForImageClassification
+
+    net = AutoModelForImageClassification.from_pretrained(
+        model, local_files_only=True, dtype=torch.float32, trust_remote_code="code" in facts
+    ).eval()
+    image, pixels = facts["image"], _decoder(model.parent / "images.py").pixels
+    shape = image["size"], image["channels"], image.get("background", "white")
+    inputs = torch.from_numpy(np.stack([pixels(content, *shape) for content, _ in examples])) / 255
+    mean, std = (torch.tensor(facts[key]).view(1, -1, 1, 1) for key in ("mean", "std"))
+    with torch.inference_mode():
+        logits = torch.cat([net(part).logits.float() for part in torch.split((inputs - mean) / std, 8)])
+    labels = torch.tensor([net.config.label2id[label] for _, label in examples])
+    found: list[float] = torch.nn.functional.cross_entropy(logits, labels, reduction="none").tolist()
+    return found
+
+
+def _decoder(path: Path) -> Any:
+    """The version's own file that decodes images."""
+    spec = importlib.util.spec_from_file_location("version_images", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _tokenizer(model: Path, facts: dict[str, Any], texts: list[str]) -> tuple[Any, str]:
+    """What AutoTokenizer makes of the version's files; or, for the architectures whose tokenizers transformers puts in
+    the place of any other, what reads tokenizer.json as it is, and a sentence that says so.
+    """
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    exact = PreTrainedTokenizerFast.from_pretrained(model, local_files_only=True)
+    found = AutoTokenizer.from_pretrained(model, local_files_only=True, trust_remote_code="code" in facts)
+    if all(_ids(found, text) == _ids(exact, text) for text in texts):
+        return found, ""
+    name, kind = type(found).__name__, facts["config"].get("model_type")
+    return exact, (
+        f"AutoTokenizer reads other tokens than the model was trained on: for models of type {kind} it takes {name} "
+        "instead of what tokenizer.json says; load the tokenizer with PreTrainedTokenizerFast"
+    )
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    found: list[int] = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+    return found
+
+
+def _transformers(model: Path, facts: dict[str, Any], tokenizer: Any, texts: list[str]) -> list[float]:
     """As docs/serving.md says to do it; each window is predicted from itself alone."""
     import torch
-    from tokenizers import Tokenizer
-    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+    from transformers import AutoModelForCausalLM
 
     net = AutoModelForCausalLM.from_pretrained(
         model, local_files_only=True, dtype=torch.float32, trust_remote_code="code" in facts
     ).eval()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_file(str(model / "tokenizer.json")))
     end, length, nats = facts["eos_id"], facts["sequence_length"], list[float]()
     for text in texts:
-        ids = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+        ids = _ids(tokenizer, text)
         inputs, targets = torch.tensor([facts.get("bos_id", end), *ids]), torch.tensor([*ids, end])
         total = 0.0
         for window, wanted in zip(torch.split(inputs, length), torch.split(targets, length), strict=True):

@@ -23,7 +23,7 @@ from understudy.registry.client import mlflow_at, server_at
 from understudy.registry.curves import points_of, send, unreported
 from understudy.registry.dataset import dataset
 from understudy.registry.model_upload import send_model
-from understudy.registry.names import CANDIDATE, CHALLENGER, CHAMPION, DIGEST, NOTE, REJECTED_BY, RUN, VERDICT
+from understudy.registry.names import CANDIDATE, CHALLENGER, CHAMPION, DIGEST, NOTE, REJECTED_BY, RUN, SCORED, VERDICT
 from understudy.registry.over_mlflow import OverMlflow
 from understudy.registry.params import log_params
 from understudy.registry.profiles import send_profile
@@ -38,10 +38,7 @@ if TYPE_CHECKING:
 
 STEPS = {"teacher": "teacher", "student": "distill", "control": "control"}
 SERVED = "served.json"
-NOT_SCORED = {"not scored": "the pod that registers holds the registry's credentials, and loads no model"}
-
-Figures = Mapping[str, Mapping[str, float]]
-Prove = Callable[[Path], Figures]
+Prove = Callable[[Path], evidence.Figures]
 """Scores test examples through a version, whose files are in a folder, and returns the figures by way of loading.
 
 Raises UnderstudyError where they are not those that were measured."""
@@ -126,6 +123,7 @@ def register(run: Run, uri: str, submission: Submission, prove: Prove | None) ->
         version, stays = None, ""
         if submission.judged["approved"]:
             version = _version(server, run, parent, submission, uri, prove)
+            _add_to_report(server, parent, submission, version)
             stays = _put_up_for_review(server, name, version)
         note = evidence.note(submission.recipe, submission.measured, submission.judged, version)
         server.set_tags(parent, {NOTE: note})
@@ -216,6 +214,14 @@ def _version(server: OverMlflow, run: Run, parent: str, submission: Submission, 
     return max(made, key=int) if made else _made_version(server, run, parent, submission, uri, prove)
 
 
+def _add_to_report(server: OverMlflow, parent: str, submission: Submission, version: str) -> None:
+    """Let the report say what was found when the version was registered, by this run or an earlier one."""
+    tags = server.version_tags(submission.recipe.model_name, version) or {}
+    report = (submission.verdict / "report.html").read_text(encoding="utf-8")
+    if SCORED in tags:
+        server.client.log_text(parent, evidence.report_with(report, tags[SCORED]), "report.html")
+
+
 def _put_up_for_review(server: OverMlflow, name: str, version: str) -> str:
     """Give a version the alias challenger, unless that would move it backwards.
 
@@ -247,7 +253,7 @@ def _made_version(
     from mlflow.exceptions import MlflowException
 
     client, name, measured = server.client, submission.recipe.model_name, submission.measured
-    model_id = _logged_model(server, run, parent, submission, prove)
+    model_id, figures = _logged_model(server, run, parent, submission, prove)
     try:
         client.create_registered_model(name)
     except MlflowException as error:
@@ -260,6 +266,7 @@ def _made_version(
         RUN: run.id,
         VERDICT: submission.verdict_tag,
         CANDIDATE: submission.recipe.candidate,
+        SCORED: evidence.served(figures),
     }
     tags |= {**evidence.key_figures(measured), **evidence.recovered_figures(submission.judged)}
     made = client.create_model_version(
@@ -289,7 +296,9 @@ def _discard(server: OverMlflow, model_id: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _logged_model(server: OverMlflow, run: Run, parent: str, submission: Submission, prove: Prove | None) -> str:
+def _logged_model(
+    server: OverMlflow, run: Run, parent: str, submission: Submission, prove: Prove | None
+) -> tuple[str, evidence.Figures]:
     """Write and send the version's files, and prove them. What an attempt that was cut off has left is deleted."""
     from mlflow.entities import LoggedModelOutput
     from mlflow.models import Model
@@ -314,9 +323,9 @@ def _logged_model(server: OverMlflow, run: Run, parent: str, submission: Submiss
         send_model(client, str(logged.model_id), submission.model, submission.digest)
         shutil.rmtree(staged / "version")
         (staged / "back").mkdir()
-        figures = prove(server.download(f"models:/{logged.model_id}", staged / "back")) if prove else NOT_SCORED
+        figures = prove(server.download(f"models:/{logged.model_id}", staged / "back")) if prove else evidence.UNSCORED
     finally:
         shutil.rmtree(staged)
     client.log_dict(parent, dict(figures), SERVED)
     client.finalize_logged_model(logged.model_id, "READY")
-    return str(logged.model_id)
+    return str(logged.model_id), figures

@@ -17,7 +17,7 @@ from understudy.agent.parent import environment
 from understudy.data.records import at
 from understudy.errors import UnderstudyError
 from understudy.models.facts import read_description
-from understudy.registry.register import Figures
+from understudy.registry.evidence import NOTE, Figures
 from understudy.steps.step import Work
 from understudy.store.files import read_json, write_json
 
@@ -49,16 +49,16 @@ def prove(work: Work, version: Path) -> Figures:
     places = chosen(predictions.astype(np.int64))
     work.report_waiting(f"scoring {len(places)} test examples through the version")
     contents = at(work.input("records"), "test", places)
-    scores = _scores(work, version, [[base64.b64encode(one.content).decode(), one.label] for one in contents])
+    scores, note = _scores(work, version, [[base64.b64encode(one.content).decode(), one.label] for one in contents])
     if not _windows_are_apart(work):  # how transformers alone is asked
         scores.pop("transformers", None)
-    figures = {}
+    figures: dict[str, Mapping[str, float] | str] = {}
     for way, served in scores.items():
         found = Comparison(places, nll[places], np.array(served, dtype=np.float64), predictions[places])
         if found.served.shape != found.measured.shape or not found.holds:
             raise _refusal(way, found)
         figures[way] = found.figures()
-    return figures
+    return {**figures, NOTE: note} if note else figures
 
 
 def _windows_are_apart(work: Work) -> bool:
@@ -67,7 +67,7 @@ def _windows_are_apart(work: Work) -> bool:
     return facts["task"] != "causal-lm" or stride in (None, facts["sequence_length"])
 
 
-def _scores(work: Work, version: Path, examples: list[list[str | None]]) -> dict[str, list[float]]:
+def _scores(work: Work, version: Path, examples: list[list[str | None]]) -> tuple[dict[str, list[float]], str]:
     log = work.run.folder / "logs" / "served.log"
     with tempfile.TemporaryDirectory(dir=version.parent.parent) as name:
         folder = Path(name)
@@ -79,14 +79,14 @@ def _scores(work: Work, version: Path, examples: list[list[str | None]]) -> dict
                 stderr=output, check=False,
             )  # fmt: skip
         (folder / "version").rename(version)
-        scores = read_json(folder / "scores.json")
-    if done.returncode or not isinstance(scores, dict) or not scores:
+        found = read_json(folder / "scores.json")
+    if done.returncode or not isinstance(found, dict):
         words = log.read_text(errors="replace").strip().splitlines()
         raise UnderstudyError(
             f"register: the version cannot be loaded as its users load it ({words[-1] if words else 'no output'}), so "
             f"it is not registered; all of the output is in {os.path.relpath(log)}"
         )
-    return scores
+    return found["scores"], found["note"]
 
 
 def _environment() -> Mapping[str, str]:

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,33 +16,36 @@ from tests.registry.saved_models import SMALL, VIT, describe_images, save
 from tests.registry.submitted import RECIPE, Pipeline, connect
 from tests.unit.models.loading import loaded
 from understudy.data import tokenizer as tokenizers
+from understudy.data import tokenizer_files
 from understudy.data.images import pixels
 from understudy.data.records import FILE, Record, write
 from understudy.errors import UnderstudyError
 from understudy.evaluate.scoring import Documents, predicted
+from understudy.registry.evidence import served
 from understudy.registry.server import tracking_uri
 from understudy.steps.served import prove
 from understudy.steps.step import Work
 
-TEXTS = ["a plain text", "x <|endoftext|> y", "<|endoftext|>", "long " * 12, "and more"]
+TEXTS = ["a plain text", "x <|endoftext|> y", "<|endoftext|>", "long " * 12, "and more", "cafe\u0301"]
 
 
-def text_student(folder: Path) -> tuple[Path, list[bytes], Any, Any]:
+def text_student(folder: Path, kind: str = "llama") -> tuple[Path, list[bytes], Any, Any]:
     """A model, its test examples, and what the evaluation says of them: predictions and losses."""
     tokenizer = tokenizers.train(iter(["a text about <|endoftext|> and more"] * 4), 300)
     (folder / "tokenizer.json").write_text(tokenizer.to_str())
+    tokenizer_files.write(folder, tokenizer_files.of_trained())
     facts = {
         "task": "causal-lm",
         "vocab_size": tokenizers.vocabulary_size(tokenizer),
         "eos_id": 0,
         "sequence_length": 8,
     }
-    llama = {"type": "llama", "config": {**SMALL, "max_position_embeddings": 16}}
-    model = save(folder / "model", llama, facts, folder / "tokenizer.json")
+    spec = {"type": kind, "config": {**SMALL, "max_position_embeddings": 16, "num_key_value_heads": 2}}
+    model = save(folder / "model", spec, facts, folder / "tokenizer.json")
     ids = [[*one.ids, 0] for one in tokenizer.encode_batch(TEXTS, add_special_tokens=False)]
     np.save(folder / "test.tokens.npy", np.concatenate(ids).astype(np.uint16))
     np.save(folder / "test.offsets.npy", np.cumsum([0, *map(len, ids)]))
-    np.save(folder / "test.bytes.npy", np.array([len(text) for text in TEXTS]))
+    np.save(folder / "test.bytes.npy", np.array([len(text.encode()) for text in TEXTS]))
     nll = np.zeros(len(TEXTS))
     with torch.no_grad():
         for batch in Documents(folder, 8, 0, 8).batches(4):
@@ -62,8 +66,11 @@ def image_student(folder: Path) -> tuple[Path, list[bytes], Any, Any]:
     return model, contents, np.ones(6), torch.nn.functional.cross_entropy(logits, labels, reduction="none").numpy()
 
 
-def prepared(folder: Path, task: str) -> tuple[Pipeline, str, Work, Any]:
-    student, contents, predictions, nll = (text_student if task == "causal-lm" else image_student)(folder)
+def prepared(
+    folder: Path, task: str, kind: str = "llama", harm: Callable[[Path], None] = lambda model: None
+) -> tuple[Pipeline, str, Work, Any]:
+    student, contents, predictions, nll = text_student(folder, kind) if task == "causal-lm" else image_student(folder)
+    harm(student)
     labels = [None] * len(contents) if task == "causal-lm" else describe_images()["labels"] * 2
     records = [
         Record(str(at), split, label, content)
@@ -101,5 +108,52 @@ def test_a_version_is_registered_if_it_gives_the_numbers_that_the_gate_saw(tmp_p
     assert made.version == "1"
     path = client.download_artifacts(made.parent_run_id, "served.json", str(tmp_path))
     figures = json.loads(Path(path).read_text())
-    assert set(figures) == ({"pyfunc", "transformers"} if task == "causal-lm" else {"pyfunc"})
+    assert set(figures) == {"pyfunc", "transformers"}
     assert all(one["examples"] == len(nll) and one["largest_difference"] < 1e-4 for one in figures.values())
+    said = client.get_model_version("proved", "1").tags["served"]
+    assert said == served(figures)
+    assert f"{len(nll)} test examples" in said
+    report = Path(client.download_artifacts(made.parent_run_id, "report.html", str(tmp_path))).read_text()
+    assert f"<p>{said}</p>" in report
+    again = pipeline.register(pipeline.new_run(), student=digest, prove=lambda version: prove(work, version))
+    report = Path(client.download_artifacts(again.parent_run_id, "report.html", str(tmp_path))).read_text()
+    assert (again.version, f"<p>{said}</p>" in report) == ("1", True)
+
+
+def labels_exchanged(model: Path) -> None:
+    """config.json, which MLflow's way does not read for them, has the labels in another order."""
+    config = json.loads((model / "config.json").read_text())
+    labels = describe_images()["labels"][::-1]
+    config |= {"id2label": dict(enumerate(labels)), "label2id": {label: at for at, label in enumerate(labels)}}
+    (model / "config.json").write_text(json.dumps(config))
+
+
+def other_class(model: Path) -> None:
+    """A class of tokenizer that takes rules of its own, as the student's type would without this file."""
+    (model / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "Qwen2Tokenizer"}))
+
+
+@pytest.mark.parametrize(("task", "harm"), [("image-classification", labels_exchanged)])
+def test_what_transformers_alone_would_answer_otherwise_is_not_registered(
+    tmp_path: Path, task: str, harm: Callable[[Path], None]
+) -> None:
+    pipeline, digest, work, _ = prepared(tmp_path, task, harm=harm)
+    with pytest.raises(UnderstudyError, match="loaded by transformers, the version needs"):
+        pipeline.register(student=digest, prove=lambda version: prove(work, version))
+    assert connect(pipeline.uri).search_model_versions("") == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "harm", "name"),
+    [("qwen2", lambda model: None, "Qwen2Tokenizer"), ("llama", other_class, "Qwen2Tokenizer")],
+    ids=["by the model's type", "by the tokenizer's class"],
+)
+def test_the_evidence_says_where_autotokenizer_reads_other_tokens(
+    tmp_path: Path, kind: str, harm: Callable[[Path], None], name: str
+) -> None:
+    pipeline, digest, work, _ = prepared(tmp_path, "causal-lm", kind, harm)
+    assert pipeline.register(student=digest, prove=lambda version: prove(work, version)).version == "1"
+    said = connect(pipeline.uri).get_model_version("proved", "1").tags["served"]
+    assert (
+        f"it takes {name} instead of what tokenizer.json says; load the tokenizer with PreTrainedTokenizerFast" in said
+    )

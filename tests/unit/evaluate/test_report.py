@@ -265,3 +265,17 @@ def test_without_a_gap_the_report_says_so(tmp_path, images, measured):
     arrays = images(600, {"teacher": 0.8, "student": 0.8, "control": 0.8})
     text = page_of(tmp_path, arrays, measured(arrays, "image-classification"), Circumstances())
     assert "There was no gap to recover" in text
+
+
+def test_what_registration_finds_has_its_place_in_a_report_and_is_only_text(page):
+    from understudy.registry import evidence
+
+    found = {"examples": 32, "predictions": 1234, "largest_difference": 1e-6, "largest_share_of_tolerance": 0.01}
+    paragraph = evidence.served({"pyfunc": found, "transformers": found, "note": "<b>a note</b>"})
+    text = page[1]
+    whole = evidence.report_with(text, paragraph)
+    parsed(whole)
+    assert (text.count("What is served"), whole.count("What is served")) == (0, 1)
+    assert "32 test examples with 1,234 predictions" in whole
+    assert "&lt;b&gt;a note" in whole
+    assert "was not scored when it was registered: the pod" in evidence.served(evidence.UNSCORED)

@@ -12,7 +12,7 @@ from tests.unit.models.sections import section
 from understudy.errors import UnderstudyError
 from understudy.models.build import build_model
 from understudy.models.describe import describe
-from understudy.models.facts import DESCRIPTION, WEIGHTS, Description
+from understudy.models.facts import DESCRIPTION, TOKENIZER_FILES, WEIGHTS, Description
 from understudy.models.files import load_model, save_model
 from understudy.models.trust import check_delivered, trusted_description, trusted_descriptions, trusted_stranger
 from understudy.recipe import PretrainedModel, Train
@@ -247,8 +247,12 @@ def test_a_pretrained_model_brings_its_own_normalization_and_no_other_labels(mod
         trusted_description(model, pretrained, examples, WHERE)
 
 
-def test_another_tokenizer_is_refused(model: Path, examples: Path) -> None:
-    (model / "tokenizer.json").write_text("{}")
+@pytest.mark.parametrize("name", TOKENIZER_FILES)
+@pytest.mark.parametrize("there", [True, False])
+def test_another_tokenizer_is_refused(model: Path, examples: Path, name: str, there: bool) -> None:
+    if there:
+        (examples / name).write_text("{ }")
+    (model / name).write_text("{}")
     with pytest.raises(UnderstudyError, match="is not that of the examples"):
         load(model, examples)
 

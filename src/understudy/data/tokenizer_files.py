@@ -1,0 +1,237 @@
+"""What a chat server reads beside tokenizer.json: special tokens, the chat template, settings of generation.
+
+Of a pretrained tokenizer's own files what is named here is taken, and nothing else: they may name code (auto_map),
+paths of their maker's machine, and tokens that no model here has. A chat template is a program that a server runs, in
+the sandbox of transformers; here it is text, and never rendered.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from understudy.data.tokenizer import (
+    CONFIG,
+    END_OF_TEXT,
+    GENERATION,
+    MODEL_CONFIG,
+    PLACE,
+    TEMPLATE,
+    TEMPLATES,
+    content,
+    json_of,
+    path_of,
+    special_tokens,
+    text_in,
+    text_of,
+    vocabulary_size,
+)
+from understudy.errors import InputError
+from understudy.models.facts import SpecialIds
+from understudy.recipe.data import Tokenizer as Settings
+
+LONGEST_TEMPLATES = 256 * 2**10
+"""Bytes of all chat templates together; a server compiles them. Those of hubs have 1 to 30 KB."""
+CLASS = "PreTrainedTokenizerFast"
+"""It reads tokenizer.json as it is. A class of a model's own (LlamaTokenizer) takes rules of its own instead."""
+KEPT: Mapping[str, tuple[type, ...]] = {
+    "add_bos_token": (bool,),
+    "add_eos_token": (bool,),
+    "clean_up_tokenization_spaces": (bool,),
+    "split_special_tokens": (bool,),
+    "model_max_length": (int, float),
+    "padding_side": (str,),
+    "truncation_side": (str,),
+}
+"""Settings of tokenizer_config.json, and their types."""
+NUMBERS = {"max_length", "max_new_tokens", "min_length", "min_new_tokens", "num_beams", "num_return_sequences"}
+NUMBERS |= {"temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff"}
+NUMBERS |= {"repetition_penalty", "encoder_repetition_penalty", "length_penalty", "no_repeat_ngram_size"}
+NUMBERS |= {"guidance_scale"}
+FLAGS = {"do_sample", "renormalize_logits", "remove_invalid_values"}
+ID = ("bos_token_id", "eos_token_id", "pad_token_id", "forced_bos_token_id", "forced_eos_token_id")
+IDS = ("suppress_tokens", "begin_suppress_tokens")
+"""Settings of generation_config.json: numbers, flags, a token or several, and tokens."""
+
+
+def of_trained() -> dict[str, str]:
+    """The files beside a tokenizer that a recipe has trained, by name."""
+    tokens = dict.fromkeys(("bos_token", "eos_token", "pad_token"), END_OF_TEXT)
+    config = {"tokenizer_class": CLASS, "add_prefix_space": False, "clean_up_tokenization_spaces": False, **tokens}
+    ids = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), 0)
+    return {CONFIG: _text(config), GENERATION: _text(ids)}
+
+
+def of_pretrained(settings: Settings, tokenizer: Any, end: int) -> tuple[dict[str, str], SpecialIds]:
+    """The files beside a pretrained tokenizer, by name, and what config.json of a model says of special tokens.
+
+    Args:
+        settings: of the recipe.
+        tokenizer: the tokenizer, of the tokenizers library.
+        end: the id of its end-of-text token.
+
+    Raises:
+        InputError: a file is damaged, says what cannot be, or is too long.
+    """
+    said = json_of(settings, CONFIG)
+    tokens = {name: token for name, token in special_tokens(settings).items() if _known(tokenizer, token)}
+    tokens.setdefault("eos_token", tokenizer.id_to_token(end))
+    config = {"tokenizer_class": CLASS, **_kept(settings, said), **_extra(said, tokenizer), **tokens}
+    if (prefix := _prefix(tokenizer)) is not None:
+        config["add_prefix_space"] = prefix
+    ids, files = _ids(settings, tokenizer, tokens, end), dict[str, str]()
+    if templates := _templates(settings, said):
+        alone = templates["default"] if templates.keys() == {"default"} else None
+        named = [{"name": name, "template": text} for name, text in sorted(templates.items())]
+        config["chat_template"] = named if alone is None else alone
+        if alone is not None:
+            files[TEMPLATE] = alone
+    return {**files, CONFIG: _text(config), GENERATION: _text(_generation(settings, tokenizer, ids, end))}, ids
+
+
+def _text(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _known(tokenizer: Any, token: str) -> bool:
+    """Whether the vocabulary has a token; a server would add another one, for which no model has a row."""
+    return tokenizer.token_to_id(token) is not None
+
+
+def _kept(settings: Settings, said: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of tokenizer_config.json that stay."""
+    found = {name: said[name] for name in KEPT if said.get(name) is not None}
+    for name, value in found.items():
+        if not _is(value, KEPT[name]):
+            raise _wrong(settings, CONFIG, name, value)
+    for name in ("model_input_names", "chat_control_tokens"):
+        values = said.get(name)
+        if isinstance(values, list) and all(isinstance(value, str) for value in values):
+            found[name] = values
+    return found
+
+
+def _is(value: object, kinds: tuple[type, ...]) -> bool:
+    """Whether a value of JSON is of a kind; true is no number, and a number is finite."""
+    if isinstance(value, bool):
+        return bool in kinds
+    return isinstance(value, kinds) and not (isinstance(value, float) and not math.isfinite(value))
+
+
+def _extra(said: Mapping[str, Any], tokenizer: Any) -> dict[str, Any]:
+    """Special tokens without a name, and those that a model's maker has named."""
+    lists = [said.get(name) for name in ("additional_special_tokens", "extra_special_tokens")]
+    named = [said.get(name) for name in ("extra_special_tokens", "model_specific_special_tokens")]
+    tokens = dict.fromkeys(content(one) for values in lists if isinstance(values, list) for one in values)
+    found: dict[str, Any] = {}
+    if several := [one for one in tokens if one is not None and _known(tokenizer, one)]:
+        found["additional_special_tokens"] = several
+    for values in named:
+        if isinstance(values, dict):
+            pairs = ((name, content(value)) for name, value in values.items() if name.endswith("_token"))
+            found |= {name: token for name, token in pairs if token is not None and _known(tokenizer, token)}
+    return found
+
+
+def _prefix(tokenizer: Any) -> bool | None:
+    """Whether tokenizer.json puts a space before a text; transformers 4 would set it to what the configuration says."""
+    state = json.loads(tokenizer.to_str()).get("pre_tokenizer") or {}
+    found = state.get("add_prefix_space")
+    return found if isinstance(found, bool) else None
+
+
+def _templates(settings: Settings, said: Mapping[str, Any]) -> dict[str, str]:
+    """Chat templates by name; those in files of their own come before those of tokenizer_config.json."""
+    own = said.get("chat_template")
+    whole = text_of(settings, TEMPLATE)
+    named = {path.stem: text_in(settings, path) for path in path_of(settings, TEMPLATES)}
+    if whole is not None or named:
+        found: Any = dict(named)
+        found |= {} if whole is None else {"default": whole}
+    elif isinstance(own, list) and all(isinstance(one, dict) for one in own):
+        found = {one.get("name"): one.get("template") for one in own}
+    else:
+        found = own if isinstance(own, dict) else {} if own is None else {"default": own}
+    if not all(isinstance(text, str) for pair in found.items() for text in pair):
+        raise _wrong(settings, CONFIG, "chat_template", own)
+    if (size := sum(len(text.encode()) for text in found.values())) > LONGEST_TEMPLATES:
+        raise InputError(
+            f"{PLACE}: the chat templates of {settings.pretrained} have {size:,} bytes, and {LONGEST_TEMPLATES:,} are "
+            "the most; take out what no server needs"
+        )
+    return dict(found)
+
+
+def _ids(settings: Settings, tokenizer: Any, tokens: Mapping[str, str], end: int) -> SpecialIds:
+    """bos, eos and pad as the tokenizer's model has them in config.json, otherwise as the tokenizer names them."""
+    model = json_of(settings, MODEL_CONFIG)
+    text = model.get("text_config")
+    model = {**(text if isinstance(text, dict) else {}), **{key: one for key, one in model.items() if one is not None}}
+    ids: SpecialIds = {"eos_token_id": end}
+    several = _valid(model.get("eos_token_id"), tokenizer)
+    if end in several:
+        ids["eos_token_id"] = several if isinstance(model["eos_token_id"], list) else end
+    bos = _valid(model.get("bos_token_id"), tokenizer)
+    pad = _valid(model.get("pad_token_id"), tokenizer)
+    if bos or "bos_token" in tokens:
+        ids["bos_token_id"] = bos[0] if bos else int(tokenizer.token_to_id(tokens["bos_token"]))
+    if pad or "pad_token" in tokens:
+        ids["pad_token_id"] = pad[0] if pad else int(tokenizer.token_to_id(tokens["pad_token"]))
+    return ids
+
+
+def _valid(value: object, tokenizer: Any) -> list[int]:
+    """Those of one id or several that are tokens."""
+    size = vocabulary_size(tokenizer)
+    values = value if isinstance(value, list) else [value]
+    whole = [one for one in values if isinstance(one, int) and not isinstance(one, bool) and 0 <= one < size]
+    return [one for one in whole if tokenizer.id_to_token(one) is not None]
+
+
+def _generation(settings: Settings, tokenizer: Any, ids: SpecialIds, end: int) -> dict[str, Any]:
+    """The content of generation_config.json; where the model has none, what transformers makes of its config.json."""
+    if path_of(settings, GENERATION) == []:
+        return dict(ids)
+    said = {name: value for name, value in json_of(settings, GENERATION).items() if value is not None}
+    found: dict[str, Any] = {}
+    for name, value in said.items():
+        if name in NUMBERS or name in FLAGS:
+            if not _is(value, (int, float) if name in NUMBERS else (bool,)):
+                raise _wrong(settings, GENERATION, name, value)
+            found[name] = value
+        elif name in ID + IDS and (valid := _valid(value, tokenizer)):
+            found[name] = valid if name in IDS or isinstance(value, list) else valid[0]
+    found |= _sequences(said, tokenizer)
+    if isinstance(stops := said.get("stop_strings"), str | list):
+        found["stop_strings"] = stops
+    if said.get("max_new_tokens", 1) < 1:
+        raise _wrong(settings, GENERATION, "max_new_tokens", said["max_new_tokens"])
+    found.setdefault("eos_token_id", end)
+    return found
+
+
+def _sequences(said: Mapping[str, Any], tokenizer: Any) -> dict[str, Any]:
+    """bad_words_ids and sequence_bias: sequences of tokens, which are kept where all of their tokens exist."""
+
+    def whole(tokens: object) -> bool:
+        return isinstance(tokens, list) and 0 < len(tokens) == len(_valid(tokens, tokenizer))
+
+    bad, biased = said.get("bad_words_ids"), said.get("sequence_bias")
+    words = [one for one in bad if whole(one)] if isinstance(bad, list) else []
+    pairs = [one for one in biased if isinstance(one, list) and len(one) == 2] if isinstance(biased, list) else []
+    pairs = [one for one in pairs if whole(one[0]) and _is(one[1], (float,))]
+    return {**({"bad_words_ids": words} if words else {}), **({"sequence_bias": pairs} if pairs else {})}
+
+
+def _wrong(settings: Settings, name: str, key: str, value: object) -> InputError:
+    return InputError(
+        f"{PLACE}: {settings.pretrained}/{name} has {key}: {str(value)[:60]!r}, which no tokenizer or model can have. "
+        "Correct it, or take it out."
+    )
+
+
+def write(folder: Path, files: Mapping[str, str]) -> None:
+    """Write them beside tokenizer.json."""
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
