@@ -1,11 +1,15 @@
+import itertools
 import json
 import re
 from urllib.request import urlopen
+
+import pytest
 
 from tests.registry.submitted import Server
 from understudy.registry.client import server_at
 from understudy.registry.latest import latest_page
 from understudy.registry.names import PARENT, STEP
+from understudy.registry.tracking import Value
 
 
 def test_the_latest_runs_page_is_one_of_the_server(server: Server) -> None:
@@ -19,6 +23,36 @@ def test_the_latest_runs_page_is_one_of_the_server(server: Server) -> None:
     assert found == f"{server.uri}/#/experiments/{place}/runs/{latest}?workflowType=machine_learning"
     with urlopen(f"{server.uri}/api/2.0/mlflow/runs/get?run_id={latest}") as answer:
         assert json.load(answer)["run"]["info"]["experiment_id"] == place
+
+
+NOTHING, NUMBERS = False, True
+CLOCK = itertools.count(10_000)  # the runs of all cases are in one database
+
+
+@pytest.mark.parametrize(
+    ("runs", "chosen"),
+    [
+        ([("FINISHED", NUMBERS), ("FINISHED", NOTHING)], 0),
+        ([("FINISHED", NUMBERS), ("FINISHED", NOTHING), ("FINISHED", NOTHING)], 0),
+        ([("FINISHED", NUMBERS), ("FINISHED", NUMBERS), ("FINISHED", NOTHING)], 1),
+        ([("FINISHED", NUMBERS), ("FAILED", NOTHING), ("FINISHED", NOTHING)], 1),
+        ([("FINISHED", NUMBERS), ("FINISHED", NOTHING), ("RUNNING", NOTHING)], 2),
+        ([("FINISHED", NUMBERS), ("KILLED", NOTHING)], 1),
+    ],
+)
+def test_a_run_that_reused_everything_is_not_the_one_that_is_opened(
+    local: str, runs: list[tuple[str, bool]], chosen: int
+) -> None:
+    asked = server_at(local)
+    place = asked.experiment("reused")
+    made = []
+    for number, (status, has_numbers) in enumerate(runs):
+        made.append(asked.make_run(place, next(CLOCK), {STEP: PARENT}, f"run {number}"))
+        if has_numbers:
+            asked.log(made[-1], [Value("student/accuracy", 0.9, 1, 0)])
+        if status != "RUNNING":
+            asked.end(made[-1], status)
+    assert latest_page(local) == f"runs:/{made[chosen]}"
 
 
 def test_mlflows_pages_know_such_an_address(server: Server) -> None:

@@ -24,6 +24,9 @@ def test_a_run_is_made_found_and_ended(uri: str) -> None:
     assert asked.experiment_of(made) == place
     later = asked.make_run(place, 2000, {"a": "1"}, "later")
     assert asked.runs(asked.experiments(), "tags.a = '1'") == [later, made]
+    assert not asked.has_metrics(made)
+    asked.log(made, [Value("loss", 1.0, 1, 0)])
+    assert (asked.has_metrics(made), asked.has_metrics(later)) == (True, False)
     asked.end(later, "FINISHED")
     asked.set_tags(made, {"b": "2"})
     assert {"a": "1", "b": "2"}.items() <= (asked.run_tags(made) or {}).items()

@@ -1,19 +1,21 @@
 """The text of a first recipe for what a folder holds: sized for a laptop, with comments that say what to change."""
 
+import itertools
 import json
 import math
 
 from understudy.data.labels import lookalikes
 from understudy.data.survey import Documents, Images
 from understudy.errors import InputError
-from understudy.evaluate.intervals import least_examples, least_score
-from understudy.evaluate.sufficiency import least_answers
+from understudy.evaluate.intervals import least_examples
+from understudy.evaluate.sufficiency import detectable_loss
 from understudy.recipe import yaml
 
 CONFIDENCE = 0.95
 MARGINS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
 CAREFUL = 0.1  # the largest of them that means something to most users
-SPARE = 1.3  # the split goes by content and is about so large: this many times the least is enough
+SPARE = 1.3  # a split of texts goes by content and is about so large: this many times the least is enough
+SPREAD = 2  # standard deviations that a split by content may be smaller than its share
 LEAST_SIDE, LARGEST_SIDE = 8, 64  # pixels
 STEPS = 600  # of a training, about; some minutes on two cores
 SHARE = 0.2
@@ -132,10 +134,11 @@ def notes(found: Images | Documents) -> list[str]:
     if found.is_deep:
         said.append("images in deeper folders have the label of the first one")
     if (margin := _margin(_tested(found))) and margin > CAREFUL:
-        enough = math.ceil(SPARE * least_answers(CAREFUL, CONFIDENCE))
+        least = _least(CAREFUL)
+        enough = f"{least} to test on" if found.test else f"{_in_all(least)} in all"
         said.append(
             f"few images: a gate with a margin of {margin:g} lets a student pass that answers much worse than its "
-            f"teacher; with {enough} to test on, a margin of {CAREFUL:g} would do"
+            f"teacher; with {enough}, a margin of {CAREFUL:g} would do"
         )
     return said
 
@@ -144,12 +147,12 @@ def _images(found: Images, path: str) -> str:
     tested = _tested(found)
     margin = _margin(tested)
     if margin is None:
-        least = math.ceil(SPARE * least_answers(MARGINS[-1], CONFIDENCE))
+        least = _least(MARGINS[-1])
         if found.test:
             raise InputError(f"{found.test} images to test on are too few: it takes {least}")
         raise InputError(
-            f"{found.train} images are too few: a fifth of them is tested on, and a gate takes {least} for that, which "
-            f"are {math.ceil(least / SHARE)} in all"
+            f"{found.train} images are too few: a fifth of them, more or less, is tested on, and a gate takes {least} "
+            f"for that; with {_in_all(least)} in all there are so many"
         )
     side = max(LEAST_SIDE, min(LARGEST_SIDE, found.side // 4 * 4))
     kind, teacher, student = _vit(side) if side < 16 else _resnet()
@@ -163,17 +166,38 @@ def _images(found: Images, path: str) -> str:
         student=student,
         epochs=_epochs(found.train, 64, 30),
         margin=margin,
-        why=f"about {tested:,} test images can rule out no less than {least_score(tested, CONFIDENCE):.3f}",
+        why=f"{tested:,} test images or more can show {_rounded(detectable_loss(tested, CONFIDENCE))}",
     )
 
 
 def _tested(found: Images) -> int:
-    return found.test or int(SHARE * found.train)
+    """How many there are to test on; of a share that content chooses, how many there are almost always."""
+    return found.test or _by_content(found.train)
+
+
+def _by_content(images: int) -> int:
+    return max(0, math.floor(SHARE * images - SPREAD * math.sqrt(SHARE * (1 - SHARE) * images)))
 
 
 def _margin(tested: int) -> float | None:
     """The smallest one that so many test images can show; None where they are too few for any."""
-    return next((margin for margin in MARGINS if tested >= SPARE * least_answers(margin, CONFIDENCE)), None)
+    detectable = detectable_loss(tested, CONFIDENCE) if tested else math.inf
+    return next((margin for margin in MARGINS if detectable <= margin), None)
+
+
+def _least(margin: float) -> int:
+    """How many test images can show it."""
+    return next(images for images in itertools.count(1) if detectable_loss(images, CONFIDENCE) <= margin)
+
+
+def _in_all(tested: int) -> int:
+    """How many images have so many to test on among them."""
+    return next(images for images in itertools.count(tested) if _by_content(images) >= tested)
+
+
+def _rounded(loss: float) -> str:
+    """Up, to a tenth of a point."""
+    return f"{math.ceil(1000 * loss) / 1000:g}"
 
 
 def _resnet() -> tuple[str, str, str]:

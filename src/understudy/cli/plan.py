@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from understudy.plan.estimate import Estimate
-    from understudy.plan.hardware import Hardware
     from understudy.plan.job import Job
+    from understudy.plan.machine import Machine
     from understudy.plan.whole_run import WholeRun
 
-DEFAULT = "H100"
 KindOfHardware = Annotated[
     str | None,
     typer.Option(
-        "--hardware", help=f"What each process has; a name in the table. Default: what the recipe says, or {DEFAULT}."
+        "--hardware",
+        help="What each process has; a name in the table. Default: what the recipe says, or else this machine's.",
     ),
 ]
 ROW = "NAME: {memory: GiB, tflops: {fp32: 60, bf16: 990}, link: GB/s, network: GB/s, price: USD an hour}"
@@ -56,14 +56,23 @@ def plan(
     from understudy.cli.recipe import checked
     from understudy.plan import hardware as kinds
     from understudy.plan.job import jobs
+    from understudy.plan.length import training_examples
+    from understudy.plan.machine import gpus, machine_for
     from understudy.plan.ranking import workers
     from understudy.plan.whole_run import whole_run
 
     known = kinds.table(table)
+    if hardware and hardware not in known:
+        raise typer.BadParameter(f"{hardware} is not in the table ({', '.join(known)})", param_hint="--hardware")
     written, _ = checked(recipe, overrides or (), elsewhere=True)
     try:
+        trainings = list(jobs(written.recipe))
+        counts_epochs = any(job.planned.train.epochs for job in trainings)
+        examples = training_examples(written.recipe) if counts_epochs else None
         with workers() as pool:
-            answers = [_answer(job, hardware, known, pool, every=every, write=write) for job in jobs(written.recipe)]
+            here = gpus()
+            answered = partial(_answer, examples=examples, pool=pool, every=every, write=write)
+            answers = [answered(job, machine_for(job, hardware, known, here)) for job in trainings]
     except InputError as error:
         raise InputError(written.source.located(str(error))) from error
     whole = whole_run(written.recipe, answers[-1].job.planned)
@@ -81,20 +90,15 @@ def plan(
 
 
 def _answer(
-    job: "Job", named: str | None, known: "dict[str, Hardware]", pool: "Executor | None", *, every: bool, write: bool
+    job: "Job", machine: "Machine", *, examples: int | None, pool: "Executor | None", every: bool, write: bool
 ) -> Answer:
     from understudy.plan.automatic import nearest
     from understudy.plan.disk import disk
     from understudy.plan.host import host_memory
+    from understudy.plan.length import steps_of
     from understudy.plan.ranking import estimated, ranking
 
-    kind = named or job.hardware or DEFAULT
-    if kind not in known:
-        why = f"{kind} is not in the table ({', '.join(known)})"
-        if named:
-            raise typer.BadParameter(why, param_hint="--hardware")
-        raise InputError(f"resources.{job.name}.hardware: {why}")
-    place, degrees = job.place(known[kind]), job.degrees
+    place, degrees = job.place(machine.hardware), job.degrees
     bar = partial(watched, what=f"{job.name}: sets of degrees")
     found = ranking(job.planned, place, pool, bar) if every or write or degrees is None else None
     if found and (write or degrees is None):
@@ -103,8 +107,8 @@ def _answer(
     # What was ranked is there already, but for zero1 and zero2, which are not among the sets of degrees.
     ranked = {other.degrees: other for other in found.estimates} if found else {}
     own = ranked.get(degrees) or estimated(job.planned, degrees, place)
-    host = host_memory(job, own, known[kind])
-    return Answer(job, kind, known[kind], own, found if every else None, host, disk(job, own))
+    host, steps = host_memory(job, own, machine.hardware), steps_of(job.planned.train, examples)
+    return Answer(job, machine, steps, own, found if every else None, host, disk(job, own))
 
 
 def _write(path: Path, answers: Sequence[Answer]) -> None:
@@ -132,7 +136,8 @@ def _machine(answer: Answer) -> dict[str, Any]:
     refused = [{"degrees": other.model_dump(), "reason": why} for other, why in found.refused] if found else []
     left_out = ["compile"] if answer.job.planned.train.compile else []
     said: dict[str, Any] = {
-        "hardware": answer.kind,
+        "hardware": answer.machine.kind,
+        "hardware_reason": answer.machine.reason or None,
         "left_out": left_out,
         "plan": _estimate(answer.own),
         "others": others,
@@ -140,7 +145,7 @@ def _machine(answer: Answer) -> dict[str, Any]:
     }
     job, hours = answer.job, answer.hours
     said |= {"nodes": job.nodes, "processes_per_node": job.processes, "usd_an_hour_and_process": answer.hardware.price}
-    said |= {"steps": job.steps, "hours": hours, "usd": None if hours is None else answer.cost}
+    said |= {"steps": answer.steps, "hours": hours, "usd": None if hours is None else answer.cost}
     host = {**asdict(answer.host), "all": answer.host.all, "fits": answer.host.fits}
     return {**said, "host_bytes": host, "disk_bytes": {**asdict(answer.disk), "most": answer.disk.most}}
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from understudy.plan.hardware import Hardware
     from understudy.plan.host import HostMemory
     from understudy.plan.job import Job
+    from understudy.plan.machine import Machine
     from understudy.plan.ranking import Ranking
     from understudy.plan.whole_run import WholeRun
 
@@ -25,8 +26,9 @@ class Answer:
     """What is told of a training."""
 
     job: "Job"
-    kind: str
-    hardware: "Hardware"
+    machine: "Machine"
+    steps: int | None
+    """Of the whole training; None where the recipe counts epochs and the data is not here."""
     own: "Estimate"
     """As the recipe has it; the best, where the recipe leaves that to the plan, and with --write."""
     ranking: "Ranking | None"
@@ -40,9 +42,14 @@ class Answer:
         return self.own.fits and self.host.fits
 
     @property
+    def hardware(self) -> "Hardware":
+        """What each process has."""
+        return self.machine.hardware
+
+    @property
     def hours(self) -> float | None:
-        """None where the recipe counts epochs."""
-        return self.own.hours(self.job.steps) if self.job.steps else None
+        """None where the steps are not known."""
+        return self.own.hours(self.steps) if self.steps else None
 
     @property
     def cost(self) -> float:
@@ -57,7 +64,9 @@ def say(answer: Answer) -> None:
     job, own, hardware = answer.job, answer.own, answer.hardware
     peak = own.traced.peak
     kinds = ", ".join(f"{kind} {_size(size)}" for kind, size in peak.kinds.items() if size > peak.bytes / SMALL)
-    typer.echo(f"{job.name}: {own.degrees} on {job.nodes} x {job.processes} {answer.kind}")
+    typer.echo(f"{job.name}: {own.degrees} on {job.nodes} x {job.processes} {answer.machine.kind}")
+    if answer.machine.reason:
+        typer.echo(f"  hardware  {answer.machine.reason}")
     verdict = "fits" if own.fits else "DOES NOT FIT"
     typer.echo(f"  memory    {own.memory:.2f} of {hardware.memory:.1f} GiB a process: {verdict}")
     typer.echo(f"            at most in {peak.phase}: {kinds}")
@@ -71,13 +80,23 @@ def say(answer: Answer) -> None:
         f"  a step    {_seconds(own.step)} s: {_seconds(own.compute)} computing, {_seconds(own.communication)} "
         f"communicating alone, {_seconds(own.bubble)} waiting for other stages"
     )
-    if answer.hours is not None:
-        in_all = f"{_time(answer.hours)}, {answer.cost:.2f} USD at {hardware.price:g} an hour and process"
-        typer.echo(f"  in all    {job.steps:,} steps: {in_all}")
+    typer.echo(f"  in all    {_in_all(answer)}")
     if not own.fits:
         typer.echo(f"  to fit    {lacking(job.planned, own, job.place(hardware))}")
     if answer.ranking and (answer.ranking.refused or len(answer.ranking.estimates) > 1):
         _say_others(answer.ranking, own)
+
+
+def _in_all(answer: Answer) -> str:
+    """The whole training's time and cost."""
+    epochs = answer.job.planned.train.epochs
+    counted = f"{epochs:,} epoch{'s' * (epochs > 1)}" if epochs else ""
+    if answer.hours is None:
+        return f"{counted}; how many steps these are the data tells, which is not here"
+    price = answer.hardware.price
+    cost = f", {answer.cost:.2f} USD at {price:g} an hour and process" if price else ""
+    length = f"{counted}, about {answer.steps:,} steps" if counted else f"{answer.steps:,} steps"
+    return f"{length}: {_time(answer.hours)}{cost}"
 
 
 def _say_host(answer: Answer) -> None:
@@ -107,12 +126,13 @@ def say_run(whole: "WholeRun", length: int) -> None:
 
 
 def say_trainings(answers: Sequence[Answer], *, control: bool) -> None:
-    """All of them together, where the recipe says how long each is."""
+    """All of them together, where it is known how long each is."""
     hours = [answer.hours for answer in answers if answer.hours is not None]
     if len(hours) == len(answers):
         more = "; the control, at most as long as distill, comes on top" if control else ""
         cost = sum(answer.cost for answer in answers)
-        typer.echo(f"  trainings {_time(sum(hours))} one after another, {cost:.2f} USD{more}")
+        paid = f", {cost:.2f} USD" if cost else ""
+        typer.echo(f"  trainings {_time(sum(hours))} one after another{paid}{more}")
 
 
 def _kept(cache: int | None, length: int) -> str:
@@ -137,8 +157,8 @@ def _time(hours: float) -> str:
 
 def _seconds(number: float) -> str:
     """To three digits, and none of them behind an e."""
-    if not number or 0.001 <= number < 999.5:
-        return f"{number:.3g}"
+    if number < 5e-7 or 0.001 <= number < 999.5:
+        return f"{number:.3g}" if number >= 5e-7 else "0"
     return f"{number:,.0f}" if number > 1 else f"{number:.6f}"
 
 

@@ -26,9 +26,11 @@ def list_(ctx: typer.Context, as_json: Json = False) -> None:
     """List what is up for review: the challengers that are not the champion."""
     if ctx.invoked_subcommand:
         return
+    from understudy.registry.read_only import readable
     from understudy.registry.review import up_for_review
 
-    found = up_for_review(ctx.obj.tracking_uri)
+    with readable(ctx.obj.tracking_uri) as uri:
+        found = up_for_review(uri)
     rows = [[one.name, one.number, other.number if other else "", _date(one.created)] for one, other in found]
     names = ("model", "version", "champion", "judged")
     if as_json:
@@ -61,13 +63,15 @@ def request(
     """Ask for a promotion: a commit on a branch of its own, with the evidence in its message."""
     from understudy.cli.branch import commit
     from understudy.registry.promotion_files import Promotion, listing, place
+    from understudy.registry.read_only import readable
     from understudy.registry.version_files import files_digest
 
     path = place(folder, model)
     found = _review(ctx, model, version)
     if not found.verdict["approved"]:
         raise InputError(f"{model}, version {found.version.number}: the gate rejected it; it cannot be promoted")
-    files = files_digest(ctx.obj.tracking_uri, model, found.version.number, found.digest)
+    with readable(ctx.obj.tracking_uri) as uri:
+        files = files_digest(uri, model, found.version.number, found.digest)
     wished = Promotion(model=model, version=found.version.number, digest=found.digest, files=files)
     title = f"Promote {model} to version {wished.version}"
     branch = f"promote/{path.stem}-{wished.version}"
@@ -125,9 +129,11 @@ def apply(
 
 
 def _review(ctx: typer.Context, model: str, version: str | None) -> "Review":
+    from understudy.registry.read_only import readable
     from understudy.registry.review import review
 
-    return review(ctx.obj.tracking_uri, model, version)
+    with readable(ctx.obj.tracking_uri) as uri:
+        return review(uri, model, version)
 
 
 def _date(seconds: float) -> str:

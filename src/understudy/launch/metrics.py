@@ -36,6 +36,7 @@ class Reported(TypedDict):
     grad_norm: NotRequired[float]
     rate: NotRequired[float]
     memory: NotRequired[int]
+    waiting: NotRequired[float | None]
     unit: NotRequired[Literal["steps", "batches"]]
     """Of an evaluation's steps."""
 

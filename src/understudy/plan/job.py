@@ -31,11 +31,7 @@ class Job:
     """Its kind, where the recipe names it, or CPU where it asks for one."""
     memory: int | None = None
     """Bytes of each node, where the recipe says what it gets in a cluster."""
-
-    @property
-    def steps(self) -> int | None:
-        """None where the recipe counts epochs, of which the data alone tells the steps."""
-        return self.planned.train.steps
+    device: Literal["auto", "cpu", "cuda"] = "auto"
 
     def checkpoint(self, own: Estimate) -> int:
         """Bytes of a checkpoint, of all ranks together."""
@@ -86,4 +82,4 @@ def jobs(recipe: Recipe) -> Iterator[Job]:
 def _job(name: Literal["teacher", "distill"], planned: Planned, resources: Resources) -> Job:
     memory = int(amount(resources.memory)) if resources.memory else None
     hardware = resources.hardware or ("CPU" if resources.device == "cpu" else None)
-    return Job(name, planned, resources.nodes, resources.processes, hardware, memory)
+    return Job(name, planned, resources.nodes, resources.processes, hardware, memory, resources.device)

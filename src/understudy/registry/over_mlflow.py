@@ -117,6 +117,10 @@ class OverMlflow:
         """See TrackingServer."""
         return self._answer(f"tags of run {run_id}", lambda client: client.get_run(run_id).data.tags)
 
+    def has_metrics(self, run_id: str) -> bool:
+        """See TrackingServer."""
+        return bool(self._answer(f"metrics of run {run_id}", lambda client: client.get_run(run_id).data.metrics))
+
     def make_run(self, experiment: str, started: int, tags: Mapping[str, str], name: str) -> str:
         """See TrackingServer."""
         client = self.client

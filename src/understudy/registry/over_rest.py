@@ -66,6 +66,11 @@ class OverRest:
         found = self._get("runs/get", run_id=run_id)
         return _by_key(found["run"]["data"]) if found else None
 
+    def has_metrics(self, run_id: str) -> bool:
+        """See TrackingServer."""
+        found = self._get("runs/get", run_id=run_id)
+        return bool(found and found["run"]["data"].get("metrics"))
+
     def make_run(self, experiment: str, started: int, tags: Mapping[str, str], name: str) -> str:
         """See TrackingServer."""
         made = self._post(

@@ -55,6 +55,9 @@ class TrackingServer(Protocol):
     def run_tags(self, run_id: str) -> dict[str, str] | None:
         """A run's tags; None when there is no such run."""
 
+    def has_metrics(self, run_id: str) -> bool:
+        """Whether a run has any."""
+
     def make_run(self, experiment: str, started: int, tags: Mapping[str, str], name: str) -> str:
         """The id of a new run that began at `started` (Unix milliseconds)."""
 

@@ -1,5 +1,6 @@
 """Watching a job while it runs: passing on a stop request, recording its progress, and checking the lease."""
 
+import logging
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +11,10 @@ from understudy.jobs import attempts
 from understudy.jobs.files import opened, touch
 from understudy.jobs.specification import JobSpec
 from understudy.launch.metrics import JobMetrics, Reported
+from understudy.parallel.cores import BUSY
 from understudy.steps.step import Work
+
+log = logging.getLogger(__name__)
 
 STEP = re.compile("[0-9]{1,18}")
 TAIL = 4096  # bytes that contain the last line of the metrics
@@ -24,7 +28,7 @@ class Watch:
         self._work, self._spec = work, spec
         self._targets = "tokens" if work.recipe.task == "causal-lm" else "images"
         self.metrics = JobMetrics(work.run.id, work.step, work.recipe.name, self._targets)
-        self._read = -1
+        self._read, self._told_busy = -1, False
         folder = attempts.latest(Path(spec.folder)) or spec.work
         names = (path.name.removeprefix("step-") for path in (folder / "checkpoints").glob("step-*"))
         steps = [int(name) for name in names if STEP.fullmatch(name)]
@@ -56,3 +60,16 @@ class Watch:
         if "loss" in entry and "rate" in entry:
             detail = f"loss {entry['loss']:.4f}, {entry['rate']:,.0f} {self._targets}/s"
         self._work.progress(entry["step"], entry["steps"], entry.get("unit", "steps"), detail)
+        if (waiting := entry.get("waiting")) and waiting >= BUSY and not self._told_busy:
+            self._told_busy = True
+            self._tell_busy(waiting)
+
+    def _tell_busy(self, waiting: float) -> None:
+        """Once for each job: cores are short."""
+        words = (
+            f"{self._work.step}: waited for a core {100 * waiting:.0f} % of the time in which it could have computed, "
+            "since other programs use this machine's cores. It ends sooner without them, or with "
+            f"{self._spec.section}.threads for the cores that are free (it has {self._spec.threads} in each process)"
+        )
+        log.warning("%s", words)
+        self._work.run.note(words)

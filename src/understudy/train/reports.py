@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from understudy.data.loader import Examples, Order
+from understudy.parallel.cores import CoreWaits
 from understudy.train.training import Point
 
 
@@ -28,6 +29,8 @@ class Report:
     """Bytes: the most that the GPU held, or the resident set of the first rank's process."""
     time: float
     """Unix seconds."""
+    waiting: float | None
+    """Share of the time in which the first rank's threads could have computed and waited for a core, as of cores.py."""
 
 
 class Reporter:
@@ -37,7 +40,7 @@ class Reporter:
         self, examples: Examples, order: Order, steps: int, device: torch.device, report: Callable[[Report], None]
     ) -> None:
         self._examples, self._order, self._steps, self._device = examples, order, steps, device
-        self._report = report
+        self._report, self._waits = report, CoreWaits()
 
     def __call__(self, points: list[Point], seconds: float) -> None:
         """Report the last of these that was not skipped; all of them took so many seconds."""
@@ -58,6 +61,7 @@ class Reporter:
                 rate=targets / seconds,
                 memory=self._memory(),
                 time=time.time(),
+                waiting=self._waits.share(),
             )
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -17,6 +17,9 @@ from understudy.registry.latest import latest_page
 from understudy.registry.server import UI_TOKEN
 
 TOKEN = "a-token-of-this-test"
+SPEC = importlib.util.find_spec("mlflow")
+assert SPEC is not None
+SCRIPTS = Path(str(SPEC.origin)).parent / "server" / "js" / "build" / "static" / "js"
 SEARCH = "/api/2.0/mlflow/experiments/search?max_results=1"
 
 
@@ -56,10 +59,27 @@ def test_the_address_with_the_token_opens_the_pages_and_leaves_a_cookie(pages: S
 def test_the_installed_mlflow_knows_the_setting_that_keeps_its_assistant_closed(pages: Server) -> None:
     with urlopen(f"{pages.uri}/?token={TOKEN}", timeout=30) as answer:
         [name] = re.findall(r'setItem\("(.+)_v1"', answer.read().decode())
-    spec = importlib.util.find_spec("mlflow")
-    assert spec is not None
-    scripts = Path(str(spec.origin)).parent / "server" / "js" / "build" / "static" / "js"
-    assert any(f'key:"{name}",version:1' in file.read_text() for file in scripts.glob("main*.js"))
+    assert any(f'key:"{name}",version:1' in file.read_text() for file in SCRIPTS.glob("main*.js"))
+
+
+def test_the_page_sets_that_no_usage_data_is_collected_in_a_form_that_it_knows(pages: Server) -> None:
+    """MLflow's own page says "MLflow collects usage data" to whoever comes first."""
+    page = page_of(pages.uri, TOKEN)
+    assert page.index("localStorage") < page.index("<script defer")
+    found = dict(re.findall(r'setItem\("([\w.]+)_v1","(\w+)"\)', page))
+    assert found == {"mlflow.settings.telemetry.enabled": "false", "mlflow.telemetry.info.alert.dismissed": "true"}
+    scripts = "".join(file.read_text() for file in SCRIPTS.glob("main*.js"))
+    named = re.search(r'const (\w+)=1,\w+="(mlflow.settings[\w.]+)",\w+="(mlflow.telemetry[\w.]+)",(\w+)=1,', scripts)
+    assert named
+    assert set(named.groups()[1:3]) == found.keys()
+
+
+def page_of(uri: str, password: str) -> str:
+    asked = Request(f"{uri}/", headers={"Authorization": basic(password)})
+    with urlopen(asked, timeout=30) as answer:
+        content: bytes = answer.read()
+        assert int(answer.headers["content-length"]) == len(content)
+        return content.decode()
 
 
 def test_programs_send_the_token_as_a_password(pages: Server) -> None:

@@ -4,12 +4,22 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
 from PIL import Image
+from scipy.stats import binom
 
 from tests import ROOT
 from tests.unit.cli.conftest import Command
+from understudy.cli.first_recipe import text
 from understudy.cli.init import Example
+from understudy.data.survey import Images
+from understudy.evaluate.intervals import paired_score
+from understudy.evaluate.sufficiency import shortfalls
+from understudy.recipe import Gate
 from understudy.recipe.file import load
 from understudy.recipe.yaml import parse
 
@@ -34,7 +44,7 @@ def test_a_folder_of_images_becomes_a_recipe_that_is_right(understudy: Command) 
     assert outcome.out.splitlines() == [
         "found in My Pets: 200 images in colour with 2 labels (cat, dog), 30 pixels wide or high",
         "note: few images: a gate with a margin of 0.2 lets a student pass that answers much worse than its teacher; "
-        "with 46 to test on, a margin of 0.1 would do",
+        "with 445 in all, a margin of 0.1 would do",
         "wrote my-pets.yaml",
         "next: understudy recipe check my-pets.yaml, then understudy run my-pets.yaml",
     ]
@@ -77,13 +87,35 @@ def test_images_of_any_size_get_a_model_that_can_be_built(understudy: Command, s
 
 
 def test_as_many_images_as_it_takes_are_enough(understudy: Command) -> None:
-    images(Path("images"), 30)
+    images(Path("images"), 55)
     assert understudy("init", "images").code == 0
     assert understudy("recipe", "check", "images.yaml").code == 0
 
 
+def seen(train: int, test: int | None) -> Images:
+    return Images(("cat", "dog"), train, test, side=32, channels=3, unread="", is_deep=False)
+
+
+def passes(examples: int, margin: float, differing: float) -> float:
+    """In how many of 400 test splits a student passes that is as good as its teacher, by the gate's own interval."""
+    drawn = np.random.default_rng(0).multinomial(examples, [differing / 2, differing / 2, 1 - differing], size=400)
+    kinds, counts = np.unique(drawn[:, :2], axis=0, return_counts=True)
+    within = [paired_score(int(wins), int(losses), examples, 0.95)[0] >= -margin for wins, losses in kinds]
+    return float(np.average(within, weights=counts))
+
+
+@given(train=st.integers(55, 20_000), test=st.none() | st.integers(5, 5_000))
+@example(train=1797, test=None)  # the digits
+def test_the_test_split_can_show_the_margin(train: int, test: int | None) -> None:
+    gate = yaml.safe_load(text(seen(train, test), "pets", "pets", "pets.yaml"))["gate"]
+    # Of a share that goes by content there are fewer in one of forty splits.
+    examples = test or int(binom.ppf(0.025, train, 0.2))
+    assert not list(shortfalls("image-classification", "accuracy", Gate(**gate), examples))
+    assert passes(examples, gate["margin"], differing=0.05) > 0.75
+
+
 def test_what_is_not_read_and_what_lies_deeper_is_said(understudy: Command) -> None:
-    images(Path("images"), 300)
+    images(Path("images"), 450)
     images(Path("images/dog"), 2)
     Path("images/cat/1.heic").touch()
     outcome = understudy("init", "images")
@@ -108,12 +140,12 @@ def test_a_file_that_is_there_is_not_overwritten(understudy: Command) -> None:
     ("make", "message"),
     [
         (
-            lambda folder: images(folder, 29),
-            "29 images are too few: a fifth of them is tested on, and a gate takes 6 for that, which are 30 in all",
+            lambda folder: images(folder, 54),
+            "54 images are too few: a fifth of them, more or less, is tested on, and a gate takes 5 for that; with 55",
         ),
         (
-            lambda folder: (images(folder / "train", 50), images(folder / "test", 5)),
-            "5 images to test on are too few: it takes 6",
+            lambda folder: (images(folder / "train", 50), images(folder / "test", 4)),
+            "4 images to test on are too few: it takes 5",
         ),
         (lambda folder: texts(folder, 1), "1 documents (*.txt), 0.0007 MB of text: too few, since the gate compares"),
         (lambda folder: folder.mkdir(), "contains no images and no texts"),

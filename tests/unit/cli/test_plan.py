@@ -13,6 +13,7 @@ from tests.unit.plan.shrunk import SIZES, overrides
 from understudy.cli import app
 from understudy.errors import InputError
 from understudy.plan.hardware import table
+from understudy.plan.machine import gpus
 from understudy.recipe import Degrees
 
 TWO = ("--set", "resources.teacher.processes=2")
@@ -100,6 +101,18 @@ def test_where_nothing_fits_the_nearest_is_told_and_nothing_written(tmp_path: Pa
     assert "teacher: dp_shard 2 on 1 x 2 Tiny" in done.stdout
     assert "digits.yaml: is as it was, since not every training fits" in done.stderr
     assert recipe.read_text() == text
+
+
+def test_without_a_name_it_plans_for_this_machine_and_says_so_and_epochs_have_a_whole_time() -> None:
+    done = CliRunner().invoke(app, ["plan", "recipes/digits.yaml", "--json"])
+    found = json.loads(done.stdout)
+    for name, steps in (("teacher", 30 * 23), ("distill", 40 * 23)):  # of 1,438 images, about, in batches of 64
+        told = found[name]
+        assert told["hardware_reason"].startswith("this machine's, which has ")
+        assert told["steps"] == steps
+        assert told["hours"] == pytest.approx(told["plan"]["step_seconds"]["all"] * steps / 3600)
+    said = plan()
+    assert said.count("hardware  assumed, since the recipe asks for GPUs") == (0 if gpus() else 2)
 
 
 def test_hardware_that_is_not_in_the_table_is_refused() -> None:

@@ -14,7 +14,15 @@ def test_a_time_has_a_unit_that_says_something(hours: float, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("number", "said"),
-    [(0, "0"), (7.47e-6, "0.000007"), (0.12345, "0.123"), (36.44, "36.4"), (999.7, "1,000"), (2013.3, "2,013")],
+    [
+        (0, "0"),
+        (7e-9, "0"),
+        (7.47e-6, "0.000007"),
+        (0.12345, "0.123"),
+        (36.44, "36.4"),
+        (999.7, "1,000"),
+        (2013.3, "2,013"),
+    ],
 )
 def test_seconds_are_written_out(number: float, said: str) -> None:
     assert _seconds(number) == said

@@ -18,7 +18,8 @@ class Watched:
     def __init__(self, folder: Path) -> None:
         self.told: list[tuple[Any, ...]] = []
         self.spec: JobSpec = job_spec(folder)
-        self.run, self.step = SimpleNamespace(id="digits-1", stop_requested=False), "teacher"
+        self.notes: list[str] = []
+        self.run, self.step = SimpleNamespace(id="digits-1", stop_requested=False, note=self.notes.append), "teacher"
         self.lease = SimpleNamespace(check=lambda: None)
         self.recipe = SimpleNamespace(name="digits", task="causal-lm")
 
@@ -53,6 +54,17 @@ def test_the_last_whole_line_is_how_far_the_job_is_and_is_told_once(watched: Wat
     watched.write('{"step": 3, "st')
     watch()
     assert len(watched.told) == 2, "a line that is being written says nothing yet"
+
+
+def test_that_cores_are_short_is_noted_once_and_in_words(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    watch = watched.watch()
+    for step, waiting in enumerate((None, 0.0, 0.24, 0.31, 0.6), 1):
+        watched.write(json.dumps({"step": step, "steps": 9, "waiting": waiting}) + "\n")
+        watch()
+    [note] = watched.notes
+    assert note.startswith("teacher: waited for a core 31 % of the time in which it could have computed")
+    assert "resources.teacher.threads" in note
+    assert caplog.messages == [note]
 
 
 def test_a_job_that_has_a_checkpoint_goes_on_from_it(watched: Watched) -> None:

@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from understudy.registry.server_app.body_limit import BodyLimit
+from understudy.registry.server_app.page_settings import PageSettings
 
 # A line: methods, then paths. {name} is one part of a path, {name...} all that follows.
 PROGRAMS = """
@@ -72,9 +73,14 @@ GET          /ajax-api/2.0/mlflow/metrics/get-history-bulk /ajax-api/2.0/mlflow/
 
 
 # What the pages ask for before they show anything: answered from here, always the same. MLflow's own answers would come
-# from the gateway, and tell what the server runs on.
+# from the gateway, would ask for usage data, and tell what the server runs on.
 FIXED = {
     "/ajax-api/2.0/mlflow/gateway-proxy": {"endpoints": []},
+    "/ajax-api/3.0/mlflow/ui-telemetry": {
+        "disable_ui_telemetry": True,
+        "disable_ui_events": [],
+        "ui_rollout_percentage": 0,
+    },
     "/ajax-api/3.0/mlflow/server-info": {"workspaces_enabled": False, "features_enabled": {"gateway": False}},
 }
 
@@ -158,6 +164,7 @@ def _not_found(path: str) -> tuple[Message, Message]:
 
 def behind_front(app: FastAPI) -> FastAPI:
     """The app with the front before everything else that it has."""
+    app.add_middleware(PageSettings)
     app.add_middleware(BodyLimit)
     app.add_middleware(Front)  # the last one that is added is asked first
     return app

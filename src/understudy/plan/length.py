@@ -1,0 +1,46 @@
+"""How many steps a training has whose recipe counts epochs, as far as its data tells before it is ingested."""
+
+from understudy.data.raw import Broken
+from understudy.data.sources.registry import read
+from understudy.errors import InputError
+from understudy.recipe import Recipe, Train
+
+ENOUGH = 2**28
+"""Bytes of records that are looked at; the others are taken to be like them."""
+TOKEN = 3
+"""Bytes of a token, about, of any text and vocabulary."""
+
+
+def training_examples(recipe: Recipe) -> int | None:
+    """About how many examples there are to train on; None where the data is not here.
+
+    A share of the records that the recipe sets aside is taken to be that share of their bytes as well.
+    """
+    try:
+        reading = read(recipe.data.source)
+        looked_at, trained, length, own = 0, 0, 0, set[str | None]()
+        for record in reading.records:
+            looked_at += 1
+            if isinstance(record, Broken):
+                continue
+            own.add(record.split)
+            if record.split in (None, "train"):
+                trained, length = trained + 1, length + len(record.content)
+            if length > ENOUGH:
+                break
+    except InputError:
+        return None
+    shares = {"test": recipe.data.test, "validation": recipe.data.validation}
+    kept = 1 - sum(share for split, share in shares.items() if split not in own)
+    kept *= reading.total / looked_at if looked_at else 0.0
+    if recipe.task == "causal-lm":
+        return round(kept * length / TOKEN / recipe.text.sequence_length)
+    return round(kept * trained)
+
+
+def steps_of(train: Train, examples: int | None) -> int | None:
+    """How many steps a training has, of about so many examples; None where only the data would tell."""
+    if train.steps is not None or examples is None:
+        return train.steps
+    assert train.epochs is not None
+    return train.epochs * max(1, -(-examples // train.batch_size))

@@ -1,0 +1,43 @@
+"""A local registry that may be read and not written: a copy of its database is asked, which MLflow may write to."""
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from understudy.errors import UnderstudyError
+from understudy.registry.relocation import FOLDER
+from understudy.registry.server import SQLITE, database
+
+
+@contextmanager
+def readable(uri: str) -> Iterator[str]:
+    """The address at which a registry can be asked and not changed: its own, or that of a copy while the body runs.
+
+    The copy has a link to the artifacts beside it, so that they are found where the database says.
+
+    Raises:
+        UnderstudyError: the database cannot be read either.
+    """
+    path = database(uri)
+    if path is None or not path.exists() or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        yield uri
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, path.name)
+        _copy(path, copy)
+        Path(folder, FOLDER).symlink_to(path.absolute().with_name(FOLDER))
+        yield f"{SQLITE}{copy}"
+
+
+def _copy(path: Path, copy: Path) -> None:
+    try:
+        with (
+            closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source,
+            closing(sqlite3.connect(copy)) as target,
+        ):
+            source.backup(target)
+    except sqlite3.Error as error:
+        raise UnderstudyError(f"{path}: MLflow's database cannot be read ({error})") from error

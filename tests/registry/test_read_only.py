@@ -1,0 +1,62 @@
+"""A registry that nobody here may write to."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.registry.submitted import Pipeline
+from understudy.errors import UnderstudyError
+from understudy.registry.read_only import readable
+from understudy.registry.review import review, up_for_review
+from understudy.registry.server import database
+
+
+@pytest.fixture
+def locked(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    """A student's registry that is read-only from now on."""
+    pipeline.register()
+    path = database(pipeline.uri)
+    assert path is not None
+    access = os.access
+
+    def refused(asked: Path, mode: int) -> bool:  # root, who runs the tests perhaps, may write everywhere
+        return access(asked, mode) and not (mode == os.W_OK and str(asked).startswith(str(path.parent)))
+
+    monkeypatch.setattr(os, "access", refused)
+    return pipeline
+
+
+def everything(folder: Path) -> dict[str, tuple[int, int]]:
+    return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in folder.rglob("*")}
+
+
+def test_what_is_up_for_review_and_its_evidence_can_be_read_and_nothing_changes(locked: Pipeline) -> None:
+    path = database(locked.uri)
+    assert path is not None
+    before = everything(path.parent)
+    with readable(locked.uri) as uri:
+        assert uri != locked.uri
+        name = locked.recipe.model_name
+        assert [challenger.name for challenger, _ in up_for_review(uri, name)] == [name]
+        assert f"# {name}, version 1, against no champion" in review(uri, name).text()
+        copy = database(uri)
+    assert everything(path.parent) == before
+    assert copy is not None
+    assert not copy.parent.exists()
+
+
+@pytest.mark.parametrize("uri", ["http://server:5000", "sqlite:////nowhere/mlflow.db"])
+def test_other_registries_are_asked_themselves(uri: str) -> None:
+    with readable(uri) as asked:
+        assert asked == uri
+
+
+def test_what_cannot_be_read_either_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mlflow.db").write_bytes(b"no database" * 100)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with (
+        pytest.raises(UnderstudyError, match=r"mlflow.db: MLflow's database cannot be read"),
+        readable(f"sqlite:///{tmp_path}/mlflow.db"),
+    ):
+        pass
