@@ -1,14 +1,16 @@
 """Whether a registered version gives the numbers that the gate saw: some test examples, scored once more through it.
 
-The tolerance stands on fp32, in which models are measured and served. The same network computes the same prediction in
-other batches and with other kernels, so its rounding differs, by a factor that nobody tracks through a network. As
-usual for such a computation half of the digits are trusted: of a significand of 24 bits 12 (Dennis and Schnabel 1983,
-section 5.4). That is 2.4e-4, of a nat and of the loss itself, for each prediction of an example. Other tokens, other
-pixels, a missing normalisation or logits of tokens that do not exist change an example by hundreds of times as much.
+The tolerance stands on the precision in which models are measured and served. The same network computes the same
+prediction in other batches and with other kernels, so its rounding differs, by a factor that nobody tracks through a
+network. As usual for such a computation half of the digits are trusted: of fp32's significand of 24 bits 12, of bf16's
+8 bits 4 (Dennis and Schnabel 1983, section 5.4). In fp32 that is 2.4e-4, of a nat and of the loss itself, for each
+prediction of an example, in bf16 0.06. Other tokens, other pixels, a missing normalisation or logits of tokens that do
+not exist change an example by hundreds of times as much as fp32's.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +21,7 @@ EXAMPLES = 32
 """How many are scored."""
 PREDICTIONS = 2**15
 """How many predictions they are together at most; the shortest example is scored, however long it is."""
-TOLERANCE = 2.0**-12
+TOLERANCES = {"fp32": 2.0**-12, "bf16": 2.0**-4}
 """Of a nat, and of the loss, for each prediction."""
 
 
@@ -32,12 +34,18 @@ class Comparison:
     measured: FloatArray
     served: FloatArray
     predictions: FloatArray
+    precision: Literal["fp32", "bf16"]
+
+    @property
+    def allowed(self) -> FloatArray:
+        """Nats of each example that rounding may make."""
+        found: FloatArray = TOLERANCES[self.precision] * (self.predictions + np.abs(self.measured))
+        return found
 
     @property
     def shares(self) -> FloatArray:
         """Each difference as a share of what rounding may make of it."""
-        allowed = TOLERANCE * (self.predictions + np.abs(self.measured))
-        found: FloatArray = np.abs(self.served - self.measured) / allowed
+        found: FloatArray = np.abs(self.served - self.measured) / self.allowed
         return found
 
     @property

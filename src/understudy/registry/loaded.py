@@ -27,17 +27,25 @@ def main() -> None:
     examples = [(base64.b64decode(content), label) for content, label in read_json(folder / EXAMPLES)]
     (described,) = (folder / VERSION / "artifacts").glob("*/understudy.json")
     facts = json.loads(described.read_text(encoding="utf-8"))
-    is_text = facts["task"] == "causal-lm"
+    is_text, kind = facts["task"] == "causal-lm", _kind(folder / VERSION)
     scores = {"pyfunc": (_texts if is_text else _images)(folder / VERSION, facts, examples)}
     gc.collect()  # a large model fits once
     note = ""
     if facts["kind"] == "transformers" and is_text:
         texts = [content.decode() for content, _ in examples]
         tokenizer, note = _tokenizer(described.parent, facts, texts)
-        scores["transformers"] = _transformers(described.parent, facts, tokenizer, texts)
+        scores["transformers"] = _transformers(described.parent, facts, tokenizer, texts, kind)
     elif facts["kind"] == "transformers":
-        scores["transformers"] = _classified(described.parent, facts, examples)
+        scores["transformers"] = _classified(described.parent, facts, examples, kind)
     write_json(folder / SCORES, {"scores": scores, "note": note})
+
+
+def _kind(version: Path) -> str:
+    """The type that the version is loaded in, as torch and transformers name it."""
+    import yaml
+
+    described = yaml.safe_load((version / "MLmodel").read_text(encoding="utf-8"))
+    return {"fp32": "float32", "bf16": "bfloat16"}[described["flavors"]["python_function"]["config"]["precision"]]
 
 
 def _texts(version: Path, facts: dict[str, Any], examples: list[tuple[bytes, str]]) -> list[float]:
@@ -64,7 +72,7 @@ def _images(version: Path, facts: dict[str, Any], examples: list[tuple[bytes, st
     return [-math.log(max(probabilities[index], sys.float_info.min)) for index, probabilities in found]
 
 
-def _classified(model: Path, facts: dict[str, Any], examples: list[tuple[bytes, str]]) -> list[float]:
+def _classified(model: Path, facts: dict[str, Any], examples: list[tuple[bytes, str]], kind: str) -> list[float]:
     """By the labels of config.json. The hub's format has no processor of images for them: they are made as MLflow's
     way makes them, and normalised as docs/serving.md says.
     """
@@ -73,14 +81,14 @@ def _classified(model: Path, facts: dict[str, Any], examples: list[tuple[bytes, 
     from transformers import AutoModelForImageClassification
 
     net = AutoModelForImageClassification.from_pretrained(
-        model, local_files_only=True, dtype=torch.float32, trust_remote_code="code" in facts
+        model, local_files_only=True, dtype=kind, trust_remote_code="code" in facts
     ).eval()
     image, pixels = facts["image"], _decoder(model.parent / "images.py").pixels
     shape = image["size"], image["channels"], image.get("background", "white")
     inputs = torch.from_numpy(np.stack([pixels(content, *shape) for content, _ in examples])) / 255
     mean, std = (torch.tensor(facts[key]).view(1, -1, 1, 1) for key in ("mean", "std"))
     with torch.inference_mode():
-        logits = torch.cat([net(part).logits.float() for part in torch.split((inputs - mean) / std, 8)])
+        logits = torch.cat([net(part).logits.float() for part in torch.split(((inputs - mean) / std).to(net.dtype), 8)])
     labels = torch.tensor([net.config.label2id[label] for _, label in examples])
     found: list[float] = torch.nn.functional.cross_entropy(logits, labels, reduction="none").tolist()
     return found
@@ -118,13 +126,13 @@ def _ids(tokenizer: Any, text: str) -> list[int]:
     return found
 
 
-def _transformers(model: Path, facts: dict[str, Any], tokenizer: Any, texts: list[str]) -> list[float]:
+def _transformers(model: Path, facts: dict[str, Any], tokenizer: Any, texts: list[str], kind: str) -> list[float]:
     """As docs/serving.md says to do it; each window is predicted from itself alone."""
     import torch
     from transformers import AutoModelForCausalLM
 
     net = AutoModelForCausalLM.from_pretrained(
-        model, local_files_only=True, dtype=torch.float32, trust_remote_code="code" in facts
+        model, local_files_only=True, dtype=kind, trust_remote_code="code" in facts
     ).eval()
     end, length, nats = facts["eos_id"], facts["sequence_length"], list[float]()
     for text in texts:

@@ -54,7 +54,9 @@ def prove(work: Work, version: Path) -> Figures:
         scores.pop("transformers", None)
     figures: dict[str, Mapping[str, float] | str] = {}
     for way, served in scores.items():
-        found = Comparison(places, nll[places], np.array(served, dtype=np.float64), predictions[places])
+        found = Comparison(
+            places, nll[places], np.array(served, dtype=np.float64), predictions[places], work.recipe.evaluate.precision
+        )
         if found.served.shape != found.measured.shape or not found.holds:
             raise _refusal(way, found)
         figures[way] = found.figures()
@@ -95,8 +97,6 @@ def _environment() -> Mapping[str, str]:
 
 
 def _refusal(way: str, found: "Comparison") -> UnderstudyError:
-    from understudy.evaluate.served import TOLERANCE
-
     if found.served.shape != found.measured.shape:
         return UnderstudyError(
             f"register: the version, loaded by {way}, gave {found.served.size} scores for {len(found.examples)} "
@@ -104,9 +104,9 @@ def _refusal(way: str, found: "Comparison") -> UnderstudyError:
         )
     worst = found.worst
     served, measured = found.served[worst], found.measured[worst]
-    allowed = TOLERANCE * (found.predictions[worst] + abs(measured))
     return UnderstudyError(
         f"register: what is served is not what was measured: loaded by {way}, the version needs {served:.6g} nats for "
         f"example {found.examples[worst]} of the test split, and the evaluation {measured:.6g}; rounding explains "
-        f"{allowed:.2g}. It is not registered. Look whether the model's code does the same when it is loaded alone"
+        f"{found.allowed[worst]:.2g}. It is not registered. Look whether the model's code does the same when it is "
+        "loaded alone"
     )

@@ -20,7 +20,9 @@ from understudy.data import tokenizer_files
 from understudy.data.images import pixels
 from understudy.data.records import FILE, Record, write
 from understudy.errors import UnderstudyError
+from understudy.evaluate.loading import KINDS
 from understudy.evaluate.scoring import Documents, predicted
+from understudy.models.narrow import narrowed
 from understudy.registry.evidence import served
 from understudy.registry.server import tracking_uri
 from understudy.steps.served import prove
@@ -29,7 +31,7 @@ from understudy.steps.step import Work
 TEXTS = ["a plain text", "x <|endoftext|> y", "<|endoftext|>", "long " * 12, "and more", "cafe\u0301"]
 
 
-def text_student(folder: Path, kind: str = "llama") -> tuple[Path, list[bytes], Any, Any]:
+def text_student(folder: Path, kind: str = "llama", precision: str = "fp32") -> tuple[Path, list[bytes], Any, Any]:
     """A model, its test examples, and what the evaluation says of them: predictions and losses."""
     tokenizer = tokenizers.train(iter(["a text about <|endoftext|> and more"] * 4), 300)
     (folder / "tokenizer.json").write_text(tokenizer.to_str())
@@ -49,27 +51,34 @@ def text_student(folder: Path, kind: str = "llama") -> tuple[Path, list[bytes], 
     nll = np.zeros(len(TEXTS))
     with torch.no_grad():
         for batch in Documents(folder, 8, 0, 8).batches(4):
-            one = predicted(loaded(model), batch, torch.device("cpu"))
+            one = predicted(narrowed(loaded(model), KINDS[precision]), batch, torch.device("cpu"))
             np.add.at(nll, one.examples, one.nll)
     return model, [text.encode() for text in TEXTS], np.array(list(map(len, ids)), float), nll
 
 
-def image_student(folder: Path) -> tuple[Path, list[bytes], Any, Any]:
+def image_student(folder: Path, precision: str = "fp32") -> tuple[Path, list[bytes], Any, Any]:
     model, random, contents = save(folder / "model", VIT, describe_images()), np.random.default_rng(0), list[bytes]()
     for _ in range(6):
         stream = io.BytesIO()
         Image.fromarray(random.integers(0, 256, (9, 13, 3), dtype=np.uint8)).save(stream, "PNG")
         contents.append(stream.getvalue())
     with torch.no_grad():
-        logits = loaded(model)(torch.from_numpy(np.stack([pixels(one, 8, 1) for one in contents]))).logits
+        logits = narrowed(loaded(model), KINDS[precision])(
+            torch.from_numpy(np.stack([pixels(one, 8, 1) for one in contents]))
+        ).logits.float()
     labels = torch.arange(6) % 3
     return model, contents, np.ones(6), torch.nn.functional.cross_entropy(logits, labels, reduction="none").numpy()
 
 
 def prepared(
-    folder: Path, task: str, kind: str = "llama", harm: Callable[[Path], None] = lambda model: None
+    folder: Path,
+    task: str,
+    kind: str = "llama",
+    harm: Callable[[Path], None] = lambda model: None,
+    precision: str = "fp32",
 ) -> tuple[Pipeline, str, Work, Any]:
-    student, contents, predictions, nll = text_student(folder, kind) if task == "causal-lm" else image_student(folder)
+    made = text_student(folder, kind, precision) if task == "causal-lm" else image_student(folder, precision)
+    student, contents, predictions, nll = made
     harm(student)
     labels = [None] * len(contents) if task == "causal-lm" else describe_images()["labels"] * 2
     records = [
@@ -78,7 +87,7 @@ def prepared(
         for split in ("train", "test")
     ]
     write(folder / FILE, records)
-    recipe = {**RECIPE, "name": "proved", "task": task}
+    recipe = {**RECIPE, "name": "proved", "task": task, "evaluate": {"precision": precision}}
     if task == "causal-lm":
         recipe["data"] = {"source": {"type": "python-docs"}, "text": {"sequence_length": 8}}
     pipeline = Pipeline(folder, tracking_uri(folder / "home", None), recipe)
@@ -118,6 +127,18 @@ def test_a_version_is_registered_if_it_gives_the_numbers_that_the_gate_saw(tmp_p
     again = pipeline.register(pipeline.new_run(), student=digest, prove=lambda version: prove(work, version))
     report = Path(client.download_artifacts(again.parent_run_id, "report.html", str(tmp_path))).read_text()
     assert (again.version, f"<p>{said}</p>" in report) == ("1", True)
+
+
+@pytest.mark.parametrize("task", ["causal-lm", "image-classification"])
+def test_a_version_is_loaded_in_the_precision_that_it_was_measured_in(tmp_path: Path, task: str) -> None:
+    pipeline, digest, work, nll = prepared(tmp_path, task, precision="bf16")
+    made = pipeline.register(student=digest, prove=lambda version: prove(work, version))
+    path = connect(pipeline.uri).download_artifacts(made.parent_run_id, "served.json", str(tmp_path))
+    exact = text_student if task == "causal-lm" else image_student
+    (tmp_path / "exact").mkdir()
+    rounding = np.abs(exact(tmp_path / "exact")[3] - nll).max()
+    for way, figures in json.loads(Path(path).read_text()).items():
+        assert figures["largest_difference"] < rounding, way
 
 
 def labels_exchanged(model: Path) -> None:
