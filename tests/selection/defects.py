@@ -29,7 +29,9 @@ class Defect:
 
 DEFECTS = (
     Defect("a lost fence", "src/understudy/store/lease.py", '.split(".")[0]) + 1', '.split(".")[0])'),
-    Defect("T squared missing", "src/understudy/distill/logits.py", "return temperature**2 * (", "return 1.0 * ("),
+    Defect(
+        "T squared missing", "src/understudy/distill/logits.py", "loss = temperature**2 * terms", "loss = 1.0 * terms"
+    ),
     Defect(
         "a gradient summed over ranks",
         "src/understudy/train/learning.py",
@@ -61,6 +63,7 @@ DEFECTS = (
 def main() -> int:
     """1 where a defect was not found."""
     missed = 0
+    (ROOT / "build").mkdir(exist_ok=True)
     for defect in DEFECTS:
         if not sys.argv[1:] or defect.area in sys.argv[1:]:
             with TemporaryDirectory(dir=ROOT / "build") as folder:
