@@ -78,7 +78,7 @@ def _worked(spec: "JobSpec", rank: int, heartbeat: "HeartbeatWriter") -> "Outcom
 def _work(spec: "JobSpec", heartbeat: "HeartbeatWriter") -> None:
     from understudy.agent.surroundings import Surroundings
     from understudy.jobs.collectives import Collectives
-    from understudy.jobs.payload import Training
+    from understudy.jobs.payload import Serving, Training
 
     surroundings = Surroundings(spec, heartbeat)
     if isinstance(spec.payload, Training):
@@ -89,6 +89,10 @@ def _work(spec: "JobSpec", heartbeat: "HeartbeatWriter") -> None:
         from understudy.agent.collectives import measure
 
         measure(spec, spec.payload, surroundings)
+    elif isinstance(spec.payload, Serving):
+        from understudy.agent.serving import serve
+
+        serve(spec, spec.payload, surroundings)
     else:
         from understudy.agent.evaluation import evaluate
 

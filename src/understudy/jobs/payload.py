@@ -1,4 +1,4 @@
-"""What a job's ranks do, and which folders of the store they read for it: train or measure models, or the network."""
+"""What a job's ranks do, and what they read of the store for it: train or measure models, a version, or the network."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -79,4 +79,23 @@ class Evaluation:
         return replace(self, examples=places["examples"], records=places.get("records"), models=models, known=known)
 
 
-Payload = Training | Evaluation | Collectives
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """The scoring of test examples through a version, loaded as its users load it; what it leaves is their scores."""
+
+    kind: Literal["serving"] = "serving"
+    folder: str
+    """Has the version's files, as the registry gives them out, and the examples; it lies in the step's own folder."""
+
+    @property
+    def reads(self) -> dict[str, str]:
+        """The folders that ranks read from elsewhere in the store: none."""
+        return {}
+
+    def reading(self, places: Mapping[str, str]) -> "Serving":
+        """The same work on copies of nothing."""
+        del places
+        return self
+
+
+Payload = Training | Evaluation | Serving | Collectives

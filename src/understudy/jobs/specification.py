@@ -15,8 +15,8 @@ from understudy.jobs.payload import Payload
 from understudy.recipe import Resources
 from understudy.store.files import write_json
 
-Role = Literal["teacher", "distill", "control", "evaluate", "collectives"]
-SECTIONS: dict[Role, str] = {"control": "distill"}
+Role = Literal["teacher", "distill", "control", "evaluate", "serving", "collectives"]
+SECTIONS: dict[Role, str] = {"control": "distill", "serving": "evaluate"}
 """The section of `resources` of a role that has none of its own name."""
 
 

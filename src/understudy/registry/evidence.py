@@ -9,7 +9,7 @@ from understudy.recipe import ArchitectureModel, MetricName, Model, PretrainedMo
 LONGEST = 8000  # characters of a tag in MLflow
 NOTE, NOT_SCORED = "note", "not scored"
 """Of figures: what there is to say of them, or why there are none."""
-UNSCORED = {NOT_SCORED: "the pod that registers holds the registry's credentials, and loads no model"}
+UNSCORED = {NOT_SCORED: "its model was measured in shards, and one process may not hold it"}
 SERVED_HERE = "<!-- what is served -->"
 """Where a report says it, which was written before."""
 WAYS = {"pyfunc": "MLflow", "transformers": "transformers alone"}

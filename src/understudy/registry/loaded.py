@@ -1,10 +1,11 @@
 """A version loaded as its users load it, and asked about some examples: by MLflow's pyfunc, and by transformers alone.
 
-    python -m understudy.registry.loaded FOLDER
+    python -m understudy.registry.loaded FOLDER OUTPUT
 
-A process of its own, without credentials: loading a version runs the code of its model. FOLDER has the version's files,
-as downloaded from the registry, in `version`, and the examples in `examples.json`. What comes out is `scores.json`: the
-negative log-likelihoods in nats, by way of loading and example, and what there is to say of it.
+A process of its own, without credentials (agent/serving.py starts it): loading a version runs the code of its model.
+FOLDER has the version's files, as downloaded from the registry, in `version`, and the examples in `examples.json`. What
+comes out is OUTPUT/scores.json: the negative log-likelihoods in nats, by way of loading and example, and the class of
+tokenizer that AutoTokenizer takes where it reads other tokens.
 """
 
 import base64
@@ -16,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from understudy.agent.parent import die_with_parent
 from understudy.store.files import read_json, write_json
 
 EXAMPLES, SCORES, VERSION = "examples.json", "scores.json", "version"
@@ -23,21 +25,22 @@ EXAMPLES, SCORES, VERSION = "examples.json", "scores.json", "version"
 
 def main() -> None:
     """Score the examples."""
-    folder = Path(sys.argv[1])
+    die_with_parent()
+    folder, output = map(Path, sys.argv[1:])
     examples = [(base64.b64decode(content), label) for content, label in read_json(folder / EXAMPLES)]
     (described,) = (folder / VERSION / "artifacts").glob("*/understudy.json")
     facts = json.loads(described.read_text(encoding="utf-8"))
     is_text, kind = facts["task"] == "causal-lm", _kind(folder / VERSION)
     scores = {"pyfunc": (_texts if is_text else _images)(folder / VERSION, facts, examples)}
     gc.collect()  # a large model fits once
-    note = ""
+    other = ""
     if facts["kind"] == "transformers" and is_text:
         texts = [content.decode() for content, _ in examples]
-        tokenizer, note = _tokenizer(described.parent, facts, texts)
+        tokenizer, other = _tokenizer(described.parent, facts, texts)
         scores["transformers"] = _transformers(described.parent, facts, tokenizer, texts, kind)
     elif facts["kind"] == "transformers":
         scores["transformers"] = _classified(described.parent, facts, examples, kind)
-    write_json(folder / SCORES, {"scores": scores, "note": note})
+    write_json(output / SCORES, {"scores": scores, "tokenizer": other})
 
 
 def _kind(version: Path) -> str:
@@ -106,7 +109,7 @@ def _decoder(path: Path) -> Any:
 
 def _tokenizer(model: Path, facts: dict[str, Any], texts: list[str]) -> tuple[Any, str]:
     """What AutoTokenizer makes of the version's files; or, for the architectures whose tokenizers transformers puts in
-    the place of any other, what reads tokenizer.json as it is, and a sentence that says so.
+    the place of any other, what reads tokenizer.json as it is, and the name of the other's class.
     """
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -114,11 +117,7 @@ def _tokenizer(model: Path, facts: dict[str, Any], texts: list[str]) -> tuple[An
     found = AutoTokenizer.from_pretrained(model, local_files_only=True, trust_remote_code="code" in facts)
     if all(_ids(found, text) == _ids(exact, text) for text in texts):
         return found, ""
-    name, kind = type(found).__name__, facts["config"].get("model_type")
-    return exact, (
-        f"AutoTokenizer reads other tokens than the model was trained on: for models of type {kind} it takes {name} "
-        "instead of what tokenizer.json says; load the tokenizer with PreTrainedTokenizerFast"
-    )
+    return exact, type(found).__name__
 
 
 def _ids(tokenizer: Any, text: str) -> list[int]:

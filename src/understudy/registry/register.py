@@ -104,8 +104,8 @@ def register(run: Run, uri: str, submission: Submission, prove: Prove | None) ->
         run: the pipeline run.
         uri: the tracking server.
         submission: what is sent.
-        prove: called with the version as the registry gives it out, before it becomes one; None where this process
-            must not load it.
+        prove: called with the version as the registry gives it out, before it becomes one; None where no
+            process can.
 
     Raises:
         UnderstudyError: the server cannot be used, and what it lacks is sent when the step runs again; or the student

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from understudy.jobs.payload import Evaluation, Payload, Training
+from understudy.jobs.payload import Evaluation, Payload, Serving, Training
 from understudy.jobs.specification import JobSpec, Role
 from understudy.launch.platform import platform
 from understudy.models.user_code import user_code
@@ -60,6 +60,13 @@ def evaluation_spec(work: Work, roles: list[str], known: Mapping[str, Path]) -> 
         known={role: str(folder) for role, folder in known.items()},
     )
     return _job_spec(work, "evaluate", payload, work.recipe.resources.by_job["evaluate"])
+
+
+def serving_spec(work: Work, folder: Path) -> JobSpec:
+    """The specification of the scoring of test examples through a version, by one process."""
+    alone = {"nodes": 1, "min_nodes": None, "processes": 1}
+    resources = work.recipe.resources.by_job["evaluate"].model_copy(update=alone)
+    return _job_spec(work, "serving", Serving(folder=str(folder)), resources)
 
 
 def _job_spec(work: Work, role: Role, payload: Payload, resources: Resources) -> JobSpec:

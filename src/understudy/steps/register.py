@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 from understudy import __version__
-from understudy.launch.platform import platform
 from understudy.recipe import Recipe
 from understudy.revision import TRAINING, revision
 from understudy.steps.environment import RUN, tracking_uri
@@ -41,7 +40,7 @@ def _register(work: Work) -> None:
     from understudy.registry.champion import champion
     from understudy.registry.recorder import close_dead
     from understudy.registry.register import Submission, is_registered, register
-    from understudy.steps.served import prove
+    from understudy.steps.served import can_be_proved, prove
 
     submission = Submission(
         work.recipe,
@@ -53,8 +52,7 @@ def _register(work: Work) -> None:
         examples=work.input("examples"),
         lineage={**lineage(work), **_provenance(work.recipe)},
     )
-    # In a cluster this pod holds the registry's credentials, and a model is code: there the version is not loaded.
-    scored = None if platform().remote else partial(prove, work)
+    scored = partial(prove, work) if can_be_proved(work.recipe) else None
     registration = register(work.run, work.tracking_uri, submission, scored)
     if registration.version:
         _remember(work)

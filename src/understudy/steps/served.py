@@ -1,33 +1,43 @@
 """What is served is what was measured: a version's proof at its registration.
 
-A process of its own, without this one's credentials, loads the version as its users do and scores some test examples;
-their scores are compared with those that the gate saw.
+The version is loaded as its users do, and scores some test examples; their scores are compared with those that the gate
+saw. A process of its own does it, without this one's credentials; in a cluster a pod of its own: a job's.
 """
 
 import base64
-import os
-import subprocess
-import sys
+import re
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from understudy.agent.parent import environment
+from pydantic import TypeAdapter, ValidationError
+
+from understudy.agent.serving import EXAMPLES, SCORES, VERSION, check, started
 from understudy.data.records import at
 from understudy.errors import UnderstudyError
+from understudy.launch.platform import platform
 from understudy.models.facts import read_description
+from understudy.recipe import Recipe, degrees
 from understudy.registry.evidence import NOTE, Figures
+from understudy.registry.version_files import MARK
+from understudy.steps.delivery import deliver
+from understudy.steps.job import run_job
+from understudy.steps.job_spec import serving_spec
 from understudy.steps.step import Work
-from understudy.store.files import read_json, write_json
+from understudy.store.files import hash_file, write_json
 
 if TYPE_CHECKING:
     from understudy.evaluate.served import Comparison
 
-LOADER = "understudy.registry.loaded"
-HANDED_ON = {"PATH", "HOME", "TMPDIR", "LANG", "PYTHONPATH", "LD_LIBRARY_PATH", "HF_HOME", "OMP_NUM_THREADS"}
-HANDED_ON |= {"CUDA_VISIBLE_DEVICES", "UNDERSTUDY_PARENT"}
-"""Of the environment; the rest may hold credentials, and the version's code is not to see them."""
+LARGEST = 2**20  # bytes of scores.json
+CLASS = re.compile(r"\w{0,100}")
+"""What a class is called; the word stands in MLflow's pages."""
+ITS_OWN = {"MLmodel", MARK}
+"""Files of a version that differ whenever the same student is sent again."""
+Scores = tuple[Mapping[str, list[float]], str]
+"""By way of loading; and the class of tokenizer that AutoTokenizer takes where it reads other tokens."""
 
 
 def prove(work: Work, version: Path) -> Figures:
@@ -49,9 +59,10 @@ def prove(work: Work, version: Path) -> Figures:
     places = chosen(predictions.astype(np.int64))
     work.report_waiting(f"scoring {len(places)} test examples through the version")
     contents = at(work.input("records"), "test", places)
-    scores, note = _scores(work, version, [[base64.b64encode(one.content).decode(), one.label] for one in contents])
+    examples = [[base64.b64encode(one.content).decode(), one.label] for one in contents]
+    scores, other = (_by_job if platform().remote else _here)(work, version, examples)
     if not _windows_are_apart(work):  # how transformers alone is asked
-        scores.pop("transformers", None)
+        scores = {way: found for way, found in scores.items() if way != "transformers"}
     figures: dict[str, Mapping[str, float] | str] = {}
     for way, served in scores.items():
         found = Comparison(
@@ -60,7 +71,25 @@ def prove(work: Work, version: Path) -> Figures:
         if found.served.shape != found.measured.shape or not found.holds:
             raise _refusal(way, found)
         figures[way] = found.figures()
-    return {**figures, NOTE: note} if note else figures
+    if other and "transformers" in figures:
+        figures[NOTE] = _about(work, other)
+    return figures
+
+
+def can_be_proved(recipe: Recipe) -> bool:
+    """Whether one process can be expected to hold the model; in a cluster it may have been measured in shards."""
+    if not platform().remote:
+        return True
+    resources = recipe.resources.by_job["evaluate"]
+    return not degrees(recipe.evaluate.strategy, resources.nodes, resources.processes, "resources.evaluate").shards
+
+
+def _about(work: Work, other: str) -> str:
+    kind = work.recipe.candidate
+    return (
+        f"AutoTokenizer reads other tokens than the {kind} was trained on: for models of its type transformers takes "
+        f"{other} instead of what tokenizer.json says; load the tokenizer with PreTrainedTokenizerFast"
+    )
 
 
 def _windows_are_apart(work: Work) -> bool:
@@ -69,31 +98,74 @@ def _windows_are_apart(work: Work) -> bool:
     return facts["task"] != "causal-lm" or stride in (None, facts["sequence_length"])
 
 
-def _scores(work: Work, version: Path, examples: list[list[str | None]]) -> tuple[dict[str, list[float]], str]:
+def _here(work: Work, version: Path, examples: list[list[str | None]]) -> Scores:
+    """The scores, by a process of this machine."""
     log = work.run.folder / "logs" / "served.log"
     with tempfile.TemporaryDirectory(dir=version.parent.parent) as name:
         folder = Path(name)
-        version.rename(folder / "version")
-        write_json(folder / "examples.json", examples)
-        with log.open("ab") as output:
-            done = subprocess.run(
-                [sys.executable, "-m", LOADER, name], env=_environment(), stdin=subprocess.DEVNULL, stdout=output,
-                stderr=output, check=False,
-            )  # fmt: skip
-        (folder / "version").rename(version)
-        found = read_json(folder / "scores.json")
-    if done.returncode or not isinstance(found, dict):
-        words = log.read_text(errors="replace").strip().splitlines()
-        raise UnderstudyError(
-            f"register: the version cannot be loaded as its users load it ({words[-1] if words else 'no output'}), so "
-            f"it is not registered; all of the output is in {os.path.relpath(log)}"
-        )
-    return found["scores"], found["note"]
+        version.rename(folder / VERSION)
+        write_json(folder / EXAMPLES, examples)
+        process = started(folder, folder, log)
+        try:
+            check(process.wait(), log)
+        finally:
+            process.kill()
+        return _read(folder / SCORES)
 
 
-def _environment() -> Mapping[str, str]:
-    kept = {name: value for name, value in environment().items() if name in HANDED_ON}
-    return {**kept, "HF_HUB_OFFLINE": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "TOKENIZERS_PARALLELISM": "false"}
+def _by_job(work: Work, version: Path, examples: list[list[str | None]]) -> Scores:
+    """The scores, by a job, which has no credentials; it reads what this process has fetched from the registry."""
+    place = work.lease.folder.parent / "served"  # beside the job's folder: ranks cannot write there
+    work.lease.check()
+    if not (place / VERSION).is_dir() or not _same(place / VERSION, version):
+        # Of a step that goes on the job may be running, or have ended: what it scored stays while it is the same.
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(place.with_name("job"), ignore_errors=True)  # where a job outlives who launched it
+        place.mkdir()
+        write_json(place / EXAMPLES, examples)
+        version.rename(place / VERSION)
+    spec, left = serving_spec(work, place), work.lease.staging()
+    deliver(run_job(work, spec), left, {SCORES}.__contains__)
+    shutil.rmtree(place)
+    return _read(left / SCORES)
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether two copies of a version have the same files."""
+    files = [
+        {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file() and path.name not in ITS_OWN}
+        for folder in (one, other)
+    ]
+    return files[0].keys() == files[1].keys() and all(
+        hash_file(path) == hash_file(files[1][name]) for name, path in files[0].items()
+    )
+
+
+def _read(path: Path) -> Scores:
+    """The scores that a process has left: it ran the model's code, so they are numbers at most.
+
+    Raises:
+        UnderstudyError: there is something else.
+    """
+    try:
+        if path.stat().st_size > LARGEST:
+            raise _no_scores(f"has {path.stat().st_size:,} bytes")
+        found = TypeAdapter(dict[str, dict[str, list[float]] | str]).validate_json(path.read_bytes(), strict=True)
+    except (FileNotFoundError, ValidationError) as error:
+        raise _no_scores("has no scores") from error
+    scores, other = found.get("scores"), found.get("tokenizer")
+    if not isinstance(scores, dict) or not isinstance(other, str) or not CLASS.fullmatch(other):
+        raise _no_scores("has no scores")
+    if "pyfunc" not in scores or scores.keys() - {"pyfunc", "transformers"}:
+        raise _no_scores("has other ways of loading than were asked for")
+    return scores, other
+
+
+def _no_scores(why: str) -> UnderstudyError:
+    return UnderstudyError(
+        f"register: {SCORES} {why}. It is not taken over, and the version is not registered; look at what the model's "
+        "own code does, and run again"
+    )
 
 
 def _refusal(way: str, found: "Comparison") -> UnderstudyError:

@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,11 +23,14 @@ from understudy.data.records import FILE, Record, write
 from understudy.errors import UnderstudyError
 from understudy.evaluate.loading import KINDS
 from understudy.evaluate.scoring import Documents, predicted
+from understudy.launch.local.platform import LocalPlatform
 from understudy.models.narrow import narrowed
+from understudy.recipe import Recipe
 from understudy.registry.evidence import served
 from understudy.registry.server import tracking_uri
-from understudy.steps.served import prove
+from understudy.steps.served import _read, can_be_proved, prove
 from understudy.steps.step import Work
+from understudy.store.runs import StepState
 
 TEXTS = ["a plain text", "x <|endoftext|> y", "<|endoftext|>", "long " * 12, "and more", "cafe\u0301"]
 
@@ -103,13 +107,11 @@ def prepared(
 @pytest.mark.parametrize("task", ["causal-lm", "image-classification"])
 def test_a_version_is_registered_if_it_gives_the_numbers_that_the_gate_saw(tmp_path: Path, task: str) -> None:
     pipeline, digest, work, nll = prepared(tmp_path, task)
-    for place in range(len(nll)):  # one example that differs is enough
-        wrong = nll.copy()
-        wrong[place] += 0.1 if place else np.nan
-        np.savez(tmp_path / "per_example.npz", **{"weights.tokens": np.ones(len(nll)), "student.nll": wrong})
-        if place in (0, len(nll) - 1):
-            with pytest.raises(UnderstudyError, match=f"nats for example {place} of the test split"):
-                pipeline.register(student=digest, prove=lambda version: prove(work, version))
+    wrong, last = nll.copy(), len(nll) - 1  # one example that differs is enough
+    wrong[last] += 0.1
+    np.savez(tmp_path / "per_example.npz", **{"weights.tokens": np.ones(len(nll)), "student.nll": wrong})
+    with pytest.raises(UnderstudyError, match=f"nats for example {last} of the test split"):
+        pipeline.register(student=digest, prove=lambda version: prove(work, version))
     client = connect(pipeline.uri)
     assert client.search_model_versions("") == []
     np.savez(tmp_path / "per_example.npz", **{"weights.tokens": np.ones(len(nll)), "student.nll": nll})
@@ -175,6 +177,98 @@ def test_the_evidence_says_where_autotokenizer_reads_other_tokens(
     pipeline, digest, work, _ = prepared(tmp_path, "causal-lm", kind, harm)
     assert pipeline.register(student=digest, prove=lambda version: prove(work, version)).version == "1"
     said = connect(pipeline.uri).get_model_version("proved", "1").tags["served"]
-    assert (
-        f"it takes {name} instead of what tokenizer.json says; load the tokenizer with PreTrainedTokenizerFast" in said
-    )
+    assert f"takes {name} instead of what tokenizer.json says; load the tokenizer with PreTrainedTokenizerFast" in said
+
+
+REMOTE = partial(LocalPlatform, remote=True)
+"""A cluster, as far as the register step asks; its jobs are processes of this machine."""
+
+
+def in_a_job(work: Work, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Work:
+    """The same work in a step that holds a lease, whose jobs run elsewhere."""
+    monkeypatch.setattr("understudy.steps.served.platform", REMOTE)
+    lease = pipeline.store.acquire("k" * 64)
+    assert lease is not None
+    pipeline.run.record(StepState("register", "running"))
+    watched = Work("register", pipeline.store, pipeline.run, pipeline.recipe, cast(Any, {}), lease, lease.staging())
+    watched.input = work.input  # type: ignore[method-assign]
+    return watched
+
+
+def test_in_a_cluster_a_job_scores_what_the_registry_gave_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline, digest, work, nll = prepared(tmp_path, "causal-lm")
+    work = in_a_job(work, pipeline, monkeypatch)
+    made = pipeline.register(student=digest, prove=lambda version: prove(work, version))
+    client = connect(pipeline.uri)
+    figures = json.loads(Path(client.download_artifacts(made.parent_run_id, "served.json", str(tmp_path))).read_text())
+    assert all(one["examples"] == len(nll) and one["largest_difference"] < 1e-4 for one in figures.values())
+    assert set(figures) == {"pyfunc", "transformers"}
+    assert not (work.lease.folder.parent / "served").exists()
+    assert (work.run.folder / "logs" / "serving" / "served.log").exists()
+    assert "not scored" not in client.get_model_version("proved", "1").tags["served"]
+
+
+def test_a_job_that_scores_otherwise_registers_nothing_and_one_that_goes_on_keeps_its_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline, digest, work, nll = prepared(tmp_path, "image-classification")
+    np.savez(tmp_path / "per_example.npz", **{"weights.tokens": np.ones(len(nll)), "student.nll": nll + 0.1})
+    work = in_a_job(work, pipeline, monkeypatch)
+    with pytest.raises(UnderstudyError, match="what is served is not what was measured"):
+        pipeline.register(student=digest, prove=lambda version: prove(work, version))
+    assert connect(pipeline.uri).search_model_versions("") == []
+
+    def cut_off(work: Work, spec: Any) -> Path:
+        copies.append(copy(Path(spec.payload.folder)))
+        raise SystemExit
+
+    copies: list[dict[str, tuple[int, bytes]]] = []
+    monkeypatch.setattr("understudy.steps.served.run_job", cut_off)
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            pipeline.register(student=digest, prove=lambda version: prove(work, version))
+    weights = work.lease.folder.parent / "served" / "version" / "artifacts" / digest / "model.safetensors"
+    weights.write_bytes(b"x" + weights.read_bytes()[1:])
+    with pytest.raises(SystemExit):
+        pipeline.register(student=digest, prove=lambda version: prove(work, version))
+    assert copies[0] == copies[1]  # the job that runs reads these very files
+    assert {name: content for name, (_, content) in copies[2].items() if not name.endswith("MLmodel")} == {
+        name: content for name, (_, content) in copies[0].items() if not name.endswith("MLmodel")
+    }
+
+
+def copy(folder: Path) -> dict[str, tuple[int, bytes]]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): (path.stat().st_ino, path.read_bytes()) for path in files}
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        None,
+        b"",
+        b"[]",
+        b'{"scores": {"pyfunc": ["1"]}, "tokenizer": ""}',
+        b'{"scores": {"pyfunc": [1.0]}}',
+        b'{"scores": {"transformers": [1.0]}, "tokenizer": ""}',
+        b'{"scores": {"pyfunc": [1.0], "<b>": [1.0]}, "tokenizer": ""}',
+        b'{"scores": {"pyfunc": [1.0]}, "tokenizer": "<script>"}',
+        b'{"scores": {"pyfunc": [1.0]}, "tokenizer": "' + 2**20 * b"a" + b'"}',
+    ],
+)
+def test_what_a_models_code_may_have_left_is_numbers_at_most(tmp_path: Path, left: bytes | None) -> None:
+    if left is not None:
+        (tmp_path / "scores.json").write_bytes(left)
+    with pytest.raises(UnderstudyError, match=r"^register: scores\.json has"):
+        _read(tmp_path / "scores.json")
+
+
+def test_a_model_that_was_measured_in_shards_in_a_cluster_is_not_loaded_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Recipe.model_validate({**RECIPE, "name": "whole"})
+    sharded = whole.model_dump(by_alias=True)
+    sharded["evaluate"]["strategy"] = "fsdp"
+    sharded["resources"]["evaluate"] = {**sharded["resources"]["distill"], "processes": 2}
+    recipes = [whole, Recipe.model_validate(sharded)]
+    assert [can_be_proved(recipe) for recipe in recipes] == [True, True]
+    monkeypatch.setattr("understudy.steps.served.platform", REMOTE)
+    assert [can_be_proved(recipe) for recipe in recipes] == [True, False]

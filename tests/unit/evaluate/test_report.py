@@ -278,4 +278,6 @@ def test_what_registration_finds_has_its_place_in_a_report_and_is_only_text(page
     assert (text.count("What is served"), whole.count("What is served")) == (0, 1)
     assert "32 test examples with 1,234 predictions" in whole
     assert "&lt;b&gt;a note" in whole
-    assert "was not scored when it was registered: the pod" in evidence.served(evidence.UNSCORED)
+    assert "was not scored when it was registered: its model was measured in shards" in evidence.served(
+        evidence.UNSCORED
+    )

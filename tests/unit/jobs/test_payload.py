@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.jobs.specs import evaluation_spec, job_spec
+from understudy.jobs.payload import Serving
 from understudy.jobs.specification import JobSpec
 
 SPECS = [
@@ -14,6 +15,7 @@ SPECS = [
     evaluation_spec("/f", records="/r"),
     evaluation_spec("/f"),
     evaluation_spec("/f", known={"teacher": "/k"}),
+    replace(evaluation_spec("/f"), role="serving", payload=Serving(folder="/f/served")),
 ]
 
 
@@ -45,3 +47,4 @@ def test_an_evaluations_section_is_its_own(tmp_path: Path) -> None:
     spec = evaluation_spec(tmp_path)
     assert spec.section == "resources.evaluate"
     assert replace(spec, role="control").section == "resources.distill"
+    assert replace(spec, role="serving").section == "resources.evaluate"

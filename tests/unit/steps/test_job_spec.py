@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from understudy.jobs.payload import Training
+from understudy.jobs.payload import Serving, Training
 from understudy.models.user_code import user_code
 from understudy.recipe import LABELS, Recipe
-from understudy.steps.job_spec import _factories, _others, evaluation_spec, student_spec
+from understudy.steps.job_spec import _factories, _others, evaluation_spec, serving_spec, student_spec
 from understudy.steps.step import Work
 from understudy.store import Run, Store
 
@@ -53,3 +53,15 @@ def test_a_job_says_which_source_its_factories_have(
     (tmp_path / "nets_of_a_job.py").write_text("def small(): ...")
     recipe = change(digits, "student.model={factory: 'nets_of_a_job:small'}")
     assert _factories(recipe) == {"nets_of_a_job:small": user_code("nets_of_a_job").source}
+
+
+def test_a_version_is_scored_by_one_process(
+    store: Store, run: Run, digits: Recipe, change: Callable[..., Recipe]
+) -> None:
+    recipe = change(digits, "resources.evaluate={processes: 4, threads: 1}")
+    lease = store.acquire("key")
+    assert lease is not None
+    work = Work("register", store, run, recipe, {"inputs": {}, "world": {}}, lease, lease.staging())  # type: ignore[typeddict-item]
+    spec = serving_spec(work, lease.folder.parent / "served")
+    assert (spec.world_size, spec.role, spec.section) == (1, "serving", "resources.evaluate")
+    assert spec.payload == Serving(folder=str(lease.folder.parent / "served"))

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ from tests.unit.jobs.specs import HOME, WORK, evaluation_spec, with_payload
 from tests.unit.launch.kubernetes.rendered import CLUSTER, pod, pytorch, template
 from understudy.agent import node_cache
 from understudy.errors import InputError
+from understudy.jobs.payload import Serving
 from understudy.jobs.specification import JobSpec
 from understudy.kube.settings import PREFERRED, REQUIRED, parsed
 
@@ -119,6 +121,17 @@ def test_who_measures_reads_models_and_writes_into_its_own_work_alone(three_node
     read = {path for path, mount in mounts.items() if mount.get("readOnly")}
     assert read == {WORK, *objects.values()}
     assert mounts.keys() - read == {f"{WORK}/job", f"{HOME}/store/runs/run/logs/evaluate"}
+    assert made["automountServiceAccountToken"] is False
+    assert not any("valueFrom" in one and "secretKeyRef" in one["valueFrom"] for one in made["containers"][0]["env"])
+
+
+def test_who_scores_a_version_reads_its_steps_folder_and_has_no_credentials(three_nodes: JobSpec) -> None:
+    job = replace(evaluation_spec(f"{WORK}/job"), role="serving", payload=Serving(folder=f"{WORK}/served"))
+    job = replace(job, logs=three_nodes.logs)
+    made = pod(pytorch(job))
+    mounts = {mount["mountPath"]: mount for mount in made["containers"][0]["volumeMounts"] if mount["name"] == "store"}
+    assert {path for path, mount in mounts.items() if mount.get("readOnly")} == {WORK}
+    assert mounts.keys() - {WORK} == {f"{WORK}/job", f"{HOME}/store/runs/run/logs/serving"}
     assert made["automountServiceAccountToken"] is False
     assert not any("valueFrom" in one and "secretKeyRef" in one["valueFrom"] for one in made["containers"][0]["env"])
 
