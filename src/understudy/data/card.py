@@ -24,6 +24,15 @@ ENTRIES = {
 }
 """What is read, and what it is called here."""
 
+BUILT_IN: dict[str, dict[str, str]] = {
+    "digits": {
+        "name": "Optical Recognition of Handwritten Digits (E. Alpaydin and C. Kaynak, UCI), as scikit-learn has it",
+        "licence": "CC BY 4.0",
+    },
+    "python-docs": {"name": "the documentation strings of Python's standard library", "licence": "PSF-2.0"},
+}
+"""Of data that comes along, by its source's type."""
+
 
 def card(path: str | None) -> dict[str, str]:
     """What the card of the data at a path says; nothing where there is none, or none that can be read.

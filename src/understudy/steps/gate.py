@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from understudy import __version__
-from understudy.data.card import card
+from understudy.data.card import BUILT_IN, card
 from understudy.errors import UnderstudyError
 from understudy.recipe import Recipe
 from understudy.revision import commit
@@ -99,7 +99,7 @@ def _origin(work: Work) -> "Origin":
     from understudy.evaluate.contents import Origin
 
     source, of = work.recipe.data.source, commit()
-    data = {"source": source.type, **json.loads(work.world.get("card", "{}"))}
+    data = {"source": source.type, **BUILT_IN.get(source.type, {}), **json.loads(work.world.get("card", "{}"))}
     if path := getattr(source, "path", None):
         data["path"] = str(path)
     return Origin(
@@ -143,7 +143,12 @@ GATE = Step(
     role="verdict",
     kind="verdict",
     work=_gate,
-    modules=("understudy.evaluate.gate", "understudy.evaluate.report", "understudy.evaluate.worst"),
+    modules=(
+        "understudy.evaluate.gate",
+        "understudy.evaluate.report",
+        "understudy.evaluate.worst",
+        "understudy.data.card",
+    ),
     functions=(_gate, _foreign, _origin, reported_recipe, lineage, trained),
     section=_section,
     inputs=("measures", *LINEAGE),

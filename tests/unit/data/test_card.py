@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.data.card import LARGEST, LONGEST, card
+from understudy.data.card import BUILT_IN, LARGEST, LONGEST, card
+from understudy.recipe.sources import load
 
 CARD = """---
 license: cc-by-4.0
@@ -59,6 +60,12 @@ def test_any_bytes_give_short_printable_words(content: bytes, tmp_path_factory: 
     for value in card(str(folder)).values():
         assert value.isprintable()
         assert len(value) <= LONGEST
+
+
+def test_data_that_comes_along_is_that_of_sources_without_a_path() -> None:
+    for kind, said in BUILT_IN.items():
+        assert "path" not in load(kind).section.model_fields
+        assert said.keys() == {"name", "licence"}
 
 
 def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
