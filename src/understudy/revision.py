@@ -5,6 +5,7 @@ Comments, docstrings and layout do not count; a template (.j2) counts for the mo
 """
 
 import ast
+import json
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -66,6 +67,36 @@ def revision(
 def build() -> str:
     """The package's version and what runs in a job's pods: two images of one version may differ in that."""
     return f"{__version__}+{revision(AGENT)['source'][:12]}"
+
+
+def commit() -> str:
+    """The commit that this code is of, as far as that is known: of a checkout, or of what pip fetched from Git."""
+    root = Path(__file__).parents[2]
+    if (root / ".git").exists():
+        return _checked_out(root / ".git")
+    try:
+        direct = json.loads(metadata.distribution(PACKAGE).read_text("direct_url.json") or "{}")
+    except metadata.PackageNotFoundError:
+        return ""
+    return str(direct.get("vcs_info", {}).get("commit_id", ""))
+
+
+def _checked_out(git: Path) -> str:
+    """The commit of a checkout's HEAD; git itself need not be there (gitrepository-layout(5))."""
+    try:
+        if git.is_file():  # of a worktree
+            git = git.parent / git.read_text().removeprefix("gitdir:").strip()
+        head = (git / "HEAD").read_text().strip()
+        if not head.startswith("ref: "):
+            return head
+        common = git / (git / "commondir").read_text().strip() if (git / "commondir").exists() else git
+        name = head.removeprefix("ref: ")
+        if (common / name).exists():
+            return (common / name).read_text().strip()
+        packed = (line.split() for line in (common / "packed-refs").read_text().splitlines())
+        return next((line[0] for line in packed if line[1:] == [name]), "")
+    except OSError:
+        return ""
 
 
 def modules_reached(modules: tuple[str, ...], root: Path = Path(__file__).parent) -> set[str]:

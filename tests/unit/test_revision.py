@@ -139,3 +139,23 @@ def test_a_launcher_without_torch_gives_the_key_that_its_trainer_would(monkeypat
     without = {name: found for name, found in module.distributions().items() if name not in ("torch", "transformers")}
     monkeypatch.setattr(module, "distributions", lambda: without)
     assert revision(enters) == here
+
+
+@pytest.mark.parametrize("layout", ["branch", "packed", "detached", "worktree"])
+def test_a_checkout_s_commit_is_read_without_git(tmp_path: Path, layout: str) -> None:
+    of, git = "0123456789" * 4, tmp_path / ".git"
+    (git / "refs" / "heads").mkdir(parents=True)
+    (git / "packed-refs").write_text(f"# pack-refs with: peeled\n{'f' * 40} refs/heads/mainly\n{of} refs/heads/main\n")
+    head = of if layout == "detached" else "ref: refs/heads/main"
+    if layout == "branch":
+        (git / "packed-refs").unlink()
+        (git / "refs" / "heads" / "main").write_text(f"{of}\n")
+    (git / "HEAD").write_text(f"{head}\n")
+    if layout == "worktree":
+        (git / "worktrees" / "w").mkdir(parents=True)
+        (git / "worktrees" / "w" / "HEAD").write_text("ref: refs/heads/main\n")
+        (git / "worktrees" / "w" / "commondir").write_text("../..\n")
+        (tmp_path / "file").write_text(f"gitdir: {git}/worktrees/w\n")
+        git = tmp_path / "file"
+    assert module._checked_out(git) == of
+    assert module._checked_out(tmp_path / "none") == ""

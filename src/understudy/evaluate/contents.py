@@ -4,6 +4,7 @@ Types and names only: the command line and the registry read these files and mus
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from typing_extensions import TypedDict
 
@@ -152,3 +153,16 @@ class Verdict(TypedDict):
     """The smallest true loss against the teacher that this test set could have seen, at this confidence with a power of
     80 %; None when the comparison could not be made."""
     rules: list[RuleOutcome]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a report comes from, in words; what is not known is empty."""
+
+    judged: str = ""
+    """When: 2026-11-28 06:40 UTC."""
+    run: str = ""
+    tool: str = ""
+    """Name, version and commit."""
+    data: Mapping[str, str] = field(default_factory=dict)
+    """Source, licence and the like, by what it is called."""

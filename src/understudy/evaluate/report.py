@@ -11,10 +11,11 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from understudy.evaluate.cautions import meaning
-from understudy.evaluate.contents import Measures, Recovered, RuleOutcome, Verdict
+from understudy.evaluate.contents import Confusion, Measures, Origin, Recovered, RuleOutcome, Verdict
 from understudy.evaluate.metrics import METRICS, Metric, Unmeasured
 from understudy.evaluate.plots import COLOURS, SLICES, draw
 from understudy.evaluate.statistics import Bootstrap, Difference
+from understudy.evaluate.worst import Example
 from understudy.recipe import MetricName
 from understudy.train.profile import KINDS, Kind, Profile
 
@@ -46,6 +47,10 @@ RULES = {
     "size": "Size",
     "latency": "Latency",
 }
+WIDEST = 16  # labels of a matrix that a page has room for
+MISTAKES = 12  # that are told one by one
+LONGEST = 24  # letters of a label in a table
+UNKNOWN = Origin()
 OTHERS = ("teacher", "champion", "control")
 
 
@@ -68,6 +73,8 @@ def write(
     lineage: Mapping[str, str],
     per_example: Mapping[str, Any],
     profiles: Mapping[str, Profile],
+    origin: Origin = UNKNOWN,
+    examples: Sequence[Example] = (),
 ) -> None:
     """Write report.html, and its plots as plots/*.png. The same arguments give the same bytes.
 
@@ -80,6 +87,8 @@ def write(
         lineage: digests by name, in the order to be shown.
         per_example: the arrays of per_example.npz.
         profiles: of trainings, by the role of what was trained; empty, unless they were recorded.
+        origin: when and by what this is judged.
+        examples: those that the student does worst on.
     """
     others = _others(measures, per_example)
     bootstrap = Bootstrap(per_example, dict.fromkeys([*measures["models"], *others]))
@@ -99,8 +108,26 @@ def write(
         lineage=lineage,
         profiles=profiles,
         kinds=_kinds(profiles),
+        origin=origin,
+        examples=examples,
+        mistakes=mistakes(measures["confusion"]),
+        widest=WIDEST,
     )
     (folder / "report.html").write_text(text, encoding="utf-8")
+
+
+def mistakes(confusion: Confusion | None) -> list[tuple[str, str, int]]:
+    """What a classifier mistakes most often: label, answer, how many examples; the most frequent first."""
+    if confusion is None:
+        return []
+    labels, counts = confusion["labels"], confusion["counts"]
+    found = [
+        (label, answer, counts[row][column])
+        for row, label in enumerate(labels)
+        for column, answer in enumerate(labels)
+        if row != column and counts[row][column]
+    ]
+    return sorted(found, key=lambda mistake: -mistake[2])[:MISTAKES]
 
 
 def _others(measures: Measures, per_example: Mapping[str, Any]) -> list[str]:
@@ -149,8 +176,21 @@ def _template() -> Template:
     )
     environment.globals.update(metrics=METRICS, rules=RULES, colours=COLOURS, plotted_slices=SLICES)
     environment.globals.update(kind_titles=KIND_TITLES, kind_colours=KIND_COLOURS)
-    environment.filters.update(si=si, ms=_milliseconds, threshold=_threshold, observed=_observed)
+    environment.globals.update(shade=_shade)
+    environment.filters.update(short=_short, si=si, ms=_milliseconds, threshold=_threshold, observed=_observed)
     return environment.get_template("report.html.j2")
+
+
+def _short(text: str) -> str:
+    """A label that leaves room for others."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def _shade(share: float, right: bool) -> str:
+    """The background of a cell of the matrix."""
+    return (
+        f"rgba({'37, 99, 235' if right else '220, 38, 38'}, {0.75 * min(share, 1) ** 0.5 * (0.4 if right else 1):.2f})"
+    )
 
 
 def si(value: float | None, unit: str) -> str:

@@ -1,12 +1,16 @@
 """Measures -> the verdict, and the report that shows why."""
 
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from understudy import __version__
+from understudy.data.card import BUILT_IN, card
 from understudy.errors import UnderstudyError
 from understudy.recipe import Recipe
+from understudy.revision import commit
 from understudy.steps.champion import champion_problem
 from understudy.steps.evidence import LINEAGE, lineage, reported_recipe, trained
 from understudy.steps.foreign import CHAMPION
@@ -15,13 +19,18 @@ from understudy.steps.step import Result, Step, Work, World
 from understudy.store import Run, Store
 from understudy.store.files import canonical, read_json, sha256, write_json
 
+if TYPE_CHECKING:
+    from understudy.evaluate.contents import Origin
+
 
 def _around(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
-    """Why a champion was not measured, and how many were judged on this test split before."""
+    """Why a champion was not measured, how many were judged on this test split, and what the data's card says."""
     recipe, problem = Recipe.model_validate(run.recipe), champion_problem(run)
     split = split_digest(store, inputs["examples"])
     number = store.number_judged(recipe.model_name, split, inputs[recipe.candidate])
-    return World(facts={"judged": str(number), **({"champion_problem": problem} if problem else {})})
+    facts = {"judged": str(number), **({"champion_problem": problem} if problem else {})}
+    said = card(getattr(recipe.data.source, "path", None))
+    return World(facts=facts | ({"card": json.dumps(said)} if said else {}))
 
 
 def split_digest(store: Store, examples: str) -> str:
@@ -49,6 +58,7 @@ def _gate(work: Work) -> None:
     from understudy.evaluate.cautions import training_losses
     from understudy.evaluate.gate import Circumstances, decide
     from understudy.evaluate.report import write
+    from understudy.evaluate.worst import worst
 
     measures = json.loads((work.input("measures") / "measures.json").read_text())
     with np.load(work.input("measures") / "per_example.npz") as arrays:
@@ -79,6 +89,24 @@ def _gate(work: Work) -> None:
         lineage(work),
         per_example,
         profiles_of(work.run),
+        _origin(work),
+        worst(work.input("examples"), per_example),
+    )
+
+
+def _origin(work: Work) -> "Origin":
+    """When and by what the evidence is judged, and where the data is from: none of it decides anything."""
+    from understudy.evaluate.contents import Origin
+
+    source, of = work.recipe.data.source, commit()
+    data = {"source": source.type, **BUILT_IN.get(source.type, {}), **json.loads(work.world.get("card", "{}"))}
+    if path := getattr(source, "path", None):
+        data["path"] = str(path)
+    return Origin(
+        judged=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        run=work.run.id,
+        tool=f"understudy {__version__}" + (f", commit {of[:12]}" if of else ""),
+        data=data,
     )
 
 
@@ -115,8 +143,13 @@ GATE = Step(
     role="verdict",
     kind="verdict",
     work=_gate,
-    modules=("understudy.evaluate.gate", "understudy.evaluate.report"),
-    functions=(_gate, _foreign, reported_recipe, lineage, trained),
+    modules=(
+        "understudy.evaluate.gate",
+        "understudy.evaluate.report",
+        "understudy.evaluate.worst",
+        "understudy.data.card",
+    ),
+    functions=(_gate, _foreign, _origin, reported_recipe, lineage, trained),
     section=_section,
     inputs=("measures", *LINEAGE),
     outside=_around,

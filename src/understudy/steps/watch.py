@@ -66,10 +66,11 @@ class Watch:
 
     def _tell_busy(self, waiting: float) -> None:
         """Once for each job: cores are short."""
+        threads = self._spec.threads
+        fewer = f", or with fewer threads than {threads} ({self._spec.section}.threads)" if threads > 1 else ""
         words = (
             f"{self._work.step}: waited for a core {100 * waiting:.0f} % of the time in which it could have computed, "
-            "since other programs use this machine's cores. It ends sooner without them, or with "
-            f"{self._spec.section}.threads for the cores that are free (it has {self._spec.threads} in each process)"
+            f"since other programs use this machine's cores; it ends sooner without them{fewer}"
         )
         log.warning("%s", words)
         self._work.run.note(words)

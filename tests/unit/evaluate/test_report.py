@@ -3,15 +3,20 @@ import html
 import html.parser
 import io
 import re
+from unittest.mock import patch
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from tests.unit.train.profiles import profile
+from understudy.evaluate.contents import Origin
 from understudy.evaluate.gate import Circumstances, decide
 from understudy.evaluate.plots import SLICES, smoothed, training_plot
-from understudy.evaluate.report import si, write
+from understudy.evaluate.report import WIDEST, mistakes, si, write
+from understudy.evaluate.worst import Example
 from understudy.recipe import Gate
 
 EVIL = "<script>alert('1')</script> & \"$x$\" {{ 7 * 7 }}"
@@ -281,3 +286,80 @@ def test_what_registration_finds_has_its_place_in_a_report_and_is_only_text(page
     assert "was not scored when it was registered: its model was measured in shards" in evidence.served(
         evidence.UNSCORED
     )
+
+
+def page_about(folder, arrays, measures, origin, examples):
+    verdict = decide(measures, arrays, Gate(), measures["gate_metric"])
+    recipe = {"name": "digits", "task": measures["task"], "seed": 0}
+    write(folder, recipe, measures, verdict, {}, {}, arrays, {}, origin, examples)
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+ORIGIN = Origin("2026-11-28 06:40 UTC", "digits-1", "understudy 0.1.0", {"source": "image-folder", "licence": "mit"})
+
+
+@pytest.fixture(scope="module")
+def confused(images, measured):
+    """Arrays and measures with a confusion matrix of three labels."""
+    arrays = images(60, {"teacher": 0.98, "student": 0.9})
+    measures = measured(arrays, "image-classification")
+    measures["slices"] = []
+    counts = [[18, 2, 0], [0, 19, 1], [0, 0, 20]]
+    return arrays, {**measures, "confusion": {"labels": ["a", "b", "c"], "counts": counts}}
+
+
+EXAMPLE = Example(7, "aGVsbG8=", "a text", "a label", "0.52 bits per byte", "0.31 bits per byte")
+ANY = st.text(min_size=1) | st.sampled_from([EVIL, '"><img src=x onerror=alert(1)>', "</pre></style><script>", "' x='"])
+
+
+@settings(max_examples=15, deadline=None)
+@given(words=st.lists(ANY, min_size=9, max_size=9), task=st.sampled_from(["image-classification", "causal-lm"]))
+def test_no_word_of_the_data_becomes_markup(words, task, tmp_path_factory, confused):
+    """Labels, texts, paths, licences: the page has the same tags and attributes, whatever they are."""
+    folder = tmp_path_factory.mktemp("evil")
+    arrays, measures = confused
+    labels, name = [f"{word}{place}" for place, word in enumerate(words[:3])], f"{words[7]}!"
+    evil = Example(7, "aGVsbG8=", words[4], words[5], "1", "2")
+    pages = []
+    for run, answers, example, data in (
+        ("run", ["a", "b", "c"], EXAMPLE, {"source": "image-folder", "path": "here"}),
+        (words[3], labels, evil, {"source": words[6], name: words[8]}),
+    ):
+        confusion = {**measures["confusion"], "labels": answers}
+        changed = {**measures, "task": task, "confusion": confusion}
+        with patch("understudy.evaluate.report.draw", return_value={}):  # pictures, which take seconds
+            pages.append(page_about(folder, arrays, changed, Origin("now", run, run, data), [example]))
+    plain, attacked = map(parsed, pages)
+    assert attacked.seen == plain.seen
+    assert [name for name, _ in attacked.attributes] == [name for name, _ in plain.attributes]
+
+
+def test_the_page_says_when_by_what_and_of_what_data(tmp_path, confused):
+    text = page_about(tmp_path, *confused, ORIGIN, [EXAMPLE])
+    assert "judged 2026-11-28 06:40 UTC · run digits-1 · understudy 0.1.0" in text
+    assert re.search(r"licence</th><td>mit</td>", text)
+    assert "not known" in page_about(tmp_path, *confused, Origin("now", "run", "tool", {"source": "digits"}), [])
+
+
+def test_mistakes_are_in_a_matrix_and_told_the_most_frequent_first(tmp_path, confused):
+    arrays, measures = confused
+    text = page_about(tmp_path, arrays, measures, ORIGIN, [])
+    rows = re.findall(r"<tr><th>(\w)</th>(.*?)</tr>", text.split('class="matrix"')[1].split("</table>")[0])
+    cells = {label: re.findall(r">(\d+|·)</td>", cells) for label, cells in rows}
+    assert cells == {"a": ["18", "2", "·"], "b": ["·", "19", "1"], "c": ["·", "·", "20"]}
+    assert "a taken for b (2), b taken for c (1)." in text
+    many = [str(number) for number in range(WIDEST + 1)]
+    counts = np.eye(len(many), dtype=int)
+    counts[0, 3] = 5
+    text = page_about(
+        tmp_path, arrays, {**measures, "confusion": {"labels": many, "counts": counts.tolist()}}, ORIGIN, []
+    )
+    assert 'class="matrix"' not in text
+    assert "0 taken for 3 (5)." in text
+    assert mistakes(None) == []
+
+
+def test_a_worst_picture_is_shown_with_its_label_and_what_the_models_say(tmp_path, confused):
+    text = page_about(tmp_path, *confused, ORIGIN, [EXAMPLE])
+    assert "data:image/png;base64,aGVsbG8=" in text
+    assert "<b>a label</b><br>student 0.52 bits per byte<br>teacher 0.31" in text

@@ -1,4 +1,5 @@
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -58,3 +59,14 @@ def test_each_registered_model_has_its_own_count_and_a_control_s_is_another(
         assert facts(store, new_run(store, change(digits, override)), given)["judged"] == "1"
     assert facts(store, new_run(store, digits), given)["judged"] == "1"
     assert facts(store, new_run(store, digits), given, student="b" * 64)["judged"] == "2"
+
+
+def test_what_the_data_s_card_says_decides_the_report(
+    store: Store, digits: Recipe, change: Change, tmp_path: Path
+) -> None:
+    (tmp_path / "pets").mkdir()
+    recipe = change(digits, f"data.source={{type: image-folder, path: {tmp_path / 'pets'}}}")
+    run, given = new_run(store, recipe), examples(store)
+    assert facts(store, run, given) == {"judged": "1"}
+    (tmp_path / "pets" / "README.md").write_text("---\nlicense: mit\n---\n")
+    assert facts(store, run, given) == {"judged": "1", "card": '{"licence": "mit"}'}

@@ -63,7 +63,7 @@ def test_that_cores_are_short_is_noted_once_and_in_words(watched: Watched, caplo
         watch()
     [note] = watched.notes
     assert note.startswith("teacher: waited for a core 31 % of the time in which it could have computed")
-    assert "resources.teacher.threads" in note
+    assert ("resources.teacher.threads" in note) == (watched.spec.threads > 1)
     assert caplog.messages == [note]
 
 

@@ -1,0 +1,85 @@
+"""What a data set's card says of it: the front matter of a README.md beside the data, as the hub's data sets have it.
+
+https://huggingface.co/docs/hub/datasets-cards. Whoever made the data wrote it, so it is short plain text or nothing.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from understudy.errors import printable
+
+NAME = "README.md"
+LARGEST = 64 * 2**10
+"""Bytes that are read."""
+LONGEST = 200
+"""Letters of a value."""
+ENTRIES = {
+    "pretty_name": "name",
+    "license": "licence",
+    "license_name": "licence's name",
+    "license_link": "licence's text",
+    "source_datasets": "made from",
+}
+"""What is read, and what it is called here."""
+
+BUILT_IN: dict[str, dict[str, str]] = {
+    "digits": {
+        "name": "Optical Recognition of Handwritten Digits (E. Alpaydin and C. Kaynak, UCI), as scikit-learn has it",
+        "licence": "CC BY 4.0",
+    },
+    "python-docs": {"name": "the documentation strings of Python's standard library", "licence": "PSF-2.0"},
+}
+"""Of data that comes along, by its source's type."""
+
+
+def card(path: str | None) -> dict[str, str]:
+    """What the card of the data at a path says; nothing where there is none, or none that can be read.
+
+    Args:
+        path: a file or a folder; the card lies in the folder or in the one above.
+    """
+    for folder in _folders(path):
+        if (folder / NAME).is_file():
+            return _entries(_front_matter(folder / NAME))
+    return {}
+
+
+def _folders(path: str | None) -> list[Path]:
+    if path is None:
+        return []
+    here = Path(path)
+    folder = here if here.is_dir() else here.parent
+    return [folder, folder.parent]
+
+
+def _front_matter(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            text = file.read(LARGEST).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    lines = text.splitlines()
+    if not lines or lines[0].strip() != "---" or "---" not in (line.strip() for line in lines[1:]):
+        return ""
+    end = next(number for number, line in enumerate(lines[1:], 1) if line.strip() == "---")
+    return "\n".join(lines[1:end])
+
+
+def _entries(text: str) -> dict[str, str]:
+    try:
+        found = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):  # a date that is none is a ValueError
+        return {}
+    if not isinstance(found, Mapping):
+        return {}
+    words = {called: _words(found.get(name)) for name, called in ENTRIES.items()}
+    return {called: said for called, said in words.items() if said}
+
+
+def _words(value: object) -> str:
+    """A text, or a list of texts, on one line."""
+    listed = value if isinstance(value, list) else [value]
+    said = ", ".join(entry for entry in listed[:9] if isinstance(entry, str))
+    return printable(said)[:LONGEST]

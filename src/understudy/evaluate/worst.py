@@ -1,0 +1,137 @@
+"""The test examples that the student does worst on, for a reader: a few pictures, or the beginnings of a few texts.
+
+They are taken from the examples, as the models saw them: no decoder of pictures runs again, and of a text no more is
+read than is shown. What is shown is data of others, so the page escapes it, and nothing here is markup.
+"""
+
+import base64
+import io
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from understudy.errors import printable
+from understudy.evaluate.metrics import FloatArray
+from understudy.store.files import read_json
+
+MOST = 12
+"""Examples shown."""
+TOKENS, LETTERS = 120, 400
+"""Of a text, at most."""
+SIDE = 96
+"""Pixels that a picture has at least on the page; one is never shown larger than LARGEST."""
+LARGEST = 256
+
+
+@dataclass(frozen=True)
+class Example:
+    """A test example, with what the models made of it, in words."""
+
+    number: int
+    """In the test split, counted from 0."""
+    picture: str = ""
+    """A PNG in base64."""
+    text: str = ""
+    label: str = ""
+    student: str = ""
+    teacher: str = ""
+
+
+def worst(examples: Path, per_example: Mapping[str, Any]) -> list[Example]:
+    """Pictures whose label the student thinks least likely; texts that it falls farthest behind its teacher on.
+
+    Args:
+        examples: the folder of an `examples` object.
+        per_example: the arrays of per_example.npz.
+    """
+    facts = read_json(examples / "examples.json") or {}
+    if "student.nll" not in per_example or "teacher.nll" not in per_example:
+        return []
+    if facts["task"] == "causal-lm":
+        return _texts(examples, per_example)
+    return _pictures(examples, per_example, [str(label) for label in facts["labels"]])
+
+
+def _pictures(examples: Path, per_example: Mapping[str, Any], labels: list[str]) -> list[Example]:
+    images = np.load(examples / "test.images.npy", mmap_mode="r")
+    truth = np.load(examples / "test.labels.npy", mmap_mode="r")
+    student, teacher = per_example["student.nll"], per_example["teacher.nll"]
+    wrong = np.flatnonzero(per_example["student.correct"] < 1)
+    return [
+        Example(
+            number=number,
+            picture=_png(images[number]),
+            label=_shortened(labels[int(truth[number])]),
+            student=_chance(float(student[number])),
+            teacher=_chance(float(teacher[number])),
+        )
+        for number in _first(student, wrong)
+    ]
+
+
+def _texts(examples: Path, per_example: Mapping[str, Any]) -> list[Example]:
+    from tokenizers import Tokenizer
+
+    tokens = np.load(examples / "test.tokens.npy", mmap_mode="r")
+    offsets = np.load(examples / "test.offsets.npy", mmap_mode="r")
+    length = per_example["weights.bytes"]
+    student, teacher = per_example["student.nll"], per_example["teacher.nll"]
+    tokenizer = Tokenizer.from_file(str(examples / "tokenizer.json"))
+    behind = (student - teacher) / np.maximum(length, 1)
+    chosen = _first(behind, np.flatnonzero((behind > 0) & (length > 0)))
+    return [
+        Example(
+            number=number,
+            text=_shortened(tokenizer.decode(_begin(tokens, offsets, number))),
+            student=_bits(float(student[number] / length[number])),
+            teacher=_bits(float(teacher[number] / length[number])),
+        )
+        for number in chosen
+    ]
+
+
+def _begin(tokens: Any, offsets: Any, number: int) -> list[int]:
+    start, end = int(offsets[number]), int(offsets[number + 1])
+    return [int(token) for token in tokens[start : min(end, start + TOKENS)]]
+
+
+def _first(by: FloatArray, among: Any) -> list[int]:
+    """The examples with the most of it, the most first; those that were not measured are none."""
+    measured = among[np.isfinite(by[among])]
+    return [int(number) for number in measured[np.argsort(-by[measured], kind="stable")][:MOST]]
+
+
+def _png(image: Any) -> str:
+    """Of an image as the models saw it, (channels, side, side): enlarged by whole pixels, or every n-th of them."""
+    from PIL import Image
+
+    pixels = np.asarray(image)
+    side = pixels.shape[-1]
+    pixels = pixels[:, :: -(-side // LARGEST), :: -(-side // LARGEST)]
+    times = -(-SIDE // pixels.shape[-1])
+    pixels = pixels.repeat(times, axis=1).repeat(times, axis=2)
+    picture = Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+    buffer = io.BytesIO()
+    picture.save(buffer, format="PNG")
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _shortened(text: str) -> str:
+    shown = printable(" ".join(text.split()))
+    return shown if len(shown) <= LETTERS else f"{shown[:LETTERS]} …"
+
+
+def _chance(nll: float) -> str:
+    """How likely a model thinks the right answer."""
+    if math.isnan(nll):
+        return "not measured"
+    share = 100 * math.exp(-max(nll, 0.0))
+    return f"{share:.0f} %" if share >= 1 else "below 1 %"
+
+
+def _bits(nats: float) -> str:
+    return f"{nats / math.log(2):.2f} bits per byte" if math.isfinite(nats) else "not measured"

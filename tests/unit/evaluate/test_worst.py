@@ -1,0 +1,86 @@
+"""The examples that the student does worst on, against what numpy and the arrays themselves say."""
+
+import base64
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from understudy.evaluate.worst import LARGEST, LETTERS, MOST, SIDE, TOKENS, worst
+
+FIT = settings(max_examples=30, deadline=None)
+
+
+def pictures(folder: Path, count: int, side: int, channels: int) -> None:
+    drawn = np.random.default_rng(count)
+    np.save(folder / "test.images.npy", drawn.integers(0, 256, (count, channels, side, side), dtype=np.uint8))
+    np.save(folder / "test.labels.npy", np.arange(count) % 3)
+    facts = {"task": "image-classification", "labels": ["cat", "dog", "<b>\u202edog"]}
+    (folder / "examples.json").write_text(json.dumps(facts))
+
+
+@FIT
+@given(
+    nll=st.lists(st.floats(0, 9) | st.just(float("nan")), min_size=1, max_size=40),
+    side=st.sampled_from([1, 8, 28, 97, 300]),
+    channels=st.sampled_from([1, 3]),
+)
+def test_pictures_are_the_wrong_ones_with_the_least_likely_labels(
+    nll: list[float], side: int, channels: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("examples")
+    pictures(folder, len(nll), side, channels)
+    student = np.array(nll)
+    correct = (np.arange(len(nll)) % 4 == 0).astype(float)
+    found = worst(folder, {"student.nll": student, "teacher.nll": student / 2, "student.correct": correct})
+    wrong = [number for number in range(len(nll)) if not correct[number] and not np.isnan(nll[number])]
+    assert [example.number for example in found] == sorted(wrong, key=lambda number: -nll[number])[:MOST]
+    images = np.load(folder / "test.images.npy")
+    for example in found:
+        shown = Image.open(io.BytesIO(base64.b64decode(example.picture)))
+        assert SIDE <= shown.width <= max(2 * SIDE, LARGEST)
+        assert np.array_equal(np.atleast_1d(shown.getpixel((0, 0))), images[example.number, :, 0, 0])
+        assert example.label.isprintable()
+
+
+@FIT
+@given(documents=st.lists(st.text(max_size=900), min_size=1, max_size=20))
+def test_texts_are_those_farthest_behind_the_teacher_and_only_their_beginnings(
+    documents: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("examples")
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE(vocab={letter: place for place, letter in enumerate(alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    written = [document.encode("utf-8", "replace").decode() for document in documents]
+    tokens = [tokenizer.encode(document).ids for document in written]
+    np.save(folder / "test.tokens.npy", np.array([token for ids in tokens for token in ids], dtype=np.int64))
+    np.save(folder / "test.offsets.npy", np.cumsum([0, *map(len, tokens)]))
+    (folder / "examples.json").write_text(json.dumps({"task": "causal-lm"}))
+    lengths = np.array([len(document.encode()) for document in written], dtype=float)
+    drawn = np.random.default_rng(len(documents)).random((2, len(documents))) * (lengths + 1)
+    arrays: dict[str, Any] = {"student.nll": drawn[0], "teacher.nll": drawn[1], "weights.bytes": lengths}
+    found = worst(folder, arrays)
+    behind = {n: (drawn[0][n] - drawn[1][n]) / lengths[n] for n in range(len(written)) if lengths[n]}
+    expected = sorted((n for n in behind if behind[n] > 0), key=lambda n: -behind[n])[:MOST]
+    assert [example.number for example in found] == expected
+    for example in found:
+        assert example.text.isprintable()
+        assert len(example.text) <= LETTERS + 2
+        whole = " ".join(written[example.number].split())
+        if whole.isascii() and whole.isprintable() and len(whole) < min(TOKENS, LETTERS):
+            assert example.text == whole
+        assert example.student.startswith(f"{drawn[0][example.number] / lengths[example.number] / np.log(2):.2f} bits")
+
+
+def test_what_was_not_measured_is_not_shown(tmp_path: Path) -> None:
+    pictures(tmp_path, 3, 8, 1)
+    assert worst(tmp_path, {"teacher.nll": np.ones(3)}) == []
