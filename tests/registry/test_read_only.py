@@ -60,3 +60,11 @@ def test_what_cannot_be_read_either_is_told(tmp_path: Path, monkeypatch: pytest.
         readable(f"sqlite:///{tmp_path}/mlflow.db"),
     ):
         pass
+
+
+def test_an_error_names_the_original(locked: Pipeline) -> None:
+    path = database(locked.uri)
+    assert path is not None
+    with pytest.raises(UnderstudyError) as raised, readable(locked.uri) as uri:
+        raise UnderstudyError(f"{database(uri)}: its artifacts are elsewhere")
+    assert str(raised.value) == f"{path}: its artifacts are elsewhere"

@@ -29,7 +29,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "name": "Optical Recognition of Handwritten Digits (E. Alpaydin and C. Kaynak, UCI), as scikit-learn has it",
         "licence": "CC BY 4.0",
     },
-    "python-docs": {"name": "the documentation strings of Python's standard library", "licence": "PSF-2.0"},
+    "python-docs": {"name": "pydoc's topics and the docstrings of Python's standard library", "licence": "PSF-2.0"},
 }
 """Of data that comes along, by its source's type."""
 

@@ -29,7 +29,10 @@ def readable(uri: str) -> Iterator[str]:
         copy = Path(folder, path.name)
         _copy(path, copy)
         Path(folder, FOLDER).symlink_to(path.absolute().with_name(FOLDER))
-        yield f"{SQLITE}{copy}"
+        try:
+            yield f"{SQLITE}{copy}"
+        except UnderstudyError as error:  # what is wrong is wrong with the original
+            raise type(error)(str(error).replace(folder, str(path.parent))) from error
 
 
 def _copy(path: Path, copy: Path) -> None:
