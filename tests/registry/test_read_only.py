@@ -4,8 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from tests.registry.reviewers import folder_of
 from tests.registry.submitted import Pipeline
+from understudy.cli import app
 from understudy.errors import UnderstudyError
 from understudy.registry.read_only import readable
 from understudy.registry.review import review, up_for_review
@@ -60,6 +63,20 @@ def test_what_cannot_be_read_either_is_told(tmp_path: Path, monkeypatch: pytest.
         readable(f"sqlite:///{tmp_path}/mlflow.db"),
     ):
         pass
+
+
+def test_the_command_compares_with_files_and_changes_nothing(locked: Pipeline, tmp_path: Path) -> None:
+    path = database(locked.uri)
+    assert path is not None
+    before, folder = everything(path.parent), folder_of(tmp_path / "promotions")
+    asked = ["--tracking-uri", locked.uri, "review"]
+    done = CliRunner().invoke(app, [*asked, "apply", str(folder), "--check"])
+    assert (done.exit_code, done.stdout) == (0, "registry and files agree\n"), done.exception
+    listed = CliRunner().invoke(app, asked)
+    assert locked.recipe.model_name in listed.stdout
+    assert everything(path.parent) == before
+    refused = CliRunner().invoke(app, [*asked, "apply", str(folder)])
+    assert "cannot write MLflow's database" in str(refused.exception)
 
 
 def test_an_error_names_the_original(locked: Pipeline) -> None:

@@ -2,6 +2,7 @@
 
 import shlex
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -114,14 +115,15 @@ def apply(
     """Make the registry's champions those of the files; a GitOps engine runs this after a merge."""
     from understudy.registry import promotions
     from understudy.registry.client import server_at
+    from understudy.registry.read_only import readable
     from understudy.registry.version_files import files_digest
 
-    uri = ctx.obj.tracking_uri
+    with readable(ctx.obj.tracking_uri) if check else nullcontext(ctx.obj.tracking_uri) as uri:
 
-    def files(promotion: "Promotion") -> str:
-        return files_digest(uri, promotion.model, promotion.version, promotion.digest)
+        def files(promotion: "Promotion") -> str:
+            return files_digest(uri, promotion.model, promotion.version, promotion.digest)
 
-    said = promotions.apply(folder, server_at(uri), time.time(), change=not check, files=files)
+        said = promotions.apply(folder, server_at(uri), time.time(), change=not check, files=files)
     if check and said:
         raise UnderstudyError("registry and files differ:\n" + "\n".join(said))
     if not ctx.obj.quiet:
