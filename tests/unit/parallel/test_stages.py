@@ -88,7 +88,7 @@ def test_what_is_absent_says_how_it_was_configured() -> None:
 @pytest.mark.parametrize("savers", [Savers(), Savers("full"), Savers("selective"), Savers(offloaded=True)])
 def test_what_is_absent_says_its_weights_types_and_holds_none_of_them(savers: Savers) -> None:
     model = TextModel(network("llama", tie_word_embeddings=False), 64).bfloat16()
-    savers.apply(model, "train")
+    savers.apply(model, "train", torch.device("cpu"), splits=True)
     block = model.get_submodule("net.model.layers.0")
     block.register_forward_hook(lambda *_, around=block: None)
     found = layout(model, TOKENS[:2], "train")
