@@ -41,7 +41,7 @@ def test_keys_and_values_are_those_of_a_real_cache(kind: str, config: dict[str, 
     with torch.no_grad():
         cache = net(torch.zeros(1, LENGTH, dtype=torch.int64), use_cache=True).past_key_values
     real = sum(tensor.nbytes for layer in cache.layers for tensor in (layer.keys, layer.values))
-    assert serving(description, "student.model").cache == real == 4 * numbers
+    assert serving(description, "student.model", "fp32").cache == real == 4 * numbers
 
 
 def test_a_mamba_keeps_a_state_as_large_for_any_length() -> None:
@@ -50,18 +50,18 @@ def test_a_mamba_keeps_a_state_as_large_for_any_length() -> None:
     for length in (8, 16):
         facts: Facts = {**TEXT, "sequence_length": length}
         description = describe(ArchitectureModel(type="mamba", config=config), facts, "student.model")
-        assert serving(description, "student.model").cache == 4 * 2 * inner * (4 + 4)
+        assert serving(description, "student.model", "fp32").cache == 4 * 2 * inner * (4 + 4)
 
 
 @pytest.mark.parametrize(("model", "facts"), [(VIT, IMAGES)])
 def test_images_leave_nothing(model: dict[str, Any], facts: Facts) -> None:
     description = describe(ArchitectureModel.model_validate(model), facts, "student.model")
-    assert serving(description, "student.model").cache == 0
+    assert serving(description, "student.model", "fp32").cache == 0
 
 
 def test_a_bert_that_is_a_decoder_keeps_what_decoders_do() -> None:
     description = describe(ArchitectureModel.model_validate(BERT), TEXT, "student.model")
-    assert serving(description, "student.model").cache == 4 * 2 * 2 * 16 * 16
+    assert serving(description, "student.model", "fp32").cache == 4 * 2 * 2 * 16 * 16
 
 
 def own(vocab_size: int) -> torch.nn.Module:
@@ -70,13 +70,16 @@ def own(vocab_size: int) -> torch.nn.Module:
 
 def test_code_of_one_s_own_is_not_asked() -> None:
     description = describe(FactoryModel(factory=f"{__name__}:own"), TEXT, "student.model")
-    found = serving(description, "student.model")
+    found = serving(description, "student.model", "fp32")
     assert (found.weights, found.cache) == (4 * 300 * 300, None)
 
 
-def test_weights_are_served_in_fp32() -> None:
+def test_weights_are_served_in_the_recipes_precision() -> None:
     config = {**GROUPED, "dtype": "bfloat16"}
     half, full = (
         describe(ArchitectureModel(type="llama", config=kind), LONG, "student.model") for kind in (config, GROUPED)
     )
-    assert serving(half, "student.model") == serving(full, "student.model")
+    assert serving(half, "student.model", "fp32") == serving(full, "student.model", "fp32")
+    whole, narrow = (serving(full, "student.model", precision) for precision in ("fp32", "bf16"))
+    assert whole.cache is not None
+    assert (narrow.precision, narrow.weights, narrow.cache) == ("bf16", whole.weights // 2, whole.cache // 2)

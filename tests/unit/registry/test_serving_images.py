@@ -19,7 +19,7 @@ from understudy.registry.pyfunc import SCRIPT
 pytestmark = pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType:UserWarning")
 
 
-CONFIG = {"task": "image-classification", "stride": None}
+CONFIG = {"task": "image-classification", "stride": None, "precision": "fp32"}
 
 
 @pytest.fixture

@@ -141,6 +141,7 @@ def test_the_student_of_one_recipe_is_the_champion_of_another_and_is_not_measure
         ({"evaluate": {**RECIPE["evaluate"], "metrics": ["nll"]}}, []),
         ({"evaluate": {**RECIPE["evaluate"], "stride": 6}, "gate": {"metric": "nll"}}, []),
         ({"evaluate": {**RECIPE["evaluate"], "stride": 2}}, ["teacher", "student"]),
+        ({"evaluate": {**RECIPE["evaluate"], "precision": "bf16"}}, ["teacher", "student"]),
         ({"evaluate": {**RECIPE["evaluate"], "batch_size": 4}}, ["teacher", "student"]),
     ],
 )
