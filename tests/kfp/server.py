@@ -7,13 +7,15 @@ import secrets
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.request import Request, urlopen
 
 from tests import ROOT
+from tests.unit.manifests.test_kubeflow import overlay
 from understudy.pipelines import submission
 from understudy.pipelines.compiled import write
 from understudy.recipe.file import load
@@ -28,11 +30,41 @@ SEED = secrets.randbelow(2**31)
 Found = TypeVar("Found")
 
 
-def kubectl(*arguments: str, given: str | None = None) -> str:
-    command = ["kubectl", "-n", NAMESPACE, *arguments]
+def kubectl(*arguments: str, namespace: str = NAMESPACE, given: str | None = None) -> str:
+    command = ["kubectl", "-n", namespace, *arguments]
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def apply(folder: Path, namespace: str = NAMESPACE) -> None:
+    """The overlay that the docs have for a namespace, until MLflow runs there."""
+    objects = {"apiVersion": "v1", "kind": "List", "items": overlay(namespace, folder)}
+    given = {"namespace": namespace}
+    kubectl("delete", "job", "understudy-prepare-store", "--ignore-not-found", **given)
+    kubectl("apply", "--server-side", "-f", "-", **given, given=json.dumps(objects))
+    kubectl("wait", "--for=condition=complete", "job/understudy-prepare-store", "--timeout=180s", **given)
+    kubectl("rollout", "status", "deployment/mlflow", "--timeout=300s", **given)
+
+
+@contextmanager
+def forwarded(namespace: str = NAMESPACE) -> Iterator[str]:
+    """MLflow's address on this machine, as somebody has it who may look into the cluster."""
+    command = ["kubectl", "-n", namespace, "port-forward", "service/mlflow", ":5000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as forward:
+        assert forward.stdout
+        yield f"http://{forward.stdout.readline().split()[2]}"
+        forward.terminate()
+
+
+def opened(namespace: str, account: str) -> str:
+    """What the API server says to a NetworkPolicy with which an account would open every way to every pod."""
+    spec = {"podSelector": {}, "ingress": [{}], "policyTypes": ["Ingress"]}
+    policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "open"}, "spec": spec}
+    command = ["kubectl", "-n", namespace, f"--as=system:serviceaccount:{namespace}:{account}"]
+    command += ["create", "--dry-run=server", "-f", "-"]
+    done = subprocess.run(command, input=json.dumps(policy), capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
 
 
 def wait(look: Callable[[], Found], seconds: float = 300) -> Found:
@@ -59,6 +91,10 @@ class Run:
         """Press a button of its page: terminate, retry."""
         urlopen(Request(f"{HOST}/apis/v2beta1/runs/{self.id}:{verb}", method="POST"), timeout=30).close()
 
+    def delete(self) -> None:
+        """Delete it, as the list of runs does."""
+        urlopen(Request(f"{HOST}/apis/v2beta1/runs/{self.id}", method="DELETE"), timeout=30).close()
+
     @property
     def workflow(self) -> dict[str, Any]:
         (found,) = json.loads(kubectl("get", "workflows", "-l", f"pipeline/runid={self.id}", "-o", "json"))["items"]
@@ -79,15 +115,19 @@ class Run:
 
     def pods(self, task: str) -> list[str]:
         """The pods in which a task runs now."""
-        nodes = self.workflow["status"].get("nodes", {})
         found = json.loads(kubectl("get", "pods", "-l", f"pipeline/runid={self.id}", "-o", "json"))["items"]
-        running = [pod for pod in found if pod["status"]["phase"] == "Running"]
         names = {
             pod["metadata"]["name"]: pod["metadata"]["annotations"]["workflows.argoproj.io/node-name"]
-            for pod in running
+            for pod in found
+            if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]
         }
-        assert nodes
         return [name for name, node in names.items() if f".{task}(" in node and "executor" in node]
+
+    @property
+    def steps(self) -> list[int]:
+        """How far the teacher's training was each time that its task, in the pod in which it runs now, told of it."""
+        logs = [self.log(pod) for pod in self.pods("teacher")]
+        return [int(number) for log in logs for number in re.findall(r"teacher: running: (\d+)/\d+ steps", log)]
 
     def log(self, pod: str) -> str:
         return kubectl("logs", pod, "-c", "main")

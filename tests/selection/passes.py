@@ -18,6 +18,12 @@ COMPUTED = tuple(
     f"src/understudy/{name}/" for name in ("train", "evaluate", "data", "models", "parallel", "distill", "plan")
 )
 """What a pod computes: the tests of ranks are about that, those of a cluster about what carries it."""
+USED = ("agent", "cli", "jobs", "kube", "launch", "recipe", "registry", "runs", "store")
+"""What the walk on KFP uses and is not about: tests of ranks, registry and cluster are. It is about the pipeline."""
+LEFT_OUT = {
+    "tests/cluster/": COMPUTED,
+    "tests/kfp/": (*COMPUTED, *(f"src/understudy/{name}/" for name in USED)),
+}
 ALWAYS = (
     "tests/ranks/pipeline/test_recipes.py",
     "tests/ranks/parallel/test_apply.py",
@@ -41,7 +47,7 @@ def digests(root: Path, tests: Iterable[str]) -> dict[str, str]:
         return contents[name]
 
     def digest(test: str) -> str:
-        without = COMPUTED if test.startswith("tests/cluster/") else ()
+        without = next((left for folder, left in LEFT_OUT.items() if test.startswith(folder)), ())
         names = {*reach.closure(test, without), *(name for name in EVERYWHERE if name in tree.files)}
         lines = [f"{sys.version_info.major}.{sys.version_info.minor}", *(f"{n} {content(n)}" for n in sorted(names))]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]

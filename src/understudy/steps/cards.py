@@ -1,6 +1,7 @@
 """What KFP's pages show of a task's artifact: its facts, and a card at its address. The bytes stay in the store.
 
-A page reads the file at an artifact's address; where there is none, it says that the preview failed.
+A page reads the file at an artifact's address; where there is none, it says that the preview failed. The panel is 470
+pixels wide and a table's cells touch each other there: facts are lists, and a digest has a line of its own.
 """
 
 import re
@@ -63,18 +64,16 @@ def show_start(overview: Any, report: Any, begun: Begun) -> None:
 
 
 def _overview(begun: Begun, steps: list[str], results: Mapping[str, Result]) -> str:
-    """A table of the steps: which results are there, and which are made now."""
+    """The steps: which results are there, and which are made now."""
     how = (
         f"all {len(steps)} results are there" if begun.lookup.complete else f"{len(results)} of {len(steps)} are there"
     )
-    lines = [f"# run {begun.run}: {how}", "", "| step | | |", "|---|---|---|"]
-    lines += [
-        f"| {name} | reused | {found.digest[:12]} {_cell(STEPS[name].outcome(found))} |"
-        for name, found in results.items()
-    ]
+    lines = [f"# run {begun.run}: {how}", ""]
+    for name, found in results.items():
+        lines.append(f"- {name}: reused, {' '.join([found.digest[:12], _cell(STEPS[name].outcome(found))]).strip()}")
     problems = [begun.lookup.problem]  # the next step's own
     for name, problem in zip_longest(steps[len(results) :], problems[: len(steps) - len(results)], fillvalue=""):
-        lines.append(f"| {name} | to be made | {_cell(problem)} |")
+        lines.append(f"- {name}: to be made{'; ' if problem else ''}{_cell(problem)}")
     return "\n".join(lines) + "\n"
 
 
@@ -100,9 +99,9 @@ def show_confusion(artifact: Any, result: Result) -> None:
 def card(result: Result, digest: str = "") -> str:
     """What a step came to, in Markdown."""
     step = STEPS[result.step]
-    lines = [f"# {step.name}: {_literal(step.outcome(result) or step.kind)}", "", "| | |", "|---|---|"]
+    lines = [f"# {step.name}: {_literal(step.outcome(result) or step.kind)}", ""]
     shown = {"object": digest or result.digest, **_facts(result)}
-    lines += [f"| {_literal(name)} | {_cell(value)} |" for name, value in shown.items()]
+    lines += [f"- {_literal(name)}: {_cell(value)}" for name, value in shown.items()]
     verdict: Verdict | None = read_json(result.path / "verdict.json") if step.name == "gate" else None
     if verdict:
         lines += ["", "| rule | | measured | interval | limit | |", "|---|---|---|---|---|---|"]

@@ -143,6 +143,16 @@ def test_what_is_the_servers_alone_is_kept_from_jobs_here_too(made: list[dict[st
     assert (bound["subjects"][0]["name"], bound["roleRef"]["name"]) == (PIPELINE, PIPELINE), "by it the policy goes"
 
 
+def test_the_network_policies_of_launchers_are_checked_here_too(made: list[dict[str, Any]], namespace: str) -> None:
+    """By whom they are made is said by name; a namespace of KFP's has no label of ours by which it could be chosen."""
+    policy = named(made, "ValidatingAdmissionPolicy")["understudy-networks"]["spec"]
+    conditions = {one["name"]: one["expression"] for one in policy["matchConditions"]}
+    assert {PIPELINE, ACCOUNTS[namespace]} <= set(re.findall("'([a-z-]+)'", conditions["made-by-a-launcher"]))
+    jobs = named(made, "ValidatingAdmissionPolicy")["understudy-jobs"]["spec"]["matchConditions"]
+    assert conditions["where-these-manifests-are"] == jobs[0]["expression"]
+    assert "matchResources" not in named(made, "ValidatingAdmissionPolicyBinding")["understudy-networks"]["spec"]
+
+
 def test_in_a_profile_no_pod_has_a_proxy_beside_it(tmp_path: Path) -> None:
     found = pods(overlay("team-a", tmp_path))
     assert len(found) == 3

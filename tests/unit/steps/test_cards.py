@@ -41,9 +41,7 @@ def test_a_verdicts_card_has_its_decision_rules_and_intervals(tmp_path: Path) ->
     assert card(result("gate", tmp_path)).splitlines() == [
         "# gate: rejected by quality-against-teacher",
         "",
-        "| | |",
-        "|---|---|",
-        f"| object | {'d' * 64} |",
+        f"- object: {'d' * 64}",
         "",
         "| rule | | measured | interval | limit | |",
         "|---|---|---|---|---|---|",
@@ -79,7 +77,7 @@ def test_a_registered_model_is_the_student(tmp_path: Path) -> None:
     assert artifact.metadata == {"digest": "s" * 64, "version": "3"}
     text = (tmp_path / "artifact").read_text()
     assert text.startswith("# register: version 3 of n, https://m.example\n")
-    assert f"| object | {'s' * 64} |" in text
+    assert f"- object: {'s' * 64}\n" in text
 
 
 def test_a_verdict_is_shown_with_its_report_and_says_its_decision(tmp_path: Path) -> None:
@@ -116,14 +114,14 @@ def test_a_link_leads_to_where_people_see_the_registry(tmp_path: Path, monkeypat
     assert artifact.metadata["url"] == page
     text = (tmp_path / "artifact").read_text()
     assert text.startswith(f"# register: version 3 of n, {page}\n")
-    assert f"| url | [{page}]({page}) |" in text
+    assert f"- url: [{page}]({page})\n" in text
     assert "mlflow:5000" not in text
 
 
 @pytest.mark.parametrize("facts", [{"stays": ""}, {"version": None}, {"stays": "", "version": None}])
 def test_no_card_has_an_empty_row(tmp_path: Path, facts: dict[str, Any]) -> None:
     lines = card(result("ingest", tmp_path, train=3, **facts)).splitlines()
-    assert [line for line in lines if line.startswith("| ")][1:] == [f"| object | {'d' * 64} |", "| train | 3 |"]
+    assert [line for line in lines if line.startswith("- ")] == [f"- object: {'d' * 64}", "- train: 3"]
 
 
 CONTENT = {
@@ -151,13 +149,11 @@ def test_the_first_task_shows_which_results_are_there(
     begun = Begun(run.id, "approved" if complete else "nothing", Lookup(tuple(states), complete, problem))
     show_start(overview, report, begun)
     text = (tmp_path / "overview").read_text()
-    rows = [
-        line.split(" | ")
-        for line in text.split("# gate")[0].splitlines()
-        if " | reused | " in line or " made | " in line
+    rows = [line[2:].split(": ") for line in text.split("# gate")[0].splitlines() if line.startswith("- ")]
+    assert [row[0] for row in rows] == step_names(digits)
+    assert [re.match("reused|to be made", row[1])[0] for row in rows] == [  # type: ignore[index]
+        "reused" if number < there else "to be made" for number in range(len(rows))
     ]
-    assert [row[0].strip("| ") for row in rows] == step_names(digits)
-    assert [row[1] for row in rows] == ["reused"] * there + ["to be made"] * (len(rows) - there)
     assert (problem in text) if problem and not complete else ("MLflow" not in text)
     assert ("# gate: approved" in text) == ("version 3 of n" in text) == complete
     assert ((tmp_path / "report").read_text() == "the report") == complete
