@@ -11,6 +11,8 @@ from typing import Any
 ATTEMPT = re.compile(r"\((\d+)\)")
 EXIT = re.compile(r"^(main: )?Error \(exit code \d+\): ")
 BAD = {"Failed", "Error"}
+DEADLINE = "Step exceeded its deadline"
+"""What Argo says of a pod that had no time for words of its own: KFP terminates a run by a deadline that has passed."""
 
 
 def reasons(workflow: Mapping[str, Any]) -> list[str]:
@@ -30,9 +32,13 @@ def reasons(workflow: Mapping[str, Any]) -> list[str]:
             continue
         number = int((ATTEMPT.findall(node["name"]) or ["0"])[-1])
         task = _task(node["name"])
-        last[task] = max(last.get(task, (-1, "")), (number, EXIT.sub("", node["message"])))
+        last[task] = max(last.get(task, (-1, "")), (number, _words(node["message"])))
     said = [f"{task}: {message}" for task, (_, message) in sorted(last.items())]
     return said or list(filter(None, [status.get("message", "")]))
+
+
+def _words(message: str) -> str:
+    return f"terminated ({message})" if message == DEADLINE else EXIT.sub("", message)
 
 
 def _task(name: str) -> str:

@@ -113,13 +113,13 @@ class Run:
         found = kubectl("get", "pytorchjobs", "-l", f"understudy.run={self.id}", "-o", "json")
         return [job["metadata"]["uid"] for job in json.loads(found)["items"]]
 
-    def pods(self, task: str) -> list[str]:
-        """The pods in which a task runs now."""
+    def pods(self, task: str, phase: str = "Running") -> list[str]:
+        """The pods in which a task runs now, or that are in another phase."""
         found = json.loads(kubectl("get", "pods", "-l", f"pipeline/runid={self.id}", "-o", "json"))["items"]
         names = {
             pod["metadata"]["name"]: pod["metadata"]["annotations"]["workflows.argoproj.io/node-name"]
             for pod in found
-            if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]
+            if pod["status"]["phase"] == phase and "deletionTimestamp" not in pod["metadata"]
         }
         return [name for name, node in names.items() if f".{task}(" in node and "executor" in node]
 

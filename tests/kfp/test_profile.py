@@ -3,11 +3,11 @@
 KFP with several users, and Istio, are not here.
 """
 
-from collections.abc import Iterator
+import json
 
 import pytest
 
-from tests.kfp.server import HOST, apply, forwarded, kubectl, opened
+from tests.kfp.server import HOST, SEED, apply, forwarded, kubectl, opened
 from understudy.cli import doctor_cluster
 from understudy.errors import Forbidden
 from understudy.registry import rest
@@ -22,13 +22,12 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def profile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A namespace with the account that Kubeflow makes there, and the overlay."""
-    kubectl("create", "namespace", PROFILE)
-    kubectl("create", "serviceaccount", ACCOUNT, namespace=PROFILE)
+def profile(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A namespace with the account that Kubeflow makes there, and the overlay. It stays, as all of the walk does."""
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": PROFILE}}
+    for made in ({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PROFILE}}, account):
+        kubectl("apply", "--server-side", "-f", "-", namespace=PROFILE, given=json.dumps(made))
     apply(tmp_path_factory.mktemp("profile"), PROFILE)
-    yield
-    kubectl("delete", "namespace", PROFILE, "--wait=false")
 
 
 def test_the_doctor_finds_nothing() -> None:
@@ -49,7 +48,7 @@ def test_the_account_of_tasks_gets_a_token_and_writes_with_it(
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", token)
     with forwarded(PROFILE) as address:
         if writes:
-            assert rest.post(address, "experiments/create", name=f"of-{account}")["experiment_id"]
+            assert rest.post(address, "experiments/create", name=f"{account}-{SEED}")["experiment_id"]
         else:
             with pytest.raises(Forbidden):
-                rest.post(address, "experiments/create", name=f"of-{account}")
+                rest.post(address, "experiments/create", name=f"{account}-{SEED}")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from understudy.pipelines.last_words import reasons
+from understudy.pipelines.last_words import DEADLINE, reasons
 
 EXIT = "Error (exit code 1): "
 
@@ -36,6 +36,7 @@ def attempts(task: str, phase: str, *said: tuple[str, str]) -> list[dict[str, An
             ],
             ["control: no GPU", "teacher: no GPU"],
         ),
+        (attempts("distill", "Failed", ("Failed", DEADLINE)), [f"distill: terminated ({DEADLINE})"]),
         ([node("gate-driver(0)", "Failed", f"{EXIT}no inputs")], ["gate: no inputs"]),
         ([node("prepare(0).executor(0)", "Failed")], []),
     ],
