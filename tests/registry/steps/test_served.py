@@ -32,6 +32,7 @@ from understudy.steps.served import _read, can_be_proved, prove
 from understudy.steps.step import Work
 from understudy.store.runs import StepState
 
+RESNET = {"type": "resnet", "config": {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1]}}
 TEXTS = ["a plain text", "x <|endoftext|> y", "<|endoftext|>", "long " * 12, "and more", "cafe\u0301"]
 
 
@@ -60,8 +61,9 @@ def text_student(folder: Path, kind: str = "llama", precision: str = "fp32") -> 
     return model, [text.encode() for text in TEXTS], np.array(list(map(len, ids)), float), nll
 
 
-def image_student(folder: Path, precision: str = "fp32") -> tuple[Path, list[bytes], Any, Any]:
-    model, random, contents = save(folder / "model", VIT, describe_images()), np.random.default_rng(0), list[bytes]()
+def image_student(folder: Path, precision: str = "fp32", kind: str = "vit") -> tuple[Path, list[bytes], Any, Any]:
+    spec = RESNET if kind == "resnet" else VIT
+    model, random, contents = save(folder / "model", spec, describe_images()), np.random.default_rng(0), list[bytes]()
     for _ in range(6):
         stream = io.BytesIO()
         Image.fromarray(random.integers(0, 256, (9, 13, 3), dtype=np.uint8)).save(stream, "PNG")
@@ -81,7 +83,7 @@ def prepared(
     harm: Callable[[Path], None] = lambda model: None,
     precision: str = "fp32",
 ) -> tuple[Pipeline, str, Work, Any]:
-    made = text_student(folder, kind, precision) if task == "causal-lm" else image_student(folder, precision)
+    made = text_student(folder, kind, precision) if task == "causal-lm" else image_student(folder, precision, kind)
     student, contents, predictions, nll = made
     harm(student)
     labels = [None] * len(contents) if task == "causal-lm" else describe_images()["labels"] * 2
@@ -141,6 +143,15 @@ def test_a_version_is_loaded_in_the_precision_that_it_was_measured_in(tmp_path: 
     rounding = np.abs(exact(tmp_path / "exact")[3] - nll).max()
     for way, figures in json.loads(Path(path).read_text()).items():
         assert figures["largest_difference"] < rounding, way
+
+
+def test_a_network_with_batch_normalisation_is_served_in_bf16(tmp_path: Path) -> None:
+    pipeline, digest, work, _ = prepared(tmp_path, "image-classification", "resnet", precision="bf16")
+    made = pipeline.register(student=digest, prove=lambda version: prove(work, version))
+    path = connect(pipeline.uri).download_artifacts(made.parent_run_id, "served.json", str(tmp_path))
+    figures = json.loads(Path(path).read_text())
+    assert figures.keys() == {"pyfunc", "transformers"}
+    assert figures["pyfunc"]["largest_difference"] < 1e-6
 
 
 def labels_exchanged(model: Path) -> None:
