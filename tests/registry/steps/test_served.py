@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -272,6 +273,21 @@ def test_what_a_models_code_may_have_left_is_numbers_at_most(tmp_path: Path, lef
         (tmp_path / "scores.json").write_bytes(left)
     with pytest.raises(UnderstudyError, match=r"^register: scores\.json has"):
         _read(tmp_path / "scores.json")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "endless", "folder", "link"])
+def test_what_is_no_file_has_no_scores(tmp_path: Path, kind: str) -> None:
+    """Reading a pipe or a device would not end."""
+    path, other = tmp_path / "scores.json", tmp_path / "other.json"
+    other.write_text('{"scores": {"pyfunc": [1.0]}, "tokenizer": ""}')
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero" if kind == "endless" else other)
+    with pytest.raises(UnderstudyError, match=r"^register: scores\.json has no scores"):
+        _read(path)
 
 
 def test_a_model_that_was_measured_in_shards_in_a_cluster_is_not_loaded_whole(monkeypatch: pytest.MonkeyPatch) -> None:
