@@ -23,6 +23,8 @@ ENTRIES = {
     "source_datasets": "made from",
 }
 """What is read, and what it is called here."""
+NOTHING = ("", "~", "null", "Null", "NULL")
+"""How YAML writes that there is none."""
 
 BUILT_IN: dict[str, dict[str, str]] = {
     "digits": {
@@ -49,7 +51,7 @@ def card(path: str | None) -> dict[str, str]:
 def _folders(path: str | None) -> list[Path]:
     if path is None:
         return []
-    here = Path(path)
+    here = Path(path).expanduser()
     folder = here if here.is_dir() else here.parent
     return [folder, folder.parent]
 
@@ -68,9 +70,11 @@ def _front_matter(path: Path) -> str:
 
 
 def _entries(text: str) -> dict[str, str]:
+    # Texts, lists and mappings alone: a tag such as !!bool raises anything on a value that is none, and merge keys (<<)
+    # make gigabytes of one kilobyte.
     try:
-        found = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):  # a date that is none is a ValueError
+        found = yaml.load(text, Loader=yaml.BaseLoader)
+    except (yaml.YAMLError, ValueError, RecursionError):
         return {}
     if not isinstance(found, Mapping):
         return {}
@@ -81,5 +85,5 @@ def _entries(text: str) -> dict[str, str]:
 def _words(value: object) -> str:
     """A text, or a list of texts, on one line."""
     listed = value if isinstance(value, list) else [value]
-    said = ", ".join(entry for entry in listed[:9] if isinstance(entry, str))
+    said = ", ".join(entry for entry in listed[:9] if isinstance(entry, str) and entry not in NOTHING)
     return printable(said)[:LONGEST]

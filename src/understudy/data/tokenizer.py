@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterator
 from itertools import chain, islice, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from understudy.errors import InputError
 from understudy.models.hub import hub_file
@@ -122,6 +122,13 @@ def vocabulary_size(tokenizer: Any) -> int:
     return int(max(tokenizer.get_vocab().values()) + 1)
 
 
+def is_id(value: object, tokenizer: Any) -> TypeGuard[int]:
+    """Whether a value of JSON is the id of a token; true is none, and ids have 32 bits."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**32:
+        return False
+    return tokenizer.id_to_token(value) is not None
+
+
 def files(settings: Settings) -> list[Path]:
     """What a pretrained tokenizer is read from, for a step's key."""
     return [path for name in ("tokenizer.json", *READ) for path in path_of(settings, name)]
@@ -154,7 +161,7 @@ def _end_of_text(settings: Settings, tokenizer: Any) -> int:
     token = special_tokens(settings).get("eos_token")
     ids = json_of(settings, MODEL_CONFIG).get("eos_token_id")
     id_ = tokenizer.token_to_id(token) if token is not None else ids[0] if isinstance(ids, list) and ids else ids
-    if not isinstance(id_, int) or tokenizer.id_to_token(id_) is None:
+    if not is_id(id_, tokenizer):
         raise InputError(
             f"{PLACE}: {settings.pretrained} names no end-of-text token. "
             "Put eos_token into its tokenizer_config.json, as a token that tokenizer.json has."
@@ -215,7 +222,7 @@ def path_of(settings: Settings, name: str) -> list[Path]:
     if "*" in name:
         assert settings.pretrained is not None
         folder = Path(settings.pretrained).expanduser()
-        return sorted(folder.glob(name)) if folder.is_dir() else []
+        return sorted(path for path in folder.glob(name) if path.is_file()) if folder.is_dir() else []
     path = _path(settings, name)
     return [] if path is None else [path]
 
@@ -223,7 +230,8 @@ def path_of(settings: Settings, name: str) -> list[Path]:
 def _parsed(settings: Settings, name: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+        json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:  # of a number with thousands of digits, and of half a character, too
         raise InputError(f"{PLACE}: {settings.pretrained}/{name} is not JSON ({error}). Fetch it again.") from error
     return value if isinstance(value, dict) else {}
 

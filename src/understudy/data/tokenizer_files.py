@@ -20,12 +20,12 @@ from understudy.data.tokenizer import (
     TEMPLATE,
     TEMPLATES,
     content,
+    is_id,
     json_of,
     path_of,
     special_tokens,
     text_in,
     text_of,
-    vocabulary_size,
 )
 from understudy.errors import InputError
 from understudy.models.facts import SpecialIds
@@ -129,7 +129,8 @@ def _extra(said: Mapping[str, Any], tokenizer: Any) -> dict[str, Any]:
         found["additional_special_tokens"] = several
     for values in named:
         if isinstance(values, dict):
-            pairs = ((name, content(value)) for name, value in values.items() if name.endswith("_token"))
+            names = {name for name in values if name.endswith("_token")} - KEPT.keys()
+            pairs = ((name, content(values[name])) for name in sorted(names))
             found |= {name: token for name, token in pairs if token is not None and _known(tokenizer, token)}
     return found
 
@@ -149,11 +150,11 @@ def _templates(settings: Settings, said: Mapping[str, Any]) -> dict[str, str]:
     if whole is not None or named:
         found: Any = dict(named)
         found |= {} if whole is None else {"default": whole}
-    elif isinstance(own, list) and all(isinstance(one, dict) for one in own):
-        found = {one.get("name"): one.get("template") for one in own}
+    elif isinstance(own, list) and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in own):
+        found = {one["name"]: one.get("template") for one in own}
     else:
         found = own if isinstance(own, dict) else {} if own is None else {"default": own}
-    if not all(isinstance(text, str) for pair in found.items() for text in pair):
+    if not all(isinstance(text, str) for text in found.values()):
         raise _wrong(settings, CONFIG, "chat_template", own)
     if (size := sum(len(text.encode()) for text in found.values())) > LONGEST_TEMPLATES:
         raise InputError(
@@ -183,10 +184,7 @@ def _ids(settings: Settings, tokenizer: Any, tokens: Mapping[str, str], end: int
 
 def _valid(value: object, tokenizer: Any) -> list[int]:
     """Those of one id or several that are tokens."""
-    size = vocabulary_size(tokenizer)
-    values = value if isinstance(value, list) else [value]
-    whole = [one for one in values if isinstance(one, int) and not isinstance(one, bool) and 0 <= one < size]
-    return [one for one in whole if tokenizer.id_to_token(one) is not None]
+    return [one for one in (value if isinstance(value, list) else [value]) if is_id(one, tokenizer)]
 
 
 def _generation(settings: Settings, tokenizer: Any, ids: SpecialIds, end: int) -> dict[str, Any]:
@@ -203,7 +201,8 @@ def _generation(settings: Settings, tokenizer: Any, ids: SpecialIds, end: int) -
         elif name in ID + IDS and (valid := _valid(value, tokenizer)):
             found[name] = valid if name in IDS or isinstance(value, list) else valid[0]
     found |= _sequences(said, tokenizer)
-    if isinstance(stops := said.get("stop_strings"), str | list):
+    stops = said.get("stop_strings")
+    if isinstance(stops, str) or (isinstance(stops, list) and all(isinstance(stop, str) for stop in stops)):
         found["stop_strings"] = stops
     if said.get("max_new_tokens", 1) < 1:
         raise _wrong(settings, GENERATION, "max_new_tokens", said["max_new_tokens"])

@@ -73,9 +73,11 @@ class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.kind = getattr(torch, PRECISIONS[PRECISION])
         self.net = self._net().to(self.device).eval()
-        for parameter in self.net.parameters():  # as it was measured: running means and positions stay in fp32
-            if parameter.is_floating_point():
-                parameter.data = parameter.data.to(self.kind)
+        for module in self.net.modules():  # as it was measured: running means and positions stay in fp32
+            if getattr(module, "running_mean", None) is None:  # torch needs one type for a batch normalisation
+                for parameter in module.parameters(recurse=False):
+                    if parameter.is_floating_point():
+                        parameter.data = parameter.data.to(self.kind)
 
     def _net(self) -> "torch.nn.Module":
         import torch

@@ -5,8 +5,10 @@ saw. A process of its own does it, without this one's credentials; in a cluster 
 """
 
 import base64
+import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -148,10 +150,8 @@ def _read(path: Path) -> Scores:
         UnderstudyError: there is something else.
     """
     try:
-        if path.stat().st_size > LARGEST:
-            raise _no_scores(f"has {path.stat().st_size:,} bytes")
-        found = TypeAdapter(dict[str, dict[str, list[float]] | str]).validate_json(path.read_bytes(), strict=True)
-    except (FileNotFoundError, ValidationError) as error:
+        found = TypeAdapter(dict[str, dict[str, list[float]] | str]).validate_json(_bytes(path), strict=True)
+    except (OSError, ValidationError) as error:
         raise _no_scores("has no scores") from error
     scores, other = found.get("scores"), found.get("tokenizer")
     if not isinstance(scores, dict) or not isinstance(other, str) or not CLASS.fullmatch(other):
@@ -159,6 +159,17 @@ def _read(path: Path) -> Scores:
     if "pyfunc" not in scores or scores.keys() - {"pyfunc", "transformers"}:
         raise _no_scores("has other ways of loading than were asked for")
     return scores, other
+
+
+def _bytes(path: Path) -> bytes:
+    """A file's bytes; no link is followed, and a pipe is not waited for."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise _no_scores("has no scores")
+        content = stream.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise _no_scores(f"has more than {LARGEST:,} bytes")
+    return content
 
 
 def _no_scores(why: str) -> UnderstudyError:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,7 @@ from understudy.steps.served import _read, can_be_proved, prove
 from understudy.steps.step import Work
 from understudy.store.runs import StepState
 
+RESNET = {"type": "resnet", "config": {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1]}}
 TEXTS = ["a plain text", "x <|endoftext|> y", "<|endoftext|>", "long " * 12, "and more", "cafe\u0301"]
 
 
@@ -60,8 +62,9 @@ def text_student(folder: Path, kind: str = "llama", precision: str = "fp32") -> 
     return model, [text.encode() for text in TEXTS], np.array(list(map(len, ids)), float), nll
 
 
-def image_student(folder: Path, precision: str = "fp32") -> tuple[Path, list[bytes], Any, Any]:
-    model, random, contents = save(folder / "model", VIT, describe_images()), np.random.default_rng(0), list[bytes]()
+def image_student(folder: Path, precision: str = "fp32", kind: str = "vit") -> tuple[Path, list[bytes], Any, Any]:
+    spec = RESNET if kind == "resnet" else VIT
+    model, random, contents = save(folder / "model", spec, describe_images()), np.random.default_rng(0), list[bytes]()
     for _ in range(6):
         stream = io.BytesIO()
         Image.fromarray(random.integers(0, 256, (9, 13, 3), dtype=np.uint8)).save(stream, "PNG")
@@ -81,7 +84,7 @@ def prepared(
     harm: Callable[[Path], None] = lambda model: None,
     precision: str = "fp32",
 ) -> tuple[Pipeline, str, Work, Any]:
-    made = text_student(folder, kind, precision) if task == "causal-lm" else image_student(folder, precision)
+    made = text_student(folder, kind, precision) if task == "causal-lm" else image_student(folder, precision, kind)
     student, contents, predictions, nll = made
     harm(student)
     labels = [None] * len(contents) if task == "causal-lm" else describe_images()["labels"] * 2
@@ -141,6 +144,15 @@ def test_a_version_is_loaded_in_the_precision_that_it_was_measured_in(tmp_path: 
     rounding = np.abs(exact(tmp_path / "exact")[3] - nll).max()
     for way, figures in json.loads(Path(path).read_text()).items():
         assert figures["largest_difference"] < rounding, way
+
+
+def test_a_network_with_batch_normalisation_is_served_in_bf16(tmp_path: Path) -> None:
+    pipeline, digest, work, _ = prepared(tmp_path, "image-classification", "resnet", precision="bf16")
+    made = pipeline.register(student=digest, prove=lambda version: prove(work, version))
+    path = connect(pipeline.uri).download_artifacts(made.parent_run_id, "served.json", str(tmp_path))
+    figures = json.loads(Path(path).read_text())
+    assert figures.keys() == {"pyfunc", "transformers"}
+    assert figures["pyfunc"]["largest_difference"] < 1e-6
 
 
 def labels_exchanged(model: Path) -> None:
@@ -261,6 +273,21 @@ def test_what_a_models_code_may_have_left_is_numbers_at_most(tmp_path: Path, lef
         (tmp_path / "scores.json").write_bytes(left)
     with pytest.raises(UnderstudyError, match=r"^register: scores\.json has"):
         _read(tmp_path / "scores.json")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "endless", "folder", "link"])
+def test_what_is_no_file_has_no_scores(tmp_path: Path, kind: str) -> None:
+    """Reading a pipe or a device would not end."""
+    path, other = tmp_path / "scores.json", tmp_path / "other.json"
+    other.write_text('{"scores": {"pyfunc": [1.0]}, "tokenizer": ""}')
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero" if kind == "endless" else other)
+    with pytest.raises(UnderstudyError, match=r"^register: scores\.json has no scores"):
+        _read(path)
 
 
 def test_a_model_that_was_measured_in_shards_in_a_cluster_is_not_loaded_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,6 @@ def test_the_card_lies_beside_the_data_or_above_it(tmp_path: Path, place: str) -
         "---\n- license\n---\n",
         "---\nlicense: {a: b}\npretty_name: 7\n---\n",
         "---\nlicense: 2026-99-99\na: 2026-99-99T00:00:00\n---\n",
-        "---\nlicense: !!python/object/apply:os.system [true]\n---\n",
         "---\n" + "[" * 5000 + "\n---\n",
         "---\n" + "x: y\n" * LARGEST + "license: mit\n---\n",
     ],
@@ -51,6 +50,29 @@ def test_the_card_lies_beside_the_data_or_above_it(tmp_path: Path, place: str) -
 def test_what_is_no_front_matter_says_nothing_of_a_licence(tmp_path: Path, text: str) -> None:
     (tmp_path / "README.md").write_text(text)
     assert card(str(tmp_path)).get("licence") in (None, "2026-99-99")
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["!!bool maybe", "!!timestamp x", "!!int ''", "!!binary a", "null", "!!python/object/apply:os.system [true]"],
+)
+def test_a_tag_of_another_type_ends_nothing(tmp_path: Path, value: str) -> None:
+    (tmp_path / "README.md").write_text(f"---\npretty_name: Pets\nlicense: {value}\n---\n")
+    assert card(str(tmp_path))["name"] == "Pets"
+
+
+def test_merged_keys_are_not_multiplied(tmp_path: Path) -> None:
+    """Of 60 levels with nine references each there would be 9^60 keys."""
+    levels = [f"a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * 9)}]}}" for level in range(1, 60)]
+    (tmp_path / "README.md").write_text("\n".join(["---", "license: mit", "a0: &a0 {x: y}", *levels, "---"]))
+    assert card(str(tmp_path)) == {"licence": "mit"}
+
+
+def test_a_path_may_begin_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "pets").mkdir()
+    (tmp_path / "pets" / "README.md").write_text(CARD)
+    assert card("~/pets")["name"] == "Pets"
 
 
 @given(content=st.binary(max_size=200))

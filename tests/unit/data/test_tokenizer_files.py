@@ -373,13 +373,56 @@ def huge(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(" " * (2**24 + 1))
 
 
-@pytest.mark.parametrize("harm", [damaged_text, damaged_json, deep_json, huge])
+def long_number(folder: Path) -> None:
+    (folder / "generation_config.json").write_text('{"top_k": ' + "1" * 5000 + "}")
+
+
+def half_a_character(folder: Path) -> None:
+    """JSON can write what UTF-8 cannot."""
+    (folder / "tokenizer_config.json").write_text('{"chat_template": "\\ud800"}')
+
+
+def a_list_as_name(folder: Path) -> None:
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    (folder / "tokenizer_config.json").write_text('{"chat_template": [{"name": [], "template": "x"}]}')
+
+
+DAMAGES = [damaged_text, damaged_json, deep_json, huge, long_number, half_a_character, a_list_as_name]
+
+
+@pytest.mark.parametrize("harm", DAMAGES)
 def test_a_damaged_file_is_named(tmp_path: Path, harm: Callable[[Path], None]) -> None:
     harm(chat(tmp_path / "folder"))
     settings = Settings(pretrained=str(tmp_path / "folder"))
     tokenizer = Tokenizer.from_file(str(tmp_path / "folder" / "tokenizer.json"))
     with pytest.raises(InputError, match=r"^data\.text\.tokenizer\.pretrained: "):
         tokenizer_files.of_pretrained(settings, tokenizer, 2)
+
+
+@pytest.mark.parametrize("end", [-1, 2**32, 10**30, True])
+def test_an_id_that_none_can_have_is_no_end_of_text(tmp_path: Path, end: int) -> None:
+    folder = chat(tmp_path / "folder")
+    (folder / "tokenizer_config.json").write_text("{}")
+    (folder / "special_tokens_map.json").unlink(missing_ok=True)
+    (folder / "config.json").write_text(json.dumps({"eos_token_id": end}))
+    with pytest.raises(InputError, match=r"names no end-of-text token"):
+        pretrained(Settings(pretrained=str(folder)))
+
+
+def test_a_folder_among_the_templates_is_none(tmp_path: Path) -> None:
+    folder = chat(tmp_path / "folder")
+    (folder / "additional_chat_templates" / "a.jinja").mkdir(parents=True)
+    assert folder / "additional_chat_templates" / "a.jinja" not in files(Settings(pretrained=str(folder)))
+
+
+def test_named_tokens_take_no_settings_place(tmp_path: Path) -> None:
+    said = {"add_bos_token": True, "extra_special_tokens": {"add_bos_token": "</s>"}}
+    assert of(tmp_path / "folder", tokenizer_config=said)["tokenizer_config.json"]["add_bos_token"] is True
+
+
+def test_what_are_no_texts_are_no_stop_strings(tmp_path: Path) -> None:
+    written = of(tmp_path / "folder", generation_config={"stop_strings": ["a", float("nan")]})
+    assert "stop_strings" not in written["generation_config.json"]
 
 
 def test_a_template_is_never_rendered_here(tmp_path: Path) -> None:

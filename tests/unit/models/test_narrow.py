@@ -36,6 +36,22 @@ def test_images_come_in_the_type_of_the_weights() -> None:
     torch.testing.assert_close(half(images).logits.float(), whole(images).logits, rtol=0.05, atol=0.05)
 
 
+def test_a_batch_normalisation_stays_in_one_type() -> None:
+    """torch refuses weights in bf16 beside running means in fp32."""
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3),
+        torch.nn.BatchNorm2d(4),
+        torch.nn.InstanceNorm2d(4, affine=True, track_running_stats=True),
+        torch.nn.BatchNorm2d(4, track_running_stats=False),
+        torch.nn.Flatten(),
+        torch.nn.Linear(4 * 36, 3),
+    )
+    whole = ImageModel(net, [0.5], [0.2]).eval()
+    half = narrowed(copy.deepcopy(whole), torch.bfloat16)
+    images = torch.randint(0, 256, (2, 1, 8, 8), dtype=torch.uint8)
+    torch.testing.assert_close(half(images).logits.float(), whole(images).logits, rtol=0.05, atol=0.05)
+
+
 @pytest.mark.parametrize("empty", [True, False])
 def test_fp32_leaves_all_as_it_is(empty: bool) -> None:
     with torch.device("meta" if empty else "cpu"):
