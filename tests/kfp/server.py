@@ -67,7 +67,7 @@ def opened(namespace: str, account: str) -> str:
     return done.stdout + done.stderr
 
 
-def wait(look: Callable[[], Found], seconds: float = 300) -> Found:
+def wait(look: Callable[[], Found], seconds: float = 600) -> Found:
     """What is found, once it is something."""
     end = time.time() + seconds
     while not (found := look()):
