@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from understudy.agent.parent import environment
@@ -41,15 +41,7 @@ def serve(spec: JobSpec, payload: Serving, surroundings: Surroundings) -> None:
         output.mkdir()
         log.parent.mkdir(parents=True, exist_ok=True)
         process = started(Path(payload.folder), output, log)
-    try:
-        while process.poll() is None:
-            if surroundings.must_stop():
-                raise Stopped("scoring was stopped")
-            time.sleep(0.1)
-    finally:
-        process.kill()
-        process.wait()
-    check(process.returncode, log)
+    check(ended(process, surroundings.must_stop), log)
     surroundings.heartbeat("done", 0)
 
 
@@ -66,6 +58,23 @@ def started(folder: Path, output: Path, log: Path) -> "subprocess.Popen[bytes]":
             [sys.executable, "-m", LOADER, str(folder), str(output)], env=_environment(), stdin=subprocess.DEVNULL,
             stdout=printed, stderr=printed,
         )  # fmt: skip
+
+
+def ended(process: "subprocess.Popen[bytes]", must_stop: Callable[[], bool]) -> int:
+    """The exit code of a process that scores; it is killed where somebody wants it to end.
+
+    Raises:
+        Stopped: somebody does.
+    """
+    try:
+        while process.poll() is None:
+            if must_stop():
+                raise Stopped("scoring was stopped")
+            time.sleep(0.1)
+    finally:
+        process.kill()
+        code = process.wait()
+    return code
 
 
 def check(code: int, log: Path) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
-from understudy.agent.serving import EXAMPLES, SCORES, VERSION, check, started
+from understudy.agent.serving import EXAMPLES, SCORES, VERSION, check, ended, started
 from understudy.data.records import at
 from understudy.errors import UnderstudyError
 from understudy.launch.platform import platform
@@ -107,11 +107,7 @@ def _here(work: Work, version: Path, examples: list[list[str | None]]) -> Scores
         folder = Path(name)
         version.rename(folder / VERSION)
         write_json(folder / EXAMPLES, examples)
-        process = started(folder, folder, log)
-        try:
-            check(process.wait(), log)
-        finally:
-            process.kill()
+        check(ended(started(folder, folder, log), lambda: work.run.stop_requested), log)
         return _read(folder / SCORES)
 
 

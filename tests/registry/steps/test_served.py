@@ -21,7 +21,7 @@ from understudy.data import tokenizer as tokenizers
 from understudy.data import tokenizer_files
 from understudy.data.images import pixels
 from understudy.data.records import FILE, Record, write
-from understudy.errors import UnderstudyError
+from understudy.errors import Stopped, UnderstudyError
 from understudy.evaluate.loading import KINDS
 from understudy.evaluate.scoring import Documents, predicted
 from understudy.launch.local.platform import LocalPlatform
@@ -153,6 +153,13 @@ def test_a_network_with_batch_normalisation_is_served_in_bf16(tmp_path: Path) ->
     figures = json.loads(Path(path).read_text())
     assert figures.keys() == {"pyfunc", "transformers"}
     assert figures["pyfunc"]["largest_difference"] < 1e-6
+
+
+def test_a_run_that_is_stopped_does_not_wait_for_a_version_s_scores(tmp_path: Path) -> None:
+    pipeline, digest, work, _ = prepared(tmp_path, "image-classification")
+    pipeline.run.request_stop()
+    with pytest.raises(Stopped, match="scoring was stopped"):
+        pipeline.register(student=digest, prove=lambda version: prove(work, version))
 
 
 def labels_exchanged(model: Path) -> None:
