@@ -217,6 +217,15 @@ def test_another_run_of_the_same_student_makes_no_second_version(pipeline: Pipel
     assert len(client.search_model_versions(f"name = '{first.name}'")) == 1
 
 
+def test_a_student_that_was_measured_otherwise_is_another_version(pipeline: Pipeline) -> None:
+    versions = []
+    for changed in ({}, {"precision": "bf16"}, {"stride": 4}, {}):
+        evaluate = Evaluate.model_validate(changed)
+        pipeline.recipe = pipeline.recipe.model_copy(update={"evaluate": evaluate})
+        versions.append(pipeline.register(pipeline.new_run()).version)
+    assert versions == ["1", "2", "3", "1"]
+
+
 def test_registering_does_not_import_torch(pipeline: Pipeline) -> None:
     pipeline.register()
     code = (

@@ -220,8 +220,9 @@ def _texts(found: Documents, path: str) -> str:
     share = max(SHARE, round(SPARE * least / found.train, 2)) if found.test is None else 0.0
     if share > 0.5 or (found.test is not None and found.test < least):
         raise InputError(
-            f"{described(found)}: too few, since the gate compares documents and needs {least} to test on. A file is a "
-            "document; split long ones, such as a book into its chapters or pages"
+            f"{described(found)}: too few, since the gate compares documents and needs {least} to test on"
+            f"{'' if found.test is not None else f', of {math.ceil(2 * SPARE * least)} in all'}. A file is a document; "
+            "split long ones, such as a book into its chapters or pages"
         )
     sequences = found.length // 3 // 128  # about three bytes a token
     return TEXTS.format(

@@ -217,7 +217,7 @@ def _threshold(rule: RuleOutcome, metric: Metric) -> str:
     if rule["rule"] == "quality-against-trivial":
         return "< 0"
     if rule["rule"] == "quality-against-control":
-        return "not above 0"
+        return "interval reaches 0 or less"
     sign = "≥" if rule["rule"] == "minimum" and metric.higher_is_better else "≤"
     return f"{sign} {_in_its_unit(rule['threshold'], rule, metric).lstrip('+')}"
 

@@ -23,7 +23,18 @@ from understudy.registry.client import mlflow_at, server_at
 from understudy.registry.curves import points_of, send, unreported
 from understudy.registry.dataset import dataset
 from understudy.registry.model_upload import send_model
-from understudy.registry.names import CANDIDATE, CHALLENGER, CHAMPION, DIGEST, NOTE, REJECTED_BY, RUN, SCORED, VERDICT
+from understudy.registry.names import (
+    CANDIDATE,
+    CHALLENGER,
+    CHAMPION,
+    DIGEST,
+    NOTE,
+    REJECTED_BY,
+    RUN,
+    SCORED,
+    SERVED_AS,
+    VERDICT,
+)
 from understudy.registry.over_mlflow import OverMlflow
 from understudy.registry.params import log_params
 from understudy.registry.profiles import send_profile
@@ -207,11 +218,16 @@ def _log_figures(
 
 
 def _version(server: OverMlflow, run: Run, parent: str, submission: Submission, uri: str, prove: Prove | None) -> str:
-    """The version of this student, whichever run made it."""
+    """The version of this student that is served as it was measured, whichever run made it."""
     name = submission.recipe.model_name
     query = f"name = '{name}' and tags.`{DIGEST}` = '{submission.digest}'"
-    made = [version.number for version in server.versions(query)]
+    served = _served_as(submission.recipe)
+    made = [version.number for version in server.versions(query) if version.tags.get(SERVED_AS) == served]
     return max(made, key=int) if made else _made_version(server, run, parent, submission, uri, prove)
+
+
+def _served_as(recipe: Recipe) -> str:
+    return f"{recipe.evaluate.precision}, stride {recipe.evaluate.stride or 'of a whole window'}"
 
 
 def _add_to_report(server: OverMlflow, parent: str, submission: Submission, version: str) -> None:
@@ -267,6 +283,7 @@ def _made_version(
         VERDICT: submission.verdict_tag,
         CANDIDATE: submission.recipe.candidate,
         SCORED: evidence.served(figures),
+        SERVED_AS: _served_as(submission.recipe),
     }
     tags |= {**evidence.key_figures(measured), **evidence.recovered_figures(submission.judged)}
     made = client.create_model_version(
