@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         pooled = "ranks" in getattr(item, "fixturenames", ())
         item.add_marker(pytest.mark.xdist_group("ranks" if pooled else str(item.path)))
     items.sort(key=lambda item: "ranks" not in getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """A command that a test calls configures the log of the process: not that of the tests after it."""
+    root, package = logging.getLogger(), logging.getLogger("understudy")
+    handlers, level, disabled = root.handlers[:], package.level, root.manager.disable
+    yield
+    root.handlers[:] = handlers
+    package.setLevel(level)
+    logging.disable(disabled)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,7 +5,6 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,15 +16,6 @@ SOURCE = Path("src/understudy")
 FOR_A_PERSON = SOURCE / "cli"
 COMMANDS = {"launch/kubernetes/collectives.py", "registry/server_app/gc.py", "registry/server_app/schema.py"}
 """Commands of Jobs, in images that lack the others: what they print is their result."""
-
-
-@pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    root, package = logging.getLogger(), logging.getLogger("understudy")
-    handlers, level = root.handlers[:], package.level
-    yield
-    root.handlers[:] = handlers
-    package.setLevel(level)
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
