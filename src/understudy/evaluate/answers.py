@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from understudy.evaluate.contents import CONFUSION, MOST_LABELS, results_file
+from understudy.evaluate.completions import beginnings
+from understudy.evaluate.contents import COMPLETIONS, CONFUSION, MOST_LABELS, results_file
 from understudy.evaluate.metrics import FloatArray
-from understudy.evaluate.scoring import Batch, Predicted, Scores, predicted
+from understudy.evaluate.scoring import Batch, Documents, Predicted, Scores, predicted
 from understudy.evaluate.shares import WHOLE, Share
 from understudy.evaluate.splits import TestSplit
 
@@ -22,7 +23,8 @@ MOST_LOGITS = 2**28
 """That a batch may have, 1 GiB in fp32: 64 sequences of 2,048 tokens at 128k words would have 64 GiB."""
 
 Results = dict[str, FloatArray]
-"""Sums by example, as of Scores, and `confusion`: how many images of a label (row) were taken for which (column)."""
+"""Sums by example, as of Scores. `confusion`: how many images of a label (row) were taken for which (column).
+`completions`: the tokens with which it goes on after some documents' beginnings; NaN where its logits are."""
 
 
 def batch_size(asked: int, described: Mapping[str, Any]) -> int:
@@ -68,7 +70,22 @@ def results(
                 scores.add(one.examples, one.nll, one.correct, one.confidence)
                 scores.confusion += one.confusion
             tick(min(share.of, batches - done))
-    return {**scores.arrays(), CONFUSION: scores.confusion.astype(np.float64)}
+        completions = _completions(module, split, device)
+    return {**scores.arrays(), CONFUSION: scores.confusion.astype(np.float64), COMPLETIONS: completions}
+
+
+def _completions(module: nn.Module, split: TestSplit, device: torch.device) -> FloatArray:
+    """What a model goes on with, (documents, tokens): on every rank, since of models in shards each has a part."""
+    if not isinstance(split, Documents):
+        return np.zeros((0, 0))
+    chosen = beginnings(split.tokens, split.length)
+    sequences = torch.from_numpy(split.first_inputs(chosen.documents, chosen.given)).to(device)
+    written = np.zeros(chosen.shape)
+    for place in range(chosen.completed if len(sequences) else 0):
+        highest, following = module(sequences).logits[:, -1].float().max(dim=-1)
+        written[:, place] = following.double().masked_fill(highest.isnan(), torch.nan).cpu().numpy()
+        sequences = torch.cat([sequences, following[:, None]], dim=1)
+    return written
 
 
 def _predicted(

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from understudy.recipe import Candidate, MetricName
 
-RESULTS, CONFUSION = "results.npz", "confusion"
+RESULTS, CONFUSION, COMPLETIONS = "results.npz", "confusion", "completions"
 MOST_LABELS = 100  # of a classifier whose answers are counted by label; with more of them nobody reads the matrix
 
 

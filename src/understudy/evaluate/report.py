@@ -11,6 +11,7 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from understudy.evaluate.cautions import meaning
+from understudy.evaluate.completions import Completed
 from understudy.evaluate.contents import Confusion, Measures, Origin, Recovered, RuleOutcome, Verdict
 from understudy.evaluate.metrics import METRICS, Metric, Unmeasured
 from understudy.evaluate.plots import COLOURS, SLICES, draw
@@ -75,6 +76,7 @@ def write(
     profiles: Mapping[str, Profile],
     origin: Origin = UNKNOWN,
     examples: Sequence[Example] = (),
+    completions: Sequence[Completed] = (),
 ) -> None:
     """Write report.html, and its plots as plots/*.png. The same arguments give the same bytes.
 
@@ -89,6 +91,7 @@ def write(
         profiles: of trainings, by the role of what was trained; empty, unless they were recorded.
         origin: when and by what this is judged.
         examples: those that the student does worst on.
+        completions: how the models go on with the beginnings of documents.
     """
     others = _others(measures, per_example)
     bootstrap = Bootstrap(per_example, dict.fromkeys([*measures["models"], *others]))
@@ -110,6 +113,7 @@ def write(
         kinds=_kinds(profiles),
         origin=origin,
         examples=examples,
+        completions=completions,
         mistakes=mistakes(measures["confusion"]),
         widest=WIDEST,
     )

@@ -69,16 +69,16 @@ class Documents:
         self.text = np.load(folder / f"{split}.tokens.npy", mmap_mode="r")
         self.length, self.first = length, first
         self.bytes: Integers = np.load(folder / f"{split}.bytes.npy")
-        offsets: Integers = np.load(folder / f"{split}.offsets.npy")
-        self.tokens = np.diff(offsets)
+        self.offsets: Integers = np.load(folder / f"{split}.offsets.npy")
+        self.tokens = np.diff(self.offsets)
         windows = np.where(self.tokens > 0, 1 - np.minimum(0, length - self.tokens) // stride, 0)
         self.documents = np.repeat(np.arange(len(self.tokens)), windows)
         nth = np.arange(len(self.documents)) - np.repeat(np.cumsum(windows) - windows, windows)
         ends = np.minimum(length + nth * stride, self.tokens[self.documents])
         starts = nth * stride if stride == length else np.maximum(ends - length, 0)
-        self.begins = offsets[self.documents]
+        self.begins = self.offsets[self.documents]
         """Where a window's document begins."""
-        self.starts, self.lengths = offsets[self.documents] + starts, ends - starts
+        self.starts, self.lengths = self.offsets[self.documents] + starts, ends - starts
         self.seen = np.where(nth > 0, length + (nth - 1) * stride - starts, 0)
         """Tokens at a window's start that earlier windows have counted."""
 
@@ -100,6 +100,12 @@ class Documents:
             counted = real & (steps >= self.seen[rows, None])
             examples = np.where(counted, self.documents[rows, None], -1)
             yield Batch(before.astype(np.int64), self.text[places].astype(np.int64), examples)
+
+    def first_inputs(self, documents: Integers, count: int) -> Integers:
+        """What begins some documents, (documents, 1 + count): the first input of each, and `count` of its tokens."""
+        places = self.offsets[documents][:, None] + np.arange(count)
+        begin = np.full((len(documents), 1), self.first)
+        return np.concatenate([begin, self.text[places]], axis=1).astype(np.int64)
 
     def sample(self, size: int) -> NDArray[Any]:
         """Inputs to time a model with: full windows from the start of the split."""

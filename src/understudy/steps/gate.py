@@ -56,6 +56,7 @@ def _gate(work: Work) -> None:
     import numpy as np
 
     from understudy.evaluate.cautions import training_losses
+    from understudy.evaluate.completions import completed
     from understudy.evaluate.gate import Circumstances, decide
     from understudy.evaluate.report import write
     from understudy.evaluate.worst import worst
@@ -91,6 +92,7 @@ def _gate(work: Work) -> None:
         profiles_of(work.run),
         _origin(work),
         worst(work.input("examples"), per_example),
+        completed(work.input("examples"), per_example),
     )
 
 
@@ -147,6 +149,7 @@ GATE = Step(
         "understudy.evaluate.gate",
         "understudy.evaluate.report",
         "understudy.evaluate.worst",
+        "understudy.evaluate.completions",
         "understudy.data.card",
     ),
     functions=(_gate, _foreign, _origin, reported_recipe, lineage, trained),

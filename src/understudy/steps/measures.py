@@ -5,15 +5,17 @@ nothing else. What is known without a model is compared: how many examples there
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from understudy.evaluate.contents import CONFUSION, MOST_LABELS, Confusion, Measures
+from understudy.evaluate.contents import COMPLETIONS, CONFUSION, MOST_LABELS, Confusion, Measures
 from understudy.models.weight_files import weight_bytes
 from understudy.recipe import Recipe
 from understudy.steps.arrays import Shape, read_arrays, refusal
@@ -28,6 +30,14 @@ LARGEST = 2**24  # bytes of measures.json, of which slices are the most
 ROUNDING = 1e-4  # nats that a prediction may be below 0, as fp32 rounds
 PLAIN = re.compile(r"[\w .,()@/+-]{0,200}")
 """What a machine's part is called: these words stand in MLflow's pages, which read them as Markdown."""
+
+
+@dataclass(frozen=True)
+class Completions:
+    """What a model's completions may be: documents x tokens, and of how many tokens."""
+
+    shape: Shape
+    vocabulary: int
 
 
 def checked_measures(
@@ -49,9 +59,11 @@ def checked_measures(
         measures = _adapter().validate_json(_text(folder / MEASURES), strict=True, extra="forbid")
         _check_said(measures, recipe, models)
         _check_words(measures, examples)
-        labels = _labels(examples)
+        described = read_json(examples / "examples.json")
+        labels = _labels(described)
         weights = _weights(examples, measures["examples"])
-        counts = _check_arrays(folder / PER_EXAMPLE, results, len(labels), *weights)
+        written = _completions(weights[0], described)
+        counts = _check_arrays(folder / PER_EXAMPLE, results, len(labels), written, *weights)
         _check_confusion(measures["confusion"], labels, counts["student"])
     except FileNotFoundError as error:
         raise refusal(f"{Path(error.filename).name} is missing") from error
@@ -84,9 +96,9 @@ def _check_said(measures: Measures, recipe: Recipe, models: Mapping[str, Path]) 
         raise refusal(f"{MEASURES}: is of another task, metric or confidence, or of no examples")
 
 
-def _labels(examples: Path) -> list[str]:
+def _labels(described: Mapping[str, Any]) -> list[str]:
     """A classifier's labels, where its answers are counted by them."""
-    labels = list(read_json(examples / "examples.json").get("labels", ()))
+    labels = list(described.get("labels", ()))
     return labels if len(labels) <= MOST_LABELS else []
 
 
@@ -129,7 +141,12 @@ def _weights(examples: Path, said: int) -> "tuple[FloatArray, FloatArray]":
 
 
 def _check_arrays(
-    path: Path, results: Mapping[str, Path], labels: int, tokens: "FloatArray", sizes: "FloatArray"
+    path: Path,
+    results: Mapping[str, Path],
+    labels: int,
+    written: Completions,
+    tokens: "FloatArray",
+    sizes: "FloatArray",
 ) -> "dict[str, FloatArray]":
     """What the results files say of every model, once they and per_example.npz were found to say the same."""
     import numpy as np
@@ -137,7 +154,9 @@ def _check_arrays(
     from understudy.evaluate.quality import TRIVIAL
 
     sums = _shapes(len(tokens))
-    expected = {f"{role}.{name}": shape for role in (*results, TRIVIAL) for name, shape in sums.items()}
+    own = {**sums, COMPLETIONS: written.shape}
+    expected = {f"{role}.{name}": shape for role in results for name, shape in own.items()}
+    expected |= {f"{TRIVIAL}.{name}": shape for name, shape in sums.items()}
     found = read_arrays(path, {"weights.tokens": tokens.shape, "weights.bytes": tokens.shape, **expected})
     if not np.array_equal(found["weights.tokens"], tokens) or not np.array_equal(found["weights.bytes"], sizes):
         raise refusal(f"{PER_EXAMPLE}: is of examples of another length")
@@ -147,13 +166,23 @@ def _check_arrays(
             raise refusal(f"{PER_EXAMPLE}: {role} is right more often than it was asked")
     counts = {}
     for role, file in results.items():
-        its = read_arrays(file, {**sums, CONFUSION: (labels, labels)})
-        if any(not np.array_equal(its[name], found[f"{role}.{name}"], equal_nan=True) for name in sums):
+        its = read_arrays(file, {**own, CONFUSION: (labels, labels)})
+        if any(not np.array_equal(its[name], found[f"{role}.{name}"], equal_nan=True) for name in own):
             raise refusal(f"{PER_EXAMPLE}: says something else of {role} than {file.name}")
+        if not all(token in range(written.vocabulary) for token in its[COMPLETIONS].flat if not math.isnan(token)):
+            raise refusal(f"{file.name}: {COMPLETIONS} has a number that is no token")
         counts[role] = its[CONFUSION]
         if not np.all(counts[role] >= 0) or np.any(counts[role] % 1) or counts[role].sum() > len(tokens):
             raise refusal(f"{file.name}: {CONFUSION} is no count of the examples by label and answer")
     return counts
+
+
+def _completions(tokens: "FloatArray", described: Mapping[str, Any]) -> Completions:
+    from understudy.evaluate.completions import beginnings
+
+    if described["task"] != "causal-lm":
+        return Completions((0, 0), 0)
+    return Completions(beginnings(tokens, described["sequence_length"]).shape, described["vocab_size"])
 
 
 def _shapes(examples: int) -> dict[str, Shape]:

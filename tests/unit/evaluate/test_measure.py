@@ -174,6 +174,25 @@ def test_text_is_measured_as_by_hand(tmp_path, text_examples):
     assert sum(one["examples"] for one in measures["slices"]) == measures["examples"] == 8
 
 
+def test_a_model_completes_the_same_beginnings_as_by_hand(tmp_path, text_examples):
+    model = {"type": "llama", "config": {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}}
+    folders = {role: saved(tmp_path / role, model, TEXT, seed) for seed, role in enumerate(("teacher", "student"))}
+    recipe = recipe_for("causal-lm", model, teacher={"model": model, "train": {"steps": 1}})
+    _, arrays = run(tmp_path, folders, text_examples, recipe)
+    text, offsets = (np.load(text_examples / f"test.{name}.npy").astype(np.int64) for name in ("tokens", "offsets"))
+    long = np.flatnonzero(np.diff(offsets) >= 6)
+    chosen = long[np.linspace(0, len(long) - 1, min(4, len(long))).astype(int)]
+    for role, folder in folders.items():
+        network, expected = loaded(folder), []
+        for document in chosen:
+            ids = [TEXT["eos_id"], *text[offsets[document] :][:3]]
+            for _ in range(3):
+                ids.append(int(network(torch.tensor([ids])).logits[0, -1].argmax()))
+            expected.append(ids[-3:])
+        assert arrays[f"{role}.completions"].tolist() == expected
+    assert not np.array_equal(arrays["teacher.completions"], arrays["student.completions"])
+
+
 def test_the_recipes_stride_is_how_far_windows_of_text_move(tmp_path, text_examples):
     model = {"type": "llama", "config": {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}}
     folders = {role: saved(tmp_path / role, model, TEXT, seed) for seed, role in enumerate(("teacher", "student"))}

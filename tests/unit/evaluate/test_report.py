@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests.unit.train.profiles import profile
+from understudy.evaluate.completions import Completed
 from understudy.evaluate.contents import Origin
 from understudy.evaluate.gate import Circumstances, decide
 from understudy.evaluate.plots import SLICES, smoothed, training_plot
@@ -288,10 +289,10 @@ def test_what_registration_finds_has_its_place_in_a_report_and_is_only_text(page
     )
 
 
-def page_about(folder, arrays, measures, origin, examples):
+def page_about(folder, arrays, measures, origin, examples, completions=()):
     verdict = decide(measures, arrays, Gate(), measures["gate_metric"])
     recipe = {"name": "digits", "task": measures["task"], "seed": 0}
-    write(folder, recipe, measures, verdict, {}, {}, arrays, {}, origin, examples)
+    write(folder, recipe, measures, verdict, {}, {}, arrays, {}, origin, examples, completions)
     return (folder / "report.html").read_text(encoding="utf-8")
 
 
@@ -309,11 +310,12 @@ def confused(images, measured):
 
 
 EXAMPLE = Example(7, "aGVsbG8=", "a text", "a label", "0.52 bits per byte", "0.31 bits per byte")
+COMPLETED = Completed(4, "a beginning", {"data": "goes on so", "student": "writes this"})
 ANY = st.text(min_size=1) | st.sampled_from([EVIL, '"><img src=x onerror=alert(1)>', "</pre></style><script>", "' x='"])
 
 
 @settings(max_examples=15, deadline=None)
-@given(words=st.lists(ANY, min_size=9, max_size=9), task=st.sampled_from(["image-classification", "causal-lm"]))
+@given(words=st.lists(ANY, min_size=11, max_size=11), task=st.sampled_from(["image-classification", "causal-lm"]))
 def test_no_word_of_the_data_becomes_markup(words, task, tmp_path_factory, confused):
     """Labels, texts, paths, licences: the page has the same tags and attributes, whatever they are."""
     folder = tmp_path_factory.mktemp("evil")
@@ -321,14 +323,20 @@ def test_no_word_of_the_data_becomes_markup(words, task, tmp_path_factory, confu
     labels, name = [f"{word}{place}" for place, word in enumerate(words[:3])], f"{words[7]}!"
     evil = Example(7, "aGVsbG8=", words[4], words[5], "1", "2")
     pages = []
-    for run, answers, example, data in (
-        ("run", ["a", "b", "c"], EXAMPLE, {"source": "image-folder", "path": "here"}),
-        (words[3], labels, evil, {"source": words[6], name: words[8]}),
+    for run, answers, example, completion, data in (
+        ("run", ["a", "b", "c"], EXAMPLE, COMPLETED, {"source": "image-folder", "path": "here"}),
+        (
+            words[3],
+            labels,
+            evil,
+            Completed(1, words[9], {"data": "1", "student": words[10]}),
+            {"source": words[6], name: words[8]},
+        ),
     ):
         confusion = {**measures["confusion"], "labels": answers}
         changed = {**measures, "task": task, "confusion": confusion}
         with patch("understudy.evaluate.report.draw", return_value={}):  # pictures, which take seconds
-            pages.append(page_about(folder, arrays, changed, Origin("now", run, run, data), [example]))
+            pages.append(page_about(folder, arrays, changed, Origin("now", run, run, data), [example], [completion]))
     plain, attacked = map(parsed, pages)
     assert attacked.seen == plain.seen
     assert [name for name, _ in attacked.attributes] == [name for name, _ in plain.attributes]
@@ -363,3 +371,14 @@ def test_a_worst_picture_is_shown_with_its_label_and_what_the_models_say(tmp_pat
     text = page_about(tmp_path, *confused, ORIGIN, [EXAMPLE])
     assert "data:image/png;base64,aGVsbG8=" in text
     assert "<b>a label</b><br>student 0.52 bits per byte<br>teacher 0.31" in text
+
+
+def test_what_the_models_write_stands_below_what_the_data_has(tmp_path, confused):
+    text = page_about(tmp_path, *confused, ORIGIN, [], [COMPLETED])
+    rows = re.findall(r"<tr><th[^>]*>(.*?)</th><td>(.*?)</td></tr>", text.split("How the models go on")[1])
+    assert rows[:3] == [
+        ("document 4", "<b>a beginning</b>"),
+        ("the data goes on", "goes on so"),
+        ("student", "writes this"),
+    ]
+    assert "How the models go on" not in page_about(tmp_path, *confused, ORIGIN, [])

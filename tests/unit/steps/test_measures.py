@@ -22,7 +22,8 @@ SINGLE = (
 )
 """A file of one array, which numpy gives out without an archive around it."""
 CONFUSION = np.array([[1.0, 0.0], [1.0, 1.0]])
-ONE, MANY = np.ones(EXAMPLES), np.ones((EXAMPLES, 15))
+TEXT = {"task": "causal-lm", "sequence_length": 4, "vocab_size": 9}
+ONE, MANY, NONE = np.ones(EXAMPLES), np.ones((EXAMPLES, 15)), np.zeros((0, 0))
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def check(tmp_path: Path, digits: Recipe) -> Callable[[], Measures]:
         (tmp_path / digest).mkdir()
         (tmp_path / digest / "model.safetensors").write_bytes(b"abc")
     models = {role: tmp_path / digest for role, digest in DIGESTS.items()}
-    described = {"counts": {"test": EXAMPLES}, "skipped": {}, "labels": ["cat", "dog"]}
+    described = {"task": "image-classification", "counts": {"test": EXAMPLES}, "skipped": {}, "labels": ["cat", "dog"]}
     (tmp_path / "examples").mkdir()
     (tmp_path / "examples" / "examples.json").write_text(json.dumps(described))
     np.save(tmp_path / "examples" / "test.labels.npy", np.zeros(EXAMPLES, dtype=np.int64))
@@ -88,12 +89,12 @@ def arrays() -> dict[str, Any]:
     for role in (*DIGESTS, "trivial"):
         made |= {f"{role}.nll": ONE, f"{role}.correct": ONE}
         made |= {f"{role}.confidence_{part}": MANY for part in ("count", "sum", "correct")}
-    return made
+    return made | {f"{role}.completions": NONE for role in DIGESTS}
 
 
 def results_of(role: str) -> dict[str, Any]:
     names = ("nll", "correct", *(f"confidence_{part}" for part in ("count", "sum", "correct")))
-    return {**{name: arrays()[f"{role}.{name}"] for name in names}, "confusion": CONFUSION}
+    return {**{name: arrays()[f"{role}.{name}"] for name in names}, "confusion": CONFUSION, "completions": NONE}
 
 
 def write(folder: Path, said: object, results: dict[str, Any]) -> Path:
@@ -212,6 +213,8 @@ def test_results_of_another_form_are_refused(
         ({"confusion": np.nan * CONFUSION}, r"teacher\.results\.npz: confusion is no count"),
         ({"confusion": np.zeros((0, 0))}, r"confusion is float64 of shape \(0, 0\)"),
         ({"confusion": None}, "has other arrays than it should"),
+        ({"completions": None}, "has other arrays than it should"),
+        ({"completions": ONE}, r"completions is float64 of shape \(3,\)"),
         ({"teacher.nll": ONE}, "has other arrays than it should"),
     ],
 )
@@ -247,17 +250,27 @@ def test_an_archive_that_would_fill_the_memory_is_not_unpacked(tmp_path: Path, c
 
 def test_documents_are_as_long_as_the_examples_have_them(tmp_path: Path, check: Callable[[], Measures]) -> None:
     (tmp_path / "examples" / "test.labels.npy").unlink()
-    described = {"counts": {"test": EXAMPLES}, "skipped": {}}
+    described = {**TEXT, "counts": {"test": EXAMPLES}, "skipped": {}}
     (tmp_path / "examples" / "examples.json").write_text(json.dumps(described))
     np.save(tmp_path / "examples" / "test.offsets.npy", np.array([0, 4, 6, 11]))
     np.save(tmp_path / "examples" / "test.bytes.npy", np.array([9, 5, 12]))
     said = {**measures(), "confusion": None}
     lengths = {"weights.tokens": np.array([4.0, 2.0, 5.0]), "weights.bytes": np.array([9.0, 5.0, 12.0])}
-    write(tmp_path, said, arrays() | lengths)
-    for role in DIGESTS:
-        np.savez(tmp_path / f"{role}.results.npz", **results_of(role) | {"confusion": np.zeros((0, 0))})
+
+    def leave(completions: np.typing.NDArray[np.float64]) -> None:
+        write(tmp_path, said, arrays() | lengths | {f"{role}.completions": completions for role in DIGESTS})
+        for role in DIGESTS:
+            own = {"confusion": np.zeros((0, 0)), "completions": completions}
+            np.savez(tmp_path / f"{role}.results.npz", **results_of(role) | own)
+
+    leave(np.array([[0.0, 8.0], [np.nan, np.nan]]))  # of the documents with 4 tokens or more
     assert check() == said
-    write(tmp_path, said, arrays() | lengths | {"weights.tokens": np.array([40.0, 2.0, 5.0])})
+    for wrong in (9.0, -1.0, 0.5, np.inf):
+        leave(np.array([[0.0, 8.0], [np.nan, wrong]]))
+        with pytest.raises(UnderstudyError, match=r"teacher\.results\.npz: completions has a number that is no token"):
+            check()
+    lengths["weights.tokens"] = np.array([40.0, 2.0, 5.0])
+    leave(np.array([[0.0, 8.0], [np.nan, np.nan]]))
     with pytest.raises(UnderstudyError, match="is of examples of another length"):
         check()
 

@@ -1,0 +1,96 @@
+"""How the models go on with the beginnings of test documents: the same beginnings for all, greedily, for a reader.
+
+Metrics say how likely a model thinks what is there; these are what it writes itself. They decide nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.errors import printable
+from understudy.evaluate.contents import COMPLETIONS
+from understudy.evaluate.metrics import FloatArray
+from understudy.store.files import read_json
+
+Integers = NDArray[np.int64]
+DOCUMENTS = 4
+"""That are completed, at most."""
+TOKENS = 32
+"""Of a beginning and of a completion, at most; a model's sequence may have room for less."""
+
+
+@dataclass(frozen=True)
+class Beginnings:
+    """Which documents are completed, and how many tokens each beginning and each completion has."""
+
+    documents: Integers
+    given: int
+    completed: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of a model's completions: documents x tokens."""
+        return len(self.documents), self.completed
+
+
+def beginnings(tokens: NDArray[Any], length: int) -> Beginnings:
+    """Documents spread evenly over those of the test split that are long enough.
+
+    Args:
+        tokens: of each document.
+        length: of the sequences that models see.
+    """
+    given = min(TOKENS, length // 2)
+    completed = min(TOKENS, length - given)
+    enough = np.flatnonzero(tokens >= given + completed) if given else np.zeros(0, dtype=np.int64)
+    places = np.linspace(0, len(enough) - 1, min(DOCUMENTS, len(enough))).astype(np.int64)
+    return Beginnings(enough[places], given, completed)
+
+
+@dataclass(frozen=True)
+class Completed:
+    """The beginning of a document, and how it goes on: in the data, and as each model has it."""
+
+    document: int
+    beginning: str
+    by: Mapping[str, str]
+    """In words by role, and `data`."""
+
+
+def completed(examples: Path, per_example: Mapping[str, Any]) -> list[Completed]:
+    """The completions of all models that wrote some, as texts.
+
+    Args:
+        examples: the folder of an `examples` object.
+        per_example: the arrays of per_example.npz.
+    """
+    facts = read_json(examples / "examples.json") or {}
+    written = {name.partition(".")[0]: found for name, found in per_example.items() if name.endswith(f".{COMPLETIONS}")}
+    if facts.get("task") != "causal-lm" or not written:
+        return []
+    from tokenizers import Tokenizer
+
+    tokenizer, end = Tokenizer.from_file(str(examples / "tokenizer.json")), int(facts["eos_id"])
+    tokens = np.load(examples / "test.tokens.npy", mmap_mode="r")
+    offsets = np.load(examples / "test.offsets.npy", mmap_mode="r")
+    chosen = beginnings(np.diff(offsets), facts["sequence_length"])
+
+    def words(ids: FloatArray) -> str:
+        if np.isnan(ids).any():
+            return "not measured"
+        until = np.flatnonzero(ids == end)
+        read = ids[: until[0]] if len(until) else ids
+        return printable(" ".join(tokenizer.decode([int(token) for token in read]).split())) or "(the text ends)"
+
+    rows = []
+    for row, document in enumerate(chosen.documents):
+        start = int(offsets[document])
+        between, until = start + chosen.given, start + chosen.given + chosen.completed
+        data = {"data": words(np.asarray(tokens[between:until], dtype=np.float64))}
+        models = {role: words(found[row]) for role, found in written.items()}
+        rows.append(Completed(int(document), words(np.asarray(tokens[start:between], dtype=np.float64)), data | models))
+    return rows
