@@ -108,6 +108,7 @@ def _train(
         teacher_precision="fp32",
         teacher_shards=None,
         student_world=(1, 1),
+        measured_in="fp32",
         others={},
         asked=scheme,
         student_train=None,

@@ -95,6 +95,7 @@ def ours(work: Work, turns: Turns) -> None:
         asked=(),
         student_train=None,
         student_world=(1, 1),
+        measured_in="fp32",
         processes=RANKS,
         threads=1,
         device="cpu",

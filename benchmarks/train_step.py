@@ -132,6 +132,7 @@ def ours(size: dict[str, int], folder: Path) -> float:
         asked=(),
         student_train=None,
         student_world=(1, 1),
+        measured_in="fp32",
         processes=1,
         threads=THREADS,
         device="cpu",

@@ -44,6 +44,7 @@ def training_job(spec: JobSpec, payload: Training) -> TrainingJob:
         asked=payload.asked,
         student_train=payload.student_train,
         student_world=payload.student_world,
+        measured_in=payload.measured_in,
         processes=spec.processes,
         threads=spec.threads,
         device=spec.device,

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import nn
@@ -13,11 +12,12 @@ from understudy.models.facts import Description
 from understudy.models.files import check_files, load_model, read_weights
 from understudy.models.narrow import narrowed
 from understudy.parallel.apply import Spread, reshard
+from understudy.recipe import EvaluatePrecision
 
 KINDS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-def kind_of(precision: Literal["fp32", "bf16"], device: torch.device) -> torch.dtype:
+def kind_of(precision: EvaluatePrecision, device: torch.device) -> torch.dtype:
     """The type that a recipe's evaluate.precision names.
 
     Raises:

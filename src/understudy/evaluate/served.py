@@ -10,12 +10,12 @@ not exist change an example by hundreds of times as much as fp32's.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from understudy.evaluate.metrics import FloatArray
+from understudy.recipe import EvaluatePrecision
 
 EXAMPLES = 32
 """How many are scored."""
@@ -34,7 +34,7 @@ class Comparison:
     measured: FloatArray
     served: FloatArray
     predictions: FloatArray
-    precision: Literal["fp32", "bf16"]
+    precision: EvaluatePrecision
 
     @property
     def allowed(self) -> FloatArray:

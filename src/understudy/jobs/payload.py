@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from understudy.jobs.collectives import Collectives
-from understudy.recipe import Model, ObjectiveSection, Recipe, TeacherPrecision, Train
+from understudy.recipe import EvaluatePrecision, Model, ObjectiveSection, Recipe, TeacherPrecision, Train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +36,8 @@ class Training:
     """How it will be trained, where that is a later job's: what this names is looked for beforehand too."""
     student_world: tuple[int, int] = (1, 1)
     """Nodes of that later job, and processes on each."""
+    measured_in: EvaluatePrecision = "fp32"
+    """What the models of the run will be measured in: whether they compute in it is tried beforehand too."""
 
     @property
     def reads(self) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from understudy.models.build import tried_model
 from understudy.models.facts import Description
 from understudy.plan.weights import weights_of
+from understudy.recipe import EvaluatePrecision
 
 SMALLER = {"fp32": 1, "bf16": 2}
 """By which share of fp32's bytes."""
@@ -28,7 +29,7 @@ class Serving:
     user's own, which is not asked."""
 
 
-def serving(description: Description, where: str, precision: Literal["fp32", "bf16"]) -> Serving:
+def serving(description: Description, where: str, precision: EvaluatePrecision) -> Serving:
     """What a model takes where it is served."""
     cache, smaller = _cache(description, where), SMALLER[precision]
     return Serving(

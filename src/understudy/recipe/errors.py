@@ -23,7 +23,7 @@ EXPECTED = {
     "tuple_type": "a list",
 }
 PATTERNS = {
-    NAME: "up to 40 lower-case letters, digits and dashes, a letter first and no dash last",
+    NAME: "2 to 40 lower-case letters, digits and dashes, a letter first and no dash last",
     FACTORY: "package.module:function",
     QUANTITY: "a quantity as Kubernetes writes it, such as 500m or 16Gi",
 }
@@ -48,6 +48,22 @@ ELSEWHERE = {
     "warmup": "schedule.warmup",
 }
 """Keys that one looks for beside their section."""
+
+
+EXPECTS = re.compile(r"expected (.*), (got .*)", re.DOTALL)
+
+
+def explanations(errors: Sequence[ErrorDetails]) -> list[tuple[Place, str]]:
+    """Where each error is and what to do about it; of a value that may be of several kinds, one for all of them."""
+    found: list[tuple[Place, str]] = []
+    for place, words in map(explain, errors):
+        last = EXPECTS.fullmatch(found[-1][1]) if found and found[-1][0] == place else None
+        now = EXPECTS.fullmatch(words)
+        if last and now and last[2] == now[2]:
+            found[-1] = place, f"expected {last[1]} or {now[1]}, {now[2]}"
+        else:
+            found.append((place, words))
+    return found
 
 
 def explain(error: ErrorDetails) -> tuple[Place, str]:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from understudy.errors import InputError
 from understudy.recipe import yaml
-from understudy.recipe.errors import explain
+from understudy.recipe.errors import explanations
 from understudy.recipe.overrides import Override, apply, override
 from understudy.recipe.places import Conflict
 from understudy.recipe.rules import conflicts
@@ -203,7 +203,7 @@ def _validated(data: Values) -> tuple[Recipe | None, list[Conflict]]:
         # Through JSON, where strict means what a user means by it: a list may become a tuple, "3" no number.
         recipe = Recipe.model_validate_json(json.dumps(data), strict=True)
     except ValidationError as error:
-        return None, [explain(details) for details in error.errors(include_url=False)]
+        return None, explanations(error.errors(include_url=False))
     return recipe, list(conflicts(recipe))
 
 

@@ -14,6 +14,7 @@ from understudy.recipe.training import Augment, Guard, Optimizer, Schedule
 
 Task = Literal["image-classification", "causal-lm"]
 TeacherPrecision = Literal["fp32", "bf16", "int8", "nf4"]
+EvaluatePrecision = Literal["fp32", "bf16"]
 MetricName = Literal["accuracy", "nll", "calibration_error", "perplexity", "bits_per_byte"]
 Candidate = Literal["student", "control"]
 """Whom the gate judges and the registry gets."""
@@ -154,7 +155,7 @@ class Evaluate(Section):
     """For text, in tokens: how far the window moves in which a model sees a document; a token is counted in the first
     window that has it. A shorter one gives more context, and takes longer. Default: the sequence length."""
     latency: Latency = Latency()
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: EvaluatePrecision = "fp32"
     """What all models compute in when they are measured and timed, and the registered version when it is loaded."""
     strategy: Strategy = "ddp"
     """How models are spread over the processes of resources.evaluate, which share out the examples: whole on each

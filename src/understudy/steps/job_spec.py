@@ -45,6 +45,7 @@ def training_spec(
         asked=work.recipe.objectives,
         student_train=work.recipe.student.train if role == "teacher" else None,
         student_world=(work.recipe.resources.distill.nodes, work.recipe.resources.distill.processes),
+        measured_in=work.recipe.evaluate.precision,
     )
     return _job_spec(work, role, payload, resources)
 

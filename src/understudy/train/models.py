@@ -59,7 +59,9 @@ log = logging.getLogger(__name__)
 
 
 def try_others(job: TrainingJob, split: Examples) -> None:
-    """Whether the models that come after this job fit the data too: hours later would be late to hear it."""
+    """Whether the models that come after this job fit the data too, and all of them the precision in which they will be
+    measured: hours later would be late to hear it.
+    """
     for where, model in job.others.items():
         facts = read_facts(job.examples)
         description = describe(model, facts, where)
@@ -71,6 +73,8 @@ def try_others(job: TrainingJob, split: Examples) -> None:
             check_names(empty_model(description, where), learns, job.student_train, "student.train")
             spread = degrees(job.student_train.strategy, *job.student_world)
             check_batches(description, split, job.student_train, spread, job.device, "student")
+        _try_narrowed(job, split, description, where)
+    _try_narrowed(job, split, description_of(job), job.section)
 
 
 def _try(split: Examples, description: Description, where: str, extras: frozenset[Extra]) -> None:
@@ -83,6 +87,20 @@ def _try(split: Examples, description: Description, where: str, extras: frozense
             check_shapes(model, split, description, device, where, extras)
     except InputError:
         check_shapes(build_model(description, where), split, description, device, where, extras)
+
+
+def _try_narrowed(job: TrainingJob, split: Examples, description: Description, where: str) -> None:
+    """Whether a model computes in the precision in which it will be measured: a buffer of its own code may not."""
+    if job.measured_in == "fp32":
+        return
+    try:
+        with tried_model(description, where) as model:
+            check_shapes(narrowed(model, torch.bfloat16), split, description, torch.device("cpu"), where)
+    except InputError as error:
+        raise InputError(
+            f"evaluate.precision: bf16: {error}. Weights are converted, buffers keep their type: convert them where "
+            "the model uses them, or measure in fp32"
+        ) from error
 
 
 def extras_of(job: TrainingJob) -> frozenset[Extra]:

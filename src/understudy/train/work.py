@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from understudy.recipe import Model, ObjectiveSection, TeacherPrecision, Train
+from understudy.recipe import EvaluatePrecision, Model, ObjectiveSection, TeacherPrecision, Train
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class TrainingJob:
     """How it will be trained, where that is a later job's: what this names is looked for beforehand too."""
     student_world: tuple[int, int]
     """Nodes of that later job, and processes on each."""
+    measured_in: EvaluatePrecision
+    """What the models will be measured in: tried beforehand too."""
     processes: int
     """Ranks on each node."""
     threads: int

@@ -92,6 +92,8 @@ BAD = {
         "resources.teacher.processes must be 4, 6, 8, ..., and is 1; or use fsdp",
         "schedule: {warmup: true}": "r.yaml:12: teacher.train.schedule.warmup: expected a whole number, got true",
         "optimizer: [adamw]": 'r.yaml:12: teacher.train.optimizer: expected a section (key: value), got ["adamw"]',
+        "compile: maybe": 'r.yaml:12: teacher.train.compile: expected true or false or auto, got "maybe"',
+        "compile: 3": "r.yaml:12: teacher.train.compile: expected true or false or auto, got 3",
         "precision: no": 'r.yaml:12: teacher.train.precision: expected auto, fp32, bf16, fp16 or fp8, got "no"',
         "? [a]\n    : 3": "r.yaml:12: teacher.train: a key must be a word",
         "batch_size: !!python/name:os.system ''": "r.yaml:12: teacher.train.batch_size: the tag "
@@ -127,8 +129,10 @@ BAD = {
         "type: vit, config: 3": "r.yaml:9: teacher.model.config: expected a section (key: value), got 3",
     },
     "name: digits": {
-        "name: Digits": "r.yaml:1: name: expected up to 40 lower-case letters, digits and dashes, a letter first and "
+        "name: Digits": "r.yaml:1: name: expected 2 to 40 lower-case letters, digits and dashes, a letter first and "
         'no dash last, got "Digits"',
+        "name: d": "r.yaml:1: name: expected 2 to 40 lower-case letters, digits and dashes, a letter first and "
+        'no dash last, got "d"',
         "seed: 3": "r.yaml:1: name: required, but missing",
     },
     "task: image-classification": {
