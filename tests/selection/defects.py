@@ -2,10 +2,11 @@
 
 python -m tests.selection.defects [AREA ...]
 
-Each defect is put into a copy of the last commit, alone. The tests that its file reaches run there until the first one
-fails: those of the file's own mirror first, then unit tests, then the others, without a cluster. Prints a row for each.
+Each defect is put into a copy of the last commit, alone. The tests that reach its file run there until one fails: those
+in folders of its name first, then other unit tests, then the rest, without a cluster. Prints a row for each.
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -79,28 +80,33 @@ def find(defect: Defect, checkout: Path) -> bool:
         text = path.read_text()
         assert text.count(defect.right) == 1, f"{defect.file}: {defect.right!r} is not there once"
         path.write_text(text.replace(defect.right, defect.wrong))
-        tests = selected(checkout, defect.file)
-        start = time.monotonic()
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider", *tests]
-        environment = {"PYTHONPATH": str(checkout / "src")}
-        done = subprocess.run(["env", *map("=".join, environment.items()), *command], cwd=checkout, check=False,
-                              capture_output=True, text=True)  # fmt: skip
-        failed = next((line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))), "NOT FOUND")
-        seconds = time.monotonic() - start
-        print(f"| {defect.area} | `{defect.file}` | {len(tests)} | {seconds:.0f} s | {failed[:150]} |", flush=True)
-        return done.returncode == 1
+        groups, start = selected(checkout, defect.file), time.monotonic()
+        failures = (first_failure(checkout, group) for group in groups if group)
+        failed = next((failure for failure in failures if failure), "NOT FOUND")
+        count, seconds = sum(map(len, groups)), time.monotonic() - start
+        print(f"| {defect.area} | `{defect.file}` | {count} | {seconds:.0f} s | {failed[:150]} |", flush=True)
+        return failed != "NOT FOUND"
     finally:
         subprocess.run(["git", "worktree", "remove", "--force", checkout], cwd=ROOT, check=True)
 
 
-def selected(checkout: Path, file: str) -> list[str]:
-    """The tests that reach a file, its mirror's folder first."""
+def first_failure(checkout: Path, tests: list[str]) -> str:
+    """Pytest's line about the first test that fails; empty where all pass."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider", *tests]
+    environment = {**os.environ, "PYTHONPATH": str(checkout / "src")}
+    done = subprocess.run(command, cwd=checkout, env=environment, check=False, capture_output=True, text=True)
+    return next((line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))), "")
+
+
+def selected(checkout: Path, file: str) -> list[list[str]]:
+    """The tests that reach a file: those in folders of its name, other unit tests, the rest."""
     tree = Tree.of_git(checkout)
     reach = Reach(tree)
     tests = [name for name in tree.files if name.startswith("tests/") and Path(name).name.startswith("test_")]
     reached = [name for name in tests if not name.startswith("tests/cluster/") and file in reach.closure(name)]
-    folders = set(Path(file).parent.parts)
-    return sorted(reached, key=lambda name: (-len(folders & set(Path(name).parts)), "/unit/" not in name, name))
+    near = {name for name in reached if set(Path(file).parent.parts) & set(Path(name).parts)}
+    unit = {name for name in reached if "/unit/" in name}
+    return [sorted(group) for group in (near, unit - near, set(reached) - near - unit)]
 
 
 if __name__ == "__main__":
