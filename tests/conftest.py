@@ -36,6 +36,8 @@ def logging_as_before() -> Iterator[None]:
     root, package = logging.getLogger(), logging.getLogger("understudy")
     handlers, level, disabled = root.handlers[:], package.level, root.manager.disable
     yield
+    for handler in set(root.handlers).difference(handlers):
+        handler.close()
     root.handlers[:] = handlers
     package.setLevel(level)
     logging.disable(disabled)
