@@ -95,7 +95,7 @@ def first_failure(checkout: Path, tests: list[str]) -> str:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider", *tests]
     environment = {**os.environ, "PYTHONPATH": str(checkout / "src")}
     done = subprocess.run(command, cwd=checkout, env=environment, check=False, capture_output=True, text=True)
-    return next((line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))), "")
+    return next((line for line in done.stdout.splitlines() if line.startswith("FAILED")), "")
 
 
 def selected(checkout: Path, file: str) -> list[list[str]]:
