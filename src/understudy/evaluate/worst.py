@@ -81,7 +81,8 @@ def _texts(examples: Path, per_example: Mapping[str, Any]) -> list[Example]:
     length = per_example["weights.bytes"]
     student, teacher = per_example["student.nll"], per_example["teacher.nll"]
     tokenizer = Tokenizer.from_file(str(examples / "tokenizer.json"))
-    behind = (student - teacher) / np.maximum(length, 1)
+    with np.errstate(invalid="ignore"):  # where both are infinite nobody is behind
+        behind = (student - teacher) / np.maximum(length, 1)
     chosen = _first(behind, np.flatnonzero((behind > 0) & (length > 0)))
     return [
         Example(
@@ -101,7 +102,7 @@ def _begin(tokens: Any, offsets: Any, number: int) -> list[int]:
 
 def _first(by: FloatArray, among: Any) -> list[int]:
     """The examples with the most of it, the most first; those that were not measured are none."""
-    measured = among[np.isfinite(by[among])]
+    measured = among[~np.isnan(by[among])]  # an infinite loss is the worst of all
     return [int(number) for number in measured[np.argsort(-by[measured], kind="stable")][:MOST]]
 
 
@@ -134,4 +135,6 @@ def _chance(nll: float) -> str:
 
 
 def _bits(nats: float) -> str:
-    return f"{nats / math.log(2):.2f} bits per byte" if math.isfinite(nats) else "not measured"
+    if math.isnan(nats):
+        return "not measured"
+    return f"{nats / math.log(2):.2f} bits per byte" if math.isfinite(nats) else "infinitely many bits per byte"
