@@ -132,14 +132,15 @@ def _write(path: Path, answers: Sequence[Answer]) -> None:
 
 def _machine(answer: Answer) -> dict[str, Any]:
     found = answer.ranking
-    others = [_estimate(other) for other in found.estimates if other.degrees != answer.own.degrees] if found else []
+    estimated = partial(_estimate, has_times=answer.machine.has_times)
+    others = [estimated(other) for other in found.estimates if other.degrees != answer.own.degrees] if found else []
     refused = [{"degrees": other.model_dump(), "reason": why} for other, why in found.refused] if found else []
     left_out = ["compile"] if answer.job.planned.train.compile else []
     said: dict[str, Any] = {
         "hardware": answer.machine.kind,
         "hardware_reason": answer.machine.reason or None,
         "left_out": left_out,
-        "plan": _estimate(answer.own),
+        "plan": estimated(answer.own),
         "others": others,
         "refused": refused,
     }
@@ -158,7 +159,8 @@ def _run(whole: "WholeRun") -> dict[str, Any]:
     }
 
 
-def _estimate(own: "Estimate") -> dict[str, Any]:
+def _estimate(own: "Estimate", *, has_times: bool) -> dict[str, Any]:
+    seconds = {"all": own.step, "compute": own.compute, "communication": own.communication, "bubble": own.bubble}
     return {
         "degrees": own.degrees.model_dump(),
         "fits": own.fits,
@@ -169,10 +171,5 @@ def _estimate(own: "Estimate") -> dict[str, Any]:
         "kept_bytes": own.traced.kept,
         "checkpoint_bytes": own.traced.state,
         "flops": own.traced.flops,
-        "step_seconds": {
-            "all": own.step,
-            "compute": own.compute,
-            "communication": own.communication,
-            "bubble": own.bubble,
-        },
+        "step_seconds": seconds if has_times else None,
     }

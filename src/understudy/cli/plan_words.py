@@ -48,8 +48,8 @@ class Answer:
 
     @property
     def hours(self) -> float | None:
-        """None where the steps are not known."""
-        return self.own.hours(self.steps) if self.steps else None
+        """None where the steps, or the hardware's speed, are not known."""
+        return self.own.hours(self.steps) if self.steps and self.machine.has_times else None
 
     @property
     def cost(self) -> float:
@@ -76,27 +76,35 @@ def say(answer: Answer) -> None:
         typer.echo("            without compile, which is not planned and takes less")
     _say_host(answer)
     _say_disk(answer.disk)
-    typer.echo(
-        f"  a step    {_seconds(own.step)} s: {_seconds(own.compute)} computing, {_seconds(own.communication)} "
-        f"communicating alone, {_seconds(own.bubble)} waiting for other stages"
-    )
+    typer.echo(f"  a step    {_step(answer)}")
     typer.echo(f"  in all    {_in_all(answer)}")
     if not own.fits:
         typer.echo(f"  to fit    {lacking(job.planned, own, job.place(hardware))}")
     if answer.ranking and (answer.ranking.refused or len(answer.ranking.estimates) > 1):
-        _say_others(answer.ranking, own)
+        _say_others(answer.ranking, answer)
+
+
+def _step(answer: Answer) -> str:
+    """What a step takes."""
+    own = answer.own
+    if not answer.machine.has_times:
+        return "no time, since the speed is not known; --table takes a row with it, --hardware another GPU's name"
+    return (
+        f"{_seconds(own.step)} s: {_seconds(own.compute)} computing, {_seconds(own.communication)} "
+        f"communicating alone, {_seconds(own.bubble)} waiting for other stages"
+    )
 
 
 def _in_all(answer: Answer) -> str:
     """The whole training's time and cost."""
     epochs = answer.job.planned.train.epochs
     counted = f"{epochs:,} epoch{'s' * (epochs > 1)}" if epochs else ""
-    if answer.hours is None:
+    if answer.steps is None:
         return f"{counted}; how many steps these are the data tells, which is not here"
     price = answer.hardware.price
     cost = f", {answer.cost:.2f} USD at {price:g} an hour and process" if price else ""
     length = f"{counted}, about {answer.steps:,} steps" if counted else f"{answer.steps:,} steps"
-    return f"{length}: {_time(answer.hours)}{cost}"
+    return length if answer.hours is None else f"{length}: {_time(answer.hours)}{cost}"
 
 
 def _say_host(answer: Answer) -> None:
@@ -162,11 +170,12 @@ def _seconds(number: float) -> str:
     return f"{number:,.0f}" if number > 1 else f"{number:.6f}"
 
 
-def _say_others(found: "Ranking", own: "Estimate") -> None:
+def _say_others(found: "Ranking", answer: Answer) -> None:
     typer.echo("  other degrees, the fastest that fit first:")
     for other in found.estimates:
-        if other.degrees != own.degrees:
+        if other.degrees != answer.own.degrees:
+            step = f" {_seconds(other.step):>9} s a step" if answer.machine.has_times else ""
             fits = "" if other.fits else "  does not fit"
-            typer.echo(f"    {other.degrees!s:<44} {other.memory:8.2f} GiB {_seconds(other.step):>9} s a step{fits}")
+            typer.echo(f"    {other.degrees!s:<44} {other.memory:8.2f} GiB{step}{fits}")
     for why, count in Counter(why for _, why in found.refused).most_common():
         typer.echo(f"    {count} more make no sense: {why}")

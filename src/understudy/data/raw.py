@@ -1,6 +1,7 @@
 """What a source yields, before it is checked and split."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 Split = Literal["train", "validation", "test"]
@@ -32,3 +33,5 @@ class Reading(NamedTuple):
     records: Iterator[Raw | Broken]
     notes: tuple[str, ...] = ()
     """What a user may not expect of how names and folders are read."""
+    split_sizes: Mapping[Split, int] = MappingProxyType({})
+    """At most how many records are in each split that the names of files and folders say; a column says it later."""

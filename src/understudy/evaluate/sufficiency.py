@@ -88,4 +88,7 @@ def _answers(gate: Gate, examples: int) -> Iterator[Shortfall]:
 
 
 def _it_takes(least: int) -> str:
-    return f"it takes {least:,} or more. Give more data or a larger data.test, or ask for less."
+    return (
+        f"it takes {least:,} or more. Give more test data (a larger data.test, unless the source has its own test "
+        "split), or ask for less."
+    )

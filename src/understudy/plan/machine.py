@@ -8,6 +8,7 @@ from understudy.errors import InputError
 from understudy.plan.hardware import Hardware
 from understudy.plan.job import Job
 from understudy.train.memory import available_memory
+from understudy.train.precision import BF16_FROM, FLOAT8_FROM
 
 CLUSTER = "H100"
 """What the nodes of a cluster are taken to have where the recipe does not name it."""
@@ -22,6 +23,8 @@ class Machine:
     hardware: Hardware
     reason: str = ""
     """In words; empty where it was named."""
+    has_times: bool = True
+    """Whether its speed is known. Otherwise the hardware's speeds order sets of degrees, and give no times."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ class Gpu:
     name: str
     memory: int
     """Bytes."""
+    capability: tuple[int, int]
+    """CUDA's compute capability."""
 
 
 def gpus() -> list[Gpu]:
@@ -38,7 +43,7 @@ def gpus() -> list[Gpu]:
     import torch
 
     found = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
-    return [Gpu(device.name, device.total_memory) for device in found]
+    return [Gpu(device.name, device.total_memory, (device.major, device.minor)) for device in found]
 
 
 def machine_for(job: Job, named: str | None, known: Mapping[str, Hardware], here: Sequence[Gpu]) -> Machine:
@@ -52,7 +57,7 @@ def machine_for(job: Job, named: str | None, known: Mapping[str, Hardware], here
         here: this machine's GPUs.
 
     Raises:
-        InputError: the recipe's kind, or this machine's GPU, is not in the table.
+        InputError: the recipe's kind is not in the table, or no GPU there computes in what this machine's does.
     """
     kind = named or (None if _is_here(job) else job.hardware)
     if kind:
@@ -76,10 +81,35 @@ def _of_gpus(here: Sequence[Gpu], known: Mapping[str, Hardware]) -> Machine:
     least = min(here, key=lambda gpu: gpu.memory)
     kind = next((kind for kind in known if kind in least.name.replace("-", " ").split()), None)
     if kind is None:
-        why = f"this machine's GPU, {least.name}, is not in the table ({', '.join(known)})"
-        raise InputError(f"{why}; name one that is like it with --hardware, or bring a table with --table")
+        return _of_unlisted(least, len(here), known)
     hardware = known[kind].model_copy(update={"memory": least.memory / GIB, "price": 0.0})
     return Machine(kind, hardware, f"this machine's, which has {len(here)}")
+
+
+def _of_unlisted(gpu: Gpu, count: int, known: Mapping[str, Hardware]) -> Machine:
+    """A GPU without a row: its own memory, and for the order of degrees the speeds of the row nearest to it in memory
+    among those that compute in every precision that it does.
+    """
+    precisions = _precisions(gpu)
+    rows = {kind: row for kind, row in known.items() if row.is_gpu and precisions <= row.tflops.keys()}
+    if not rows:
+        why = f"this machine's GPU, {gpu.name}, is not in the table, nor one like it ({', '.join(known)})"
+        raise InputError(f"{why}; name another with --hardware, or bring a table with --table")
+    memory = gpu.memory / GIB
+    nearest = min(rows, key=lambda kind: abs(rows[kind].memory - memory))
+    tflops = {precision: speed for precision, speed in rows[nearest].tflops.items() if precision in precisions}
+    hardware = rows[nearest].model_copy(update={"memory": memory, "tflops": tflops, "price": 0.0})
+    reason = (
+        f"this machine's, which has {count}; it is not in the table, so no times are given, and degrees are ranked as "
+        f"for {nearest}, the nearest in memory"
+    )
+    return Machine(gpu.name, hardware, reason, has_times=False)
+
+
+def _precisions(gpu: Gpu) -> set[str]:
+    """Those that a GPU computes in."""
+    since = {"bf16": BF16_FROM, "fp8": FLOAT8_FROM}
+    return {"fp32", "fp16", *(name for name, first in since.items() if gpu.capability >= first)}
 
 
 def _of_cpu(processes: int, known: Mapping[str, Hardware]) -> Machine:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from understudy.data.raw import Reading, Split
 from understudy.data.sources import registry
 from understudy.data.tokenizer import PLACE, files
 from understudy.errors import InputError
@@ -82,7 +83,9 @@ def _hardware(recipe: Recipe) -> Found:
 
 
 def _data(recipe: Recipe, here: Here) -> Found:
-    """The path of the data, and whether it has enough for the gate even if all of it were the test split."""
+    """The path of the data, and whether its test split has enough for the gate; even if that were all of it, where the
+    source has none of its own.
+    """
     source = recipe.data.source
     path = getattr(source, "path", None)
     if path is None or not here.data:
@@ -91,15 +94,27 @@ def _data(recipe: Recipe, here: Here) -> Found:
         )
         return
     try:
-        total, _, notes = registry.read(source)
+        reading = registry.read(source)
     except InputError as error:
         yield _located(error)
         return
-    yield from map(Note, notes)
-    few = list(shortfalls(recipe.task, recipe.gate_metric, recipe.gate, total))
+    yield from map(Note, (*reading.notes, *_unused_shares(recipe, reading)))
+    tested = reading.split_sizes.get("test")
+    examples = reading.total if tested is None else tested
+    few = list(shortfalls(recipe.task, recipe.gate_metric, recipe.gate, examples))
     yield from few
-    if not few:
+    if not few and tested is None:
+        total = reading.total
         yield Unknown(f"how many of {total:,} records are test records; whether they are enough is known after ingest")
+
+
+def _unused_shares(recipe: Recipe, reading: Reading) -> Iterator[str]:
+    """Shares that the recipe gives of splits that the source has itself."""
+    shares: dict[Split, float] = {"test": recipe.data.test, "validation": recipe.data.validation}
+    for split, share in shares.items():
+        if split in recipe.data.model_fields_set and (size := reading.split_sizes.get(split)):
+            records = f"{size:,} record{'s' * (size > 1)}"
+            yield f"data.{split}: {share:g} is not used, since the source has its own {split} split, of {records}"
 
 
 def _tokenizer(recipe: Recipe, here: Here) -> Found:

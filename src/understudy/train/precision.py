@@ -9,6 +9,8 @@ from understudy.errors import InputError
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 BESIDE_FLOAT8 = "bf16"
 """What is computed in where linear layers compute in fp8."""
+BF16_FROM = (8, 0)
+"""The compute capability of the first GPUs that have it (Ampere)."""
 FLOAT8_FROM = (8, 9)
 """The compute capability of the first GPUs that have it (Ada, Hopper)."""
 

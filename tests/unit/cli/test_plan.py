@@ -3,9 +3,11 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from typer.testing import CliRunner
 
@@ -113,6 +115,25 @@ def test_without_a_name_it_plans_for_this_machine_and_says_so_and_epochs_have_a_
         assert told["hours"] == pytest.approx(told["plan"]["step_seconds"]["all"] * steps / 3600)
     said = plan()
     assert said.count("hardware  assumed, since the recipe asks for GPUs") == (0 if gpus() else 2)
+
+
+def test_a_gpu_that_is_not_in_the_table_is_planned_for_without_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = SimpleNamespace(name="NVIDIA GeForce RTX 4090", total_memory=25_386_352_640, major=8, minor=9)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    said = plan("--all", *TWO)
+    assert "teacher: dp_shard 2 on 1 x 2 NVIDIA GeForce RTX 4090\n" in said
+    assert "of 23.6 GiB a process: fits" in said
+    assert said.count("a step    no time, since the speed is not known; --table ") == 2
+    assert said.count("in all    20,000 steps\n") == 2
+    assert "other degrees" in said
+    assert "trainings" not in said
+    assert not re.search(r"\d s\b|USD|a step$", said, re.MULTILINE)
+    told = json.loads(plan("--json", "--all", *TWO))["distill"]
+    assert (told["steps"], told["hours"], told["usd"]) == (20000, None, None)
+    assert {json.dumps(each["step_seconds"]) for each in [told["plan"], *told["others"]]} == {"null"}
+    assert "a step    " in (named := plan("--hardware", "L4"))
+    assert "no time" not in named
 
 
 def test_hardware_that_is_not_in_the_table_is_refused() -> None:

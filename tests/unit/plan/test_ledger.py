@@ -1,11 +1,25 @@
 """The ledger of memory: what is held, of which kind, and when it was most."""
 
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
 import torch
+import torch.distributed as dist
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed import _functional_collectives as collectives
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.profiler import ProfilerActivity, profile
 
 from understudy.plan.ledger import Ledger
 
 MIB = 2**20
+MESH = (0, 1)
+Send = Callable[[Tensor, DeviceMesh], Tensor]
 
 
 def mib(count: int) -> torch.Tensor:
@@ -79,3 +93,67 @@ def test_operations_are_counted_also_where_torch_has_not_taken_them_apart() -> N
         with torch.inference_mode():
             product(torch.zeros(3, 4))
     assert ledger.flops == 2 * 3 * 4 * 5
+
+
+def redistributed(before: Placement, after: Placement) -> Send:
+    def send(local: Tensor, mesh: DeviceMesh) -> Tensor:
+        tensor = DTensor.from_local(local, mesh, [before], run_check=False)
+        return tensor.redistribute(placements=[after]).to_local()
+
+    return send
+
+
+SENT: dict[str, Send] = {
+    "all_gather, rows": lambda local, mesh: collectives.all_gather_single(local, 0, mesh) + 1,
+    "all_gather, columns": lambda local, mesh: collectives.all_gather_single(local, 1, mesh) + 1,
+    "all_reduce": lambda local, mesh: collectives.all_reduce(local, "sum", mesh) + 1,
+    "reduce_scatter": lambda local, mesh: collectives.reduce_scatter_single(local, "sum", 0, mesh) + 1,
+    "DTensor, rows to whole": redistributed(Shard(0), Replicate()),
+    "DTensor, columns to whole": redistributed(Shard(1), Replicate()),
+    "DTensor, partial to whole": redistributed(Partial(), Replicate()),
+    "DTensor, partial to rows": redistributed(Partial(), Shard(0)),
+    "DTensor, rows to columns": redistributed(Shard(0), Shard(1)),
+}
+
+
+@pytest.fixture
+def two_ranks() -> Iterator[DeviceMesh]:
+    """A mesh whose other rank is not there: collectives allocate what they always do, and move nothing."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    yield DeviceMesh("cpu", MESH)
+    dist.destroy_process_group()
+
+
+def forward_and_backward(send: Send, mesh: DeviceMesh) -> None:
+    local = mib(1).view(512, 512).requires_grad_()
+    (send(local.clone(), mesh) * 2).sum().backward()
+
+
+def most_allocated(events: Iterable[dict[str, Any]]) -> int:
+    """The most bytes that were allocated at once, by the events of torch's profiler."""
+    allocated: dict[int, int] = {}
+    most = 0
+    for event in sorted((event for event in events if event.get("name") == "[memory]"), key=lambda event: event["ts"]):
+        size, address = event["args"]["Bytes"], event["args"]["Addr"]
+        if size > 0:
+            allocated[address] = size
+        else:
+            allocated.pop(address, None)
+        most = max(most, sum(allocated.values()))
+    return most
+
+
+@pytest.mark.parametrize("sent", SENT)
+def test_a_collective_holds_without_memory_what_it_holds_with_memory(
+    tmp_path: Path, two_ranks: DeviceMesh, sent: str
+) -> None:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        forward_and_backward(SENT[sent], two_ranks)
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    measured = most_allocated(json.loads((tmp_path / "trace.json").read_text())["traceEvents"])
+    ledger = Ledger(vocabulary=7, grain=1)
+    with FakeTensorMode(), ledger.watching():
+        forward_and_backward(SENT[sent], two_ranks)
+    assert ledger.peak().bytes == pytest.approx(measured, abs=1000)  # numbers that become tensors are a few bytes each

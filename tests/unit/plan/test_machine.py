@@ -1,21 +1,23 @@
 """What a training is planned for."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from tests import ROOT
 from understudy.errors import InputError
 from understudy.plan.hardware import table
 from understudy.plan.job import Job, jobs
-from understudy.plan.machine import Gpu, machine_for
+from understudy.plan.machine import Gpu, gpus, machine_for
 from understudy.recipe.file import load
 from understudy.train.memory import available_memory
 
 GIB = 2**30
-A100 = Gpu("NVIDIA A100-SXM4-80GB", 79 * GIB)
-SMALLER = Gpu("NVIDIA A100-PCIE-40GB", 39 * GIB)
-T4 = Gpu("Tesla T4", 15 * GIB)
+A100 = Gpu("NVIDIA A100-SXM4-80GB", 79 * GIB, (8, 0))
+SMALLER = Gpu("NVIDIA A100-PCIE-40GB", 39 * GIB, (8, 0))
+T4 = Gpu("Tesla T4", 15 * GIB, (7, 5))
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +64,57 @@ def test_a_cpu_s_processes_share_its_memory(job: Job) -> None:
         assert not found.hardware.is_gpu
 
 
-def test_a_gpu_that_no_row_is_about_is_refused_with_the_ways_out(job: Job) -> None:
+PROPERTIES = [
+    # As torch.cuda.get_device_properties has them: name, bytes, major, minor; then the row whose speeds order degrees.
+    ("NVIDIA GeForce RTX 4090", 25_386_352_640, 8, 9, "L4", {"fp32", "fp16", "bf16", "fp8"}),
+    ("NVIDIA GeForce RTX 3090", 25_438_126_080, 8, 6, "L4", {"fp32", "fp16", "bf16"}),
+    ("NVIDIA GeForce RTX 2080 Ti", 11_546_394_624, 7, 5, "T4", {"fp32", "fp16"}),
+    ("NVIDIA GeForce GTX 1080 Ti", 11_714_691_072, 6, 1, "T4", {"fp32", "fp16"}),
+    ("NVIDIA RTX A6000", 51_033_931_776, 8, 6, "L40S", {"fp32", "fp16", "bf16"}),
+    ("NVIDIA L40", 47_697_362_944, 8, 9, "L40S", {"fp32", "fp16", "bf16", "fp8"}),
+    ("NVIDIA B200", 191_501_926_400, 10, 0, "H200", {"fp32", "fp16", "bf16", "fp8"}),
+    ("NVIDIA T400 4GB", 3_976_003_584, 7, 5, "T4", {"fp32", "fp16"}),
+]
+
+
+@pytest.mark.parametrize(("name", "memory", "major", "minor", "row", "precisions"), PROPERTIES)
+def test_a_gpu_without_a_row_has_its_own_memory_and_no_times(
+    monkeypatch: pytest.MonkeyPatch,
+    job: Job,
+    name: str,
+    memory: int,
+    major: int,
+    minor: int,
+    row: str,
+    precisions: set[str],
+) -> None:
+    properties = SimpleNamespace(name=name, total_memory=memory, major=major, minor=minor)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    found = machine_for(job, None, table(), gpus())
+    assert (found.kind, found.has_times) == (name, False)
+    assert found.hardware.memory == memory / GIB
+    assert found.hardware.tflops.keys() == precisions
+    assert (found.hardware.is_gpu, found.hardware.price) == (True, 0.0)
+    assert found.hardware.link == table()[row].link
+    assert found.reason.startswith("this machine's, which has 2; it is not in the table, so no times are given")
+    assert f"as for {row}, " in found.reason
+
+
+@pytest.mark.parametrize("gpu", [A100, SMALLER, T4])
+def test_a_gpu_with_a_row_has_times(job: Job, gpu: Gpu) -> None:
+    assert machine_for(job, None, table(), [gpu]).has_times
+
+
+@pytest.mark.parametrize("rows", [{"CPU"}, {"CPU", "T4"}, {"A100"}])
+def test_a_gpu_that_no_row_is_like_is_refused_with_the_ways_out(job: Job, rows: set[str]) -> None:
+    known = {kind: row for kind, row in table().items() if kind in rows}
     with pytest.raises(
-        InputError, match=r"this machine's GPU, NVIDIA B1000, is not in the table .*--hardware.*--table"
+        InputError, match=r"this machine's GPU, NVIDIA B1000, is not in the table, .*--hardware.*--table"
     ):
-        machine_for(job, None, table(), [Gpu("NVIDIA B1000", GIB)])
+        machine_for(job, None, known, [Gpu("NVIDIA B1000", GIB, (12, 0))])
+
+
+def test_a_cluster_s_hardware_that_is_in_no_row_is_refused(job: Job) -> None:
     with pytest.raises(InputError, match=r"H100 is not in the table \(L4\)"):
         machine_for(replace(job, nodes=2), None, {"L4": table()["L4"]}, [])

@@ -3,6 +3,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from huggingface_hub import errors
 from PIL import Image
 
 from tests import ROOT
+from understudy.data.ingest import ingest
 from understudy.recipe import Recipe
-from understudy.recipe.file import load
+from understudy.recipe.file import from_values, load
 from understudy.steps.recipe_check import Findings, Here, findings
 
 Change = Callable[..., Recipe]
+Write = Callable[[Path, dict[str, int]], dict[str, str]]
 
 
 def problems(found: Findings) -> list[str]:
@@ -214,6 +217,117 @@ def test_data_that_is_too_little_even_if_all_of_it_were_tested_on_is_told(
     (found,) = problems(findings(recipe, Here()))
     assert found.startswith("gate.margin: 6 test images cannot rule out a loss of more than 5 points")
     assert not findings(change(recipe, "gate.margin=0.9"), Here()).problems
+
+
+def write_images(folder: Path, sizes: dict[str, int]) -> dict[str, str]:
+    for split, count in sizes.items():
+        for number in range(count):
+            path = folder / split / "ab"[number % 2] / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(png(split, number))
+    return {"type": "image-folder", "path": str(folder)}
+
+
+def write_parquet(folder: Path, sizes: dict[str, int]) -> dict[str, str]:
+    folder.mkdir()
+    for split, count in sizes.items():
+        numbers = range(count)
+        columns = {
+            "image": [png(split, number) for number in numbers],
+            "label": ["ab"[number % 2] for number in numbers],
+        }
+        pq.write_table(pa.table(columns), folder / f"{split or 'data'}.parquet")
+    return {"type": "parquet", "path": str(folder)}
+
+
+def png(split: str, number: int) -> bytes:
+    """Another image for each split and number."""
+    content = BytesIO()
+    Image.new("RGB", (4, 4), (number % 256, number // 256, sum(split.encode()) % 256)).save(content, "png")
+    return content.getvalue()
+
+
+def write_texts(folder: Path, sizes: dict[str, int]) -> dict[str, str]:
+    for split, count in sizes.items():
+        (folder / split).mkdir(parents=True)
+        for number in range(count):
+            (folder / split / f"{number}.txt").write_text(f"{split} {number}")
+    return {"type": "text-files", "path": str(folder)}
+
+
+LAYOUTS: list[tuple[dict[str, int], bool]] = [
+    # The records of each split, and whether those to test on are enough: with 5 points at 95 % it takes 73 images.
+    ({"train": 200, "test": 4}, False),
+    ({"train": 200, "test": 72}, False),
+    ({"train": 10, "test": 73}, True),
+    ({"training": 200, "eval": 4, "dev": 90}, False),
+    ({"train": 10, "test": 80, "validation": 5}, True),
+    ({"train": 200, "validation": 5}, True),
+    ({"": 200}, True),
+    ({"": 40}, False),
+]
+
+
+@pytest.mark.parametrize("write", [write_images, write_parquet])
+@pytest.mark.parametrize(("sizes", "enough"), LAYOUTS)
+def test_the_images_that_the_source_calls_test_are_those_that_count(
+    digits: Recipe, change: Change, tmp_path: Path, write: Write, sizes: dict[str, int], enough: bool
+) -> None:
+    recipe = change(digits, f"data.source={json.dumps(write(tmp_path / 'data', sizes))}", "data.test=0.5")
+    found = findings(recipe, Here())
+    (tmp_path / "records").mkdir()
+    ingest(recipe.data, recipe.task, tmp_path / "records", lambda *_: None)
+    tested = json.loads((tmp_path / "records" / "records.json").read_text())["counts"]["test"]
+    has_own = bool({"test", "eval"} & sizes.keys())
+    counted = tested if has_own else sum(sizes.values())
+    assert enough == (not found.problems)
+    if not enough:
+        assert problems(found)[0].startswith(
+            f"gate.margin: {counted} test images cannot rule out a loss of more than 5"
+        )
+    assert any("test records" in what for what in found.unknown) == (enough and not has_own)
+
+
+@pytest.mark.parametrize(("count", "enough"), [(2, False), (200, True)])
+def test_the_documents_that_the_source_calls_test_are_those_that_count(
+    pydoc: Recipe, change: Change, tmp_path: Path, count: int, enough: bool
+) -> None:
+    source = write_texts(tmp_path / "data", {"train": 400, "test": count})
+    found = problems(findings(change(pydoc, f"data.source={json.dumps(source)}"), Here()))
+    assert enough == (not found)
+    assert enough or found[0].startswith(f"data.test: {count} test examples are too few")
+
+
+SHARES: list[tuple[dict[str, float], dict[str, int], list[str]]] = [
+    ({}, {"train": 10, "test": 80}, []),
+    (
+        {"test": 0.2},
+        {"train": 10, "test": 80},
+        ["data.test: 0.2 is not used, since the source has its own test split, of 80"],
+    ),
+    ({"test": 0.3}, {"train": 90, "validation": 8}, []),
+    ({"test": 0.3}, {"": 90}, []),
+    (
+        {"test": 0.3, "validation": 0.1},
+        {"train": 9, "test": 80, "validation": 1},
+        [
+            "data.test: 0.3 is not used",
+            "data.validation: 0.1 is not used, since the source has its own validation split, of 1",
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize("write", [write_images, write_parquet])
+@pytest.mark.parametrize(("shares", "sizes", "notes"), SHARES)
+def test_a_share_of_a_split_that_the_source_has_itself_is_noted(
+    digits: Recipe, tmp_path: Path, write: Write, shares: dict[str, float], sizes: dict[str, int], notes: list[str]
+) -> None:
+    values = digits.model_dump(mode="json", by_alias=True)
+    values["data"] = {"source": write(tmp_path / "data", sizes), "image": values["data"]["image"], **shares}
+    found = findings(from_values(values, (), "test"), Here())
+    assert len(found.notes) == len(notes)
+    assert all(note.startswith(start) for note, start in zip(found.notes, notes, strict=True))
 
 
 def test_hardware_that_no_table_has_is_told(digits: Recipe, change: Change) -> None:

@@ -8,7 +8,7 @@ from understudy.data.labels import canonical
 from understudy.data.raw import Broken, Raw, Reading, Split
 from understudy.data.sources import files
 from understudy.data.sources.source import DataSource
-from understudy.data.sources.splits import check_trainable, split_named, unused
+from understudy.data.sources.splits import check_trainable, sizes, split_named, unused
 from understudy.errors import InputError
 from understudy.recipe.sources import SourceSection
 from understudy.store.files import Fingerprints
@@ -42,7 +42,8 @@ def read(section: ImageFolderSource) -> Reading:
     notes = unused(place, names, splits, labelled=True)
     places = {path: _place(section, name, splits) for path, name in zip(found, names, strict=True)}
     check_labels(root, splits, {label for label, _ in places.values()}, place)
-    return Reading(len(found), _records(root, places), tuple(notes))
+    split_sizes = sizes((split, 1) for _, split in places.values())
+    return Reading(len(found), _records(root, places), tuple(notes), split_sizes)
 
 
 def own_splits(root: Path, found: Sequence[Path]) -> dict[str, Split]:

@@ -9,7 +9,7 @@ from understudy.data.raw import Broken, Raw, Reading, Split
 from understudy.data.sources import files
 from understudy.data.sources.source import DataSource
 from understudy.data.sources.split_files import of_files
-from understudy.data.sources.splits import SPLIT_NAMES, split_named
+from understudy.data.sources.splits import SPLIT_NAMES, sizes, split_named
 from understudy.errors import InputError
 from understudy.recipe.sources import SourceSection
 from understudy.store.files import Fingerprints
@@ -56,11 +56,12 @@ def read(section: ParquetSource) -> Reading:
     """
     root, found = files.find(_wanted(section))
     named = {path.relative_to(root).as_posix(): path for path in found}
-    rows = sum(_count(section, name, path) for name, path in named.items())
+    rows = {name: _count(section, name, path) for name, path in named.items()}
     splits, notes = dict[str, Split](), list[str]()
     if section.split is None:
         splits, notes = of_files(f"data.source.path: {section.path}", list(named))
-    return Reading(rows, _records(section, named, splits), tuple(notes))
+    split_sizes = sizes((splits.get(name), count) for name, count in rows.items())
+    return Reading(sum(rows.values()), _records(section, named, splits), tuple(notes), split_sizes)
 
 
 def digest(section: ParquetSource, fingerprints: Fingerprints) -> str:

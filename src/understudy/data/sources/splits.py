@@ -5,7 +5,7 @@ sources use it, refuse it or note it, but never read test data as training data 
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 
@@ -87,6 +87,15 @@ def check_trainable(place: str, names: Mapping[str, Split]) -> None:
             f"{place} has {found}, and no train/ to train on. Put it there, or move their content "
             "one folder up to have it split by data.test."
         )
+
+
+def sizes(records: Iterable[tuple[Split | None, int]]) -> dict[Split, int]:
+    """How many records each split has, of those that have any, from numbers of records with their split."""
+    counts = Counter[Split]()
+    for split, count in records:
+        if split and count:
+            counts[split] += count
+    return dict(counts)
 
 
 def unused(place: str, paths: Sequence[PurePath], used: Iterable[str], *, labelled: bool) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Literal
 from understudy.data.raw import Broken, Raw, Reading, Split
 from understudy.data.sources import files
 from understudy.data.sources.source import DataSource
-from understudy.data.sources.splits import unused
+from understudy.data.sources.splits import sizes, unused
 from understudy.recipe.sources import SourceSection
 from understudy.store.files import Fingerprints
 
@@ -28,7 +28,8 @@ def read(section: TextFilesSource) -> Reading:
     splits = files.own_splits(root)
     names = [path.relative_to(root) for path in found]
     notes = unused(f"data.source.path: {section.path}", names, splits, labelled=False)
-    return Reading(len(found), _records(root, found, splits), tuple(notes))
+    split_sizes = sizes((splits.get(name.parts[0]), 1) for name in names)
+    return Reading(len(found), _records(root, found, splits), tuple(notes), split_sizes)
 
 
 def digest(section: TextFilesSource, fingerprints: Fingerprints) -> str:
