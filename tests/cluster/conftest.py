@@ -19,12 +19,12 @@ from tests.cluster.launched import (
     SETTINGS,
     SIGN,
     Launcher,
-    Volume,
     kubectl,
     recipe,
     start,
     wait,
 )
+from tests.cluster.volume import Volume
 from understudy.kube.api import Kube
 from understudy.kube.kind import KINDS, TRAINJOB, JobKind
 from understudy.kube.settings import parsed
@@ -76,7 +76,7 @@ def kind(request: pytest.FixtureRequest, kube: Kube) -> JobKind:
 
 
 @pytest.fixture(scope="session")
-def volume(kube: Kube) -> Volume:
+def volume(kube: Kube) -> Iterator[Volume]:
     """The store's files."""
     cluster = parsed(SETTINGS, "test")
     made = submission.render("looker", cluster)["spec"]["template"]["spec"]
@@ -87,7 +87,9 @@ def volume(kube: Kube) -> Volume:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "looker"}, "spec": made}
     kubectl("apply", "-f", "-", text=json.dumps(pod))
     kubectl("wait", "--for=condition=ready", "pod/looker", "--timeout=120s")
-    return Volume("looker")
+    found = Volume(NAMESPACE, "looker")
+    yield found
+    found.close()
 
 
 @pytest.fixture
@@ -116,15 +118,22 @@ def launch(kube: Kube, volume: Volume, kind: JobKind) -> Iterator[Callable[..., 
 
 
 @pytest.fixture(scope="session")
-def undisturbed(kube: Kube, volume: Volume) -> str:
-    """The digest of the teacher that nobody disturbs."""
+def heard(kube: Kube, volume: Volume) -> str:
+    """What the launcher of a PyTorchJob that nobody disturbs says."""
     name = f"run-{secrets.token_hex(4)}"
     start(name, recipe(), parsed(SETTINGS, "test"))
     launcher = Launcher(kube, name, volume)
     assert launcher.ends() == 0, launcher.said()
-    digest = launcher.digest()
+    launcher.digest()  # its last word
     volume.sh("rm -rf /var/lib/understudy/home/store/work/* /var/lib/understudy/home/store/step-cache/*")
-    return digest
+    return launcher.said()
+
+
+@pytest.fixture(scope="session")
+def undisturbed(heard: str) -> str:
+    """The digest of the teacher that nobody disturbs."""
+    (digest,) = re.findall(r"(?<=^teacher )[0-9a-f]{64}", heard, re.MULTILINE)
+    return str(digest)
 
 
 @pytest.fixture

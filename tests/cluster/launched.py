@@ -18,8 +18,10 @@ from typing import Any
 
 import pytest
 import yaml
+from kubernetes.client.exceptions import ApiException
 
 from tests import ROOT
+from tests.cluster.volume import Volume
 from understudy.kube.api import Away, Kube
 from understudy.kube.job_state import true_conditions
 from understudy.kube.kind import KINDS, PYTORCHJOB, TRAINJOB, JobKind
@@ -47,6 +49,13 @@ NUMBER = {
 """The label with a pod's number among its job's, by the job's kind."""
 BOTH = pytest.mark.parametrize("kind", KINDS, indirect=True)
 """With a PyTorchJob, and with a TrainJob."""
+
+
+def both(full: str) -> pytest.MarkDecorator:
+    """With both kinds of jobs, of which one waits for the whole suite."""
+    kinds = [pytest.param(kind, marks=pytest.mark.full) if kind == full else kind for kind in KINDS]
+    return pytest.mark.parametrize("kind", kinds, indirect=True)
+
 
 SETTINGS = {
     "image": IMAGE,
@@ -141,7 +150,7 @@ def overlay(namespace: str, folder: Path) -> str:
 class Launcher:
     """A run in the cluster: its Job, its jobs, its words, its files."""
 
-    def __init__(self, kube: Kube, name: str, volume: "Volume", kind: JobKind = PYTORCHJOB) -> None:
+    def __init__(self, kube: Kube, name: str, volume: Volume, kind: JobKind = PYTORCHJOB) -> None:
         self.kube, self.name, self._volume, self.kind = kube, name, volume, kind
         self._points: list[dict[str, Any]] = []
         self._key = ""  # of its teacher, once there is a job
@@ -172,7 +181,14 @@ class Launcher:
 
     def said(self) -> str:
         """All that its pods have said."""
-        return kubectl("logs", "-l", f"batch.kubernetes.io/job-name={self.name}", "--tail=-1", check=False)
+        return "".join(self._log(pod["metadata"]["name"]) for pod in self.pods())
+
+    def _log(self, pod: str) -> str:
+        """What a pod has said; nothing where it has not begun, or is gone."""
+        with suppress(ApiException):
+            answer = self.kube.core.read_namespaced_pod_log(pod, NAMESPACE, _preload_content=False)
+            return str(answer.data.decode())
+        return ""
 
     def says(self, pattern: str, seconds: float = LONG) -> str:
         """Wait until it has said something."""
@@ -213,21 +229,6 @@ class Launcher:
     def digest(self) -> str:
         """The teacher's digest."""
         return self.says(r"(?<=teacher )[0-9a-f]{64}", 20)
-
-
-class Volume:
-    """The claim's files, seen through a pod."""
-
-    def __init__(self, pod: str) -> None:
-        self._pod = pod
-
-    def cat(self, path: str) -> str:
-        """A file below the home; nothing when it is not there."""
-        return self.sh(f"cat /var/lib/understudy/home/{path} 2>/dev/null || true")
-
-    def sh(self, command: str) -> str:
-        """What a command says there."""
-        return kubectl("exec", self._pod, "--", "sh", "-c", command, check=False)
 
 
 def rendered(

@@ -11,7 +11,8 @@ from threading import Thread
 import pytest
 import yaml
 
-from tests.cluster.launched import FAULTS, NAMESPACE, SERVER, SETTINGS, Launcher, Volume, asked, kubectl, recipe, wait
+from tests.cluster.launched import FAULTS, NAMESPACE, SERVER, SETTINGS, Launcher, asked, kubectl, recipe, wait
+from tests.cluster.volume import Volume
 from understudy.errors import STOPPED
 from understudy.kube.api import Kube
 from understudy.kube.identity import RUN

@@ -21,13 +21,13 @@ from tests.cluster.launched import (
     NAMESPACE,
     SIGN,
     Launcher,
-    Volume,
     kubectl,
     recipe,
     restart,
     wait,
     waits_for_a_sign,
 )
+from tests.cluster.volume import Volume
 from understudy.runs.following import pending
 from understudy.runs.orphans import list_jobs
 

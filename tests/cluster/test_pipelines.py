@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.cluster.launched import BOTH, EVERY, Launcher, kubectl, recipe, restart, wait
+from tests.cluster.launched import EVERY, Launcher, both, kubectl, recipe, restart, wait
 from understudy.runs.orphans import stop
 
 pytestmark = pytest.mark.cluster
@@ -13,7 +13,7 @@ TRAIN = {"strategy": {"pp": 2, "dp_shard": 2}, "gradient_accumulation_steps": 2}
 KILL = "kill -9 $(pgrep -f understudy.agent.worker | head -n 1)"
 
 
-@BOTH
+@both(full="pytorchjob")
 def test_stages_go_on_at_their_last_checkpoint_and_then_as_shards(
     launch: Callable[..., Launcher], recovered: Callable[[float], None]
 ) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.cluster.launched import BOTH, Launcher, Volume, kubectl, recipe, wait
+from tests.cluster.launched import BOTH, Launcher, kubectl, recipe, wait
+from tests.cluster.volume import Volume
 
 pytestmark = pytest.mark.cluster
 STORE = "/var/lib/understudy/home/store"

@@ -1,6 +1,7 @@
 """Faults of a training in a cluster: what the user sees, what is lost, and that the result is bit for bit the same."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -16,12 +17,13 @@ from tests.cluster.launched import (
     NAMESPACE,
     SETTINGS,
     Launcher,
-    Volume,
+    both,
     kubectl,
     recipe,
     restart,
     wait,
 )
+from tests.cluster.volume import Volume
 from understudy import __version__
 from understudy.errors import InputError, UnderstudyError
 from understudy.kube.api import Kube
@@ -53,21 +55,24 @@ def recovers(launcher: Launcher, disturb: Callable[[], Any], recovered: Recovere
     assert launcher.ends() == 0, launcher.said()
 
 
-@BOTH
-def test_an_undisturbed_job_ends_well_and_every_rank_is_heard(launch: Launch, undisturbed: str) -> None:
+WORDS = ("running: on gpu-", r"rank 0\] ", r"rank 1\] ", r"running: \d+/120 steps  loss .* images/s, \d+ (s|min) left")
+
+
+def test_every_rank_of_an_undisturbed_job_is_heard(heard: str) -> None:
+    assert [words for words in WORDS if not re.search(words, heard)] == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["trainjob"], indirect=True)
+def test_an_undisturbed_train_job_is_heard_too_and_has_the_same_bits(launch: Launch, undisturbed: str) -> None:
     launcher = launch()
     assert launcher.ends() == 0, launcher.said()
     assert launcher.digest() == undisturbed, "whoever runs it"
-    for words in (
-        "running: on gpu-",
-        r"rank 0\] ",
-        r"rank 1\] ",
-        r"running: \d+/120 steps  loss .* images/s, \d+ (s|min) left",
-    ):
+    for words in WORDS:
         launcher.says(words, 20)
 
 
-@BOTH
+@both(full="trainjob")
 @pytest.mark.parametrize("which", [pytest.param(0, marks=pytest.mark.full), 1], ids=["rendezvous", "other"])
 def test_a_deleted_worker_pod(launch: Launch, undisturbed: str, recovered: Recovered, which: int) -> None:
     launcher = launch()
@@ -75,7 +80,7 @@ def test_a_deleted_worker_pod(launch: Launch, undisturbed: str, recovered: Recov
     assert launcher.digest() == undisturbed
 
 
-@BOTH
+@both(full="pytorchjob")
 def test_a_killed_rank(launch: Launch, undisturbed: str, recovered: Recovered) -> None:
     launcher = launch()
     kill = [
@@ -92,7 +97,7 @@ def test_a_killed_rank(launch: Launch, undisturbed: str, recovered: Recovered) -
     launcher.says("ended with signal SIGKILL", 20)
 
 
-@BOTH
+@both(full="trainjob")
 def test_a_deleted_launcher_leaves_its_job_to_its_successor(launch: Launch, undisturbed: str) -> None:
     launcher = launch()
     launcher.reaches(15)
@@ -105,7 +110,7 @@ def test_a_deleted_launcher_leaves_its_job_to_its_successor(launch: Launch, undi
     assert len(steps) == len(set(steps))
 
 
-@BOTH
+@both(full="pytorchjob")
 def test_a_cancelled_run_takes_its_job_along(launch: Launch) -> None:
     launcher = launch()
     launcher.reaches(15)
@@ -126,7 +131,7 @@ def vanishes(launcher: Launcher) -> None:
     delete(pod["metadata"]["name"])
 
 
-@BOTH
+@both(full="pytorchjob")
 def test_a_job_that_nobody_watches_takes_a_checkpoint_and_ends(launch: Launch, volume: Volume) -> None:
     launcher = launch(recipe(train={"steps": 2000}), {"launcher_timeout": 12}, in_a_shared_process_namespace)
     launcher.reaches(15)
@@ -148,7 +153,7 @@ def test_ranks_that_wait_for_a_node_end_too_when_nobody_watches(launch: Launch) 
     wait(lambda: launcher.holds("Failed"), 30)
 
 
-@BOTH
+@both(full="trainjob")
 def test_a_users_mistake_is_told_with_rank_and_last_lines(launch: Launch) -> None:
     launcher = launch(recipe("raises", kwargs={}))
     assert launcher.ends() == 1

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.launched import NOWHERE, SERVER, Launcher, Volume, asked, kubectl, recipe, wait
+from tests.cluster.launched import NOWHERE, SERVER, Launcher, asked, kubectl, recipe, wait
+from tests.cluster.volume import Volume
 
 pytestmark = pytest.mark.cluster
 Launch = Callable[..., Launcher]
