@@ -125,7 +125,7 @@ def test_a_run_has_every_step_and_what_a_rank_says_stands_in_the_log_once(whole:
 
 def test_a_run_survives_the_deletion_of_a_task_s_pod_and_its_job_is_adopted(training: Run) -> None:
     job, (pod,) = training.jobs, training.pods("teacher")
-    kubectl("delete", "pod", pod, "--wait=false")
+    kubectl("delete", "pod", pod, "--wait=false", "--force")  # Argo sees no pod that has failed and is not gone yet
     (other,) = wait(lambda: [one for one in training.pods("teacher") if one != pod])
     wait(lambda: "which was submitted before" in training.log(other), 60)
     assert training.jobs == job
