@@ -45,14 +45,17 @@ KEPT: Mapping[str, tuple[type, ...]] = {
     "truncation_side": (str,),
 }
 """Settings of tokenizer_config.json, and their types."""
-NUMBERS = {"max_length", "max_new_tokens", "min_length", "min_new_tokens", "num_beams", "num_return_sequences"}
-NUMBERS |= {"temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff"}
-NUMBERS |= {"repetition_penalty", "encoder_repetition_penalty", "length_penalty", "no_repeat_ngram_size"}
-NUMBERS |= {"guidance_scale"}
+COUNTS = {"max_length": 1, "max_new_tokens": 1, "num_beams": 1, "num_return_sequences": 1}
+COUNTS |= {"min_length": 0, "min_new_tokens": 0, "top_k": 0, "no_repeat_ngram_size": 0}
+SHARES = {"top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff"}
+PENALTIES = {"repetition_penalty", "encoder_repetition_penalty"}
+NUMBERS = {"length_penalty", "guidance_scale", "temperature", *SHARES, *PENALTIES}
 FLAGS = {"do_sample", "renormalize_logits", "remove_invalid_values"}
 ID = ("bos_token_id", "eos_token_id", "pad_token_id", "forced_bos_token_id", "forced_eos_token_id")
 IDS = ("suppress_tokens", "begin_suppress_tokens")
-"""Settings of generation_config.json: numbers, flags, a token or several, and tokens."""
+"""Settings of generation_config.json: whole numbers and their least, other numbers and which of them are from 0 to 1
+or above 0, flags, a token or several, tokens.
+"""
 
 
 def of_trained() -> dict[str, str]:
@@ -194,8 +197,8 @@ def _generation(settings: Settings, tokenizer: Any, ids: SpecialIds, end: int) -
     said = {name: value for name, value in json_of(settings, GENERATION).items() if value is not None}
     found: dict[str, Any] = {}
     for name, value in said.items():
-        if name in NUMBERS or name in FLAGS:
-            if not _is(value, (int, float) if name in NUMBERS else (bool,)):
+        if name in FLAGS or name in COUNTS or name in NUMBERS:
+            if not _can_be(name, value):
                 raise _wrong(settings, GENERATION, name, value)
             found[name] = value
         elif name in ID + IDS and (valid := _valid(value, tokenizer)):
@@ -204,10 +207,21 @@ def _generation(settings: Settings, tokenizer: Any, ids: SpecialIds, end: int) -
     stops = said.get("stop_strings")
     if isinstance(stops, str) or (isinstance(stops, list) and all(isinstance(stop, str) for stop in stops)):
         found["stop_strings"] = stops
-    if said.get("max_new_tokens", 1) < 1:
-        raise _wrong(settings, GENERATION, "max_new_tokens", said["max_new_tokens"])
     found.setdefault("eos_token_id", end)
     return found
+
+
+def _can_be(name: str, value: Any) -> bool:
+    """Whether a setting of generation may have a value."""
+    if name in FLAGS or name in COUNTS:
+        return _is(value, (bool,) if name in FLAGS else (int,)) and value >= COUNTS.get(name, 0)
+    if not _is(value, (int, float)):
+        return False
+    if name in SHARES:
+        return bool(0 <= value <= 1)
+    if name in PENALTIES:
+        return bool(value > 0)
+    return name != "temperature" or bool(value >= 0)
 
 
 def _sequences(said: Mapping[str, Any], tokenizer: Any) -> dict[str, Any]:

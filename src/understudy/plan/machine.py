@@ -12,6 +12,8 @@ from understudy.train.precision import BF16_FROM, FLOAT8_FROM
 
 CLUSTER = "H100"
 """What the nodes of a cluster are taken to have where the recipe does not name it."""
+PART = "MIG"
+"""In the name of a part of a GPU, which has a part of its speed."""
 GIB = 2**30
 
 
@@ -79,8 +81,9 @@ def _is_here(job: Job) -> bool:
 def _of_gpus(here: Sequence[Gpu], known: Mapping[str, Hardware]) -> Machine:
     """The one with the least memory: a rank may get any of them."""
     least = min(here, key=lambda gpu: gpu.memory)
-    kind = next((kind for kind in known if kind in least.name.replace("-", " ").split()), None)
-    if kind is None:
+    words = least.name.replace("-", " ").split()
+    kind = next((kind for kind in known if kind in words), None)
+    if kind is None or PART in words:
         return _of_unlisted(least, len(here), known)
     hardware = known[kind].model_copy(update={"memory": least.memory / GIB, "price": 0.0})
     return Machine(kind, hardware, f"this machine's, which has {len(here)}")

@@ -350,6 +350,12 @@ def test_every_id_is_of_a_token_that_the_model_has(
         ("generation_config", {"top_p": float("nan")}, r"has top_p: 'nan'"),
         ("generation_config", {"do_sample": 1}, r"has do_sample"),
         ("generation_config", {"max_new_tokens": 0}, r"has max_new_tokens"),
+        ("generation_config", {"num_beams": -3}, r"has num_beams: '-3'"),
+        ("generation_config", {"num_beams": 1.5}, r"has num_beams"),
+        ("generation_config", {"top_k": -1}, r"has top_k"),
+        ("generation_config", {"top_p": 1.2}, r"has top_p"),
+        ("generation_config", {"temperature": -0.1}, r"has temperature"),
+        ("generation_config", {"repetition_penalty": 0}, r"has repetition_penalty"),
     ],
 )
 def test_a_value_that_cannot_be_is_named(tmp_path: Path, name: str, values: dict[str, Any], message: str) -> None:
