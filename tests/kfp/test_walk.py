@@ -123,10 +123,22 @@ def test_a_run_has_every_step_and_what_a_rank_says_stands_in_the_log_once(whole:
     assert len(said) == len(set(said))
 
 
+def others(run: Run, deleted: str) -> list[str]:
+    """The pods in which a run's teacher runs after one was deleted. Where Argo took that one for a failed one, as
+    docs/kfp.md says it may, the run is retried.
+    """
+    if run.workflow["status"].get("phase") == "Failed":
+        assert run.end() == 1
+        assert "SIGTERM" in run.told[-1]
+        run.do("retry")
+        wait(lambda: run.workflow["status"].get("phase") != "Failed", 60)
+    return [pod for pod in run.pods("teacher") if pod != deleted]
+
+
 def test_a_run_survives_the_deletion_of_a_task_s_pod_and_its_job_is_adopted(training: Run) -> None:
     job, (pod,) = training.jobs, training.pods("teacher")
-    kubectl("delete", "pod", pod, "--wait=false", "--force")  # Argo sees no pod that has failed and is not gone yet
-    (other,) = wait(lambda: [one for one in training.pods("teacher") if one != pod])
+    kubectl("delete", "pod", pod, "--wait=false")
+    (other,) = wait(lambda: others(training, pod))
     wait(lambda: "which was submitted before" in training.log(other), 60)
     assert training.jobs == job
 
