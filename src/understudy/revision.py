@@ -106,16 +106,20 @@ def modules_reached(modules: tuple[str, ...], root: Path = Path(__file__).parent
 
 def _closure(modules: tuple[str, ...], root: Path) -> tuple[dict[str, str], set[str]]:
     todo, sources, libraries = list(modules), dict[str, str](), set[str]()
+    seen, templates_in = {PACKAGE}, dict[Path, list[Path]]()
     while todo:
         name = todo.pop()
-        if name in sources or name == PACKAGE or _is_carrier(name):
+        if name in seen:
             continue
-        path = _file(name, root)
+        seen.add(name)
+        path = None if _is_carrier(name) else _file(name, root)
         if path is None:
             continue
         stat = path.stat()
         sources[name], imported = _parse(path, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size)
-        templates = [template for template in sorted(path.parent.glob("*.j2")) if template.name in sources[name]]
+        if path.parent not in templates_in:
+            templates_in[path.parent] = sorted(path.parent.glob("*.j2"))
+        templates = [template for template in templates_in[path.parent] if template.name in sources[name]]
         sources[name] += "".join(sha256(template.read_bytes()) for template in templates)
         ours = [module.split(".") for module in imported if module.split(".")[0] == PACKAGE]
         todo.extend(".".join(module[:end]) for module in ours for end in range(1, len(module) + 1))
