@@ -1,12 +1,8 @@
 """Sets of degrees, ranked."""
 
-import dataclasses
-from typing import Any
-
 import pytest
 
 from tests.unit.plan.test_depth import llama, planned
-from understudy.plan import ranking as module
 from understudy.plan.hardware import Hardware
 from understudy.plan.ranking import Place, Ranking, families, ranking, workers
 from understudy.recipe import AXES, Degrees
@@ -62,15 +58,6 @@ def test_a_model_that_cannot_be_cut_is_no_reason_to_end() -> None:
     assert any("pp cuts a model between the blocks of an nn.ModuleList" in why for _, why in found.refused)
 
 
-def test_processes_of_their_own_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = ranking(planned(llama(2)), place(10))
-    monkeypatch.setattr(module, "ENOUGH", 1)
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
-    with workers() as pool:
-        assert pool
-        assert _plain(ranking(planned(llama(2)), place(10), pool)) == _plain(alone)
-
-
 def test_one_core_has_no_processes_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
     with workers() as pool:
@@ -80,7 +67,3 @@ def test_one_core_has_no_processes_of_its_own(monkeypatch: pytest.MonkeyPatch) -
 def test_degrees_that_compute_the_same_are_planned_by_one_process_after_another() -> None:
     asked = [Degrees(tp=2, dp_shard=2), Degrees(pp=2, dp_shard=2), Degrees(tp=2, dp_replicate=2), Degrees(cp=4)]
     assert families(asked) == [[asked[1]], [asked[0], asked[2]], [asked[3]]]
-
-
-def _plain(found: Ranking) -> Any:
-    return dataclasses.asdict(found)
