@@ -88,8 +88,11 @@ def undrawn_model(description: Description, where: str = "model") -> nn.Module:
 
 def _take_off_meta(model: nn.Module) -> None:
     """Put new tensors on the CPU into a model; within a FakeTensorMode they are FakeTensors."""
-    created: dict[int, torch.Tensor] = {}
-    for tensors in (tensors for module in model.modules() for tensors in (module._parameters, module._buffers)):
+    created: dict[int, Any] = {}
+    tables: list[dict[str, Any]] = []
+    for module in model.modules():
+        tables += [module._parameters, module._buffers]
+    for tensors in tables:
         for name, tensor in tensors.items():
             if tensor is None:
                 continue
