@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import flex_attention
 
 from tests.ranks.train import jobs
 from tests.unit.jobs.specs import training as training_of
@@ -50,6 +51,36 @@ def normalised(num_labels: int, image_size: int, num_channels: int) -> nn.Module
     return nn.Sequential(
         nn.BatchNorm2d(num_channels), nn.Flatten(), nn.Linear(num_channels * image_size**2, num_labels)
     )
+
+
+built: list[int] = []
+"""Of each model with attention of another kind, how many labels it has."""
+
+
+class Flexible(nn.Module):
+    """Pixels attend to each other in a form that torch compiles (flex_attention)."""
+
+    def __init__(self, num_labels: int, pixels: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(pixels, num_labels)
+        built.append(num_labels)
+
+    def forward(self, images: Tensor) -> Tensor:
+        each = images.flatten(1)[:, None, :, None].expand(-1, -1, -1, 16)
+        attended: Tensor = self.linear(flex_attention(each, each, each)[:, 0, :, 0])
+        return attended
+
+
+def flexible(num_labels: int, image_size: int, num_channels: int) -> nn.Module:
+    return Flexible(num_labels, num_channels * image_size**2)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_code_of_ones_own_runs_once_and_as_it_will(tmp_path: Path, image_examples: Path) -> None:
+    spec = jobs.spec(tmp_path, image_examples, factory("flexible"), measured_in="bf16")
+    built.clear()
+    try_others(training_job(spec, training_of(spec)), open_split(image_examples, "train"))
+    assert len(built) == 1
 
 
 def factory(name: str) -> dict[str, Any]:
