@@ -68,7 +68,7 @@ def undrawn_model(description: Description, where: str = "model") -> nn.Module:
     Some networks look at values while they are built (ConvNeXt at the rates at which it drops paths). They are built
     on the meta device, where these have values.
     """
-    from torch._subclasses.fake_tensor import DataDependentOutputException, unset_fake_temporarily
+    from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor, unset_fake_temporarily
     from transformers import PreTrainedModel
     from transformers.initialization import no_init_weights
 
@@ -78,11 +78,14 @@ def undrawn_model(description: Description, where: str = "model") -> nn.Module:
     # transformers ties weights where it draws them, and no_init_weights() leaves out both.
     with no_init_weights(), patch.object(PreTrainedModel, "init_weights", tie):
         try:
-            return build_model(description, where)
+            model = build_model(description, where)
         except DataDependentOutputException:
             with unset_fake_temporarily():
                 model = empty_model(description, where)
-    _take_off_meta(model)
+            _take_off_meta(model)
+    for parameter in model.parameters():
+        if isinstance(parameter, FakeTensor):
+            parameter.constant = None  # of one number; it would keep its type, whatever the parameter's becomes
     return model
 
 

@@ -92,6 +92,18 @@ XGLM = {
     "config": {"d_model": 16, "num_layers": 2, "attention_heads": 2, "ffn_dim": 32, "max_position_embeddings": 32},
 }
 """Adds sines, which are a buffer."""
+APERTUS = {
+    "type": "apertus",
+    "config": {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "intermediate_size": 16,
+        "max_position_embeddings": 32,
+    },
+}
+"""Has weights of a single number, which are known without memory."""
 JETMOE = {
     "type": "jetmoe",
     "config": {
@@ -143,7 +155,7 @@ def computes(description: Description, split: Examples) -> bool:
 
 
 KINDS: dict[str, dict[str, Any]] = {
-    str(own["type"]): own for own in (jobs.GPT, jobs.LLAMA, jobs.BERT, XGLM, JETMOE, CONVNEXT, jobs.VIT)
+    str(own["type"]): own for own in (jobs.GPT, jobs.LLAMA, jobs.BERT, XGLM, APERTUS, JETMOE, CONVNEXT, jobs.VIT)
 }
 
 
