@@ -36,6 +36,11 @@ class Beginnings:
         """The shape of a model's completions: documents x tokens."""
         return len(self.documents), self.completed
 
+    @property
+    def steps(self) -> int:
+        """How often a model is asked for the next token of all."""
+        return self.completed if len(self.documents) else 0
+
 
 def beginnings(tokens: NDArray[Any], length: int) -> Beginnings:
     """Documents spread evenly over those of the test split that are long enough.

@@ -119,8 +119,8 @@ def _measures(
 
 
 def _batches(splits: Mapping[str, TestSplit], size: int, before: Mapping[str, Results], roles: Iterable[str]) -> int:
-    """How many there are to predict."""
-    return sum(splits[role].batch_count(size) for role in roles if role not in before)
+    """How many there are to predict; a token of each completion counts as one."""
+    return sum(answers.step_count(splits[role], size) for role in roles if role not in before)
 
 
 def _steps(progress: Progress, total: int) -> Callable[[int], None]:
