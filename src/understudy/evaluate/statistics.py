@@ -114,7 +114,9 @@ class Bootstrap:
             raise Unmeasured(self.unusable.get(role, f"there are no per-example results of the {role}"))
         found = float(compute(name, Sums.unpack(self._tables[role].sum(axis=0))))
         if not np.isfinite(found):
-            raise Unmeasured(f"the {role}'s {METRICS[name].title} was not measured")
+            is_infinite = np.isposinf(self._tables[role][:, 0].sum())
+            why = "is infinite: it gives what is there a probability of 0" if is_infinite else "was not measured"
+            raise Unmeasured(f"the {role}'s {METRICS[name].title} {why}")
         return found
 
     def interval(self, name: MetricName, role: str, confidence: float) -> Interval:
