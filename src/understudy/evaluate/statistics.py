@@ -81,9 +81,12 @@ class Bootstrap:
 
     @cached_property
     def _columns(self) -> FloatArray:
-        """Predictions and bytes, then nll and right answers of each model: (N, K)."""
+        """Predictions and bytes, then nll and right answers of each model: (N, K). No interval is asked for of an
+        infinite loss, and numpy warns of its products, so it is NaN.
+        """
         tables = list(self._tables.values())
-        return np.hstack([tables[0][:, 2:WHOLE], *(table[:, :2] for table in tables)])
+        columns = np.hstack([tables[0][:, 2:WHOLE], *(table[:, :2] for table in tables)])
+        return np.where(np.isinf(columns), np.nan, columns)
 
     @cached_property
     def _moments(self) -> Moments:

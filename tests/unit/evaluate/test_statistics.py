@@ -76,8 +76,10 @@ def test_an_infinite_loss_was_measured(images, nll, words):
     for name in ("nll", "perplexity"):
         with pytest.raises(Unmeasured, match=f"^the student's .* {words}$"):
             bootstrap.value(name, "student")
-    assert np.isfinite(bootstrap.value("accuracy", "student"))
-    assert np.isfinite(bootstrap.value("nll", "teacher"))
+    alone = Bootstrap({name: each for name, each in arrays.items() if not name.startswith("student")}, ["teacher"])
+    for role, name in (("student", "accuracy"), ("teacher", "accuracy"), ("teacher", "nll")):
+        assert np.isfinite(bootstrap.interval(name, role, 0.95)).all()
+    assert bootstrap.interval("nll", "teacher", 0.95) == alone.interval("nll", "teacher", 0.95)
 
 
 def test_one_example_compares_nothing(images):
