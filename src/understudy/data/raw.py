@@ -34,4 +34,5 @@ class Reading(NamedTuple):
     notes: tuple[str, ...] = ()
     """What a user may not expect of how names and folders are read."""
     split_sizes: Mapping[Split, int] = MappingProxyType({})
-    """At most how many records are in each split that the names of files and folders say; a column says it later."""
+    """How many records lie in each split by the names of files and folders; a column says it later. Ingest may leave
+    some out, and it moves copies of test records that lie in training to them."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from understudy.evaluate.completions import beginnings
+from understudy.evaluate.completions import Beginnings, beginnings
 from understudy.evaluate.contents import COMPLETIONS, CONFUSION, MOST_LABELS, results_file
 from understudy.evaluate.metrics import FloatArray
 from understudy.evaluate.scoring import Batch, Documents, Predicted, Scores, predicted
@@ -57,7 +57,8 @@ def results(
         size: inputs in a batch.
         device: the model's.
         labels: of a classifier, otherwise 0.
-        tick: called with the number of batches that the ranks have done, each time that they have done some.
+        tick: called with the number of steps that the ranks have done, of step_count(), each time that they have done
+            some.
         share: this rank's of the batches.
     """
     counted, batches = labels if labels <= MOST_LABELS else 0, split.batch_count(size)
@@ -70,21 +71,31 @@ def results(
                 scores.add(one.examples, one.nll, one.correct, one.confidence)
                 scores.confusion += one.confusion
             tick(min(share.of, batches - done))
-        completions = _completions(module, split, device)
+        completions = _completions(module, split, device, tick)
     return {**scores.arrays(), CONFUSION: scores.confusion.astype(np.float64), COMPLETIONS: completions}
 
 
-def _completions(module: nn.Module, split: TestSplit, device: torch.device) -> FloatArray:
+def step_count(split: TestSplit, size: int) -> int:
+    """How often a model is asked for its results: for each batch, and for each token that is completed."""
+    return split.batch_count(size) + (_beginnings(split).steps if isinstance(split, Documents) else 0)
+
+
+def _beginnings(split: Documents) -> Beginnings:
+    return beginnings(split.tokens, split.length)
+
+
+def _completions(module: nn.Module, split: TestSplit, device: torch.device, tick: Callable[[int], None]) -> FloatArray:
     """What a model goes on with, (documents, tokens): on every rank, since of models in shards each has a part."""
     if not isinstance(split, Documents):
         return np.zeros((0, 0))
-    chosen = beginnings(split.tokens, split.length)
+    chosen = _beginnings(split)
     sequences = torch.from_numpy(split.first_inputs(chosen.documents, chosen.given)).to(device)
     written = np.zeros(chosen.shape)
-    for place in range(chosen.completed if len(sequences) else 0):
+    for place in range(chosen.steps):
         highest, following = module(sequences).logits[:, -1].float().max(dim=-1)
         written[:, place] = following.double().masked_fill(highest.isnan(), torch.nan).cpu().numpy()
         sequences = torch.cat([sequences, following[:, None]], dim=1)
+        tick(1)
     return written
 
 

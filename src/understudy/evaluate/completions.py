@@ -36,6 +36,11 @@ class Beginnings:
         """The shape of a model's completions: documents x tokens."""
         return len(self.documents), self.completed
 
+    @property
+    def steps(self) -> int:
+        """How often a model is asked for the next token of all."""
+        return self.completed if len(self.documents) else 0
+
 
 def beginnings(tokens: NDArray[Any], length: int) -> Beginnings:
     """Documents spread evenly over those of the test split that are long enough.
@@ -83,8 +88,12 @@ def completed(examples: Path, per_example: Mapping[str, Any]) -> list[Completed]
         if np.isnan(ids).any():
             return "not measured"
         until = np.flatnonzero(ids == end)
-        read = ids[: until[0]] if len(until) else ids
-        return printable(" ".join(tokenizer.decode([int(token) for token in read]).split())) or "(the text ends)"
+        if len(until) and until[0] == 0:
+            return "(the text ends)"
+        read = [int(token) for token in (ids[: until[0]] if len(until) else ids)]
+        # Special tokens are shown: a model that writes padding writes no end.
+        text = tokenizer.decode(read, skip_special_tokens=False)
+        return printable(" ".join(text.split())) or "(nothing that can be seen)"
 
     rows = []
     for row, document in enumerate(chosen.documents):

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from understudy.errors import InputError
 from understudy.evaluate import answers
 from understudy.evaluate.answers import Results, by_role, full_precision
 from understudy.evaluate.contents import CONFUSION, Confusion, Hardware, Latency, Measures, ModelMeasures, Quality
@@ -31,7 +32,8 @@ from understudy.evaluate.trivial import trivial_results
 from understudy.models.size import flops_per_example, parameter_count
 from understudy.models.trust import trusted_descriptions
 from understudy.models.weight_files import weight_bytes
-from understudy.recipe import Recipe
+from understudy.parallel.peers import is_lost_peer
+from understudy.recipe import EvaluatePrecision, Recipe
 
 Progress = Callable[[float, float, str], None]
 
@@ -65,7 +67,7 @@ def measure(
     Args:
         models: a folder of a saved model for each role: teacher, student, and perhaps control and champion.
         digests: the models' digests by role.
-        examples: the folder of an `examples` object; an InputError is raised where its test split is empty.
+        examples: the folder of an `examples` object.
         recipe: says what to measure and how.
         folder: where the files are written.
         device: cpu or cuda.
@@ -73,6 +75,9 @@ def measure(
         records: the folder of the records that the examples were made from, where a model sees images of another shape.
         known: by role, files of results that were measured before; those models are timed and no more.
         share: this rank's of the batches; a process group of all ranks is there when it is not the whole.
+
+    Raises:
+        InputError: the test split is empty, or a model does not compute in the recipe's precision.
     """
     described, on = json.loads((examples / "examples.json").read_text(encoding="utf-8")), torch.device(device)
     kinds = trusted_descriptions(models, recipe.models, examples)
@@ -80,6 +85,7 @@ def measure(
     before = {role: answers.read(path) for role, path in (known or {}).items()}
     size, labels = answers.batch_size(recipe.evaluate.batch_size, described), len(described.get("labels", ()))
     with splits_by_role(kinds, examples, records, folder, recipe.evaluate.stride) as splits:
+        _check_precision(modules, splits, on, recipe.evaluate.precision)
         steps = _steps(progress, _batches(splits, size, before, models) + WARM_UP + recipe.evaluate.latency.repeats)
         results = _results(modules, splits, before, size, labels, on, steps, share)
         costs = _costs(modules, splits, recipe, on, lambda: steps(1), share)
@@ -88,6 +94,32 @@ def measure(
         _keep(folder, results, before)
         said = _measures(models, digests, recipe, described, splits["teacher"], results, costs, machine)
         _write(folder, *said, trivial_results(examples))
+
+
+def _check_precision(
+    modules: Mapping[str, nn.Module],
+    splits: Mapping[str, TestSplit],
+    device: torch.device,
+    precision: EvaluatePrecision,
+) -> None:
+    """Whether all models compute in bf16. A training tries its own, but not a champion, nor what was trained before.
+
+    Raises:
+        InputError: one does not.
+    """
+    if precision == "fp32":
+        return
+    for role, module in modules.items():
+        try:
+            with torch.inference_mode():
+                module(torch.from_numpy(splits[role].sample(1)).to(device))
+        except RuntimeError as error:
+            if isinstance(error, torch.OutOfMemoryError) or is_lost_peer(error):
+                raise
+            words = " ".join(str(error).split())[:500]
+            raise InputError(
+                f"evaluate.precision: bf16: the {role} does not compute in it ({words}); measure in fp32"
+            ) from error
 
 
 def _measures(
@@ -119,8 +151,8 @@ def _measures(
 
 
 def _batches(splits: Mapping[str, TestSplit], size: int, before: Mapping[str, Results], roles: Iterable[str]) -> int:
-    """How many there are to predict."""
-    return sum(splits[role].batch_count(size) for role in roles if role not in before)
+    """How many there are to predict; a token of each completion counts as one."""
+    return sum(answers.step_count(splits[role], size) for role in roles if role not in before)
 
 
 def _steps(progress: Progress, total: int) -> Callable[[int], None]:

@@ -81,9 +81,12 @@ class Bootstrap:
 
     @cached_property
     def _columns(self) -> FloatArray:
-        """Predictions and bytes, then nll and right answers of each model: (N, K)."""
+        """Predictions and bytes, then nll and right answers of each model: (N, K). No interval is asked for of an
+        infinite loss, and numpy warns of its products, so it is NaN.
+        """
         tables = list(self._tables.values())
-        return np.hstack([tables[0][:, 2:WHOLE], *(table[:, :2] for table in tables)])
+        columns = np.hstack([tables[0][:, 2:WHOLE], *(table[:, :2] for table in tables)])
+        return np.where(np.isinf(columns), np.nan, columns)
 
     @cached_property
     def _moments(self) -> Moments:
@@ -114,7 +117,9 @@ class Bootstrap:
             raise Unmeasured(self.unusable.get(role, f"there are no per-example results of the {role}"))
         found = float(compute(name, Sums.unpack(self._tables[role].sum(axis=0))))
         if not np.isfinite(found):
-            raise Unmeasured(f"the {role}'s {METRICS[name].title} was not measured")
+            is_infinite = np.isposinf(self._tables[role][:, 0].sum())
+            why = "is infinite: it gives what is there a probability of 0" if is_infinite else "was not measured"
+            raise Unmeasured(f"the {role}'s {METRICS[name].title} {why}")
         return found
 
     def interval(self, name: MetricName, role: str, confidence: float) -> Interval:

@@ -63,7 +63,12 @@ def tried_model(description: Description, where: str = "model") -> Iterator[nn.M
 
 
 def undrawn_model(description: Description, where: str = "model") -> nn.Module:
-    """A new model whose weights were not drawn: drawing looks at values, which FakeTensors do not have."""
+    """A new model whose weights were not drawn: drawing looks at values, which FakeTensors do not have.
+
+    Some networks look at values while they are built (ConvNeXt at the rates at which it drops paths). They are built
+    on the meta device, where these have values.
+    """
+    from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor, unset_fake_temporarily
     from transformers import PreTrainedModel
     from transformers.initialization import no_init_weights
 
@@ -72,7 +77,33 @@ def undrawn_model(description: Description, where: str = "model") -> nn.Module:
 
     # transformers ties weights where it draws them, and no_init_weights() leaves out both.
     with no_init_weights(), patch.object(PreTrainedModel, "init_weights", tie):
-        return build_model(description, where)
+        try:
+            model = build_model(description, where)
+        except DataDependentOutputException:
+            with unset_fake_temporarily():
+                model = empty_model(description, where)
+            _take_off_meta(model)
+    for parameter in model.parameters():
+        if isinstance(parameter, FakeTensor):
+            parameter.constant = None  # of one number; it would keep its type, whatever the parameter's becomes
+    return model
+
+
+def _take_off_meta(model: nn.Module) -> None:
+    """Put new tensors on the CPU into a model; within a FakeTensorMode they are FakeTensors."""
+    created: dict[int, Any] = {}
+    tables: list[dict[str, Any]] = []
+    for module in model.modules():
+        tables += [module._parameters, module._buffers]
+    for tensors in tables:
+        for name, tensor in tensors.items():
+            if tensor is None:
+                continue
+            if id(tensor) not in created:  # otherwise it is tied to another one
+                empty = torch.empty_like(tensor, device="cpu")
+                is_parameter = isinstance(tensor, nn.Parameter)
+                created[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
+            tensors[name] = created[id(tensor)]
 
 
 def is_empty(model: nn.Module) -> bool:

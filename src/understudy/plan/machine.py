@@ -81,12 +81,17 @@ def _is_here(job: Job) -> bool:
 def _of_gpus(here: Sequence[Gpu], known: Mapping[str, Hardware]) -> Machine:
     """The one with the least memory: a rank may get any of them."""
     least = min(here, key=lambda gpu: gpu.memory)
-    words = least.name.replace("-", " ").split()
-    kind = next((kind for kind in known if kind in words), None)
-    if kind is None or PART in words:
+    kind = max((kind for kind in known if _is_named(least, kind)), key=len, default=None)
+    if kind is None or (PART in least.name and PART not in kind):
         return _of_unlisted(least, len(here), known)
     hardware = known[kind].model_copy(update={"memory": least.memory / GIB, "price": 0.0})
     return Machine(kind, hardware, f"this machine's, which has {len(here)}")
+
+
+def _is_named(gpu: Gpu, kind: str) -> bool:
+    """Whether a row's name is in the GPU's, word for word: A100 as well as NVIDIA GeForce RTX 4090."""
+    name, row = (f" {' '.join(words.replace('-', ' ').split())} " for words in (gpu.name, kind))
+    return row in name
 
 
 def _of_unlisted(gpu: Gpu, count: int, known: Mapping[str, Hardware]) -> Machine:

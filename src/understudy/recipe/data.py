@@ -47,7 +47,7 @@ class Data(Section):
 
     source: Source
     validation: Fraction = 0.0
-    """Share that is set aside, by content hash. Nothing reads it yet."""
+    """Share that is set aside, by content hash; `train.validate_every` measures on it."""
     test: Fraction = 0.2
     on_error: Literal["fail", "skip"] = "fail"
     """What to do with a record that cannot be read: stop and name it, or leave it out and count it."""

@@ -50,17 +50,16 @@ ELSEWHERE = {
 """Keys that one looks for beside their section."""
 
 
-EXPECTS = re.compile(r"expected (.*), (got .*)", re.DOTALL)
-
-
 def explanations(errors: Sequence[ErrorDetails]) -> list[tuple[Place, str]]:
     """Where each error is and what to do about it; of a value that may be of several kinds, one for all of them."""
     found: list[tuple[Place, str]] = []
-    for place, words in map(explain, errors):
-        last = EXPECTS.fullmatch(found[-1][1]) if found and found[-1][0] == place else None
-        now = EXPECTS.fullmatch(words)
-        if last and now and last[2] == now[2]:
-            found[-1] = place, f"expected {last[1]} or {now[1]}, {now[2]}"
+    for error in errors:
+        place, words = explain(error)
+        got = f", got {shown(error['input'])}"
+        before = found[-1][1] if found and found[-1][0] == place else ""
+        if all(each.startswith("expected ") and got in each for each in (before, words)):
+            (first, _, hint), (second, _, other_hint) = before.partition(got), words.partition(got)
+            found[-1] = place, f"{first} or {second.removeprefix('expected ')}{got}{hint}{other_hint}"
         else:
             found.append((place, words))
     return found

@@ -5,7 +5,6 @@ nothing else. What is known without a model is compared: how many examples there
 """
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -169,7 +168,8 @@ def _check_arrays(
         its = read_arrays(file, {**own, CONFUSION: (labels, labels)})
         if any(not np.array_equal(its[name], found[f"{role}.{name}"], equal_nan=True) for name in own):
             raise refusal(f"{PER_EXAMPLE}: says something else of {role} than {file.name}")
-        if not all(token in range(written.vocabulary) for token in its[COMPLETIONS].flat if not math.isnan(token)):
+        numbers = its[COMPLETIONS][~np.isnan(its[COMPLETIONS])]
+        if np.any((numbers < 0) | (numbers >= written.vocabulary) | (numbers != np.trunc(numbers))):
             raise refusal(f"{file.name}: {COMPLETIONS} has a number that is no token")
         counts[role] = its[CONFUSION]
         if not np.all(counts[role] >= 0) or np.any(counts[role] % 1) or counts[role].sum() > len(tokens):

@@ -46,6 +46,7 @@ from understudy.parallel.tensor import has_plan
 from understudy.recipe import Degrees, TeacherPrecision, degrees
 from understudy.train.batches import check_batches
 from understudy.train.documents import check_takes_positions
+from understudy.train.measured import check_narrowed
 from understudy.train.memory import settle_freed_memory
 from understudy.train.naming import check_names
 from understudy.train.precision import PRECISIONS
@@ -73,8 +74,7 @@ def try_others(job: TrainingJob, split: Examples) -> None:
             check_names(empty_model(description, where), learns, job.student_train, "student.train")
             spread = degrees(job.student_train.strategy, *job.student_world)
             check_batches(description, split, job.student_train, spread, job.device, "student")
-        _try_narrowed(job, split, description, where)
-    _try_narrowed(job, split, description_of(job), job.section)
+    _try_measured(job, split)
 
 
 def _try(split: Examples, description: Description, where: str, extras: frozenset[Extra]) -> None:
@@ -89,18 +89,17 @@ def _try(split: Examples, description: Description, where: str, extras: frozense
         check_shapes(build_model(description, where), split, description, device, where, extras)
 
 
-def _try_narrowed(job: TrainingJob, split: Examples, description: Description, where: str) -> None:
-    """Whether a model computes in the precision in which it will be measured: a buffer of its own code may not."""
+def _try_measured(job: TrainingJob, split: Examples) -> None:
+    """Whether models compute in the precision in which they will be measured: this job's, and those around it."""
     if job.measured_in == "fp32":
         return
-    try:
-        with tried_model(description, where) as model:
-            check_shapes(narrowed(model, torch.bfloat16), split, description, torch.device("cpu"), where)
-    except InputError as error:
-        raise InputError(
-            f"evaluate.precision: bf16: {error}. Weights are converted, buffers keep their type: convert them where "
-            "the model uses them, or measure in fp32"
-        ) from error
+    facts = read_facts(job.examples)
+    described = {where: describe(model, facts, where) for where, model in job.others.items()}
+    described[job.section] = description_of(job)
+    if job.teacher:
+        described["teacher.model"] = _description_of_teacher(job)
+    for where, description in described.items():
+        check_narrowed(description, split, where)
 
 
 def extras_of(job: TrainingJob) -> frozenset[Extra]:
@@ -137,6 +136,13 @@ def description_of(job: TrainingJob) -> Description:
     if job.initial:
         return read_description(job.initial)
     return describe(job.model, read_facts(job.examples), job.section)
+
+
+def _description_of_teacher(job: TrainingJob) -> Description:
+    """What the teacher is that the model learns from."""
+    assert job.teacher is not None
+    assert job.teacher_model is not None, "who names a teacher says what it is"
+    return trusted_description(job.teacher, job.teacher_model, job.examples, "teacher.model")
 
 
 @dataclass(frozen=True)
@@ -218,8 +224,7 @@ def frozen_teacher(job: TrainingJob, examples: Examples, extras: frozenset[Extra
     """The teacher, split as the student is, in as many shards as the recipe says; None where no objective needs one."""
     if job.teacher is None:
         return None
-    assert job.teacher_model is not None, "who names a teacher says what it is"
-    description = trusted_description(job.teacher, job.teacher_model, job.examples, "teacher.model")
+    description = _description_of_teacher(job)
     check_files(job.teacher, description)
     # The files have the types that the model had before it was narrowed.
     saved = None if job.teacher_precision == "fp32" else empty_model(description, "teacher.model")

@@ -25,15 +25,19 @@ def test_beginnings_and_completions_fit_the_sequence_and_the_document(tokens: li
         assert (chosen.documents[0], chosen.documents[-1]) == (long[0], long[-1])
 
 
+END, PADDING, NO_TOKEN = 0, 1, 400
+
+
 @pytest.fixture
 def examples(tmp_path: Path) -> Path:
-    """Two documents of 8 bytes, a token each; 0 ends a text."""
-    alphabet = ["<end>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    """Two documents of 8 bytes, a token each."""
+    alphabet = ["<end>", "<pad>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
     tokenizer = Tokenizer(models.BPE(vocab={letter: place for place, letter in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<end>", "<pad>"])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    facts = {"task": "causal-lm", "eos_id": 0, "sequence_length": 8}
+    facts = {"task": "causal-lm", "eos_id": END, "sequence_length": 8}
     (tmp_path / "examples.json").write_text(json.dumps(facts))
     np.save(tmp_path / "test.tokens.npy", np.array(tokenizer.encode("one red <b>cats\x1b").ids))
     np.save(tmp_path / "test.offsets.npy", np.array([0, 8, 16]))
@@ -50,7 +54,7 @@ def test_words_stand_beside_those_of_the_data_up_to_the_end_of_the_text(examples
         {
             "teacher.completions": np.array([ids(examples, "blue"), ids(examples, "cars")], dtype=np.float64),
             "student.completions": np.array([[*ids(examples, "no"), 0, 5], [0, 5, 5, 5]], dtype=np.float64),
-            "control.completions": np.array([[1, np.nan, 2, 2], [1, 1, 1, 1]]),
+            "control.completions": np.array([[2, np.nan, 3, 3], [2, 2, 2, 2]]),
             "student.nll": np.zeros(2),
         },
     )
@@ -59,6 +63,29 @@ def test_words_stand_beside_those_of_the_data_up_to_the_end_of_the_text(examples
     assert found[1].by["student"] == "(the text ends)"
     assert found[1].by["data"].startswith("ats")
     assert found[1].by["data"].isprintable()
+
+
+SEEN: list[tuple[list[int | str], str]] = [
+    # What a model wrote, as ids and bytes, and what a reader is told.
+    (["b", "l", "u", "e"], "blue"),
+    (["n", "o", END, "x"], "no"),
+    ([END, "x", "x", "x"], "(the text ends)"),
+    ([END, END, END, END], "(the text ends)"),
+    ([" ", " ", "\n", "\t"], "(nothing that can be seen)"),
+    ([" ", "\n", END, "x"], "(nothing that can be seen)"),
+    ([PADDING, PADDING, PADDING, PADDING], "<pad><pad><pad><pad>"),
+    (["n", PADDING, "o", END], "n<pad>o"),
+    ([PADDING, END, "x", "x"], "<pad>"),
+    ([NO_TOKEN, NO_TOKEN, NO_TOKEN, NO_TOKEN], "(nothing that can be seen)"),
+    (["n", NO_TOKEN, "o", NO_TOKEN], "no"),
+]
+
+
+@pytest.mark.parametrize(("wrote", "told"), SEEN)
+def test_a_text_is_said_to_end_where_a_model_ends_it(examples: Path, wrote: list[int | str], told: str) -> None:
+    tokens = [each if isinstance(each, int) else ids(examples, each)[0] for each in wrote]
+    found = completed(examples, {"student.completions": np.array([tokens, tokens], dtype=np.float64)})
+    assert found[0].by["student"] == told
 
 
 def test_pictures_are_not_completed(examples: Path) -> None:

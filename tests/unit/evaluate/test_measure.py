@@ -193,6 +193,21 @@ def test_a_model_completes_the_same_beginnings_as_by_hand(tmp_path, text_example
     assert not np.array_equal(arrays["teacher.completions"], arrays["student.completions"])
 
 
+SMALL = {"d_model": 8, "num_layers": 1, "attention_heads": 2, "ffn_dim": 8, "tie_word_embeddings": False}
+XGLM = {"type": "xglm", "config": SMALL}
+"""Adds sines in fp32, whatever its weights are in."""
+
+
+@pytest.mark.parametrize("role", ["teacher", "student", "champion"])
+def test_a_model_that_does_not_compute_in_the_precision_is_named(tmp_path, text_examples, role):
+    models = {"teacher": EMBEDDING, "student": EMBEDDING, "champion": EMBEDDING} | {role: XGLM}
+    folders = {each: saved(tmp_path / each, model, TEXT, 0) for each, model in models.items()}
+    sections = {"teacher": {"model": models["teacher"], "train": {"steps": 1}}, "evaluate": {"precision": "bf16"}}
+    recipe = recipe_for("causal-lm", models["student"], **sections)
+    with pytest.raises(InputError, match=rf"^evaluate\.precision: bf16: the {role} does not compute in it \(.*fp32$"):
+        run(tmp_path, folders, text_examples, recipe)
+
+
 def test_the_recipes_stride_is_how_far_windows_of_text_move(tmp_path, text_examples):
     model = {"type": "llama", "config": {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}}
     folders = {role: saved(tmp_path / role, model, TEXT, seed) for seed, role in enumerate(("teacher", "student"))}

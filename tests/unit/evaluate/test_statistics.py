@@ -60,6 +60,28 @@ def test_unusable_results_matter_only_when_they_are_asked_for(images):
         bootstrap.value("accuracy", "champion")
 
 
+@pytest.mark.parametrize(
+    ("nll", "words"),
+    [
+        ([np.inf], "is infinite: it gives what is there a probability of 0"),
+        ([np.inf, np.inf], "is infinite: it gives what is there a probability of 0"),
+        ([np.nan], "was not measured"),
+        ([np.inf, np.nan], "was not measured"),
+    ],
+)
+def test_an_infinite_loss_was_measured(images, nll, words):
+    arrays = images(50, {"teacher": 0.9, "student": 0.8})
+    arrays["student.nll"][: len(nll)] = nll
+    bootstrap = Bootstrap(arrays, ["teacher", "student"])
+    for name in ("nll", "perplexity"):
+        with pytest.raises(Unmeasured, match=f"^the student's .* {words}$"):
+            bootstrap.value(name, "student")
+    alone = Bootstrap({name: each for name, each in arrays.items() if not name.startswith("student")}, ["teacher"])
+    for role, name in (("student", "accuracy"), ("teacher", "accuracy"), ("teacher", "nll")):
+        assert np.isfinite(bootstrap.interval(name, role, 0.95)).all()
+    assert bootstrap.interval("nll", "teacher", 0.95) == alone.interval("nll", "teacher", 0.95)
+
+
 def test_one_example_compares_nothing(images):
     with pytest.raises(Unmeasured, match="1 test examples are too few"):
         Bootstrap(images(1, {"teacher": 0.9}), ["teacher"]).value("accuracy", "teacher")

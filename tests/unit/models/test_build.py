@@ -8,13 +8,14 @@ import pytest
 import torch
 import transformers
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.func import functional_call
 from transformers.utils import logging
 
 from tests.unit.models.loading import loaded, parameter_count
 from tests.unit.models.sections import section
 from understudy.errors import InputError, UnderstudyError
-from understudy.models.build import build_model, tied_weights, undrawn_model
+from understudy.models.build import build_model, tied_weights, tried_model, undrawn_model
 from understudy.models.describe import describe
 from understudy.models.facts import DESCRIPTION, WEIGHTS
 from understudy.models.files import save_model
@@ -227,6 +228,32 @@ def test_an_undrawn_model_has_the_tied_weights_of_a_real_one() -> None:
     for spec in (GPT2, LLAMA):
         model, description = built(spec, TEXTS)
         assert tied_weights(undrawn_model(description)) == tied_weights(model)
+
+
+STAGES = {"hidden_sizes": [8, 8], "depths": [1, 1]}
+LOOKING: dict[str, dict[str, Any]] = {
+    "bit": {**STAGES, "embedding_size": 8, "num_groups": 2},
+    "convnext": {**STAGES, "patch_size": 1, "num_stages": 2},
+    "convnextv2": {**STAGES, "patch_size": 1, "num_stages": 2},
+    "focalnet": {"embed_dim": 8, "depths": [1, 1], "focal_levels": [1, 1], "focal_windows": [3, 3]},
+    "poolformer": {"hidden_sizes": [8, 8, 8, 8], "depths": [1, 1, 1, 1]},
+    "pvt_v2": {"hidden_sizes": [8, 8, 8, 8], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 1, 2, 2]},
+}
+"""Architectures whose networks look at values while they are built; tensors without memory have none."""
+
+
+@pytest.mark.parametrize("kind", LOOKING)
+def test_a_network_that_looks_at_values_is_tried_too(kind: str) -> None:
+    examples = {**IMAGES, "image": {"size": 32, "channels": 3}}
+    model, description = built({"type": kind, "config": LOOKING[kind]}, examples)
+    images = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
+    with tried_model(description) as tried:
+        shape = tried.eval()(images).logits.shape
+        assert all(isinstance(tensor, FakeTensor) for tensor in tried.state_dict().values())
+    assert shape == model.eval()(images).logits.shape == (1, 3)
+    assert tied_weights(tried) == tied_weights(model)
+    sizes = [{name: tensor.shape for name, tensor in each.named_parameters()} for each in (tried, model)]
+    assert sizes[0] == sizes[1]
 
 
 def test_a_tokenizer_goes_along(tmp_path: Path) -> None:

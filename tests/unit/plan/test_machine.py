@@ -107,6 +107,32 @@ def test_a_gpu_with_a_row_has_times(job: Job, gpu: Gpu) -> None:
     assert machine_for(job, None, table(), [gpu]).has_times
 
 
+@pytest.mark.parametrize(
+    ("rows", "row"),
+    [
+        (["NVIDIA GeForce RTX 4090"], "NVIDIA GeForce RTX 4090"),
+        (["RTX 4090"], "RTX 4090"),
+        (["4090"], "4090"),
+        (["RTX", "RTX 4090"], "RTX 4090"),
+        (["RTX-4090"], "RTX-4090"),
+        (["GeForce RTX 40"], None),
+        (["RTX 4090 Ti"], None),
+    ],
+)
+def test_a_row_of_ones_own_may_have_as_many_words_as_the_gpu_s_name(job: Job, rows: list[str], row: str | None) -> None:
+    known = {**table(), **dict.fromkeys(rows, table()["L4"])}
+    found = machine_for(job, None, known, [Gpu("NVIDIA GeForce RTX 4090", 24 * GIB, (8, 9))])
+    assert found.has_times == (row is not None)
+    assert row is None or found.kind == row
+
+
+def test_a_part_of_a_gpu_has_times_where_a_row_is_named_for_it(job: Job) -> None:
+    part = Gpu("NVIDIA A100-SXM4-80GB MIG 1g.10gb", 10 * GIB, (8, 0))
+    known = {**table(), "A100-SXM4-80GB MIG 1g.10gb": table()["T4"]}
+    assert machine_for(job, None, known, [part]).has_times
+    assert not machine_for(job, None, table(), [part]).has_times
+
+
 @pytest.mark.parametrize("rows", [{"CPU"}, {"CPU", "T4"}, {"A100"}])
 def test_a_gpu_that_no_row_is_like_is_refused_with_the_ways_out(job: Job, rows: set[str]) -> None:
     known = {kind: row for kind, row in table().items() if kind in rows}

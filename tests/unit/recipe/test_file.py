@@ -94,6 +94,10 @@ BAD = {
         "optimizer: [adamw]": 'r.yaml:12: teacher.train.optimizer: expected a section (key: value), got ["adamw"]',
         "compile: maybe": 'r.yaml:12: teacher.train.compile: expected true or false or auto, got "maybe"',
         "compile: 3": "r.yaml:12: teacher.train.compile: expected true or false or auto, got 3",
+        "compile: aut": 'r.yaml:12: teacher.train.compile: expected true or false or auto, got "aut"; '
+        "did you mean auto?",
+        "compile: 'a, got b'": 'r.yaml:12: teacher.train.compile: expected true or false or auto, got "a, got b"',
+        "compile: [true, auto]": 'r.yaml:12: teacher.train.compile: expected true or false or auto, got [true, "auto"]',
         "precision: no": 'r.yaml:12: teacher.train.precision: expected auto, fp32, bf16, fp16 or fp8, got "no"',
         "? [a]\n    : 3": "r.yaml:12: teacher.train: a key must be a word",
         "batch_size: !!python/name:os.system ''": "r.yaml:12: teacher.train.batch_size: the tag "
