@@ -19,6 +19,8 @@ MODELS = {"teacher": "teacher.model", "distill": "student.model", "control": "st
 REGISTERING = ("register", "rejected")
 TASK = re.compile(r"exec-(?P<component>[a-z]+)(-\d+)?")  # a component that a pipeline uses twice has a number there
 PREFIX = re.compile(r"[a-z0-9][a-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*")
+SPEC, OBJECTS = "# PIPELINE DEFINITION", "apiVersion: pipelines.kubeflow.org/"
+"""How the files begin that kfp writes."""
 TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
 
@@ -38,12 +40,15 @@ def write(recipe: Recipe, images: str, folder: Path) -> list[Path]:
         The files, the IR first.
 
     Raises:
-        InputError: images does not name a prefix and a tag that stays what it is, or the folder cannot be written.
+        InputError: images does not name a prefix and a tag that stays what it is, or the folder cannot be written, or
+            has another file of such a name, such as the recipe.
     """
     prefix, tag = _parsed(images)
     pipeline = build(recipe, partial(settle, fetching=fetching(recipe)))
     _place(pipeline, prefix, tag, recipe)
     spec, objects = folder / f"{recipe.name}.yaml", folder / f"{recipe.name}.kubernetes.yaml"
+    for path, first_line in ((spec, SPEC), (objects, OBJECTS)):
+        _check_overwritable(path, first_line)
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         Compiler().compile(pipeline, str(spec))
@@ -54,6 +59,17 @@ def write(recipe: Recipe, images: str, folder: Path) -> list[Path]:
         )
         Compiler().compile(pipeline, str(objects), kubernetes_manifest_format=True, kubernetes_manifest_options=options)
     return [spec, objects]
+
+
+def _check_overwritable(path: Path, first_line: str) -> None:
+    """Refuse to write over a file that was not compiled.
+
+    Raises:
+        InputError: the file is there, and does not begin as a compiled one.
+    """
+    with disk_errors(path.parent):
+        if path.is_file() and not path.read_bytes().startswith(first_line.encode()):
+            raise InputError(f"{path}: is no compiled pipeline, and is not overwritten. Give another folder with -o.")
 
 
 def _parsed(images: str) -> tuple[str, str]:

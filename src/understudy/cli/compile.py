@@ -16,7 +16,7 @@ def compile_(
     images: Annotated[
         str, typer.Option(help="PREFIX:TAG of the images, e.g. registry.example.com/ml/understudy:0.1.0")
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write into.")] = Path(),
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write into.")] = Path("compiled"),
     overrides: Overrides = None,
 ) -> None:
     """Write the pipeline's IR, and the Pipeline and PipelineVersion objects that Kubernetes takes."""

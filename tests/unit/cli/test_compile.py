@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 RECIPE = """\
 name: shapes
 task: image-classification
@@ -18,6 +20,20 @@ def test_what_a_pod_needs_of_this_machine_is_told(understudy, tmp_path: Path) ->
         "note: data.source.path: /data/shapes",
         "note: student.model.factory: nets:small",
     ]
+
+
+@pytest.mark.parametrize("name", ["shapes.yaml", "shapes.kubernetes.yaml"])
+def test_a_file_that_was_not_compiled_is_never_overwritten(understudy, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(RECIPE)
+    command = ("compile", name, "--images", "r.example/ml/understudy:1")
+    outcome = understudy(*command, "-o", ".")
+    assert outcome.code == 2
+    assert f"{name}: is no compiled pipeline, and is not overwritten" in outcome.err
+    assert (tmp_path / name).read_text() == RECIPE
+    for _ in range(2):
+        assert understudy(*command).code == 0
+    assert sorted(path.name for path in (tmp_path / "compiled").iterdir()) == ["shapes.kubernetes.yaml", "shapes.yaml"]
+    assert (tmp_path / name).read_text() == RECIPE
 
 
 def test_a_folder_that_is_a_file_is_wrong_input(understudy, tmp_path: Path) -> None:
