@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,6 +68,13 @@ def disk_errors(path: Path) -> Iterator[None]:
                 "at a folder that user {} may write to.".format(os.getuid())
             ) from error
         raise
+
+
+def printable_lines(text: str) -> str:
+    """A text of others on its own lines, without those before and after it; of empty lines in a row one is left."""
+    lines = text.replace("\r\n", "\n").replace("\t", "    ").split("\n")
+    shown = "\n".join(printable(line.rstrip()) for line in lines)
+    return re.sub(r"\n{3,}", "\n\n", shown).strip("\n")
 
 
 def printable(text: str) -> str:

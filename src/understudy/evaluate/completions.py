@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.errors import printable
+from understudy.errors import printable_lines
 from understudy.evaluate.contents import COMPLETIONS
 from understudy.evaluate.metrics import FloatArray
 from understudy.store.files import read_json
@@ -93,7 +93,7 @@ def completed(examples: Path, per_example: Mapping[str, Any]) -> list[Completed]
         read = [int(token) for token in (ids[: until[0]] if len(until) else ids)]
         # Special tokens are shown: a model that writes padding writes no end.
         text = tokenizer.decode(read, skip_special_tokens=False)
-        return printable(" ".join(text.split())) or "(nothing that can be seen)"
+        return printable_lines(text) or "(nothing that can be seen)"
 
     rows = []
     for row, document in enumerate(chosen.documents):

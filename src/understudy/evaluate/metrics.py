@@ -104,6 +104,11 @@ class Metric:
         return shown.replace("-", "−")
 
 
+def three_digits(value: float) -> str:
+    """A value for a reader: three digits, more of whole numbers, and never a power of ten."""
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
+
+
 def _bits(nats: FloatArray) -> FloatArray:
     return np.asarray(nats / math.log(2))
 

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from understudy.evaluate.cautions import meaning
 from understudy.evaluate.completions import Completed
 from understudy.evaluate.contents import Confusion, Measures, Origin, Recovered, RuleOutcome, Verdict
-from understudy.evaluate.metrics import METRICS, Metric, Unmeasured
+from understudy.evaluate.metrics import METRICS, Metric, Unmeasured, three_digits
 from understudy.evaluate.plots import COLOURS, SLICES, draw
 from understudy.evaluate.statistics import Bootstrap, Difference
 from understudy.evaluate.worst import Example
@@ -181,7 +181,9 @@ def _template() -> Template:
     environment.globals.update(metrics=METRICS, rules=RULES, colours=COLOURS, plotted_slices=SLICES)
     environment.globals.update(kind_titles=KIND_TITLES, kind_colours=KIND_COLOURS)
     environment.globals.update(shade=_shade)
-    environment.filters.update(short=_short, si=si, ms=_milliseconds, threshold=_threshold, observed=_observed)
+    environment.filters.update(
+        short=_short, si=si, ms=_milliseconds, three_digits=three_digits, threshold=_threshold, observed=_observed
+    )
     return environment.get_template("report.html.j2")
 
 
@@ -208,7 +210,7 @@ def si(value: float | None, unit: str) -> str:
 
 
 def _milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+    return f"{three_digits(1000 * seconds)} ms" if seconds < 1 else f"{three_digits(seconds)} s"
 
 
 def _observed(rule: RuleOutcome, metric: Metric) -> str:
@@ -231,7 +233,7 @@ def _in_its_unit(value: float | None, rule: RuleOutcome, metric: Metric) -> str:
         return "—"
     if rule["rule"] == "minimum":
         return metric.show(value)
-    return metric.show_difference(value) if rule["rule"].startswith("quality") else f"{value:.3g} ×"
+    return metric.show_difference(value) if rule["rule"].startswith("quality") else f"{three_digits(value)} ×"
 
 
 def _difference(bootstrap: Bootstrap, name: MetricName, other: str, verdict: Verdict) -> Difference | None:
@@ -260,11 +262,11 @@ def _tiles(measures: Measures, verdict: Verdict, differences: Mapping[str, Diffe
     candidate, teacher = models[verdict["candidate"]], models["teacher"]
     quality, reference = (metric.show(model["metrics"][verdict["metric"]]) for model in (candidate, teacher))
     share = candidate["bytes"] / teacher["bytes"]
-    times = candidate["latency"]["ratio_to_teacher"]
+    times, latency = candidate["latency"]["ratio_to_teacher"], three_digits(teacher["latency"]["median_ms"])
     tiles = [
         (f"{verdict['candidate']}'s {metric.title}", quality, f"teacher {reference}"),
-        ("size", f"{100 * share:.3g} %", f"of the teacher's {si(teacher['bytes'], 'B')}"),
-        ("latency", f"{100 * times:.3g} %", f"of the teacher's {teacher['latency']['median_ms']:.3g} ms"),
+        ("size", f"{three_digits(100 * share)} %", f"of the teacher's {si(teacher['bytes'], 'B')}"),
+        ("latency", f"{three_digits(100 * times)} %", f"of the teacher's {latency} ms"),
     ]
     if "control" in differences:
         gain = differences["control"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from understudy.errors import printable
+from understudy.errors import printable_lines
 from understudy.evaluate.metrics import FloatArray
 from understudy.store.files import read_json
 
@@ -122,7 +122,7 @@ def _png(image: Any) -> str:
 
 
 def _shortened(text: str) -> str:
-    shown = printable(" ".join(text.split()))
+    shown = printable_lines(text)
     return shown if len(shown) <= LETTERS else f"{shown[:LETTERS]} …"
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from html import escape
 
 from understudy.evaluate.contents import Measures, ModelMeasures, Verdict
+from understudy.evaluate.metrics import three_digits
 from understudy.recipe import ArchitectureModel, MetricName, Model, PretrainedModel, Recipe
 
 LONGEST = 8000  # characters of a tag in MLflow
@@ -154,16 +155,17 @@ def _table(measures: Measures) -> Iterator[str]:
     for name in models[0]["metrics"]:
         yield _row(name, [_value(model, name) for model in models])
     yield _row("parameters", [f"{model['parameters']:,}" for model in models])
-    yield _row("megabytes", [f"{model['bytes'] / 1e6:.3g}" for model in models])
+    yield _row("megabytes", [three_digits(model["bytes"] / 1e6) for model in models])
     size = models[0]["latency"]["batch_size"]
-    yield _row(f"latency, ms (batch of {size})", [f"{model['latency']['median_ms']:.3g}" for model in models])
+    yield _row(f"latency, ms (batch of {size})", [three_digits(model["latency"]["median_ms"]) for model in models])
 
 
 def _value(model: ModelMeasures, name: MetricName) -> str:
     value, interval = model["metrics"].get(name), model["intervals"].get(name)
     if value is None:
         return "not measured"
-    return f"{value:.3g} [{interval[0]:.3g}, {interval[1]:.3g}]" if interval else f"{value:.3g}"
+    shown = three_digits(value)
+    return f"{shown} [{three_digits(interval[0])}, {three_digits(interval[1])}]" if interval else shown
 
 
 def _row(name: str, cells: list[str]) -> str:

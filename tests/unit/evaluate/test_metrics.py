@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, log_loss
 
-from understudy.evaluate.metrics import BINS, METRICS, Sums, Unmeasured, bin_of, bins, columns, value
+from understudy.evaluate.metrics import BINS, METRICS, Sums, Unmeasured, bin_of, bins, columns, three_digits, value
 from understudy.recipe import METRICS as METRICS_BY_TASK
 
 
@@ -144,3 +144,10 @@ def test_values_are_shown_in_their_unit(name, number, shown, difference):
     if number is not None:
         assert METRICS[name].show_difference(number) == difference
         assert METRICS[name].show_difference(-number).startswith("−")
+
+
+@given(st.floats(1e-6, 1e12))
+def test_a_number_for_a_reader_has_three_digits_and_no_power_of_ten(value: float) -> None:
+    shown = three_digits(value)
+    assert "e+" not in shown
+    assert float(shown.replace(",", "")) == pytest.approx(value, rel=5e-3)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -51,6 +52,7 @@ def test_pictures_are_the_wrong_ones_with_the_least_likely_labels(
 
 
 @FIT
+@hypothesis.example(documents=["def f():\n    return 1\n\nf()"] * 6)
 @given(documents=st.lists(st.text(max_size=900), min_size=1, max_size=20))
 def test_texts_are_those_farthest_behind_the_teacher_and_only_their_beginnings(
     documents: list[str], tmp_path_factory: pytest.TempPathFactory
@@ -76,11 +78,12 @@ def test_texts_are_those_farthest_behind_the_teacher_and_only_their_beginnings(
     expected = sorted((n for n in behind if behind[n] > 0), key=lambda n: -behind[n])[:MOST]
     assert [example.number for example in found] == expected
     for example in found:
-        assert example.text.isprintable()
+        assert example.text.replace("\n", "").isprintable()
         assert len(example.text) <= LETTERS + 2
-        whole = " ".join(written[example.number].split())
-        if whole.isascii() and whole.isprintable() and len(whole) < min(TOKENS, LETTERS):
-            assert example.text == whole
+        whole = written[example.number]
+        plain = whole.isascii() and all(line.isprintable() and line == line.rstrip() for line in whole.split("\n"))
+        if plain and whole == whole.strip("\n") and "\n\n\n" not in whole and len(whole) < min(TOKENS, LETTERS):
+            assert example.text == whole, "line for line"
         student = f"{drawn[0][example.number] / lengths[example.number] / np.log(2):.2f} bits"
         assert example.student.startswith(student.replace("inf", "infinitely many"))
 

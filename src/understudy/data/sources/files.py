@@ -66,7 +66,15 @@ def digest(wanted: Wanted, fingerprints: Fingerprints) -> str:
     """
     # Only what is read: beside a single file may lie anything, such as a store, with Parquet files that come and go.
     root, found = find(wanted)
-    return sha256(canonical([[path.relative_to(root).as_posix(), fingerprints.file(path)] for path in found]))
+    return sha256(canonical([[path.relative_to(root).as_posix(), _content(path, fingerprints)] for path in found]))
+
+
+def _content(path: Path, fingerprints: Fingerprints) -> str:
+    """A file's SHA-256, or why it has none: ingest then says so, or leaves it out, as data.on_error has it."""
+    try:
+        return fingerprints.file(path)
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
 
 
 def own_splits(root: Path) -> dict[str, Split]:

@@ -1,3 +1,4 @@
+import errno
 import os
 import re
 
@@ -7,6 +8,7 @@ from tests.unit.data.sources.reading import records, section
 from understudy.data.sources.registry import source_identity
 from understudy.errors import InputError
 from understudy.recipe.sources import SOURCES, load
+from understudy.store import files as store_files
 
 
 @pytest.mark.parametrize("kind", [name for name in SOURCES if "path" in load(name).section.model_fields])
@@ -33,6 +35,28 @@ class TestPaths:
         for call in (records, lambda **values: source_identity(section(**values), fingerprints)):
             with pytest.raises(InputError, match=rf"void holds no .*{re.escape(told)}\. Put some there"):
                 call(type=kind, path=str(tmp_path / "void"))
+
+
+@pytest.mark.parametrize("source", ["text-files", "image-folder", "parquet"])
+def test_a_file_that_cannot_be_read_is_identified_until_it_can(tmp_path, fingerprints, monkeypatch, source):
+    """What becomes of it is for ingest to say; an error here would come before anything that names the file."""
+    (tmp_path / "a").mkdir()
+    for name in ("a/1.txt", "a/1.png", "a/1.parquet", "a/2.txt", "a/2.png", "a/2.parquet"):
+        (tmp_path / name).write_text(name)
+
+    def digest() -> str:
+        return source_identity(section(type=source, path=str(tmp_path)), fingerprints)["sha256"]
+
+    readable = digest()
+    with monkeypatch.context() as patch:
+        patch.setattr(store_files, "hash_file", refuse)
+        unreadable = digest()
+        assert unreadable == digest()
+    assert unreadable != readable == digest()
+
+
+def refuse(path):
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
 def test_what_a_folder_holds_instead_can_have_any_name(tmp_path):
