@@ -77,8 +77,8 @@ def survey(folder: Path) -> Images | Documents:
         known = " ".join((*sorted(SUFFIXES), *TEXTS))
         raise InputError(
             f"{folder}: contains no images and no texts ({known}); {instead}. "
-            "understudy init --example digits writes a recipe that needs none; docs/recipes.md has every source, "
-            "such as Parquet"
+            "Images may be in Parquet, too (docs/recipes.md); texts are files of one document each. "
+            "understudy init --example digits writes a recipe that needs none"
         )
     if len(images) >= len(texts):
         return _images(folder, images, _others(shown, images))
