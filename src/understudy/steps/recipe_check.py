@@ -100,6 +100,9 @@ def _data(recipe: Recipe, here: Here) -> Found:
         return
     yield from map(Note, (*reading.notes, *_unused_shares(recipe, reading)))
     tested = reading.split_sizes.get("test")
+    if tested is None and not recipe.data.test and not getattr(source, "split", None):
+        yield ("data", "test"), "is 0, and the data has no test split of its own; set a share aside, such as 0.2"
+        return
     examples = reading.total if tested is None else tested
     few = list(shortfalls(recipe.task, recipe.gate_metric, recipe.gate, examples))
     yield from few

@@ -330,6 +330,18 @@ def test_a_share_of_a_split_that_the_source_has_itself_is_noted(
     assert all(note.startswith(start) for note, start in zip(found.notes, notes, strict=True))
 
 
+@pytest.mark.parametrize(("split", "expected"), [("test", []), ("", ["is 0, and the data has no test split"])])
+def test_no_share_to_test_on_is_told_where_the_source_has_no_test_split(
+    digits: Recipe, tmp_path: Path, split: str, expected: list[str]
+) -> None:
+    values = digits.model_dump(mode="json", by_alias=True)
+    sizes = {"train": 900, split: 900} if split else {"": 900}
+    source = write_images(tmp_path / "data", sizes)
+    values["data"] = {"source": source, "image": values["data"]["image"], "test": 0}
+    found = findings(from_values(values, (), "test"), Here()).problems
+    assert [words.partition(" of its own")[0] for place, words in found if place == ("data", "test")] == expected
+
+
 def test_hardware_that_no_table_has_is_told(digits: Recipe, change: Change) -> None:
     unknown = findings(
         change(digits, "resources.teacher.hardware=h100", "resources.distill.hardware=L4"), Here()
