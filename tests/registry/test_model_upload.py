@@ -5,12 +5,14 @@ import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlflow import MlflowClient
 
 from tests.registry.submitted import HISTORY, RECIPE, Pipeline, Server, connect
 from understudy.errors import UnderstudyError
+from understudy.registry import register
 from understudy.registry.client import server_at
 from understudy.registry.register import Registration
 from understudy.registry.version_files import whole
@@ -57,11 +59,20 @@ def test_weights_are_sent_from_the_store_and_described_as_if_they_had_been_besid
 
 
 @pytest.mark.full
-def test_weights_go_to_a_server_without_a_copy_aside(server: Server, make_pipeline: Callable[..., Pipeline]) -> None:
+def test_weights_go_to_a_server_without_a_copy_aside(
+    server: Server, make_pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is scored afterwards is a copy: the version as it comes back from the server."""
     pipeline = make_pipeline(server.uri, {**RECIPE, "name": "large"})
     digest = pipeline.model(os.urandom(4) * MIB, HISTORY)
-    with no_file_above(2 * MIB):
-        pipeline.register(student=digest)
+    send = register.send_model
+
+    def limited(*arguments: Any) -> None:
+        with no_file_above(2 * MIB):
+            send(*arguments)
+
+    monkeypatch.setattr(register, "send_model", limited)
+    pipeline.register(student=digest)
     (sent,) = server.folder.glob(f"files/**/artifacts/{digest}")
     assert whole(sent, digest)
 

@@ -112,6 +112,7 @@ def unused(place: str, paths: Sequence[PurePath], used: Iterable[str], *, labell
     """
     folders = defaultdict[PurePath, set[str]](set)
     documents = defaultdict[PurePath, set[str]](set)
+    files = Counter(path.parent for path in paths)
     for path in paths if not labelled else ():
         if split_named(path.stem):
             documents[path.parent].add(path.name)
@@ -126,7 +127,8 @@ def unused(place: str, paths: Sequence[PurePath], used: Iterable[str], *, labell
             _check_meant(place, parent, {f"{name}/": splits_in(name) for name in alike})
         elif labelled:
             _check_meant(place, parent, {f"{name}/": splits_in(name) for name in alike if split_named(name)})
-        _check_meant(place, parent, {name: splits_in(PurePath(name).stem) for name in sorted(documents[parent])})
+        if 2 * len(documents[parent]) >= files[parent]:  # among many others they are words: training.py in a program
+            _check_meant(place, parent, {name: splits_in(PurePath(name).stem) for name in sorted(documents[parent])})
         looks += [f"{parent / name}/" for name in alike]
         looks += [str(parent / name) for name in sorted(documents[parent])]
     return [_note(looks, "label" if labelled else "document")] if looks else []

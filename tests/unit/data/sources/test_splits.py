@@ -147,6 +147,19 @@ def test_documents_in_folders_that_may_be_about_anything_are_noted():
     assert note.endswith("document: 0/tests/, 1/tests/, 2/tests/ and 2 more")
 
 
+@pytest.mark.parametrize(("others", "refused"), [(0, True), (2, True), (3, False), (9, False)])
+def test_files_called_like_splits_are_words_among_many_others(others, refused):
+    """A program has its training.py and evaluation.py beside other modules."""
+    paths = [PurePath("agent/training.py"), PurePath("agent/evaluation.py"), PurePath("b.py"), PurePath("c.py")]
+    paths += [PurePath(f"agent/{number}.py") for number in range(others)]
+    if refused:
+        with pytest.raises(InputError, match=r"agent/evaluation\.py and agent/training\.py look like splits"):
+            unused("here", paths, (), labelled=False)
+    else:
+        (note,) = unused("here", paths, (), labelled=False)
+        assert note.endswith("document: agent/evaluation.py, agent/training.py")
+
+
 @given(st.lists(st.sampled_from(["cat", "train", "test", "val", "Train", "dog", "eval"]), unique=True))
 def test_folders_are_splits_or_none_are(names):
     try:
