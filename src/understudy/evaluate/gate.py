@@ -25,7 +25,7 @@ from understudy.evaluate.advice import advice
 from understudy.evaluate.cautions import cautions, meaning
 from understudy.evaluate.contents import Verdict, Worth
 from understudy.evaluate.headline import headline
-from understudy.evaluate.metrics import METRICS, Unmeasured
+from understudy.evaluate.metrics import METRICS, Unmeasured, three_digits
 from understudy.evaluate.quality import (
     TRIVIAL,
     Loss,
@@ -64,6 +64,9 @@ class Circumstances:
 
 
 ORDINARY = Circumstances()
+
+UNSTEADY = 3.0
+"""The 95th percentile of a model's latencies over their minimum; 1.1 to 2 on two idle cores, 84 beside other work."""
 
 
 def decide(
@@ -104,7 +107,12 @@ def decide(
         "approved": all(rule.passed for rule in rules),
         "candidate": candidate,
         "headline": headline(rules, metric, gate.margin, candidate, compared="champion" in losses),
-        "cautions": [*warned, *_of_foreign(around.foreign), *worn(around.judged, gate.confidence)],
+        "cautions": [
+            *warned,
+            *_of_foreign(around.foreign),
+            *worn(around.judged, gate.confidence),
+            *_unsteady(models),
+        ],
         "advice": advice(bootstrap, metric, gate.confidence, around.objectives) if candidate == "student" else [],
         "judged": judged_so_far(around.judged),
         "control": _worth(control, metric, gate) if control else None,
@@ -122,6 +130,22 @@ def _of_foreign(champion: str) -> Iterator[str]:
         yield (
             f"The champion, {champion}, was registered by other means: it was compared by its answers to this test "
             "split, and its size and speed were not measured."
+        )
+
+
+def _unsteady(models: Mapping[str, Any]) -> Iterator[str]:
+    """Latencies that vary as they do on a machine that does other work, the widest range of them."""
+    ranges = [
+        (slowest / fastest, role, fastest, slowest)
+        for role, model in models.items()
+        for latency in [_mapping(_mapping(model).get("latency"))]
+        if (fastest := _number(latency.get("min_ms"))) and (slowest := _number(latency.get("p95_ms")))
+    ]
+    if ranges and max(ranges)[0] >= UNSTEADY:
+        _, role, fastest, slowest = max(ranges)
+        yield (
+            f"Latencies vary too much to be relied on: the {role}'s are from {three_digits(fastest)} to "
+            f"{three_digits(slowest)} ms (minimum to 95th percentile). Measure on a machine that does nothing else."
         )
 
 

@@ -457,3 +457,23 @@ def test_a_champion_of_another_origin_is_compared_by_its_answers_alone(images, m
     by_nll = rules(decide(measures, arrays, Gate(metric="nll"), "nll", around))["quality-against-champion"]
     assert not by_nll["passed"]
     assert "the champion's negative log-likelihood was not measured" in by_nll["detail"]
+
+
+@pytest.mark.parametrize(("slowest", "warned"), [(30.0, False), (59.9, False), (61.0, True), (1680.0, True)])
+def test_latencies_that_vary_as_on_a_busy_machine_are_a_caution(images, measured, slowest, warned):
+    arrays = images(900, {"teacher": 0.93, "student": 0.93})
+    measures = measured(arrays, "image-classification")
+    measures["models"]["student"]["latency"] |= {"min_ms": 20.0, "median_ms": 25.0, "p95_ms": slowest}
+    verdict = decide(measures, arrays, Gate(), "accuracy")
+    assert verdict["approved"]
+    assert [caution.startswith("Latencies vary too much") for caution in verdict["cautions"]] == [True] * warned
+    if slowest == 1680.0:
+        assert "the student's are from 20 to 1,680 ms" in verdict["cautions"][0]
+
+
+@pytest.mark.parametrize("odd", [None, 0, -1, "fast", float("nan"), float("inf"), [1]])
+def test_odd_latencies_give_no_caution_and_no_error(images, measured, odd):
+    arrays = images(900, {"teacher": 0.93, "student": 0.93})
+    measures = measured(arrays, "image-classification")
+    measures["models"]["student"]["latency"] |= {"min_ms": odd, "p95_ms": 3.0}
+    assert decide(measures, arrays, Gate(), "accuracy")["cautions"] == []
