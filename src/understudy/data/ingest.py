@@ -24,6 +24,8 @@ from understudy.store.files import sha256, write_json
 
 Progress = Callable[[int, int], None]
 
+NAMED = 10
+"""Damaged records that an error names: reading ends there, since what is damaged in all of a data set is soon clear."""
 EMPTY = "is empty"  # a document without a byte: left out and counted, but nothing is wrong with it
 
 
@@ -93,7 +95,7 @@ def _gather(
     reading: Reading, data: Data, task: Task, spool: IO[bytes], progress: Progress
 ) -> tuple[list[Row], list[Broken], list[str]]:
     """Spool the records that can be read; returns them, the others, and what should be noted of their contents."""
-    rows, skipped, start, transparent = list[Row](), list[Broken](), 0, 0
+    rows, skipped, damaged, start, transparent = list[Row](), list[Broken](), list[Broken](), 0, 0
     for done, record in enumerate(reading.records, 1):
         checked = record if isinstance(record, Broken) else _checked(record, task)
         if isinstance(checked, Checked):
@@ -106,14 +108,25 @@ def _gather(
         elif data.on_error == "skip" or checked.reason == EMPTY:
             skipped.append(checked)
         else:
-            raise InputError(
-                f"{_place(data)}: {checked.name} {checked.reason}. Repair or remove it, "
-                "or set data.on_error: skip to leave such records out and count them."
-            )
+            damaged.append(checked)
+            if len(damaged) == NAMED:
+                break
         progress(done, max(done, reading.total))
+    if damaged:
+        raise _refusal(_place(data), damaged)
     images = "1 image is" if transparent == 1 else f"{transparent:,} images are"
     notes = [f"{images} transparent in part; data.image.background says what lies behind, white by default"]
     return rows, skipped, notes if transparent else []
+
+
+def _refusal(place: str, damaged: Sequence[Broken]) -> InputError:
+    """Damaged records by name, so that one run is enough to find them all; no more than NAMED."""
+    named = "; ".join(f"{record.name} {record.reason}" for record in damaged)
+    count = f"{len(damaged)} records are damaged" if len(damaged) < NAMED else f"the first {NAMED} damaged records"
+    start, them = (f"{place}: ", "it") if len(damaged) == 1 else (f"{place}: {count}: ", "them")
+    return InputError(
+        f"{start}{named}. Repair or remove {them}, or set data.on_error: skip to leave such records out and count them."
+    )
 
 
 def _checked(record: Raw, task: Task) -> Checked | Broken:

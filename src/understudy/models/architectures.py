@@ -8,7 +8,7 @@ understood, everything is taken for known: nothing that transformers would take 
 import ast
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -66,10 +66,39 @@ def settings(model_type: str) -> frozenset[str] | None:
         return None
 
 
+def aliases(model_type: str) -> dict[str, str]:
+    """Other names of an architecture's settings, which transformers takes as well: n_head is num_attention_heads."""
+    found = _config_class(model_type)
+    for node in found.node.body if found else ():
+        match node:
+            case ast.Assign([ast.Name("attribute_map")], ast.Dict() as table):
+                return dict(ast.literal_eval(table))
+    return {}
+
+
+def given_twice(model_type: str, config: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Settings that have two names and are given under both, of which transformers would take one in silence.
+
+    Args:
+        model_type: the architecture.
+        config: the names of all that is given, by the recipe or from the data.
+
+    Yields:
+        A name and the problem.
+    """
+    for name, other in aliases(model_type).items():
+        if name in config and other in config:
+            yield name, f"is another name of {other}, which has a value already; leave it out"
+
+
 def meant(word: str, known: Iterable[str]) -> str:
     """A hint at the name that was meant, if one comes close; to be put behind an error."""
     names = sorted(known)
-    near = [name for name in (OTHER_NAMES.get(word),) if name in names] or difflib.get_close_matches(word, names, 1)
+    near = (
+        difflib.get_close_matches(word, names, 1, cutoff=0.9)  # n_heads is n_head where there is one
+        or [name for name in (OTHER_NAMES.get(word),) if name in names]
+        or difflib.get_close_matches(word, names, 1)
+    )
     return f"; did you mean {near[0]}?" if near else ""
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from understudy.errors import InputError
-from understudy.models.architectures import asked_for, composite, meant
+from understudy.models.architectures import asked_for, composite, given_twice, meant
 from understudy.models.build import auto_class, build_model, factory_function
 from understudy.models.facts import (
     Config,
@@ -88,6 +88,8 @@ def _config(model: ArchitectureModel, shape: dict[str, int], facts: Facts, where
     for key in model.config:
         if key not in known and key not in shape:
             raise InputError(f"{where}.config.{key}: {model.type} has no such setting{meant(key, known)}")
+    for key, problem in given_twice(model.type, {**shape, **model.config}):
+        raise InputError(f"{where}.config.{key}: {problem}")
     for key, value in shape.items():
         if model.config.get(key, value) != value:
             raise InputError(f"{where}.config.{key}: is {model.config[key]}, the data has {value}; leave it out")

@@ -176,6 +176,8 @@ def _architecture(recipe: Recipe, model: ArchitectureModel, where: str) -> Found
                 yield at, f"is {value}, the data has {shape[key]}; leave it out"
         elif settings is not None and key not in settings:
             yield at, f"{model.type} has no such setting{architectures.meant(key, settings)}"
+    for key, problem in architectures.given_twice(model.type, {**shape, **model.config}):
+        yield (*where.split("."), "config", key), problem
 
 
 def _shape(recipe: Recipe) -> dict[str, int | None]:

@@ -50,6 +50,17 @@ class TestImages:
         with pytest.raises(InputError, match=r"data\.source\.path: .*images: cat/04\.png cannot be decoded.*on_error"):
             ingested({"type": "image-folder", "path": str(image_folder)})
 
+    @pytest.mark.parametrize(
+        ("count", "words"), [(3, r"3 records are damaged: cat/00"), (15, r"the first 10 damaged records: cat/00")]
+    )
+    def test_one_error_names_all_corrupt_images_up_to_ten(self, image_folder, ingested, count, words):
+        for path in sorted((image_folder / "cat").iterdir())[:count]:
+            path.write_bytes(b"no image")
+        with pytest.raises(InputError, match=words) as refused:
+            ingested({"type": "image-folder", "path": str(image_folder)})
+        assert str(refused.value).count("cannot be decoded") == min(count, 10)
+        assert "Repair or remove them" in str(refused.value)
+
     def test_corrupt_images_are_skipped_and_counted_when_asked(self, image_folder, ingested):
         for name in ("dog/05.png", "cat/04.png"):
             (image_folder / name).write_bytes(b"no image")

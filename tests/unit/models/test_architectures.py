@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from understudy.models import architectures
-from understudy.models.architectures import asked_for, meant, model_types, settings, types_for
+from understudy.models.architectures import aliases, asked_for, given_twice, meant, model_types, settings, types_for
 from understudy.models.build import build_model
 from understudy.models.describe import describe
 from understudy.recipe import ArchitectureModel
@@ -74,9 +74,24 @@ def test_nothing_heavy_is_imported_for_it() -> None:
     [
         ("num_layers", {"num_hidden_layers", "num_mtp_layers"}, "; did you mean num_hidden_layers?"),
         ("num_layers", {"num_mtp_layers"}, "; did you mean num_mtp_layers?"),
+        ("n_heads", {"n_head", "num_attention_heads"}, "; did you mean n_head?"),
         ("hiden_size", {"hidden_size", "vocab_size"}, "; did you mean hidden_size?"),
         ("x", {"hidden_size"}, ""),
     ],
 )
 def test_the_name_that_was_meant_is_the_usual_one_or_the_closest(word: str, known: set[str], said: str) -> None:
     assert meant(word, known) == said
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "qwen2", "xlm", "dinov2", "bloom", "ctrl"])
+def test_other_names_of_settings_are_those_of_transformers(model_type: str) -> None:
+    from transformers import AutoConfig
+
+    assert aliases(model_type) == AutoConfig.for_model(model_type).attribute_map
+
+
+def test_a_setting_that_is_given_under_two_names_is_found() -> None:
+    assert not list(given_twice("gpt2", {"n_head", "n_layer"}))
+    assert list(given_twice("gpt2", {"n_head", "num_attention_heads"})) == [
+        ("num_attention_heads", "is another name of n_head, which has a value already; leave it out")
+    ]

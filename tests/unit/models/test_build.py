@@ -293,6 +293,7 @@ def test_a_setting_may_have_the_name_that_published_configurations_give_it() -> 
             IMAGES,
             r"m\.config\.hidden_sise: vit has no such setting; did you mean hidden_size\?",
         ),
+        (different(GPT2, num_attention_heads=4), TEXTS, r"m\.config\.num_attention_heads: is another name of n_head,"),
         (different(VIT, zzz=8), IMAGES, r"m\.config\.zzz: vit has no such setting$"),
         (different(VIT, num_labels=5), IMAGES, r"m\.config\.num_labels: is 5, the data has 3; leave it out"),
         (different(VIT, image_size=9), IMAGES, r"m\.config\.image_size: is 9, the data has 8; leave it out"),
