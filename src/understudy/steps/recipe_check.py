@@ -15,6 +15,7 @@ from understudy.data.sources import registry
 from understudy.data.tokenizer import PLACE, files
 from understudy.errors import InputError
 from understudy.evaluate.sufficiency import shortfalls
+from understudy.launch.local.device import device_here
 from understudy.models import architectures, user_code
 from understudy.models.hub import Unreachable, hub_file
 from understudy.models.labels import check_count
@@ -68,14 +69,20 @@ def findings(recipe: Recipe, here: Here) -> Findings:
     found = [*_data(recipe, here), *_tokenizer(recipe, here)]
     for where, model in recipe.models.items():
         found += _model(recipe, model, where, here)
-    found += _hardware(recipe)
+    found += _hardware(recipe, here)
     problems = tuple(finding for finding in found if not isinstance(finding, Unknown | Note))
     unknown = tuple(finding.what for finding in found if isinstance(finding, Unknown))
     return Findings(problems, unknown, tuple(finding.what for finding in found if isinstance(finding, Note)))
 
 
-def _hardware(recipe: Recipe) -> Found:
-    """Names that are in no table that comes along; `understudy plan --table` may know them."""
+def _hardware(recipe: Recipe, here: Here) -> Found:
+    """GPUs that this machine lacks, where the run is to be on it; hardware that is in no table that comes along, and
+    may be in one of `understudy plan --table`.
+    """
+    jobs = [job for job, resources in recipe.resources.by_job.items() if resources.device == "cuda"]
+    if jobs and here.models and device_here() == "cpu":
+        named = ", ".join(f"resources.{job}.device" for job in jobs)
+        yield Note(f"{named}: cuda, and this machine has no GPU; run it on one that has, or in a cluster")
     for job, resources in (("teacher", recipe.resources.teacher), ("distill", recipe.resources.distill)):
         if (kind := resources.hardware) and kind not in (known := table()):
             hint = architectures.meant(kind.upper(), known)

@@ -18,6 +18,7 @@ from tests import ROOT
 from understudy.data.ingest import ingest
 from understudy.recipe import Recipe
 from understudy.recipe.file import from_values, load
+from understudy.steps import recipe_check
 from understudy.steps.recipe_check import Findings, Here, findings
 
 Change = Callable[..., Recipe]
@@ -67,6 +68,19 @@ def test_all_that_is_wrong_is_found_at_once(digits: Recipe, change: Change, tmp_
 def test_an_architecture_of_another_task_is_told(digits: Recipe, change: Change) -> None:
     (found,) = problems(findings(change(digits, "teacher.model={type: llama}"), Here()))
     assert found == "teacher.model.type: llama is no architecture for the task image-classification"
+
+
+@pytest.mark.parametrize(
+    ("device", "here", "noted"),
+    [("cpu", Here(), True), ("cuda", Here(), False), ("cpu", Here(data=False, models=False), False)],
+)
+def test_a_gpu_that_is_not_here_is_noted_where_the_run_is_to_be_here(
+    digits: Recipe, change: Change, monkeypatch: pytest.MonkeyPatch, device: str, here: Here, noted: bool
+) -> None:
+    monkeypatch.setattr(recipe_check, "device_here", lambda: device)
+    found = findings(change(digits, "resources.teacher.device=cuda"), here)
+    assert not found.problems
+    assert any("resources.teacher.device: cuda, and this machine has no GPU" in note for note in found.notes) is noted
 
 
 def test_a_column_that_is_not_there_is_found(digits: Recipe, change: Change, tmp_path: Path) -> None:
