@@ -126,14 +126,14 @@ def test_every_model_has_a_file_of_its_own(tmp_path: Path, model: str, name: str
     path.symlink_to(tmp_path / "README")
     with pytest.raises(InputError, match="is a link"):
         place(folder, model)
-    with pytest.raises(InputError, match=r"policy\.yaml: cannot be read"):
+    with pytest.raises(InputError, match=r"policy\.yaml: does not exist; run this in the repo"):
         place(tmp_path, model)
 
 
 def test_without_a_folder_or_a_policy_nothing_is_promoted(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such folder"):
         promotions(tmp_path / "none")
-    with pytest.raises(InputError, match=r"policy\.yaml: cannot be read"):
+    with pytest.raises(InputError, match=r"policy\.yaml: does not exist; run this in the repo"):
         policy(tmp_path)
 
 

@@ -81,7 +81,7 @@ def _write(path: Path, recipe: str) -> None:
 
 def _say_next(path: Path) -> None:
     typer.echo(f"wrote {path}")
-    typer.echo(f"next: understudy recipe check {path}, then understudy run {path}")
+    typer.echo(f"next: understudy recipe check {path}; understudy plan {path} (memory, time); understudy run {path}")
 
 
 def _name(folder: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pydantic_core import ErrorDetails
 
-from understudy.recipe.models import FACTORY
+from understudy.recipe.models import FACTORY, MODEL_KEYS
 from understudy.recipe.places import Place, find
 from understudy.recipe.schema import NAME, QUANTITY, Recipe
 
@@ -76,7 +76,11 @@ def explain(error: ErrorDetails) -> tuple[Place, str]:
             words = _choice(context["expected_tags"], context["tag"])
             return (*location.place, _unquoted(context["discriminator"])), words
         case "extra_forbidden":
-            return location.place, _unknown(str(location.place[-1]), location.known)
+            key = str(location.place[-1])
+            kinds = [kind for kind in MODEL_KEYS.values() if kind in location.known]
+            if location.place[-2:-1] == ("model",) and key in MODEL_KEYS.values() and kinds:
+                return location.place, f"the model has {kinds[0]} already; give one of {', '.join(MODEL_KEYS.values())}"
+            return location.place, _unknown(key, location.known)
         case _:
             return location.place, reason(error)
 

@@ -149,6 +149,11 @@ def policy(folder: Path) -> Policy:
     Raises:
         InputError: there is none, or it is wrong.
     """
+    if not (folder / POLICY).exists():
+        raise InputError(
+            f"{folder / POLICY}: does not exist; run this in the repository that holds the promotions, or give "
+            "their folder"
+        )
     return _read(folder / POLICY, Policy)
 
 

@@ -46,7 +46,7 @@ def test_a_folder_of_images_becomes_a_recipe_that_is_right(understudy: Command) 
         "note: few images: a gate with a margin of 0.2 lets a student pass that answers much worse than its teacher; "
         "with 445 in all, a margin of 0.1 would do",
         "wrote my-pets.yaml",
-        "next: understudy recipe check my-pets.yaml, then understudy run my-pets.yaml",
+        "next: understudy recipe check my-pets.yaml; understudy plan my-pets.yaml (memory, time); understudy run my-pets.yaml",
     ]
     recipe = load(Path("my-pets.yaml"))
     assert (recipe.name, recipe.task) == ("my-pets", "image-classification")
@@ -233,7 +233,8 @@ def test_an_example_is_written_as_it_is_and_never_over_another_file(understudy: 
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.splitlines()[1:] == [
         f"wrote {example}.yaml",
-        f"next: understudy recipe check {example}.yaml, then understudy run {example}.yaml",
+        f"next: understudy recipe check {example}.yaml; understudy plan {example}.yaml (memory, time); "
+        f"understudy run {example}.yaml",
     ]
     assert Path(f"{example}.yaml").read_bytes() == (RECIPES / f"{example}.yaml").read_bytes()
     again = understudy("init", "--example", example)
