@@ -46,7 +46,8 @@ def test_a_folder_of_images_becomes_a_recipe_that_is_right(understudy: Command) 
         "note: few images: a gate with a margin of 0.2 lets a student pass that answers much worse than its teacher; "
         "with 445 in all, a margin of 0.1 would do",
         "wrote my-pets.yaml",
-        "next: understudy recipe check my-pets.yaml; understudy plan my-pets.yaml (memory, time); understudy run my-pets.yaml",
+        "next: understudy recipe check my-pets.yaml; understudy plan my-pets.yaml (memory, time); "
+        "understudy run my-pets.yaml",
     ]
     recipe = load(Path("my-pets.yaml"))
     assert (recipe.name, recipe.task) == ("my-pets", "image-classification")
