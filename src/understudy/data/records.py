@@ -71,19 +71,27 @@ def at(folder: Path, split: Split, places: Sequence[int]) -> list[Content]:
         split: its name.
         places: counted from 0, in ascending order.
     """
+    rows = _rows_at(folder, split, places, Content._fields)
+    return [Content(row["split"], row["label"], row["content"]) for row in rows]
+
+
+def ids_at(folder: Path, split: Split, places: Sequence[int]) -> list[str]:
+    """The ids of some records, as `at` reads their contents."""
+    return [row["id"] for row in _rows_at(folder, split, places, ("id",))]
+
+
+def _rows_at(folder: Path, split: Split, places: Sequence[int], columns: Sequence[str]) -> Iterator[dict[str, Any]]:
     import pyarrow.parquet as pq
 
-    found, first = list[Content](), 0
+    first = 0
     with pq.ParquetFile(folder / FILE) as file:
         for group in range(file.num_row_groups):
             splits = file.read_row_group(group, columns=["split"])["split"].to_pylist()
             rows = [row for row, own in enumerate(splits) if own == split]
             own = [rows[place - first] for place in places if first <= place < first + len(rows)]
             if own:
-                table = file.read_row_group(group, columns=list(Content._fields)).take(own)
-                found += map(Content, *(table[name].to_pylist() for name in Content._fields))
+                yield from file.read_row_group(group, columns=list(columns)).take(own).to_pylist()
             first += len(rows)
-    return found
 
 
 def _groups(records: Iterable[Record]) -> Iterator[list[Record]]:

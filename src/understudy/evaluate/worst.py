@@ -8,18 +8,21 @@ import base64
 import io
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from understudy.data.records import ids_at
 from understudy.errors import printable_lines
 from understudy.evaluate.metrics import FloatArray
 from understudy.store.files import read_json
 
 MOST = 12
 """Examples shown."""
+DIGITS = 12
+"""Of a record's digest."""
 TOKENS, LETTERS = 120, 400
 """Of a text, at most."""
 SIDE = 96
@@ -33,6 +36,8 @@ class Example:
 
     number: int
     """In the test split, counted from 0."""
+    record: str = ""
+    """The beginning of the SHA-256 of the record's content: that of its file, where it has one."""
     picture: str = ""
     """A PNG in base64."""
     text: str = ""
@@ -41,19 +46,24 @@ class Example:
     teacher: str = ""
 
 
-def worst(examples: Path, per_example: Mapping[str, Any]) -> list[Example]:
+def worst(examples: Path, records: Path, per_example: Mapping[str, Any]) -> list[Example]:
     """Pictures whose label the student thinks least likely; texts that it falls farthest behind its teacher on.
 
     Args:
         examples: the folder of an `examples` object.
+        records: the folder of the `records` object that they were made from.
         per_example: the arrays of per_example.npz.
     """
     facts = read_json(examples / "examples.json") or {}
     if "student.nll" not in per_example or "teacher.nll" not in per_example:
         return []
     if facts["task"] == "causal-lm":
-        return _texts(examples, per_example)
-    return _pictures(examples, per_example, [str(label) for label in facts["labels"]])
+        found = _texts(examples, per_example)
+    else:
+        found = _pictures(examples, per_example, [str(label) for label in facts["labels"]])
+    places = sorted(example.number for example in found)
+    ids = dict(zip(places, ids_at(records, "test", places), strict=True))
+    return [replace(example, record=ids[example.number][:DIGITS]) for example in found]
 
 
 def _pictures(examples: Path, per_example: Mapping[str, Any], labels: list[str]) -> list[Example]:

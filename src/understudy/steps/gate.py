@@ -91,7 +91,7 @@ def _gate(work: Work) -> None:
         per_example,
         profiles_of(work.run),
         _origin(work),
-        worst(work.input("examples"), per_example),
+        worst(work.input("examples"), work.input("records"), per_example),
         completed(work.input("examples"), per_example),
     )
 
@@ -151,6 +151,7 @@ GATE = Step(
         "understudy.evaluate.worst",
         "understudy.evaluate.completions",
         "understudy.data.card",
+        "understudy.data.records",
     ),
     functions=(_gate, _foreign, _origin, reported_recipe, lineage, trained),
     section=_section,

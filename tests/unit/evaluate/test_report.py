@@ -309,7 +309,7 @@ def confused(images, measured):
     return arrays, {**measures, "confusion": {"labels": ["a", "b", "c"], "counts": counts}}
 
 
-EXAMPLE = Example(7, "aGVsbG8=", "a text", "a label", "0.52 bits per byte", "0.31 bits per byte")
+EXAMPLE = Example(7, "3f2a9c81d0e4", "aGVsbG8=", "a text", "a label", "0.52 bits per byte", "0.31 bits per byte")
 COMPLETED = Completed(4, "a beginning", {"data": "goes on so", "student": "writes this"})
 ANY = st.text(min_size=1) | st.sampled_from([EVIL, '"><img src=x onerror=alert(1)>', "</pre></style><script>", "' x='"])
 
@@ -321,7 +321,7 @@ def test_no_word_of_the_data_becomes_markup(words, task, tmp_path_factory, confu
     folder = tmp_path_factory.mktemp("evil")
     arrays, measures = confused
     labels, name = [f"{word}{place}" for place, word in enumerate(words[:3])], f"{words[7]}!"
-    evil = Example(7, "aGVsbG8=", words[4], words[5], "1", "2")
+    evil = Example(7, "3f2a9c81d0e4", "aGVsbG8=", words[4], words[5], "1", "2")
     pages = []
     for run, answers, example, completion, data in (
         ("run", ["a", "b", "c"], EXAMPLE, COMPLETED, {"source": "image-folder", "path": "here"}),

@@ -1,6 +1,7 @@
 """The examples that the student does worst on, against what numpy and the arrays themselves say."""
 
 import base64
+import hashlib
 import io
 import json
 from pathlib import Path
@@ -14,9 +15,19 @@ from hypothesis import strategies as st
 from PIL import Image
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from understudy.data.raw import Split
+from understudy.data.records import FILE, Record, write
 from understudy.evaluate.worst import LARGEST, LETTERS, MOST, SIDE, TOKENS, worst
 
 FIT = settings(max_examples=30, deadline=None)
+
+
+def recorded(folder: Path, count: int) -> list[str]:
+    """Writes records of which every second is of the test split; returns the beginnings of the latters' digests."""
+    digests = [hashlib.sha256(b"%d" % number).hexdigest() for number in range(2 * count)]
+    splits: list[Split] = ["train", "test"]
+    write(folder / FILE, (Record(digest, splits[n % 2], None, b"%d" % n) for n, digest in enumerate(digests)))
+    return [digest[:12] for digest in digests[1::2]]
 
 
 def pictures(folder: Path, count: int, side: int, channels: int) -> None:
@@ -40,10 +51,12 @@ def test_pictures_are_the_wrong_ones_with_the_least_likely_labels(
     pictures(folder, len(nll), side, channels)
     student = np.array(nll)
     correct = (np.arange(len(nll)) % 4 == 0).astype(float)
-    found = worst(folder, {"student.nll": student, "teacher.nll": student / 2, "student.correct": correct})
+    digests = recorded(folder, len(nll))
+    found = worst(folder, folder, {"student.nll": student, "teacher.nll": student / 2, "student.correct": correct})
     wrong = [number for number in range(len(nll)) if not correct[number] and not np.isnan(nll[number])]
     assert [example.number for example in found] == sorted(wrong, key=lambda number: -nll[number])[:MOST]
     images = np.load(folder / "test.images.npy")
+    assert [example.record for example in found] == [digests[example.number] for example in found]
     for example in found:
         shown = Image.open(io.BytesIO(base64.b64decode(example.picture)))
         assert SIDE <= shown.width <= max(2 * SIDE, LARGEST)
@@ -72,7 +85,9 @@ def test_texts_are_those_farthest_behind_the_teacher_and_only_their_beginnings(
     drawn[0, ::5] = np.inf  # a student that thinks a token impossible
     drawn[1, ::10] = np.inf
     arrays: dict[str, Any] = {"student.nll": drawn[0], "teacher.nll": drawn[1], "weights.bytes": lengths}
-    found = worst(folder, arrays)
+    digests = recorded(folder, len(written))
+    found = worst(folder, folder, arrays)
+    assert [example.record for example in found] == [digests[example.number] for example in found]
     known = [n for n in range(len(written)) if lengths[n] and np.isfinite(drawn[1][n])]
     behind = {n: (drawn[0][n] - drawn[1][n]) / lengths[n] for n in known}
     expected = sorted((n for n in behind if behind[n] > 0), key=lambda n: -behind[n])[:MOST]
@@ -90,4 +105,4 @@ def test_texts_are_those_farthest_behind_the_teacher_and_only_their_beginnings(
 
 def test_what_was_not_measured_is_not_shown(tmp_path: Path) -> None:
     pictures(tmp_path, 3, 8, 1)
-    assert worst(tmp_path, {"teacher.nll": np.ones(3)}) == []
+    assert worst(tmp_path, tmp_path, {"teacher.nll": np.ones(3)}) == []
