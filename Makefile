@@ -1,4 +1,4 @@
-# make install | run | check | test | test-every | test-full | test-kills | test-cluster | test-cluster-full | test-kfp | images | release | dist | sbom | manifests | ui | lint | lock | clean
+# make install | run | check | test | test-every | test-full | test-kills | test-cluster | test-cluster-full | test-kfp | images | release | dist | sbom | manifests | docs | ui | lint | lock | clean
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
@@ -9,7 +9,7 @@ COMPILE := $(UV) pip compile --quiet --python 3.11 --generate-hashes --no-emit-i
 FIND_PYTHON := for name in python3.11 python3 python; do \
 	$$name -c 'import ensurepip, sys, venv; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && break; name=; done
 
-.PHONY: install run check test test-every test-full test-kills test-cluster test-cluster-full test-kfp images release dist sbom manifests ui lint lock clean
+.PHONY: install run check test test-every test-full test-kills test-cluster test-cluster-full test-kfp images release dist sbom manifests docs ui lint lock clean
 
 $(UV): requirements-uv.lock
 	@$(FIND_PYTHON); test "$$name" || { echo "make: this needs Python 3.11 with its venv module" >&2; exit 1; }; \
@@ -66,7 +66,7 @@ test-cluster-full: $(VENV)/test.stamp
 	UNDERSTUDY_TEST_OUTAGES="$${UNDERSTUDY_TEST_OUTAGES:-$(wildcard ../shared/cluster/cluster)}" \
 		PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest tests/cluster -m cluster
 
-# The walk of docs/kfp.md on the KFP server that KFP_HOST names (KFP_UI its pages), in the cluster of KUBECONFIG.
+# The walk of docs/operating/kfp.md on the KFP server that KFP_HOST names (KFP_UI its pages), in the cluster of KUBECONFIG.
 test-kfp: $(VENV)/test.stamp
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(SELECTION) $(EVERY) kfp
 
@@ -106,6 +106,12 @@ sbom:
 		lock=images/$$image/requirements.lock; test -e $$lock || lock=requirements.lock; \
 		$$name images/sbom.py $$lock "$${images%:*}-$$image" "$${images##*:}" > build/sbom/$$image.cdx.json; done
 
+# The documentation as a site, in build/site; a dead link fails. Its libraries have an environment of their own.
+docs: requirements-docs.lock $(UV)
+	test -x $(VENV)-docs/bin/python || $(UV) venv --quiet --python $(BIN)/python $(VENV)-docs
+	$(UV) pip install --quiet --python $(VENV)-docs/bin/python --require-hashes -r requirements-docs.lock
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --quiet --strict
+
 ui: $(VENV)/run.stamp
 	$(BIN)/understudy ui
 
@@ -120,9 +126,10 @@ lock: $(VENV)/test.stamp
 	$(COMPILE) --all-extras pyproject.toml -o requirements-dev.lock
 	$(COMPILE) pyproject.toml -c requirements-dev.lock -o requirements.lock
 	echo uv | $(COMPILE) - -c requirements-dev.lock -o requirements-uv.lock
+	echo mkdocs-material | $(COMPILE) - -o requirements-docs.lock
 	for name in launcher mlflow; do \
 		$(COMPILE) images/$$name/requirements.in -c requirements.lock -o images/$$name/requirements.lock; done
 
 # Takes the store and the local registry along.
 clean:
-	rm -rf $(VENV) .understudy build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-docs .understudy build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis

@@ -74,7 +74,7 @@ def settle(task: Any, fetching: Container[str] = ()) -> None:
         kubernetes.add_pod_annotation(task, name, value)
     if task.name in fetching:
         _let_out(task)
-    task.set_retry(RETRIES)  # of what is tried again, KFP's version and its Argo decide: docs/cluster.md
+    task.set_retry(RETRIES)  # of what is tried again, KFP's version and its Argo decide: docs/operating/cluster.md
     kubernetes.set_security_context(task, run_as_non_root=True)  # a profile's namespace takes no other pods
     if task.name not in LAUNCHING:
         for what, amount in SIZE.items():

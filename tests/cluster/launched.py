@@ -124,7 +124,7 @@ FOR_THE_CLUSTER = ("understudy-nodes", "understudy-token-reviews")
 
 
 def overlay(namespace: str, folder: Path) -> str:
-    """The overlay dev for a namespace of its own, as docs/cluster.md has it, with the tests' image.
+    """The overlay dev for a namespace of its own, as docs/operating/cluster.md has it, with the tests' image.
 
     Args:
         namespace: a name that nobody else uses: a cluster may have an understudy of somebody's.

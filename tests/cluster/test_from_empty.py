@@ -1,4 +1,4 @@
-"""From an empty namespace to a registered student, as docs/cluster.md says: the overlay dev, the doctor, a recipe.
+"""From an empty namespace to a student, as docs/operating/cluster.md says: the overlay dev, doctor, a recipe.
 
 The models have the digests of the same recipe on this machine, and a second run does nothing again.
 """

@@ -241,7 +241,7 @@ def test_a_recipe_is_registered_through_the_launcher_that_the_settings_name(
 
 
 def promote(repository: Repository, version: str) -> str:
-    """The commit that merges a promotion, as docs/promotion.md has it."""
+    """The commit that merges a promotion, as docs/using/promotion.md has it."""
     understudy("review", "request", "digits", version, folder=repository.folder)
     repository.git("switch", "-q", f"promote/digits-{version}")
     for name in PEOPLE:

@@ -67,7 +67,7 @@ class Place:
 
 
 def prepared(name: str, account: str, folder: Path) -> Place:
-    """A namespace as Kubeflow makes it, and the overlay of docs/kfp.md in it."""
+    """A namespace as Kubeflow makes it, and the overlay of docs/operating/kfp.md in it."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"} if name == PROFILE else {}
     place = Place(name, account)
     kubectl("create", "namespace", name, check=False)  # the training operator may be in kubeflow

@@ -124,7 +124,7 @@ TEAMS = (VISION, SPEECH)  # the server is vision's
 
 
 def accounts() -> str:
-    """Who may come to the server, as docs/mlflow-server.md has it."""
+    """Who may come to the server, as docs/operating/mlflow-server.md has it."""
     return yaml.safe_dump({"teams": {team.name: {"writers": [team.account]} for team in TEAMS}})
 
 

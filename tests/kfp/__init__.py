@@ -1,1 +1,1 @@
-"""Runs on the KFP server that KFP_HOST names, walked as docs/kfp.md says: make test-kfp."""
+"""Runs on the KFP server that KFP_HOST names, walked as docs/operating/kfp.md says: make test-kfp."""

@@ -102,7 +102,7 @@ class Run:
 
     @property
     def tasks(self) -> list[str]:
-        """The tasks that had a pod of their own; Argo may have tried one again (docs/kfp.md)."""
+        """The tasks that had a pod of their own; Argo may have tried one again (docs/operating/kfp.md)."""
         nodes = self.workflow["status"]["nodes"].values()
         names = [re.sub(r"\(\d+\)", "", node["name"]).split(".") for node in nodes if node["type"] == "Pod"]
         return sorted({parts[2] for parts in names if parts[-1] == "executor"})

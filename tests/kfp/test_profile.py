@@ -1,4 +1,4 @@
-"""The overlay of docs/kfp.md for a profile of Kubeflow, in a namespace like one: who runs tasks there, and what he may.
+"""The overlay of docs/operating/kfp.md for a profile of Kubeflow: who runs tasks, and with which rights.
 
 KFP with several users, and Istio, are not here.
 """

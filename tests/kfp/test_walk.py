@@ -1,4 +1,4 @@
-"""The walk of docs/kfp.md on a real KFP: what runs, what is reused, refused, rejected, terminated, retried, shown.
+"""The walk of docs/operating/kfp.md on a real KFP: runs, reuse, rejection, termination, retries, pages.
 
 Runs begin at once where only one of them trains: most of a run's time is Argo's, between two looks.
 """
@@ -125,7 +125,7 @@ def test_a_run_has_every_step_and_what_a_rank_says_stands_in_the_log_once(whole:
 
 def others(run: Run, deleted: str) -> list[str]:
     """The pods in which a run's teacher runs after one was deleted. Where Argo took that one for a failed one, as
-    docs/kfp.md says it may, the run is retried.
+    docs/operating/kfp.md says it may, the run is retried.
     """
     if run.workflow["status"].get("phase") == "Failed":
         assert run.end() == 1

@@ -1,5 +1,7 @@
-"""What a user can write in a recipe is in the docs."""
+"""What a user can write in a recipe is in the docs, and every page that anything names is there."""
 
+import re
+import subprocess
 from pathlib import Path
 from typing import get_args
 
@@ -9,7 +11,7 @@ from understudy.recipe.objectives import OBJECTIVES, ObjectiveSection
 from understudy.recipe.section import Section
 from understudy.recipe.sources import SOURCES, load
 
-RECIPES = Path("docs/recipes.md").read_text()
+RECIPES = Path("docs/using/recipes.md").read_text()
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -26,3 +28,32 @@ def test_an_objective_and_its_keys_are_in_the_docs(section: type[Section]) -> No
     assert f"type: {name}" in RECIPES
     for key in section.model_fields.keys() - {"type"}:
         assert f"`student.distill.{name}.{key}`" in RECIPES
+
+
+NAMED = re.compile(r"(?<![\w/.-])(docs/[\w/-]+\.md)(?:#([\w-]+))?")
+
+
+def anchors(page: Path) -> set[str]:
+    """Of a page's headings, as Markdown makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_every_page_that_a_file_names_is_there() -> None:
+    """Links between pages are for `make docs`; these are in messages, comments, manifests and the README."""
+    listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout.splitlines()
+    files = [Path(name) for name in listed if not name.endswith((".png", ".lock", "CHANGELOG.md"))]
+    named = {
+        (str(file), page, anchor)
+        for file in files
+        if file.is_file() and not file.is_symlink()
+        for page, anchor in NAMED.findall(file.read_text(errors="ignore"))
+    }
+    assert len(named) > 50
+    missing = [entry for entry in named if not Path(entry[1]).is_file()]
+    assert not missing
+    assert not [entry for entry in named if entry[2] and entry[2] not in anchors(Path(entry[1]))]
+
+
+def test_the_readme_is_short() -> None:
+    assert len(Path("README.md").read_text().split()) < 900

@@ -84,7 +84,8 @@ class Watchdog(threading.Thread):
     def _check_rendezvous(self) -> None:
         """Restart ranks that wait for one that failed: its replacement cannot join their rendezvous."""
         # torch closes a rendezvous permanently when an agent fails in it. A rank elsewhere that is still in
-        # init_process_group does not notice, and every successor was refused, every 8 s for 400 s (docs/notes.md).
+        # init_process_group does not notice, and every successor was refused, every 8 s for 400 s
+        # (docs/how-it-works/notes.md).
         closed = self._folder / CLOSED
         if not closed.exists() or closed.stat().st_mtime < self._began:
             return

@@ -69,7 +69,7 @@ def rights(kube: Kube, account: str, absent: Container[str] = ()) -> Check:
         denied.append(f"{TOKEN[0]} {TOKEN[2]} of itself, with which it signs in to MLflow")
     if not denied:
         return Check(what, "what runs need")
-    binds = f"with {KFP[account]} (docs/kfp.md)" if account in KFP else "one of manifests/overlays"
+    binds = f"with {KFP[account]} (docs/operating/kfp.md)" if account in KFP else "one of manifests/overlays"
     fix = f"kubectl apply -k {binds} binds the Role {submission.ACCOUNT}"
     return Check(what, f"it may not {', '.join(denied)}", fix)
 

@@ -99,7 +99,7 @@ def _claim(kube: Kube, cluster: Cluster) -> Check:
     modes, phase = ", ".join(found["spec"]["accessModes"]), found["status"].get("phase", "Pending")
     enough = ("ReadWriteMany", "ReadWriteOnce") if cluster.one_node else ("ReadWriteMany",)
     if not set(enough) & set(found["spec"]["accessModes"]):
-        fix = "give it a storage class that is ReadWriteMany; docs/cluster.md: Without ReadWriteMany"
+        fix = "give it a storage class that is ReadWriteMany; docs/operating/cluster.md: Without ReadWriteMany"
         return Check("claim", f"{cluster.claim} is {modes}", fix)
     fix = "" if phase == "Bound" else "is there a storage class that provides ReadWriteMany? kubectl describe pvc says"
     return Check("claim", f"{cluster.claim}, {modes}, {phase}", fix or _unprepared(kube))

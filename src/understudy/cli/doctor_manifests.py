@@ -213,5 +213,5 @@ def _claim(things: Things, cluster: Cluster, place: str) -> Iterator[Check]:
     for claim in found:
         modes = claim["spec"]["accessModes"]
         if "ReadWriteMany" not in modes and not cluster.one_node:
-            fix = "set one_node: true; docs/cluster.md: Without ReadWriteMany"
+            fix = "set one_node: true; docs/operating/cluster.md: Without ReadWriteMany"
             yield Check(place, f"claim: {cluster.claim} is {', '.join(modes)}", fix)

@@ -22,7 +22,7 @@ SHARE = 0.2
 
 HEAD = """\
 # {found}
-# What there is to set, with every default: docs/recipes.md, or understudy recipe show {file}
+# What there is to set, with every default: docs/using/recipes.md, or understudy recipe show {file}
 {named}    # also names the experiment and the registered model in MLflow
 task: {task}
 seed: 0

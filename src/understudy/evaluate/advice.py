@@ -1,6 +1,6 @@
 """What to change when the control is better than the student: the teacher, the objectives, the time, or what is put up.
 
-The trials behind the order, and behind the weights that are proposed, are in docs/benchmarks.md.
+The trials behind the order, and behind the weights that are proposed, are in docs/how-it-works/benchmarks.md.
 """
 
 from collections.abc import Iterator, Sequence

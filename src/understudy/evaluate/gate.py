@@ -7,7 +7,7 @@ other - candidate; the rest: candidate - other), absolute for accuracy, a share 
 two-sided interval at `gate.confidence` is the metric's (intervals.py), and its upper end must not exceed
 `gate.margin`. As only that end is compared, one whose true loss is the margin passes with a probability of
 (1 - confidence) / 2: 2.5 % at a confidence of 95 %, a one-sided test at 97.5 %; what benchmarks/gate_rates.py
-measures is in docs/benchmarks.md. Too few examples to tell fail the rule.
+measures is in docs/how-it-works/benchmarks.md. Too few examples to tell fail the rule.
 
 Against its control, the same model trained without the teacher, the student must not be worse by an interval that
 leaves out 0. The two are compared whenever both are there: where the control is better, the teacher was worth nothing.

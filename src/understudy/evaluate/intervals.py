@@ -1,10 +1,11 @@
 """Intervals whose two ends keep their promise: functions of numbers alone.
 
 Each was chosen by simulation: at a true loss of exactly the margin 2.5 % of the test sets may pass at a confidence of
-95 %, and docs/benchmarks.md has what passes. A paired difference of right and wrong answers has a score interval. A
-ratio of sums (bits per byte, the loss as a share of the teacher's) has the widest of four intervals, because each of
-them fails somewhere: the percentile interval where few examples carry the loss, the studentised bootstrap where very
-few do, Student's t with a skewed loss, and all three where a few long documents hold most of the text.
+95 %, and docs/how-it-works/benchmarks.md has what passes. A paired difference of right and wrong answers has a score
+interval. A ratio of sums (bits per byte, the loss as a share of the teacher's) has the widest of four intervals,
+because each of them fails somewhere: the percentile interval where few examples carry the loss, the studentised
+bootstrap where very few do, Student's t with a skewed loss, and all three where a few long documents hold most of the
+text.
 """
 
 import math

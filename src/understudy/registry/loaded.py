@@ -77,7 +77,7 @@ def _images(version: Path, facts: dict[str, Any], examples: list[tuple[bytes, st
 
 def _classified(model: Path, facts: dict[str, Any], examples: list[tuple[bytes, str]], kind: str) -> list[float]:
     """By the labels of config.json. The hub's format has no processor of images for them: they are made as MLflow's
-    way makes them, and normalised as docs/serving.md says.
+    way makes them, and normalised as docs/using/serving.md says.
     """
     import numpy as np
     import torch
@@ -126,7 +126,7 @@ def _ids(tokenizer: Any, text: str) -> list[int]:
 
 
 def _transformers(model: Path, facts: dict[str, Any], tokenizer: Any, texts: list[str], kind: str) -> list[float]:
-    """As docs/serving.md says to do it; each window is predicted from itself alone."""
+    """As docs/using/serving.md says to do it; each window is predicted from itself alone."""
     import torch
     from transformers import AutoModelForCausalLM
 

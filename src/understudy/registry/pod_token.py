@@ -88,7 +88,8 @@ def _requested() -> str:
         account = who["serviceaccount"]["name"]
         raise Forbidden(
             f"{error}. A task of KFP signs in to MLflow with a token that it asks for: let {account} create "
-            "serviceaccounts/token of itself, as manifests/components/kfp and kubeflow-profile do (docs/kfp.md)"
+            "serviceaccounts/token of itself, as manifests/components/kfp and kubeflow-profile do "
+            "(docs/operating/kfp.md)"
         ) from error
     return str(answer["status"]["token"])
 

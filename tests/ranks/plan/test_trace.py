@@ -43,7 +43,7 @@ WAYS: list[tuple[Any, int, dict[str, Any], bool]] = [
 def test_a_plan_is_what_ranks_hold(
     ranks: Any, tmp_path: Path, strategy: Any, processes: int, train: dict[str, Any], taught: bool
 ) -> None:
-    """The worst of the ranks counts; docs/benchmarks.md has more cases, of a larger model, with smaller errors."""
+    """The worst of the ranks counts; docs/how-it-works/benchmarks.md has more cases, of a larger model."""
     examples, facts = text_examples(tmp_path / "examples", 2048, LENGTH)
     teacher = None
     if taught:

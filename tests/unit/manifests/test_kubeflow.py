@@ -1,4 +1,4 @@
-"""The namespaces of Kubeflow: the overlays of docs/kfp.md, and that they leave alone what else is there."""
+"""The namespaces of Kubeflow: the overlays of docs/operating/kfp.md, and that they leave alone what else is there."""
 
 import os
 import re
@@ -26,7 +26,7 @@ from tests.unit.manifests.test_kustomize import (
 from understudy.kube.identity import NO_SIDECAR
 
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
-DOCS = MANIFESTS.parent / "docs/kfp.md"
+DOCS = MANIFESTS.parent / "docs/operating/kfp.md"
 PIPELINE = "understudy-pipeline"
 ACCOUNTS = {"kubeflow": "pipeline-runner", "team-a": "default-editor"}
 """Whom KFP's tasks run as, by namespace: a stock one's, and a profile's."""

@@ -347,7 +347,7 @@ def test_a_cloud_s_own_credentials_are_for_launchers_and_never_for_ranks(
 
 
 def test_the_documented_flows_name_policies_that_exist() -> None:
-    table = (MANIFESTS.parent / "docs" / "network.md").read_text()
+    table = (MANIFESTS.parent / "docs" / "operating" / "network.md").read_text()
     rules = {
         cell.strip("` ")
         for line in table.splitlines()

@@ -23,7 +23,7 @@ from understudy.registry.server_app import metrics as of_server
 from understudy.steps import tasks
 
 MONITORING = ROOT / "manifests" / "components" / "monitoring"
-PAGE = ROOT / "docs" / "monitoring.md"
+PAGE = ROOT / "docs" / "operating" / "monitoring.md"
 OTHERS = {
     "up",
     "ALERTS",
@@ -86,7 +86,7 @@ def test_an_alert_is_about_numbers_that_there_are_and_says_what_to_do(rule: dict
     assert rule["labels"]["severity"] in ("critical", "warning")
     assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
     page, _, heading = rule["annotations"]["runbook_url"].partition("#")
-    assert page.endswith("docs/monitoring.md")
+    assert page.endswith("docs/operating/monitoring.md")
     assert heading == rule["alert"].lower()
     assert f"### {rule['alert']}\n" in PAGE.read_text()
 

@@ -1,4 +1,4 @@
-"""The table of rights in docs/mlflow-server.md is what the manifests' roles say: every verb, of every account."""
+"""The table of rights in docs/operating/mlflow-server.md is that of the manifests' roles: each verb, each account."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -34,7 +34,7 @@ def _rows(account: str, everywhere: bool, rule: dict[str, Any]) -> Iterator[Row]
 
 
 def documented() -> set[Row]:
-    text = (ROOT / "docs/mlflow-server.md").read_text().split("## Rights in the cluster")[1]
+    text = (ROOT / "docs/operating/mlflow-server.md").read_text().split("## Rights in the cluster")[1]
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| `")]
     return {(account.strip("`"), thing.replace("`", ""), verbs) for account, thing, verbs in rows if verbs != "nothing"}
 

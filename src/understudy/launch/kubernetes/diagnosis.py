@@ -1,6 +1,7 @@
 """The diagnosis: the rules, in the order in which they are asked, and the first decision that one of them takes.
 
-A new rule is a function in `rules/`, its place in RULES, its row in docs/supervision.md's fault table, and its test.
+A new rule is a function in `rules/`, its place in RULES, its row in the fault table of docs/operating/supervision.md,
+and its test.
 """
 
 from collections.abc import Callable

@@ -59,7 +59,7 @@ def _suffice(spec: JobSpec, pods: Sequence[KubernetesObject]) -> bool:
     if len(pods) >= spec.nodes:
         return True
     # torchrun's range alone is not enough: of two pods for one free node the one that hosts the rendezvous is as likely
-    # to be left out, and then there is no rendezvous (docs/notes.md).
+    # to be left out, and then there is no rendezvous (docs/how-it-works/notes.md).
     has_host = any(name(pod).endswith("-worker-0") for pod in pods)
     return has_host and len(pods) >= spec.min_nodes
 

@@ -113,7 +113,7 @@ def _configure() -> None:
 def _setting(name: str) -> str:
     value = os.environ.get(name)
     if not value:
-        raise InputError(f"{name} is not set; docs/mlflow-server.md says which Secret has it")
+        raise InputError(f"{name} is not set; docs/operating/mlflow-server.md says which Secret has it")
     return value
 
 

@@ -2,7 +2,7 @@
 
 On an address of its own, since the server's is open to whoever has an account, and to the Ingress. The numbers name no
 model, run, account or address: routes are those that the front lists, and all else that a client may choose is counted
-as `other`. Why not MLflow's own exporter: docs/monitoring.md.
+as `other`. Why not MLflow's own exporter: docs/operating/monitoring.md.
 """
 
 import re

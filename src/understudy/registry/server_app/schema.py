@@ -95,7 +95,8 @@ def check(uri: str) -> None:
         words = "; ".join(f"{it.chain.words}: {it.found or 'none'}, needed is {it.needed}" for it in old)
         raise InputError(
             f"{DATABASE}: the database has the schema of an older MLflow ({words}). The Job mlflow-upgrade "
-            "(manifests/components/operations) upgrades it; docs/operations.md has the order, and the backup before"
+            "(manifests/components/operations) upgrades it; docs/operating/operations.md has the order, and the backup "
+            "before"
         )
 
 
@@ -134,7 +135,7 @@ def main() -> None:
     uri = os.environ.get(DATABASE)
     try:
         if not uri:
-            raise InputError(f"{DATABASE} is not set; docs/mlflow-server.md says which Secret has it")
+            raise InputError(f"{DATABASE} is not set; docs/operating/mlflow-server.md says which Secret has it")
         for line in upgrade(uri):
             print(line, flush=True)
     except (UnderstudyError, MlflowException) as error:

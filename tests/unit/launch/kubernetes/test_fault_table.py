@@ -1,4 +1,4 @@
-"""The fault table of docs/supervision.md, on a cluster in memory: every row that the launcher decides has a test.
+"""The fault table of docs/operating/supervision.md, on a cluster in memory: each row of the launcher has a test.
 
 Here are the faults of launchers and of the API server; test_fault_table_ranks.py and test_fault_table_cluster.py have
 the others. A test names the rules that its fault is for, and fails unless they decided. Faults of a real cluster are in
@@ -22,7 +22,7 @@ from understudy.kube.kind import PYTORCHJOB, JobKind
 from understudy.kube.timeouts import STARTS
 from understudy.launch.kubernetes.diagnosis import RULES
 
-TABLE = ROOT / "docs" / "supervision.md"
+TABLE = ROOT / "docs" / "operating" / "supervision.md"
 
 
 @BOTH
