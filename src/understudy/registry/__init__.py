@@ -1,14 +1,14 @@
-"""The MLflow tracking server and model registry: the only package that knows MLflow.
+"""The MLflow tracking server and model registry: the only package that uses MLflow.
 
-server      where the server is, and what of its address may be shown
-tracking    what is asked of it (a protocol)
-client      decides how it is asked: over_rest (by rest), over_mlflow (MLflow's client), local (the same, remembering)
-names       the tags and aliases that are written there
-recorder    a pipeline run in MLflow while it goes on; curves on their way
-champion    the version that a student has to beat, and its bytes
+server      the server's address, and the form of it that may be shown
+tracking    the protocol of a tracking server
+client      selects its implementation: over_rest (REST), over_mlflow (MLflow's client), local (the same, with a cache)
+names       the tags and aliases written to MLflow
+recorder    the live record of a pipeline run in MLflow; curves streams its points
+champion    the version that a student has to beat, and its files
 register    the finished run: its evidence, and a version for review
-verdict     what became of a run that ran elsewhere
-evidence    what a reviewer reads about a version: metrics, tags, description
-pyfunc      the version's files; serving.py goes along with them, and model_upload sends the model's own
-server_app  what runs inside the MLflow server: accounts, and who may move the champion; nothing else imports it
+verdict     the verdict of a run that ran elsewhere
+evidence    the reviewer's view of a version: metrics, tags, description
+pyfunc      the version's files, serving.py included; model_upload sends the model's own
+server_app  the app inside the MLflow server: accounts, and rights to move the champion; nothing else imports it
 """

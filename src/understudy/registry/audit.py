@@ -1,7 +1,7 @@
-"""The audit's chain: a line of JSON for each change, which holds the digest of the line before it.
+"""The audit log as a hash chain: one line of JSON per change, with the digest of the previous line.
 
-Whoever changes or removes a line has to make all later ones anew, and their digests are other ones then. So the last
-digest, kept elsewhere (the server's log has every line), shows any change of what came before it.
+A change or removal of a line requires new versions of all later lines, with other digests. So the last digest, stored
+elsewhere (the server's log has every line), reveals any change to earlier lines.
 """
 
 import hashlib
@@ -15,17 +15,17 @@ from understudy.registry.server import public_uri
 
 ENDPOINT = "understudy/audit"
 PATH = f"/api/2.0/mlflow/{ENDPOINT}"
-PAGE = 500  # lines in an answer, at most
-PAGE_LENGTH = 4 * 2**20  # characters after which an answer has no further line
-FIRST = "0" * 64  # what the first line has as the digest of the one before
+PAGE = 500  # maximum lines per response
+PAGE_LENGTH = 4 * 2**20  # characters after which a response gets no further line
+FIRST = "0" * 64  # the previous digest in the first line
 
 
 def lines_of(uri: str) -> Iterator[str]:
-    """A server's audit from its first line on, for an admin.
+    """The lines of a server's audit log, from the first; requires an admin account.
 
     Raises:
-        InputError: this is no server.
-        UnderstudyError: the server has no audit, or refuses it to this account.
+        InputError: the URI is not that of a server.
+        UnderstudyError: the server has no audit log, or denies it to this account.
     """
     if not uri.startswith(("http://", "https://")):
         raise InputError(f"{public_uri(uri)}: a database has no audit, only a server has; name one with --tracking-uri")
@@ -36,7 +36,7 @@ def lines_of(uri: str) -> Iterator[str]:
 
 
 class Audit(NamedTuple):
-    """An audit that was read whole and found unbroken."""
+    """A complete audit log with an intact chain."""
 
     lines: int
     last: str
@@ -44,13 +44,13 @@ class Audit(NamedTuple):
 
 
 def sealed(entry: dict[str, Any], number: int, previous: str) -> str:
-    """An entry as the audit's line of that number: JSON with its keys in order, its digest last."""
+    """Line `number` of the audit log: the entry as JSON, with its digest as the last key."""
     content = {**entry, "number": number, "previous": previous}
-    return json.dumps({**content, "digest": _digest(content)})  # in ASCII: no letter of a name ends the line
+    return json.dumps({**content, "digest": _digest(content)})  # ASCII only: no character of a name can end the line
 
 
 def digest_of(line: str) -> str:
-    """The digest that a line has of itself."""
+    """The digest stored in a line."""
     return str(json.loads(line)["digest"])
 
 
@@ -59,12 +59,11 @@ def _digest(content: dict[str, Any]) -> str:
 
 
 def verify(lines: Iterable[str], last: str = "") -> Audit:
-    """Read an audit from its first line on.
+    """Verify an audit log from its first line.
 
     Args:
-        lines: JSON, one entry each.
-        last: a digest noted earlier. The line that has it must be there still: lines removed from the end leave no
-            other trace.
+        lines: one JSON entry each.
+        last: a digest recorded earlier. Its line must still exist: lines removed from the end leave no other trace.
 
     Raises:
         UnderstudyError: a line was changed, removed, added or moved.
@@ -79,7 +78,7 @@ def verify(lines: Iterable[str], last: str = "") -> Audit:
 
 
 def _checked(line: str, number: int, previous: str) -> str:
-    """The digest of a line that is what it should be."""
+    """Check a line against its number and its predecessor, and return its digest."""
     try:
         content = json.loads(line)
         written = json.dumps(content)
@@ -87,7 +86,7 @@ def _checked(line: str, number: int, previous: str) -> str:
         said = content["number"], content["previous"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UnderstudyError(f"audit, line {number}: this is no entry of an audit") from error
-    # The digest is of what JSON makes of a line: another reader of a line with a key twice takes the other value.
+    # The digest covers the parsed line. If a key occurs twice, another parser may use the other value.
     if line != written:
         raise UnderstudyError(f"audit, line {number}: it was changed; the server writes the same content otherwise")
     if digest != _digest(content):

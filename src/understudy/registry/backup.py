@@ -1,8 +1,8 @@
-"""A registry into a vault and back: its database first, the files after it.
+"""Backup of a registry to a vault, database first, and its restore, files first.
 
-The database names files that were written before it did, and a file is written once. So a copy of the database, and a
-list of the files that is made after it, have all that belongs together, while the server goes on; unless gc removed
-something in between. A restore is the other way round: who finds the database finds the files.
+A file is written before the database refers to it, and only once. So a dump of the database and a later list of the
+files are consistent while the server runs, unless gc removes a file in between. A restore uses the reverse order: once
+the database exists, so do its files.
 """
 
 import sqlite3
@@ -18,19 +18,19 @@ from understudy.store.vault import Entry, Snapshot, Vault, by_path
 
 KIND = "registry"
 DATABASE = "database"
-"""The path of the database's dump in a snapshot; files lie below FILES."""
+"""The path of the database dump in a snapshot; files are below FILES."""
 FILES = "files/"
 
 
 def back_up(vault: Vault, dump: Path, version: str, files: Bucket, tell: Callable[[str], None]) -> Snapshot:
-    """Copy a registry into a vault. The server may go on.
+    """Back up a registry to a vault. The server may keep running.
 
     Args:
-        vault: where to.
-        dump: a copy of the database, made before this is called.
-        version: what kind of dump it is: sqlite or postgresql.
-        files: where the server's files lie.
-        tell: called with what is left out, and why.
+        vault: the target.
+        dump: a copy of the database, made before this call.
+        version: the format of the dump: sqlite or postgresql.
+        files: the server's file storage.
+        tell: called with each omitted file and the reason.
     """
     known, listed = by_path(vault.newest(KIND)), files.listed("")
     if not listed and any(path.startswith(FILES) for path in known):
@@ -58,7 +58,7 @@ def sqlite_dump(database: Path) -> Iterator[Path]:
     """A copy of a SQLite database that may be in use.
 
     Raises:
-        InputError: there is none.
+        InputError: the database does not exist.
     """
     if not database.exists():
         raise InputError(f"{database}: there is no registry here to back up; --home points at another")
@@ -73,19 +73,19 @@ def sqlite_dump(database: Path) -> Iterator[Path]:
 
 
 def restore(vault: Vault, snapshot: Snapshot, dump: Path, files: Bucket) -> None:
-    """Put a registry's files where the server's files lie, then its dump into a file. Both places are empty before.
+    """Restore a registry's files to the server's file storage, then write its database dump. Both start empty.
 
-    A restore that was interrupted goes on: what is there already and belongs there is left.
+    An interrupted restore can be repeated: files of the snapshot may be there already, and are written again.
 
     Args:
-        vault: where from.
-        snapshot: what.
-        dump: where the copy of the database goes; `pg_restore` makes a database of one of PostgreSQL.
-        files: where the server's files are to lie.
+        vault: the source.
+        snapshot: the snapshot to restore.
+        dump: the path of the database dump; `pg_restore` turns a PostgreSQL dump into a database.
+        files: the server's file storage.
 
     Raises:
-        InputError: one of the places is not empty.
-        UnderstudyError: the snapshot was changed, or a file of it is damaged; there is no dump then.
+        InputError: the dump or a file outside the snapshot exists already.
+        UnderstudyError: the snapshot was changed, or a file of it is damaged; no dump is written then.
     """
     database = by_path(snapshot).get(DATABASE)
     if database is None:
@@ -105,7 +105,7 @@ def restore(vault: Vault, snapshot: Snapshot, dump: Path, files: Bucket) -> None
 
 
 def _write(vault: Vault, entry: Entry, dump: Path) -> None:
-    """The dump, whole or not at all."""
+    """Write the dump atomically."""
     aside = dump.with_name(f".{dump.name}.restored")
     with disk_errors(dump):
         vault.take(entry, aside)

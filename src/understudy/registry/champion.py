@@ -1,4 +1,4 @@
-"""The champion, and every object that the registry still needs."""
+"""The champion, and the digests of all objects that the registry still needs."""
 
 import shutil
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from understudy.store.files import HEXADECIMAL
 
 @dataclass(frozen=True)
 class Champion:
-    """The version that has the alias champion: the store's digest of its model, and the address of its files."""
+    """The version with the alias champion: the store's digest of its model, and the address of its files."""
 
     name: str
     version: str
@@ -28,10 +28,10 @@ class Champion:
 
 
 def champion(uri: str, name: str) -> Champion | Foreign | None:
-    """The registered model's champion; None when it has none, Foreign when it was registered by other means.
+    """A registered model's champion; None if it has none, Foreign if it was registered by other means.
 
     Raises:
-        UnderstudyError: the registry cannot be asked, or the champion has another digest or signature than it should.
+        UnderstudyError: the registry cannot be queried, or the champion's digest or signature is missing or invalid.
     """
     server = server_at(uri)
     version = server.aliases(name).get(CHAMPION)
@@ -41,7 +41,7 @@ def champion(uri: str, name: str) -> Champion | Foreign | None:
     digest, key = tags.get(DIGEST), checking_key()
     if digest is None and key is None:
         return Foreign(name, version)
-    if digest is None or not HEXADECIMAL.fullmatch(digest):  # it becomes a path here
+    if digest is None or not HEXADECIMAL.fullmatch(digest):  # it is used as a path
         raise UnderstudyError(
             f"{public_uri(uri)}: the champion of {name}, version {version}, has no digest as its tag {DIGEST}: "
             "understudy did not make it and cannot measure it on this test split. Give the alias champion to a version "
@@ -58,13 +58,13 @@ def champion(uri: str, name: str) -> Champion | Foreign | None:
 
 
 def fetch(uri: str, champion: Champion, folder: Path) -> Manifest:
-    """Download a champion's model, check every byte, and leave it in an empty folder, ready to be published again.
+    """Download a champion's model to an empty folder and verify every byte, so that it can be published again.
 
     Returns:
-        Its manifest: `objects.publish(folder, manifest.kind, manifest.inputs, manifest.facts)` gives its digest.
+        The manifest: `objects.publish(folder, manifest.kind, manifest.inputs, manifest.facts)` gives its digest.
 
     Raises:
-        UnderstudyError: it cannot be had, or is not what its tag says.
+        UnderstudyError: it cannot be downloaded, or does not match its digest tag.
     """
     with disk_errors(folder):
         fetched = mlflow_at(uri).download(champion.source, folder)
@@ -90,15 +90,15 @@ def _lift(fetched: Path, folder: Path) -> None:
 
 
 def needed_digests(uri: str, home: Path, servers: Mapping[str, Path]) -> set[str]:
-    """The digests of all models, and of their teachers, in this registry and in the others that a store knows.
+    """The digests of all models and their teachers, in this registry and in the others that got models of a store.
 
     Args:
         uri: the registry in use.
         home: the folder of the store and of the local registry.
-        servers: the identities of those that models of the store went to, each with the file that says so.
+        servers: the identities of the registries that got models of the store, each with the file that records it.
 
     Raises:
-        UnderstudyError: one of them cannot be asked, or shows nothing of what it got from this store.
+        UnderstudyError: a registry cannot be queried, or shows none of the models that it got from this store.
     """
     digests = registered_digests(uri)
     for server, file in servers.items():
@@ -114,9 +114,9 @@ def needed_digests(uri: str, home: Path, servers: Mapping[str, Path]) -> set[str
 
 
 def _with_credentials_only_for(used: str, uri: str) -> str:
-    """A registry's address; another server than the one in use is asked as nobody.
+    """A registry's address; anonymous for any server but the one in use.
 
-    Which others there are is said by a file of the store, or of a backup of it: whoever may write there gets no token.
+    The other addresses come from files of the store, or of its backup: write access there must not yield credentials.
     """
     parts, own = urlsplit(uri), urlsplit(used)
     if database(uri) or (parts.scheme, parts.hostname, parts.port) == (own.scheme, own.hostname, own.port):
@@ -125,7 +125,7 @@ def _with_credentials_only_for(used: str, uri: str) -> str:
 
 
 def _digests_at(uri: str) -> set[str]:
-    """Those of a registry that has models of the store; an account that may not see them is answered with none."""
+    """The digests at a registry that got models of the store. An account without read access sees none: an error."""
     path = database(uri)
     if path and not path.exists():
         raise UnderstudyError(f"{path}: models were registered here, and the file is gone")
@@ -142,11 +142,11 @@ def registered_digests(uri: str) -> set[str]:
     """The digests of all models in the registry and of their teachers, for the store's gc.
 
     Raises:
-        UnderstudyError: the registry cannot be asked.
+        UnderstudyError: the registry cannot be queried.
     """
     path = database(uri)
     if path and not path.exists():
         return set()
     tags = [version.tags for version in server_at(uri).versions()]
     said = {own[tag] for own in tags for tag in {DIGEST, TEACHER} & own.keys()}
-    return {digest for digest in said if HEXADECIMAL.fullmatch(digest)}  # others name no object
+    return {digest for digest in said if HEXADECIMAL.fullmatch(digest)}  # other values name no object

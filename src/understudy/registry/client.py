@@ -1,7 +1,7 @@
-"""The client for a tracking server: chosen here and nowhere else.
+"""Selection of the client for a tracking server, only in this module.
 
-Over REST wherever that is spoken: importing MLflow takes seconds, and its client alone takes more memory than all the
-rest of a launcher, which watches for hours beside its job. Of MLflow's own client otherwise, and for files always.
+REST is preferred: importing MLflow takes seconds, and its client alone takes more memory than the rest of a launcher,
+which runs for hours beside its job. MLflow's own client is used otherwise, and always for files.
 """
 
 import os
@@ -13,12 +13,12 @@ from understudy.registry.pod_token import POD
 from understudy.registry.server import database
 from understudy.registry.tracking import TrackingServer
 
-# Ways of signing in to a cloud's server that only MLflow's client knows.
+# Authentication methods of clouds that only MLflow's client supports.
 CLOUDS = ("MLFLOW_TRACKING_AUTH", "MLFLOW_TRACKING_AWS_SIGV4")
 
 
 def server_at(uri: str) -> TrackingServer:
-    """The server at an address; it is not asked anything yet."""
+    """The server at an address; no request is sent yet."""
     is_web = uri.startswith(("http://", "https://"))
     if is_web and not any(os.environ.get(name) not in (None, "", POD) for name in CLOUDS):
         return OverRest(uri)
@@ -26,10 +26,10 @@ def server_at(uri: str) -> TrackingServer:
 
 
 def mlflow_at(uri: str) -> OverMlflow:
-    """The server at an address, with MLflow's own client, for whoever sends files there or fetches some.
+    """The server at an address over MLflow's own client, which file transfers need.
 
     Raises:
-        UnderstudyError: it does not answer.
+        UnderstudyError: the server does not respond.
     """
     server_at(uri).check()
     return _asked_by_mlflow(uri)

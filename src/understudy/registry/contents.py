@@ -1,4 +1,4 @@
-"""Whether the registry still holds what was registered: the files of each version, by the digest in its tag."""
+"""Integrity check of the registry: the files of each version against the digest in its tag."""
 
 import tempfile
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ from understudy.registry.version_files import whole
 
 
 def checked_versions(uri: str) -> Iterator[tuple[Version, bool]]:
-    """Each version that is checked, and whether its model's files are those of its digest.
+    """Each checked version, and whether its model's files match its digest.
 
-    All versions of a registry on this machine; of a server, from which they are downloaded, those that have an alias.
+    A local registry is checked whole; on a server, which requires downloads, only challengers and champions are.
 
     Raises:
-        UnderstudyError: the registry cannot be asked.
+        UnderstudyError: the registry cannot be queried.
     """
     path = database(uri)
     if path and not path.exists():
@@ -38,5 +38,5 @@ def _is_whole(uri: str, version: Version) -> bool:
         try:
             source = f"models:/{version.name}/{version.number}/artifacts/{digest}"
             return whole(mlflow_at(uri).download(source, Path(folder)), digest) is not None
-        except UnderstudyError:  # files that are gone
+        except UnderstudyError:  # missing files
             return False

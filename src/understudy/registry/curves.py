@@ -1,4 +1,4 @@
-"""Training curves for MLflow: points that a job appends to a file, or that a finished model keeps."""
+"""Training curves for MLflow: points appended to a file by a job, or stored with a finished model."""
 
 import json
 import time
@@ -9,31 +9,31 @@ from understudy.jobs.files import opened
 from understudy.registry.tracking import TrackingServer, Value
 
 Point = Mapping[str, float]
-"""A step of a training, and what was measured at it."""
+"""A training step and its measurements."""
 
-LARGEST = 2**53  # of steps, and of whole numbers that are measured
-BATCH = 1000  # metrics; what MLflow takes at once
-MOST = 16 * 2**20  # bytes that are read at once: a rank may leave a file of any size
+LARGEST = 2**53  # bound on steps and on integer measurements
+BATCH = 1000  # metrics; MLflow's limit per request
+MOST = 16 * 2**20  # bytes per read: a rank may leave a file of any size
 VALIDATED = ("validation_loss", "validation_accuracy")
 GUARDED = {"skipped": "skipped_steps", "passed_over": "batches_passed_over"}
-"""What a guard did, by its name in MLflow: both count from the training's first step."""
+"""A guard's counters and their names in MLflow; both count from the training's first step."""
 PACE = {"image-classification": "images_per_second", "causal-lm": "tokens_per_second"}
 
 
 def unreported(point: Point) -> Point:
-    """What a point of a finished curve has beyond what was reported of its step meanwhile."""
+    """The values of a finished curve's point that were not reported during the training."""
     return {name: number for name, number in point.items() if name in ("step", *VALIDATED, *GUARDED)}
 
 
 class Tail:
-    """The points that were appended to a JSONL file since it was last read."""
+    """Reads the points appended to a JSONL file since the last read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
 
     def read(self) -> list[Point]:
-        """New points; a line that is still being written waits for the next time."""
+        """New points; an incomplete line is left for the next read."""
         try:
             with opened(self._path) as stream:
                 if stream.seek(0, 2) < self._offset:
@@ -43,7 +43,7 @@ class Tail:
         except FileNotFoundError:
             return []
         whole = text[: text.rfind(b"\n") + 1]
-        if not whole and len(text) == MOST:  # no line is as long
+        if not whole and len(text) == MOST:  # no valid line is as long
             whole = text
         self._offset += len(whole)
         return list(_parsed(whole.splitlines()))
@@ -54,12 +54,12 @@ def _parsed(lines: Iterable[bytes]) -> Iterator[Point]:
         try:
             point = json.loads(line)
         except (ValueError, RecursionError):
-            continue  # a killed writer's half line, with its successor's behind it; the model's history has the point
+            continue  # a killed writer's half line joined with its successor's; the model's history has the point
         yield from points_of([point])
 
 
 def points_of(values: Iterable[object]) -> Iterator[Point]:
-    """The points among parsed JSON values; what was not measured at one (null) is left out of it."""
+    """The points among parsed JSON values, without missing measurements (null)."""
     for value in values:
         measured = value.items() if isinstance(value, dict) else ()
         point = {name: number for name, number in measured if isinstance(number, float) or _fits(number)}
@@ -68,12 +68,12 @@ def points_of(values: Iterable[object]) -> Iterator[Point]:
 
 
 def _fits(number: object) -> bool:
-    """Whether it is a number that MLflow takes as a step or a time."""
+    """Whether MLflow accepts a value as a step or a time."""
     return isinstance(number, int | float) and abs(number) < LARGEST
 
 
 def send(server: TrackingServer, run_id: str, task: str, points: Iterable[Point]) -> None:
-    """Log points in batches; the values of one step are always in one batch."""
+    """Log points in batches; the values of a step are never split."""
     batch: list[Value] = []
     for point in points:
         metrics = _metrics(point, task)

@@ -1,4 +1,4 @@
-"""The data set of a run as MLflow shows it: where it came from, the digest of its examples, and how many there are."""
+"""A run's data set in MLflow: its source, the digest of its examples, and their number."""
 
 import json
 from collections.abc import Mapping
@@ -12,18 +12,18 @@ from understudy.registry.params import flat
 if TYPE_CHECKING:
     from mlflow.entities import Dataset
 
-DIGEST = 36  # characters of a digest that MLflow keeps
+DIGEST = 36  # characters; MLflow's limit
 COUNTED = ("counts", "tokens", "vocab_size", "labels", "skipped")
-"""What of examples.json says how much there is."""
+"""The fields of examples.json that quantify the data."""
 
 
 def dataset(recipe: Recipe, examples: Path, digest: str) -> "Dataset":
-    """A run's examples as a data set of MLflow's.
+    """A run's examples as an MLflow data set.
 
     Args:
         recipe: the run's recipe.
         examples: the folder of the examples object.
-        digest: its digest.
+        digest: the object's digest.
     """
     from mlflow.entities import Dataset
 
@@ -41,7 +41,7 @@ def dataset(recipe: Recipe, examples: Path, digest: str) -> "Dataset":
 
 
 def _schema(facts: Facts) -> Mapping[str, object]:
-    """The schema of the examples, as MLflow writes it for its pages."""
+    """The schema of the examples, in MLflow's format for its pages."""
     import numpy as np
     from mlflow.data.schema import TensorDatasetSchema
     from mlflow.types.schema import ColSpec, DataType, Schema, TensorSpec

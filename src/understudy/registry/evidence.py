@@ -1,4 +1,4 @@
-"""What a reviewer of a version reads: metrics, tags and a description in Markdown."""
+"""The reviewer's view of a version: metrics, tags and a description in Markdown."""
 
 from collections.abc import Iterator, Mapping
 from html import escape
@@ -9,18 +9,18 @@ from understudy.recipe import ArchitectureModel, MetricName, Model, PretrainedMo
 
 LONGEST = 8000  # characters of a tag in MLflow
 NOTE, NOT_SCORED = "note", "not scored"
-"""Of figures: what there is to say of them, or why there are none."""
+"""Keys of figures: a remark on them, or the reason why there are none."""
 UNSCORED = {NOT_SCORED: "its model was measured in shards, and one process may not hold it"}
 SERVED_HERE = "<!-- what is served -->"
-"""Where a report says it, which was written before."""
+"""The placeholder for this section in a report, which is written before registration."""
 WAYS = {"pyfunc": "MLflow", "transformers": "transformers alone"}
 Figures = Mapping[str, Mapping[str, float] | str]
-"""Of test examples that were scored through a version, by way of loading."""
+"""Statistics of test examples scored through a version, by loading method."""
 ROLES = ("teacher", "student", "control", "champion")
 
 
 def metrics(measured: ModelMeasures) -> dict[str, float]:
-    """One model's measures as metrics; those that could not be measured are left out."""
+    """One model's measures as metrics, without those that could not be measured."""
     latency = measured["latency"]
     found: dict[str, float | None] = {
         **{str(name): value for name, value in measured["metrics"].items()},
@@ -34,7 +34,7 @@ def metrics(measured: ModelMeasures) -> dict[str, float]:
 
 
 def all_metrics(measures: Measures) -> dict[str, float]:
-    """All models' metrics as role.metric."""
+    """All models' metrics, named role.metric."""
     return {
         f"{role}.{name}": value
         for role in _roles(measures)
@@ -43,7 +43,7 @@ def all_metrics(measures: Measures) -> dict[str, float]:
 
 
 def key_figures(measures: Measures) -> dict[str, str]:
-    """The few numbers that are worth a tag on the version."""
+    """The few metrics that become tags of the version."""
     names = (measures["gate_metric"], "parameters", "latency_ms")
     found = all_metrics(measures)
     keys = [f"{role}.{name}" for role in _roles(measures) for name in names]
@@ -51,7 +51,7 @@ def key_figures(measures: Measures) -> dict[str, str]:
 
 
 def recovered_share(verdict: Verdict) -> dict[str, float]:
-    """The share of the gap between control and teacher that the student closed, where there is one."""
+    """The share of the gap between control and teacher that the student closed, if there is a gap."""
     recovered = verdict.get("recovered")
     return {"recovered_share": recovered["share"]} if recovered and recovered["share"] is not None else {}
 
@@ -63,7 +63,7 @@ def recovered_figures(verdict: Verdict) -> dict[str, str]:
 
 
 def served(figures: Figures) -> str:
-    """How scores through the version differ from those that the gate saw, in a paragraph."""
+    """A paragraph on the differences between scores through the version and the gate's scores."""
     if isinstance(reason := figures.get(NOT_SCORED), str):
         return f"The version was not scored when it was registered: {reason}."
     ways = {way: found for way, found in figures.items() if not isinstance(found, str)}
@@ -81,13 +81,13 @@ def served(figures: Figures) -> str:
 
 
 def report_with(report: str, paragraph: str) -> str:
-    """A report in HTML that also says how what is served was found to be what was measured."""
+    """An HTML report with a section on the scores of the served version."""
     section = f"<section>\n<h2>What is served</h2>\n<p>{escape(paragraph)}</p>\n</section>"
     return report.replace(SERVED_HERE, section, 1)
 
 
 def intent(recipe: Recipe) -> str:
-    """What a run trains, in a sentence."""
+    """The student and teacher of a run, in a sentence."""
     student, teacher = (_model(section.model) for section in (recipe.student, recipe.teacher))
     return f"Recipe **{recipe.name}**, {recipe.task}: the student {student} learns from the teacher {teacher}."
 
@@ -99,13 +99,13 @@ def _model(model: Model) -> str:
 
 
 def note(recipe: Recipe, measures: Measures, verdict: Verdict, version: str | None) -> str:
-    """The run's page in MLflow, in Markdown: what was trained, the verdict, and the numbers.
+    """The run's page in MLflow, in Markdown: the models, the verdict, and the numbers.
 
     Args:
         recipe: the run's recipe.
         measures: the content of measures.json.
         verdict: the content of verdict.json.
-        version: the version that the student became; None for a rejected one.
+        version: the student's version; None if it was rejected.
     """
     became = f"Registered as {recipe.model_name} version {version}." if version else "Not registered."
     lines = [intent(recipe), "", *findings(measures, verdict), "", became, "Plots and report.html are its artifacts."]
@@ -118,15 +118,15 @@ def description(measures: Measures, verdict: Verdict, run: str) -> str:
     Args:
         measures: the content of measures.json.
         verdict: the content of verdict.json.
-        run: where the run's evidence is, an address or an id.
+        run: the address or id of the run with the evidence.
     """
     return "\n".join([*findings(measures, verdict), f"Curves, plots and report.html: run {run}."])
 
 
 def findings(measures: Measures, verdict: Verdict) -> Iterator[str]:
-    """The verdict, the models side by side, and the rules, by lines."""
+    """The verdict, the models side by side, and the rules, as lines of Markdown."""
     verb = "passed" if verdict["approved"] else "did not pass"
-    candidate = verdict.get("candidate", "student")  # that of an older understudy is a student's
+    candidate = verdict.get("candidate", "student")  # a verdict of an older understudy is on a student
     where = ", ".join(str(measures["hardware"][key]) for key in ("device", "cpu") if measures["hardware"].get(key))
     yield f"The {candidate} {verb} the gate on {measures['examples']} examples of the test split."
     if headline := verdict.get("headline"):

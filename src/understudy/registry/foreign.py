@@ -1,7 +1,7 @@
-"""A champion that was registered by other means: any MLflow model whose pyfunc takes what the task's models take.
+"""A champion registered by other means: any MLflow model whose pyfunc accepts the inputs of the task's models.
 
-It has no files that understudy could load and no digest. It is asked for its answers to the test split in a process of
-its own, and those become results by example, as of any model. What it costs is not measured.
+It has no digest, and no files that understudy could load. A separate process computes its predictions for the test
+split. They become results per example, as for any model. Its cost is not measured.
 """
 
 import json
@@ -22,34 +22,34 @@ if TYPE_CHECKING:
 
 SECONDS = 1800
 PASSED_ON = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "OMP_NUM_THREADS", "VIRTUAL_ENV")
-"""The only variables that its process gets: none of them is a credential."""
+"""The only environment variables of its process; none is a credential."""
 KINDS = ("labels", "probabilities", "bits_per_byte")
 
 
 @dataclass(frozen=True)
 class Foreign:
-    """The version that has the alias champion, where understudy did not make it."""
+    """A version with the alias champion that understudy did not make."""
 
     name: str
     version: str
 
     @property
     def words(self) -> str:
-        """It, in a message."""
+        """The champion's name in messages."""
         return f"the champion of {self.name}, version {self.version}"
 
 
 def ask(uri: str, champion: Foreign, questions: Mapping[str, Any], scratch: Path) -> "tuple[str, NDArray[Any]]":
-    """Its answers: their kind, one of KINDS, and an array with one entry for each question.
+    """The champion's predictions: their kind, one of KINDS, and an array with one entry per input.
 
     Args:
         uri: the registry.
-        champion: who is asked.
-        questions: images and labels, or texts, as foreign_answers.py reads them.
-        scratch: an existing folder; nothing is left in it.
+        champion: the model.
+        questions: the inputs: images and labels, or texts, in the format of foreign_answers.py.
+        scratch: an existing folder for temporary files, which are removed.
 
     Raises:
-        UnderstudyError: it cannot be had or loaded, or takes or answers something else.
+        UnderstudyError: the model cannot be downloaded or loaded, or has other inputs or outputs.
     """
     import numpy as np
 
@@ -90,7 +90,7 @@ def _run(champion: Foreign, model: Path, folder: Path) -> None:
 
 
 def _checked(champion: Foreign, folder: Path, count: int, labels: int) -> "tuple[str, NDArray[Any]]":
-    """The answers, which a stranger's process has left: numbers of the right shape, or nothing."""
+    """Load and validate the predictions: the process that wrote them is untrusted."""
     import numpy as np
 
     kind = next((kind for kind in KINDS if (folder / f"{kind}.npy").is_file()), "")

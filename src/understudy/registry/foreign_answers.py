@@ -1,9 +1,8 @@
-"""The answers of a model that understudy did not make, asked in a process of its own: python -m ... MODEL FOLDER.
+"""Predictions of a model that understudy did not make, in a separate process: python -m ... MODEL FOLDER.
 
-Loading such a model runs its code. This process gets none of the run's credentials in its environment, and what it
-leaves are numbers: `labels.npy` (N,) as places in the list of labels, `probabilities.npy` (N, K), or
-`bits_per_byte.npy` (N,). FOLDER holds the questions: `images.npy` (N, C, H, W) uint8 and `labels.json`, or
-`texts.json`.
+Loading such a model runs its code. This process has none of the run's credentials in its environment, and its output
+is numbers: `labels.npy` (N,) as indices into the list of labels, `probabilities.npy` (N, K), or `bits_per_byte.npy`
+(N,). FOLDER contains the inputs: `images.npy` (N, C, H, W) uint8 and `labels.json`, or `texts.json`.
 """
 
 import base64
@@ -21,19 +20,19 @@ if TYPE_CHECKING:
     from mlflow.pyfunc import PyFuncModel
 
 AT_ONCE = 256
-SUM = 1e-3  # by which probabilities may miss 1
+SUM = 1e-3  # tolerance for the sum of an image's probabilities, which should be 1
 Pixels = NDArray[np.uint8]
 
 
 class Misfit(Exception):
-    """The model cannot be asked, or its answers cannot be read; the message says why, and what would do."""
+    """The model cannot be queried, or its outputs cannot be read; the message gives the reason and the fix."""
 
 
 def answers(model: "PyFuncModel", folder: Path) -> tuple[str, NDArray[Any]]:
-    """The kind of the answers, and the answers.
+    """The kind of the predictions, and the predictions.
 
     Raises:
-        Misfit: the model takes something else than the task's input, or answers with something else.
+        Misfit: the model's inputs or outputs are not those of the task.
     """
     if (folder / "texts.json").exists():
         texts = json.loads((folder / "texts.json").read_text(encoding="utf-8"))
@@ -54,7 +53,7 @@ def _parts(every: Any) -> Iterator[Any]:
 
 
 def _inputs(schema: Any, images: Pixels) -> Any:
-    """Images in the form that the signature asks for: pixels as they are, or encoded as PNG."""
+    """Images in the form that the signature requires: raw pixels, or encoded as PNG."""
     if schema is None:
         raise Misfit("it has no signature, which says what it takes; log it with one (mlflow.models.infer_signature)")
     first = schema.inputs[0]
@@ -107,7 +106,7 @@ def _table(column: str, values: Sequence[Any]) -> Any:
 
 
 def _read(said: Any, labels: list[str], count: int) -> tuple[str, NDArray[Any]]:
-    """Answers to some images: a column for each label, a column `label`, a list of labels, or probabilities."""
+    """Parse predictions for images: a column for each label, a column `label`, a list of labels, or probabilities."""
     columns = [str(name) for name in said.columns] if hasattr(said, "columns") else []
     if set(labels) <= set(columns):
         said.columns = columns
@@ -129,7 +128,7 @@ def _read(said: Any, labels: list[str], count: int) -> tuple[str, NDArray[Any]]:
 
 
 def _name(value: Any) -> str:
-    """A label as the data have it; a whole number may come as a float."""
+    """A label as in the data; the model may return an integer label as a float."""
     return str(int(value)) if isinstance(value, float | np.floating) and float(value).is_integer() else str(value)
 
 
@@ -149,7 +148,7 @@ def _bits_per_byte(said: Any) -> NDArray[np.float64]:
 
 
 def main(model: str, folder: str) -> None:
-    """Ask the model in a folder, and leave its answers beside the questions."""
+    """Run a model and write its predictions to the folder of the inputs."""
     import mlflow.pyfunc
 
     try:

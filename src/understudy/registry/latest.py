@@ -1,4 +1,4 @@
-"""The page of the latest pipeline run on a server that has something to show."""
+"""The MLflow page of the latest pipeline run that is unfinished or has metrics."""
 
 from understudy.registry.client import server_at
 from understudy.registry.names import PARENT, STEP
@@ -8,13 +8,13 @@ LOOKED_AT = 20  # runs
 
 
 def latest_page(uri: str) -> str | None:
-    """The address of the page of the latest run that has something to show; None when nothing was recorded there.
+    """The address of the page of the latest run that is unfinished or has metrics; None if the server has no runs.
 
-    A run that reused everything is finished and has no metrics: an earlier one has the numbers. Where the latest runs
-    are all like that, it is the latest one's page.
+    A run that reused all results is finished without metrics: an earlier run has the numbers. If all of the latest
+    runs are like that, the page is that of the latest.
 
     Raises:
-        UnderstudyError: the server does not answer.
+        UnderstudyError: the server does not respond.
     """
     server = server_at(uri)
     experiments, of_pipeline = server.experiments(), f"tags.`{STEP}` = '{PARENT}'"

@@ -1,11 +1,11 @@
-"""A version loaded as its users load it, and asked about some examples: by MLflow's pyfunc, and by transformers alone.
+"""Scores of examples through a version as its users load it: by MLflow's pyfunc, and by transformers alone.
 
     python -m understudy.registry.loaded FOLDER OUTPUT
 
-A process of its own, without credentials (agent/serving.py starts it): loading a version runs the code of its model.
-FOLDER has the version's files, as downloaded from the registry, in `version`, and the examples in `examples.json`. What
-comes out is OUTPUT/scores.json: the negative log-likelihoods in nats, by way of loading and example, and the class of
-tokenizer that AutoTokenizer takes where it reads other tokens.
+This is a separate process without credentials (started by agent/serving.py): loading a version runs its model's code.
+FOLDER contains the version's files, as downloaded from the registry, in `version`, and the examples in `examples.json`.
+OUTPUT/scores.json gets the negative log-likelihoods in nats, by loading method and example, and the name of
+AutoTokenizer's class if its tokens differ.
 """
 
 import base64
@@ -32,7 +32,7 @@ def main() -> None:
     facts = json.loads(described.read_text(encoding="utf-8"))
     is_text, kind = facts["task"] == "causal-lm", _kind(folder / VERSION)
     scores = {"pyfunc": (_texts if is_text else _images)(folder / VERSION, facts, examples)}
-    gc.collect()  # a large model fits once
+    gc.collect()  # memory may not fit a large model twice
     other = ""
     if facts["kind"] == "transformers" and is_text:
         texts = [content.decode() for content, _ in examples]
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def _kind(version: Path) -> str:
-    """The type that the version is loaded in, as torch and transformers name it."""
+    """The version's dtype, by its name in torch and transformers."""
     import yaml
 
     described = yaml.safe_load((version / "MLmodel").read_text(encoding="utf-8"))
@@ -76,8 +76,8 @@ def _images(version: Path, facts: dict[str, Any], examples: list[tuple[bytes, st
 
 
 def _classified(model: Path, facts: dict[str, Any], examples: list[tuple[bytes, str]], kind: str) -> list[float]:
-    """By the labels of config.json. The hub's format has no processor of images for them: they are made as MLflow's
-    way makes them, and normalised as docs/using/serving.md says.
+    """Scores by the labels of config.json. The hub's format has no image processor for these models: images are
+    decoded as in the pyfunc, and normalised as in docs/using/serving.md.
     """
     import numpy as np
     import torch
@@ -98,7 +98,7 @@ def _classified(model: Path, facts: dict[str, Any], examples: list[tuple[bytes, 
 
 
 def _decoder(path: Path) -> Any:
-    """The version's own file that decodes images."""
+    """The version's module that decodes images."""
     spec = importlib.util.spec_from_file_location("version_images", path)
     assert spec is not None
     assert spec.loader is not None
@@ -108,8 +108,9 @@ def _decoder(path: Path) -> Any:
 
 
 def _tokenizer(model: Path, facts: dict[str, Any], texts: list[str]) -> tuple[Any, str]:
-    """What AutoTokenizer makes of the version's files; or, for the architectures whose tokenizers transformers puts in
-    the place of any other, what reads tokenizer.json as it is, and the name of the other's class.
+    """AutoTokenizer's tokenizer; if its tokens differ, that of tokenizer.json, and the name of the former's class.
+
+    For some architectures transformers replaces any tokenizer with its own.
     """
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -126,7 +127,7 @@ def _ids(tokenizer: Any, text: str) -> list[int]:
 
 
 def _transformers(model: Path, facts: dict[str, Any], tokenizer: Any, texts: list[str], kind: str) -> list[float]:
-    """As docs/using/serving.md says to do it; each window is predicted from itself alone."""
+    """Scores as in docs/using/serving.md; windows share no context."""
     import torch
     from transformers import AutoModelForCausalLM
 

@@ -1,7 +1,7 @@
-"""The local registry: a SQLite database in understudy's home, asked through MLflow, whose answers are remembered.
+"""The local registry: a SQLite database in understudy's home, queried through MLflow, with cached results.
 
-Importing MLflow takes seconds. What it answered is kept beside the database and counts while that file is the same
-(SQLite counts its changes in the file's header).
+Importing MLflow takes seconds. So results are cached beside the database, and are valid while its file is unchanged
+(SQLite counts changes in the file's header).
 """
 
 import os
@@ -35,7 +35,7 @@ class LocalDatabase(OverMlflow):
 
     @cached_property
     def client(self) -> "MlflowClient":
-        """MLflow's own client; the database is made where there is none."""
+        """MLflow's client; the database is created if it does not exist."""
         self.check()
         with translated(self._uri):
             if not self._path.exists():
@@ -46,7 +46,7 @@ class LocalDatabase(OverMlflow):
         """See TrackingServer.
 
         Raises:
-            InputError: the database cannot be written, or its artifacts lie somewhere else.
+            InputError: the database cannot be written, or its artifacts are in another folder.
         """
         folder = self._path.parent
         with disk_errors(self._path):
@@ -68,14 +68,14 @@ class LocalDatabase(OverMlflow):
         answers = known["answers"] if known.get("state") == state else {}
         if question not in answers:
             answers[question] = super()._answer(question, ask)
-            # The state from before the question: whatever was written since then makes the answer stale.
+            # The state before the query: any later write makes the result stale.
             write_json(memory, {"state": state, "answers": answers})
         answer: dict[str, str] | None = answers[question]
         return answer
 
 
 def _state(path: Path) -> list[Any]:
-    """What changes whenever the database does: its identity, size, times and header, and those of its journals."""
+    """The header of the database, and device, inode, size and mtime of it and its journals; any write changes one."""
     with path.open("rb") as stream:
         header = stream.read(HEADER).hex()
     files = [path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-journal"))]
@@ -84,7 +84,7 @@ def _state(path: Path) -> list[Any]:
 
 
 def _create(path: Path) -> None:
-    """Make the local database aside and link it into place: of two processes one wins, and a killed one leaves none."""
+    """Create the local database aside and link it into place: one of two processes wins, a killed one leaves none."""
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")

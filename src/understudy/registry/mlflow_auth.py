@@ -1,6 +1,6 @@
-"""MLflow's own client signs in with the pod's token: a provider that MLflow finds among pyproject.toml's entry points.
+"""Authentication of MLflow's own client with the pod's token: a provider, listed in pyproject.toml's entry points.
 
-The token is read for each request. MLFLOW_TRACKING_TOKEN would be the one that was good when the process began.
+The token is read for each request. MLFLOW_TRACKING_TOKEN would be the token from the start of the process.
 """
 
 from typing import Any
@@ -14,16 +14,16 @@ class PodToken(RequestAuthProvider):  # type: ignore[misc]
     """Selected by MLFLOW_TRACKING_AUTH."""
 
     def get_name(self) -> str:
-        """What MLFLOW_TRACKING_AUTH says."""
+        """The value of MLFLOW_TRACKING_AUTH."""
         return pod_token.POD
 
     def get_auth(self) -> Any:
-        """What `requests` calls with every request (requests.auth.AuthBase)."""
+        """The callable that `requests` applies to every request (requests.auth.AuthBase)."""
         return _signed
 
 
 def _signed(request: Any) -> Any:
-    """The request with the token, unless MLflow has put a password or another token there."""
+    """Add the token to a request, unless MLflow has added a password or another token."""
     if "Authorization" not in request.headers:
         request.headers["Authorization"] = f"Bearer {pod_token.token()}"
     return request

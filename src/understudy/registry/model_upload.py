@@ -1,7 +1,7 @@
-"""The model's own files on their way to the registry: from the store's object itself, each one as its manifest says.
+"""Upload of a model's own files to the registry, directly from the store's object, verified by its manifest.
 
-Nothing is copied aside, and no file is held in memory: MLflow's client sends a file as it reads it. A file is hashed
-just before, when the system has its bytes in memory for the second reading, and refused if it is touched until then.
+No file is copied or loaded whole: MLflow's client streams it. A file is hashed just before its upload, so that the
+second read comes from the page cache. A file that is modified in between is refused.
 """
 
 import json
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 
 def place_of(digest: str) -> str:
-    """The folder of a model's own files among a version's files."""
+    """The folder of a model's own files in a version."""
     return f"artifacts/{digest}"
 
 
 def send_model(client: "MlflowClient", logged_model: str, model: Path, digest: str) -> None:
-    """Send a model's files, its manifest included, so that the store can take it back from the registry.
+    """Upload a model's files and its manifest, so that the store can restore the model from the registry.
 
     Args:
-        client: MLflow's.
-        logged_model: the id of MLflow's logged model that gets them.
-        model: the store's object.
-        digest: the object's.
+        client: MLflow's client.
+        logged_model: the id of the MLflow logged model that receives them.
+        model: the folder of the store's object.
+        digest: the object's digest.
 
     Raises:
-        UnderstudyError: a file is not what the object's digest says; it was not sent.
+        UnderstudyError: a file does not match the object's digest, or changed during its upload.
     """
     for name, expected in _files(model, digest):
         path = model / name
@@ -45,7 +45,7 @@ def send_model(client: "MlflowClient", logged_model: str, model: Path, digest: s
 
 
 def _files(model: Path, digest: str) -> Iterator[tuple[str, str]]:
-    """Each file of an object, and its SHA-256."""
+    """Each file of an object with its SHA-256, the manifest last."""
     encoded = (model / MANIFEST).read_bytes()
     if sha256(encoded) != digest:
         raise _changed(model / MANIFEST, digest)

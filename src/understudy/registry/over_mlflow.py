@@ -1,4 +1,4 @@
-"""A tracking server that MLflow's own client asks: a database, or a server with a cloud's way of signing in."""
+"""A tracking server over MLflow's own client: a database, or a server with a cloud's authentication."""
 
 import os
 import socket
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 SECONDS = 5.0
-PAGE = 1000  # versions in one answer
+PAGE = 1000  # versions per response
 
 
 def connect(uri: str) -> "MlflowClient":
     """MLflow's client of a server.
 
     Raises:
-        UnderstudyError: the server does not answer.
+        UnderstudyError: the server does not respond.
     """
     bare, before = _without_credentials(uri), os.environ.get(URI)
     with translated(uri):
         import mlflow
 
-        # Parts of MLflow ask its global setting, which also writes the variable that a later run here would read.
+        # Parts of MLflow use its global URI. Setting it also sets the variable, which a later run here would read.
         mlflow.set_tracking_uri(bare)
         if before is None:
             os.environ.pop(URI, None)
@@ -42,7 +42,7 @@ def connect(uri: str) -> "MlflowClient":
 
 
 def _without_credentials(uri: str) -> str:
-    """What MLflow is given as the server's address: it puts that into error messages and tags."""
+    """Move an address's credentials to environment variables: MLflow puts addresses into error messages and tags."""
     parts = urlsplit(uri)
     if parts.scheme not in ("http", "https") or "@" not in parts.netloc:
         return uri
@@ -52,10 +52,10 @@ def _without_credentials(uri: str) -> str:
 
 
 class OverMlflow:
-    """See TrackingServer. MLflow is imported with the first question."""
+    """See TrackingServer. MLflow is imported on first use."""
 
     artifact_location: str | None = None
-    """Where the files of a new experiment lie; None where the server decides."""
+    """The location of a new experiment's files; None if the server decides."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -88,7 +88,7 @@ class OverMlflow:
                 try:
                     return str(client.create_experiment(name, self.artifact_location, EXPERIMENT))
                 except MlflowException:
-                    found = client.get_experiment_by_name(name)  # another process may have made it in between
+                    found = client.get_experiment_by_name(name)  # another process may have created it meanwhile
                     if found is None:
                         raise
         if found.lifecycle_stage == "deleted":
@@ -209,7 +209,7 @@ class OverMlflow:
             client.delete_registered_model_alias(name, alias)
 
     def link_dataset(self, run_id: str, dataset: "Dataset", context: str) -> None:
-        """Let a run show the data set that it used; `context` says for what."""
+        """Link a run to a data set; `context` is its purpose."""
         client = self.client
         from mlflow.entities import DatasetInput, InputTag
 
@@ -217,7 +217,7 @@ class OverMlflow:
             client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", context)])])
 
     def download(self, source: str, folder: Path) -> Path:
-        """Fetch an artifact into a folder; where it lies there."""
+        """Download an artifact to a folder, and return its path there."""
         self.client  # noqa: B018 (MLflow's functions ask the server that its client has set)
         from mlflow.artifacts import download_artifacts
 
@@ -225,7 +225,7 @@ class OverMlflow:
             return Path(download_artifacts(source, dst_path=str(folder)))
 
     def _answer(self, question: str, ask: "Callable[[MlflowClient], dict[str, str]]") -> dict[str, str] | None:
-        """The answer to a question; None when what it is about does not exist."""
+        """The result of a query; None if its subject does not exist."""
         del question
         client = self.client
         from mlflow.exceptions import MlflowException

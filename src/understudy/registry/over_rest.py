@@ -1,4 +1,4 @@
-"""A tracking server that is asked over http, without importing MLflow. Reference: MLflow's REST API, version 2.0."""
+"""A tracking server over HTTP, without importing MLflow. Reference: MLflow's REST API, version 2.0."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,8 +11,8 @@ from understudy.registry.names import EXPERIMENT
 from understudy.registry.server import public_uri
 from understudy.registry.tracking import Value, Version, deleted, in_parts
 
-PAGE = 5000  # values that a server answers within seconds
-LISTED = 1000  # experiments or versions in one answer
+PAGE = 5000  # values that a server returns within seconds
+LISTED = 1000  # experiments or versions per response
 
 
 class OverRest:
@@ -33,7 +33,7 @@ class OverRest:
                 made = self._post("experiments/create", name=name, tags=_pairs(EXPERIMENT.items()))
                 return str(made["experiment_id"])
             except UnderstudyError:
-                found = self._named(name)  # another process may have made it in between
+                found = self._named(name)  # another process may have created it meanwhile
                 if found is None:
                     raise
         if found["lifecycle_stage"] == "deleted":
@@ -140,7 +140,7 @@ class OverRest:
         rest.delete(self._uri, "registered-models/alias", name=name, alias=alias)
 
     def _listed(self, what: str, endpoint: str, **query: str) -> Iterator[dict[str, Any]]:
-        """All pages of an answer that is a list."""
+        """The items of all pages of a list response."""
         while True:
             found = self._get(endpoint, **query) or {}
             yield from found.get(what, ())

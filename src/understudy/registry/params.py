@@ -10,7 +10,7 @@ LONGEST_KEY, LONGEST_VALUE = 250, 6000  # MLflow's limits
 
 
 def log_params(server: TrackingServer, run_id: str, values: Mapping[str, object]) -> None:
-    """Log nested values as parameters a.b.c; what is too long for MLflow is cut."""
+    """Log nested values as parameters a.b.c, cut to MLflow's limits."""
     server.set_params(run_id, {key[:LONGEST_KEY]: _cut(value) for key, value in flat(values).items()})
 
 
@@ -19,7 +19,7 @@ def _cut(value: str) -> str:
 
 
 def flat(values: Mapping[str, object], prefix: str = "") -> dict[str, str]:
-    """Nested values by their path, as an override writes it; addresses lose their credentials.
+    """Nested values by their path, in the syntax of overrides; addresses lose their credentials.
 
     Sections in a list are named by their type; other lists stay whole, as JSON.
     """
@@ -36,7 +36,7 @@ def flat(values: Mapping[str, object], prefix: str = "") -> dict[str, str]:
 
 
 def _by_type(value: object) -> dict[str, Mapping[str, object]]:
-    """A list of sections by their types; empty for any other value, and where two have one type."""
+    """A list of sections by type; empty for any other value, or if two have the same type."""
     if not isinstance(value, list):
         return {}
     sections = [entry for entry in value if isinstance(entry, Mapping)]

@@ -1,8 +1,8 @@
-"""How a pod signs in to MLflow: with a token of its service account for this audience alone, which lives an hour.
+"""Authentication of a pod to MLflow: a token of its service account for this audience only, valid for an hour.
 
-MLFLOW_TRACKING_AUTH=understudy asks for it. The kubelet puts it into a file, and a new one in time. Where nothing can
-put a file into the pod (kfp-kubernetes knows no projected volumes), the pod asks the API server. The token that every
-pod has is not sent: it is for the API server, and whoever got it could do there what the pod may.
+MLFLOW_TRACKING_AUTH=understudy enables it. The kubelet writes the token to a file, and renews it in time. Without a
+projected volume (kfp-kubernetes does not support them), the pod requests a token from the API server. The pod's
+default token is never sent: it is for the API server, and its recipient would have the pod's rights there.
 """
 
 import base64
@@ -20,23 +20,23 @@ from understudy.kube.objects import VolumeSource
 AUDIENCE = "mlflow"
 SETTING = "MLFLOW_TRACKING_AUTH"
 POD = "understudy"
-"""What MLFLOW_TRACKING_AUTH says; the name of MLflow's provider in mlflow_auth.py."""
+"""The value of MLFLOW_TRACKING_AUTH, and the name of MLflow's provider in mlflow_auth.py."""
 FOLDER = "/var/run/secrets/understudy/mlflow"
 PLACE = "UNDERSTUDY_MLFLOW_TOKEN"
-"""The folder with the file `token`, unless it is FOLDER."""
+"""The variable with the folder of the file `token`; FOLDER if it is not set."""
 LIFE = 3600  # seconds; the kubelet replaces a token when a fifth of it is left
 _SOURCE = {"audience": AUDIENCE, "expirationSeconds": LIFE, "path": "token"}
 VOLUME: VolumeSource = {"projected": {"sources": [{"serviceAccountToken": _SOURCE}]}}
 """The volume to mount at FOLDER."""
-FRESH = 0.8  # of its life, after which another one is asked for
+FRESH = 0.8  # fraction of a token's life after which a new one is requested
 
 
 def token() -> str | None:
-    """The token to send now; None where the pod has other ways to sign in.
+    """The token to send now; None if the pod authenticates in another way.
 
     Raises:
-        Forbidden: the pod's account may not ask for one.
-        UnderstudyError: there should be one, and is none.
+        Forbidden: the pod's account may not request one.
+        UnderstudyError: the token is missing.
     """
     if os.environ.get(SETTING) != POD:
         return None
@@ -46,7 +46,7 @@ def token() -> str | None:
 
 def _from(path: Path) -> str:
     try:
-        found = path.read_text().strip()  # for each request: it is replaced while the run goes on
+        found = path.read_text().strip()  # for each request: the kubelet replaces it during the run
     except OSError as error:
         raise UnderstudyError(f"{path}: there is no token for MLflow ({error.strerror}); mount one there") from error
     if not found:
@@ -55,14 +55,14 @@ def _from(path: Path) -> str:
 
 
 class Requested:
-    """The token that the API server gave last, until most of its life is over."""
+    """Caches the last token of the API server for most of its life."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._token, self._until = "", 0.0
 
     def get(self) -> str:
-        """A token that is good for some minutes more."""
+        """A token that is valid for some minutes more."""
         with self._lock:
             if time.time() >= self._until:
                 self._token = _requested()
@@ -75,7 +75,7 @@ REQUESTED = Requested()
 
 
 def _requested() -> str:
-    """A new token of the pod's own account, which ends with the pod (TokenRequest of authentication.k8s.io/v1)."""
+    """Request a token of the pod's service account that expires with the pod (authentication.k8s.io/v1)."""
     who = _payload(in_pod.token()).get("kubernetes.io", {})
     if not {"namespace", "serviceaccount", "pod"} <= who.keys():
         raise UnderstudyError("the pod's token does not say of which pod it is; mount a projected one")
@@ -95,7 +95,7 @@ def _requested() -> str:
 
 
 def _payload(signed: str) -> dict[str, Any]:
-    """What a token says (RFC 7519); whoever receives it checks the signature."""
+    """The claims of a token (RFC 7519); its recipient verifies the signature."""
     try:
         part = signed.split(".")[1]
         found: dict[str, Any] = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))

@@ -13,22 +13,22 @@ from understudy.store.files import read_json
 from understudy.train.profile import LARGEST_TRACE, Profile
 
 FOLDER = "profile"
-"""Of artifacts, and what the names of metrics begin with."""
+"""The folder of the artifacts, and the prefix of the metrics' names."""
 
 
 def send_profile(server: OverMlflow, run_id: str, run: Run, step: str) -> None:
-    """Send what a run has kept of a training's profile to the training's run in MLflow; nothing where it has none.
+    """Send a training's profile to the training's run in MLflow; do nothing if the pipeline run has none.
 
-    Of traces the first and the slowest rank's go along, unless they are too large: a job may have thousands of them.
+    Only the traces of the first and the slowest rank are sent, unless they are too large: a job may have thousands.
 
     Raises:
-        UnderstudyError: a rank left something else than a file.
+        UnderstudyError: a rank left something other than a file.
     """
     path = run.profiles / f"{step}.json"
     profile: Profile | None = read_json(path)
     if profile is None:
         return
-    at = int(1000 * path.stat().st_mtime)  # MLflow takes the same value at the same time only once
+    at = int(1000 * path.stat().st_mtime)  # MLflow stores a repeated value with the same timestamp only once
     server.log(run_id, [Value(name, value, at, 0) for name, value in _figures(profile).items()])
     staged = Path(tempfile.mkdtemp(prefix="profile-", dir=run.folder))
     try:
@@ -55,7 +55,7 @@ def _figures(profile: Profile) -> dict[str, float]:
 
 
 def _copy(trace: Path, folder: Path) -> None:
-    """Copy a trace as bytes: ranks wrote it, and no link is followed."""
+    """Copy a trace as bytes, without following links: ranks wrote it."""
     try:
         with opened(trace) as stream:
             content = stream.read(LARGEST_TRACE + 1)

@@ -1,8 +1,8 @@
-"""Promotions as files in Git: one per model says which version is to be the champion, and holds who approved it.
+"""Promotions as files in Git: one per model, with the version that becomes champion and its approvals.
 
-An approval is a signature (Ed25519, RFC 8032) of model, version and the digests of its files, by a key that the policy
-lists. So a file proves itself, and who may write promotions promotes nothing alone. Who may change the policy, or what
-the cluster is given as one, can: guard policy.yaml, kustomization.yaml and the folder job.
+An approval is a signature (Ed25519, RFC 8032) of model, version and the digests of its files, by a key in the policy.
+So a file proves itself: write access to promotions is not enough to promote. Write access to the policy, or to the
+cluster's source of it, is: guard policy.yaml, kustomization.yaml and the folder job.
 """
 
 import base64
@@ -24,24 +24,24 @@ from understudy.store.files import HEXADECIMAL, sha256
 
 POLICY = "policy.yaml"
 OTHERS = (POLICY, "kustomization.yaml")
-"""What lies in the folder beside the promotions."""
+"""The other files in the folder of promotions."""
 
 NAME = re.compile("[A-Za-z0-9](?:[A-Za-z0-9._@+-]*[A-Za-z0-9])?")
-"""A reviewer's name: two that look alike would be two people."""
+"""A reviewer's name, in ASCII: names that look alike would count as two people."""
 FORGED = base64.b64encode(bytes([1, *bytes(63)])).decode()
 TRIED = 256
 File = TypeVar("File", bound=BaseModel)
 
 
 class Policy(BaseModel):
-    """Who may approve, how many have to, and how old a verdict may be."""
+    """The reviewers, the required number of approvals, and the maximum age of a verdict."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     approvals: Annotated[int, Field(ge=1, strict=True)] = 2
     verdict_days: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 30.0
     reviewers: dict[str, str] = {}
-    """Names, and their public keys as OpenSSH writes them: ssh-ed25519 AAAA... comment."""
+    """Public keys in OpenSSH's format (ssh-ed25519 AAAA... comment) by the reviewer's name."""
 
     @field_validator("reviewers")
     @classmethod
@@ -67,16 +67,16 @@ class Policy(BaseModel):
 
 
 class Promotion(BaseModel):
-    """Which version of a model is to be the champion."""
+    """The version of a model that becomes champion, and its approvals."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: Annotated[str, Field(min_length=1)]
     version: Annotated[str, Field(pattern="^[1-9][0-9]*$")]
     digest: Annotated[str, Field(pattern=f"^{HEXADECIMAL.pattern}$")]
-    """The store's, as the version's tag has it."""
+    """The store's digest of the model, as in the version's tag."""
     files: Annotated[str, Field(pattern=f"^{HEXADECIMAL.pattern}$")]
-    """Of all files of the version, what serves it among them: version_files.py."""
+    """The digest of all files of the version, including its serving script: version_files.py."""
     approvals: dict[str, str] = {}
     """Signatures (Base64) by the reviewer's name."""
 
@@ -94,11 +94,11 @@ class Promotion(BaseModel):
 
     @property
     def statement(self) -> bytes:
-        """What an approval signs."""
+        """The bytes that an approval signs."""
         return json.dumps(["understudy approval 1", self.model, self.version, self.digest, self.files]).encode()
 
     def holds(self, name: str, key: Ed25519PublicKey) -> bool:
-        """Whether a reviewer's approval is of just this, by this key."""
+        """Whether a reviewer's approval is a valid signature of this promotion by this key."""
         try:
             key.verify(base64.b64decode(self.approvals.get(name, ""), validate=True), self.statement)
         except (InvalidSignature, Error, ValueError):
@@ -106,7 +106,7 @@ class Promotion(BaseModel):
         return True
 
     def approved_by(self, name: str, key: Ed25519PrivateKey) -> "Promotion":
-        """The promotion with one approval more."""
+        """A copy of the promotion with one more approval."""
         signature = base64.b64encode(key.sign(self.statement)).decode()
         return self.model_copy(update={"approvals": {**self.approvals, name: signature}})
 
@@ -119,7 +119,7 @@ def promotions(folder: Path) -> dict[Path, Promotion]:
     """The promotions of a folder, by their files.
 
     Raises:
-        InputError: a file is none, or two are of one model.
+        InputError: a file is not a promotion, or two are for one model.
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: there is no such folder; it holds {POLICY} and a file per model")
@@ -138,7 +138,7 @@ def read(path: Path) -> Promotion:
     """The promotion in a file.
 
     Raises:
-        InputError: it is none; the message names the field.
+        InputError: it is not a promotion; the message names the field.
     """
     return _read(path, Promotion)
 
@@ -147,7 +147,7 @@ def policy(folder: Path) -> Policy:
     """The folder's policy.
 
     Raises:
-        InputError: there is none, or it is wrong.
+        InputError: it is missing or invalid.
     """
     if not (folder / POLICY).exists():
         raise InputError(
@@ -158,10 +158,10 @@ def policy(folder: Path) -> Policy:
 
 
 def place(folder: Path, model: str) -> Path:
-    """The file of a model's promotion; a name that is no file's gets a piece of its digest.
+    """The path of a model's promotion; a model name that is no valid file name gets a piece of its digest.
 
     Raises:
-        InputError: the folder has no policy, or the file is of another model.
+        InputError: the folder has no policy, or the file is a link or of another model.
     """
     policy(folder)
     name = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_") else "-" for letter in model)
@@ -176,10 +176,10 @@ def place(folder: Path, model: str) -> Path:
 
 
 def listing(folder: Path, name: str) -> dict[Path, str]:
-    """The folder's kustomization with a promotion's file among those that the cluster gets, where it lacks it.
+    """The folder's kustomization with a promotion's file added to the ConfigMap; empty if nothing has to be added.
 
     Raises:
-        InputError: there is one, and it does not list promotions as that of manifests/promotions does.
+        InputError: the kustomization does not list promotions as manifests/promotions does.
     """
     path = folder / "kustomization.yaml"
     if not path.exists():
@@ -195,7 +195,7 @@ def listing(folder: Path, name: str) -> dict[Path, str]:
 
 
 def check_approval(promotion: Promotion, name: str, folder: Path) -> None:
-    """Whether an approval counts.
+    """Check an approval against the policy.
 
     Raises:
         InputError: the policy does not name this reviewer, or has another key.
@@ -208,14 +208,14 @@ def check_approval(promotion: Promotion, name: str, folder: Path) -> None:
 
 
 def signing_key(path: Path, passphrase: Callable[[], str]) -> Ed25519PrivateKey:
-    """A reviewer's private key, as ssh-keygen writes it.
+    """A reviewer's private key, in ssh-keygen's format.
 
     Args:
-        path: its file.
-        passphrase: asked if it has one.
+        path: the key's file.
+        passphrase: called if the key has one.
 
     Raises:
-        InputError: it cannot be read, or is of another kind.
+        InputError: the key cannot be read, or is not Ed25519.
     """
     try:
         content = path.read_bytes()
@@ -258,9 +258,9 @@ def _public_key(name: str, text: str) -> Ed25519PublicKey:
 
 
 def _is_anybodys(key: Ed25519PublicKey) -> bool:
-    """Whether a key is a point of small order, for which one made-up signature holds for every eighth text or more.
+    """Whether a key is a point of small order, so that one forged signature is valid for every eighth text or more.
 
-    Libraries let such keys pass (RFC 8032, 5.1.7, does not refuse them); a made-up signature holds for no other.
+    Libraries accept such keys (RFC 8032, 5.1.7, does not refuse them); the forged signature is valid for no other.
     """
     for number in range(TRIED):
         try:

@@ -1,6 +1,6 @@
-"""Carrying out promotions: the files are the wish, the registry is what is, and the alias champion is moved to fit.
+"""Reconciliation of promotions: the files are the desired state, and the alias champion is moved to match them.
 
-It may be done at any time, again and again. A roll-back is the file as it was before.
+It is idempotent. To roll back, restore the earlier file.
 """
 
 from collections.abc import Callable
@@ -15,10 +15,10 @@ DAY = 24 * 3600.0
 
 
 def problems(promotion: Promotion, rules: Policy, server: TrackingServer, now: float) -> list[str]:
-    """Why a promotion may not be carried out; nothing when it may.
+    """The reasons against a promotion; empty if it is allowed.
 
     Args:
-        promotion: what is wished.
+        promotion: the desired champion.
         rules: the policy.
         server: the registry.
         now: Unix seconds.
@@ -29,29 +29,29 @@ def problems(promotion: Promotion, rules: Policy, server: TrackingServer, now: f
         listed = ", ".join(sorted(versions, key=int)) or "none at all"
         return [f"the registry has no version {promotion.version} of {promotion.model}, but {listed}"]
     same = [version.created for version in versions.values() if version.tags.get(DIGEST) == promotion.digest]
-    first = min([found.created, *same])  # registered once more, a model is no younger
+    first = min([found.created, *same])  # a model registered again is as old as before
     return [*_misfits(promotion, found, rules, now - first), *_lacking_approvals(promotion, rules)]
 
 
 def apply(
     folder: Path, server: TrackingServer, now: float, *, change: bool, files: Callable[[Promotion], str]
 ) -> list[str]:
-    """Make the champions those that the files say, or only find the differences.
+    """Move the alias champion to the versions in the files, or only report the differences.
 
     Args:
         folder: the promotions and their policy.
         server: the registry.
         now: Unix seconds.
-        change: whether to move aliases. Nothing is moved while one file is refused.
-        files: the digest of all files that a version has now (version_files.py).
+        change: whether to move aliases. None is moved if any file is refused.
+        files: computes the digest of all current files of a version (version_files.py).
 
     Returns:
-        What was moved, or differs; nothing when registry and files agree.
+        The moves or differences; empty if registry and files agree.
 
     Raises:
-        InputError: a promotion may not be carried out; every reason is named.
-        UnderstudyError: what is, or was to be, the champion has other files than were approved. One that stood stays:
-            it may be that it is served.
+        InputError: a promotion is not allowed; the message has every reason.
+        UnderstudyError: the files of a current or future champion are not the approved ones. A current champion keeps
+            its alias, since it may be in use.
     """
     wished, rules = promotions(folder), policy(folder)
     refused = {path: problems(promotion, rules, server, now) for path, promotion in wished.items()}
@@ -75,7 +75,7 @@ def apply(
 
 
 def _changed(promotion: Promotion, files: Callable[[Promotion], str]) -> list[str]:
-    """What became of a champion's files: the server keeps them, and whoever writes to its bucket does not ask it."""
+    """Report changed files of a champion: the server protects them, but not from direct writes to its bucket."""
     if files(promotion) == promotion.files:
         return []
     return [f"{promotion.model}: the files of version {promotion.version} are not those that were approved"]
@@ -88,10 +88,10 @@ def _promote(
     files: Callable[[Promotion], str],
     said: list[str],
 ) -> None:
-    """Move the alias; back again if what was approved is not what became the champion.
+    """Move the alias, and move it back if the new champion is not what was approved.
 
-    Until the alias moves, whoever made the version can write other files, and another digest into its tag. So both are
-    looked at before, lest anybody loads them, and once more when the server keeps them as they are.
+    Until the alias moves, the account that made the version can replace its files and its digest tag. So both are
+    checked before the move, so no client loads replaced files, and again after it, when the server protects them.
     """
     model, version = promotion.model, promotion.version
     try:
@@ -99,7 +99,7 @@ def _promote(
         server.set_alias(model, CHAMPION, version)
         try:
             _check_approved(promotion, server, files)
-        except BaseException as error:  # of whatever kind: the files may be others than were approved
+        except BaseException as error:  # of any kind: the files may not be the approved ones
             server.set_alias(model, CHAMPION, before) if before else server.drop_alias(model, CHAMPION)
             if not isinstance(error, UnderstudyError):
                 raise
@@ -109,7 +109,7 @@ def _promote(
 
 
 def _check_approved(promotion: Promotion, server: TrackingServer, files: Callable[[Promotion], str]) -> None:
-    """Refuse a version whose digest or files are not those that were approved."""
+    """Refuse a version whose digest or files are not the approved ones."""
     tags = server.version_tags(promotion.model, promotion.version) or {}
     changed = "digest" if tags.get(DIGEST) != promotion.digest else "files"
     if changed == "digest" or files(promotion) != promotion.files:
@@ -120,7 +120,7 @@ def _check_approved(promotion: Promotion, server: TrackingServer, files: Callabl
 
 
 def _misfits(promotion: Promotion, found: Version, rules: Policy, seconds: float) -> list[str]:
-    """What of the registry's version, so many seconds old, is not as the file or the policy has it."""
+    """The mismatches of the registry's version, so many seconds old, with the file or the policy."""
     named, said = f"version {promotion.version} of {promotion.model}", []
     digest, verdict = found.tags.get(DIGEST), found.tags.get(VERDICT)
     if digest != promotion.digest:
@@ -128,7 +128,7 @@ def _misfits(promotion: Promotion, found: Version, rules: Policy, seconds: float
     if verdict != "approved":
         said.append(f"{named} was {verdict or 'not judged'} by the gate")
     age = seconds / DAY
-    if age > rules.verdict_days and PROMOTED not in found.tags:  # one that was the champion will do for a roll-back
+    if age > rules.verdict_days and PROMOTED not in found.tags:  # a former champion may be old, for a roll-back
         said.append(
             f"{named} was registered {age:.0f} days ago, and the policy allows {rules.verdict_days:g}; train and judge "
             "it on today's data"
@@ -152,7 +152,7 @@ def _lacking_approvals(promotion: Promotion, rules: Policy) -> list[str]:
 
 
 def _without_a_file(server: TrackingServer, known: set[str]) -> list[str]:
-    """Champions of which no file says anything: left alone, and told."""
+    """Report champions without a file; they are left alone."""
     models = sorted({version.name for version in server.versions()} - known)
     stray = [(name, server.aliases(name).get(CHAMPION)) for name in models]
     found = [f"{name}: version {version} is the champion, and no file says so" for name, version in stray if version]

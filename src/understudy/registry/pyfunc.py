@@ -1,7 +1,7 @@
-"""A model version's files beside the model's own: the script that serves it, the user's code, the exact requirements.
+"""A model version's files beside the model's own: its serving script, the user's code, the exact requirements.
 
-Nothing here imports torch: the model is not run when it is registered. Nor is it copied: MLflow describes an empty
-folder in the model's place, and model_upload.py sends what belongs there.
+This module does not import torch: registration does not run the model. Nor does it copy the model: MLflow describes an
+empty folder as a placeholder, and model_upload.py sends the model's files.
 """
 
 import base64
@@ -28,24 +28,24 @@ MAX_NEW_TOKENS = 32
 
 
 def write(folder: Path, model: Path, description: "Model", evaluate: Evaluate) -> None:
-    """Write the version's files beside the model's own, which MLmodel names as if they were there.
+    """Write the version's files except the model's own, which MLmodel names as if they were there.
 
     Args:
-        folder: where to; made here.
+        folder: the target, created here.
         model: the store's object.
         description: MLflow's own description of the model, with the ids of its run and logged model.
-        evaluate: the recipe's, by which it was measured: it is loaded in the same precision, and scores texts in the
-            same windows.
+        evaluate: the recipe's evaluation settings: the version is loaded in the same precision, and scores texts in
+            the same windows, as in the measurement.
 
     Raises:
-        InputError: the code of a factory model cannot be found, or needs understudy.
+        InputError: the code of a factory model does not exist, or imports understudy.
     """
     facts = read_description(model)
     code, libraries = _code(facts)
     with tempfile.TemporaryDirectory(dir=folder.parent) as aside, warnings.catch_warnings():
         stands_in = Path(aside, model.name)
         stands_in.mkdir()
-        # MLflow's own modules and defaults, and how it writes a table; none of them is this model's.
+        # These warnings are about MLflow's own modules, defaults and tables, not about this model.
         warnings.filterwarnings("ignore", ".*Any type hint is inferred as AnyType", UserWarning)
         warnings.filterwarnings("ignore", "Operation with range is deprecated")
         import mlflow.pyfunc
@@ -65,7 +65,7 @@ def write(folder: Path, model: Path, description: "Model", evaluate: Evaluate) -
 
 
 def _name_model(folder: Path, model: Path, description: "Model") -> None:
-    """Let MLmodel speak of the model itself, where it speaks of what stood in its place."""
+    """Replace the placeholder in MLmodel by the model itself."""
     from mlflow.models.model import MLMODEL_FILE_NAME
     from mlflow.pyfunc import FLAVOR_NAME
 
@@ -76,7 +76,7 @@ def _name_model(folder: Path, model: Path, description: "Model") -> None:
 
 
 def _decoder(facts: Description) -> dict[str, str]:
-    """The file that decodes and resizes images, as it did for training."""
+    """The module that decodes and resizes images, the same as in training."""
     if facts["task"] != "image-classification":
         return {}
     from understudy.data import images
@@ -85,7 +85,7 @@ def _decoder(facts: Description) -> dict[str, str]:
 
 
 def _code(facts: Description) -> tuple[tuple[Path, ...], set[str]]:
-    """The user's own files that go along, and the libraries that are imported."""
+    """The user's files to include, and the imported libraries."""
     own = {"tokenizers"} if facts["task"] == "causal-lm" else {"PIL"}
     if facts["kind"] != "factory":
         return (), {"transformers", *own, *imported_libraries(facts.get("code", {}))}
@@ -103,17 +103,17 @@ def _code(facts: Description) -> tuple[tuple[Path, ...], set[str]]:
 
 
 def pinned(library: str) -> str:
-    """A requirement on exactly the version of an imported library, without the mark of a local build (+cpu)."""
+    """The exact requirement for an imported library, without a local version label (+cpu)."""
     name, _, version = installed(library).partition(" ")
     return f"{name}=={version.partition('+')[0]}"
 
 
 def signature(facts: Description) -> "ModelSignature":
-    """What the version takes and returns.
+    """The version's inputs and outputs.
 
     Images: N encoded ones, or their pixels -> label, its probability, and the probabilities of all labels. MLflow has
-    no type for one or the other: an array of objects lets both through, and serving.py checks what came.
-    Text: a column `text` -> its greedy completion, and the bits per byte that the model needs for the text itself.
+    no type for either-or: an array of objects admits both, and serving.py validates the input.
+    Text: a column `text` -> its greedy completion, and the model's bits per byte for the text itself.
     """
     import numpy as np
     from mlflow.models import ModelSignature
@@ -142,7 +142,7 @@ def _example(facts: Description) -> "pd.DataFrame":
 
 
 def _picture(size: int) -> str:
-    """A grey ramp, as a PNG in base64: what a request in JSON carries."""
+    """A grey ramp as a PNG in base64, as in a JSON request."""
     import numpy as np
     from PIL import Image
 

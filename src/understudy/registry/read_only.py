@@ -1,4 +1,4 @@
-"""A local registry that may be read and not written: a copy of its database is asked, which MLflow may write to."""
+"""Read-only access to a local registry: queries go to a copy of its database, since MLflow may write to it."""
 
 import os
 import sqlite3
@@ -14,12 +14,12 @@ from understudy.registry.server import SQLITE, database
 
 @contextmanager
 def readable(uri: str) -> Iterator[str]:
-    """The address at which a registry can be asked and not changed: its own, or that of a copy while the body runs.
+    """The address of a registry for queries: its own, or, if not writable, that of a copy that lives during the body.
 
-    The copy has a link to the artifacts beside it, so that they are found where the database says.
+    A link to the artifacts lies beside the copy, where the database refers to them.
 
     Raises:
-        UnderstudyError: the database cannot be read either.
+        UnderstudyError: the database cannot be read.
     """
     path = database(uri)
     if path is None or not path.exists() or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
@@ -31,7 +31,7 @@ def readable(uri: str) -> Iterator[str]:
         Path(folder, FOLDER).symlink_to(path.absolute().with_name(FOLDER))
         try:
             yield f"{SQLITE}{copy}"
-        except UnderstudyError as error:  # what is wrong is wrong with the original
+        except UnderstudyError as error:  # the fault is in the original, so name its folder
             raise type(error)(str(error).replace(folder, str(path.parent))) from error
 
 

@@ -1,7 +1,7 @@
-"""A pipeline run in MLflow while it goes on: one parent run, and below it a nested run for each step that has curves.
+"""Live record of a pipeline run in MLflow: one parent run, and a nested run for each step that has curves.
 
-Whichever process needs a run first makes it, under a lease, and leaves its id in the run folder for the others. A
-server that does not answer never stops a training: what it missed is sent when the student is registered.
+The first process that needs a run creates it, under a lease, and writes its id to the run folder for the others. A
+server that does not respond never stops a training: missing points are sent when the student is registered.
 """
 
 import os
@@ -26,32 +26,32 @@ from understudy.store import Run, Store
 from understudy.store import lease as leases
 from understudy.store.files import read_json, write_json
 
-EVERY = 1.0  # seconds between two looks at the metrics file
-RETRY = 30.0  # seconds until a server that failed is asked again
-PATIENCE = 30.0  # seconds that the end of a training waits for its last points to arrive
-HURRY = 1.0  # seconds that the last points get when this process has to go and the training goes on
+EVERY = 1.0  # seconds between two reads of the metrics file
+RETRY = 30.0  # seconds until a failed server is retried
+PATIENCE = 30.0  # seconds to wait for the last points at the end of a training
+HURRY = 1.0  # the same, when this process must exit while the training continues
 LEASE = 30.0  # seconds
 PARENT_RUN, TASK_RUN = "mlflow.parentRunId", "MLFLOW_RUN_ID"
 STATUS = {DONE: "FINISHED", REJECTED: "FINISHED", STOPPED: "KILLED"}
-"""MLflow's word for a run that ended with an exit code; of any other it is FAILED."""
+"""MLflow's run status by exit code; FAILED for any other code."""
 
 
 class Record(TypedDict):
     """The content of mlflow.json in a run's folder, and of mlflow/STEP.json."""
 
     server: str
-    """Its identity."""
+    """The server's identity."""
     experiment_id: str
     run_id: str
     closed: NotRequired[bool]
-    """Of mlflow.json: nothing is left open in MLflow."""
+    """Only in mlflow.json: no run is left open in MLflow."""
 
 
 class Recorder:
     """One pipeline run's record in MLflow.
 
     Attributes:
-        problem: why the last points could not be sent; None when they were.
+        problem: the reason why the last points could not be sent; None if they were.
     """
 
     def __init__(self, run: Run, uri: str, experiment: str, tags: Mapping[str, str]) -> None:
@@ -63,7 +63,7 @@ class Recorder:
     def follow(self, step: str, metrics_file: Path) -> Iterator[None]:
         """Send the points that a training appends to a JSONL file to the step's nested run, while the body runs.
 
-        How the body ends is how the nested run ends; a failure ends the parent too.
+        The nested run gets the status of the body; a failure or stop also ends the parent.
         """
         follower, patience = _Follower(self, step, Tail(metrics_file)), PATIENCE
         follower.start()
@@ -73,7 +73,7 @@ class Recorder:
         except (Stopped, KeyboardInterrupt):
             follower.status = "KILLED"
             raise
-        except (SystemExit, Fenced):  # the training goes on, watched by somebody else
+        except (SystemExit, Fenced):  # the training continues under another process
             follower.status, patience = None, HURRY
             raise
         finally:
@@ -83,7 +83,7 @@ class Recorder:
                 self.problem = f"{public_uri(self.uri)}: MLflow took more than {patience:.0f} s for the last points"
 
     def open(self, server: TrackingServer, step: str = PARENT) -> str:
-        """The id of a step's nested run, or of the parent run; it is made when it is not there, and is running now."""
+        """Create or reopen a step's nested run, or the parent run, and return its id."""
         path = self.run.folder / ("mlflow.json" if step == PARENT else f"mlflow/{step}.json")
         parent = None if step == PARENT else self.open(server)
         if found := read_json(path):
@@ -99,7 +99,7 @@ class Recorder:
             lease.finish()
 
     def _made(self, server: TrackingServer, step: str, parent: str | None, path: Path) -> str:
-        """Make a run, or take the one that another process made meanwhile, or died over before it wrote it down."""
+        """Create a run, unless another process did so meanwhile, or did so and died before it recorded the id."""
         if found := read_json(path):
             return str(found["run_id"])
         above = parent or outer_run(server)
@@ -121,19 +121,19 @@ class Recorder:
         return str(run_id)
 
     def _started(self, step: str) -> int:
-        """When the run or the step began, in milliseconds."""
+        """The start of the run or the step, in Unix milliseconds."""
         state = self.run.state(step)
         began = (state.started if state else 0) or (step == PARENT and self.run.facts.started) or time.time()
         return int(1000 * began)
 
 
 def outer_run(server: TrackingServer) -> str | None:
-    """KFP's own record of the pipeline, where its MLflow plug-in makes one; ours goes below it, so that it is one tree.
+    """The pipeline's run by KFP's MLflow plug-in, if any; ours is nested in it, so that they form one tree.
 
-    The plug-in (KFP 2.17) gives each task a run of its own in MLFLOW_RUN_ID, nested in the pipeline's.
+    The plug-in (KFP 2.17) sets MLFLOW_RUN_ID to a run for each task, nested in the pipeline's.
     """
     task = os.environ.get(TASK_RUN)
-    tags = server.run_tags(task) if task else None  # of another server it is unknown here
+    tags = server.run_tags(task) if task else None  # None if it is on another server
     return (tags or {}).get(PARENT_RUN)
 
 
@@ -148,10 +148,10 @@ class _Follower(threading.Thread):
         self._pending: list[Point] = []
         self._server: TrackingServer | None = None
         self._run_id = ""
-        self._last = -1.0  # the newest step that the server has
+        self._last = -1.0  # the newest step on the server
 
     def run(self) -> None:
-        """Look every second, or every half minute while the server fails, and once more at the end."""
+        """Send every second, or every half minute while the server fails, and once more at the end."""
         wait, over = 0.0, False
         while not over:
             over = self.ended.wait(wait)
@@ -170,13 +170,13 @@ class _Follower(threading.Thread):
             run_id = self._recorder.open(server, self._step)
             self._last = max(server.steps(run_id), default=-1)
             self._run_id = run_id
-        # A training that resumed writes the steps since its checkpoint again; they are the same and not sent twice.
+        # A resumed training writes the steps since its checkpoint again; they are the same and not sent twice.
         newest = self._pending[-1]["step"] if self._pending else self._last
         for point in self._tail.read():
             if point["step"] > newest:
                 self._pending.append(point)
                 newest = point["step"]
-        # What is sent stays pending until the server has taken it: while it is away, nothing is lost.
+        # Points stay pending until the server has accepted them: nothing is lost while it is unreachable.
         send(server, self._run_id, str(self._recorder.run.recipe["task"]), self._pending)
         self._last, self._pending = newest, []
 
@@ -189,13 +189,13 @@ class _Follower(threading.Thread):
 
 
 def close_dead(store: Store, uri: str) -> int:
-    """End the MLflow runs of pipeline runs that nobody works for any more, as those ended.
+    """End the MLflow runs of pipeline runs that are no longer live, with the status of those.
 
     Returns:
-        How many pipeline runs were closed. MLflow is not imported when there are none.
+        The number of closed pipeline runs. MLflow is not imported if there are none.
 
     Raises:
-        UnderstudyError: the server does not answer.
+        UnderstudyError: the server does not respond.
     """
     dead = [run for run in store.runs() if not run.is_live]
     records = [(run, _open_on(run, uri)) for run in dead]
@@ -209,10 +209,10 @@ def close_dead(store: Store, uri: str) -> int:
 
 
 def close_ended(run: Run, uri: str) -> None:
-    """End a run's MLflow runs as the run has ended.
+    """End a run's MLflow runs with the status of the run.
 
     Raises:
-        UnderstudyError: the server does not answer.
+        UnderstudyError: the server does not respond.
     """
     if record := _open_on(run, uri):
         _end_open(server_at(uri), run, record)
@@ -227,7 +227,7 @@ def _end_open(server: TrackingServer, run: Run, record: Record) -> None:
 
 
 def _open_on(run: Run, uri: str) -> Record | None:
-    """The run's record on this server, while it is open there."""
+    """The run's record on this server; None unless it is open."""
     record: Record | None = read_json(run.folder / "mlflow.json")
     if record is None or record.get("closed"):
         return None
@@ -240,5 +240,5 @@ def _server_of(run: Run, uri: str) -> str:
 
 
 def close(run: Run) -> None:
-    """Write down that the run's record in MLflow is complete."""
+    """Mark the run's record in MLflow as complete."""
     write_json(run.folder / "mlflow.json", {**read_json(run.folder / "mlflow.json"), "closed": True})

@@ -1,6 +1,6 @@
-"""The last step: the run's evidence goes to MLflow, and a student that passed the gate becomes a version for review.
+"""The last step: send the run's evidence to MLflow and register a student that passed the gate as a version to review.
 
-What an earlier attempt of the same run has sent already is found there and not sent twice.
+Data that an earlier attempt of the same run has sent is not sent twice.
 """
 
 import json
@@ -50,16 +50,16 @@ if TYPE_CHECKING:
 STEPS = {"teacher": "teacher", "student": "distill", "control": "control"}
 SERVED = "served.json"
 Prove = Callable[[Path], evidence.Figures]
-"""Scores test examples through a version, whose files are in a folder, and returns the figures by way of loading.
+"""Scores test examples through a version, whose files are in a folder, and returns the figures by loading method.
 
-Raises UnderstudyError where they are not those that were measured."""
+Raises UnderstudyError if they differ from the measured ones."""
 
 
 @dataclass(frozen=True)
 class Registration:
-    """Where a candidate ended up. `version` is None for one that was rejected; `url` is the page to look at.
+    """The result of a registration. `version` is None for a rejected candidate; `url` is the page of the run.
 
-    `stays` says why the alias challenger was not given to the version; it is empty when it was.
+    `stays` is the reason why the version did not get the alias challenger; empty if it did.
     """
 
     parent_run_id: str
@@ -72,7 +72,7 @@ class Registration:
 
 @dataclass(frozen=True)
 class Submission:
-    """All that is registered of a run."""
+    """The registered content of a run."""
 
     recipe: Recipe
     model: Path
@@ -104,24 +104,24 @@ class Submission:
 
     @property
     def verdict_tag(self) -> str:
-        """The verdict in a word."""
+        """The verdict as a tag: approved or rejected."""
         return "approved" if self.judged["approved"] else "rejected"
 
 
 def register(run: Run, uri: str, submission: Submission, prove: Prove | None) -> Registration:
-    """Send a run's evidence to MLflow, and make the student a version with the alias challenger if it was approved.
+    """Send a run's evidence to MLflow, and register an approved student as a version with the alias challenger.
 
     Args:
         run: the pipeline run.
         uri: the tracking server.
-        submission: what is sent.
-        prove: called with the version as the registry gives it out, before it becomes one; None where no
-            process can.
+        submission: the content to send.
+        prove: called with the files as downloaded from the registry, before the version is created; None if no
+            process can run it.
 
     Raises:
-        UnderstudyError: the server cannot be used, and what it lacks is sent when the step runs again; or the student
-            was changed since it was stored; or what is served is not what was measured.
-        InputError: a factory model's code cannot go along with it.
+        UnderstudyError: the server cannot be used (the step sends the rest when it runs again); or the student was
+            changed since it was stored; or the served model is not the measured one.
+        InputError: a factory model's code cannot be included.
     """
     server = mlflow_at(uri)
     name = submission.recipe.model_name
@@ -145,10 +145,10 @@ def register(run: Run, uri: str, submission: Submission, prove: Prove | None) ->
 
 
 def is_registered(uri: str, registration: Registration, digest: str) -> bool:
-    """Whether the server still has what was registered there: the version, or the rejected run's evidence.
+    """Whether the server still has the registration: the version, or the rejected run's evidence.
 
     Raises:
-        UnderstudyError: the server cannot be asked.
+        UnderstudyError: the server cannot be queried.
     """
     if registration.version is None:
         return (server_at(uri).run_tags(registration.parent_run_id) or {}).get(VERDICT) == "rejected"
@@ -157,7 +157,7 @@ def is_registered(uri: str, registration: Registration, digest: str) -> bool:
 
 
 def _log_steps(server: OverMlflow, recorder: Recorder, submission: Submission) -> None:
-    """The nested runs: parameters, complete curves, and what was measured in the end."""
+    """Log the nested runs: parameters, complete curves, and final measures."""
     measured, recipe = submission.measured, submission.recipe
     student = completed(recipe).student.model_dump(mode="json")
     params = {
@@ -211,14 +211,14 @@ def _dataset(submission: Submission) -> "Dataset":
 def _log_figures(
     server: OverMlflow, run_id: str, figures: dict[str, float], submission: Submission, tags: dict[str, str]
 ) -> None:
-    # The time at which they were measured: MLflow takes the same value at the same time only once.
+    # The time of the measurement: MLflow stores a repeated value with the same timestamp only once.
     at = int(1000 * (submission.measures / "measures.json").stat().st_mtime)
     server.log(run_id, [Value(name, value, at, 0) for name, value in figures.items()])
     server.set_tags(run_id, tags)
 
 
 def _version(server: OverMlflow, run: Run, parent: str, submission: Submission, uri: str, prove: Prove | None) -> str:
-    """The version of this student that is served as it was measured, whichever run made it."""
+    """The student's version with these serving settings, whichever run made it; created if it does not exist."""
     name = submission.recipe.model_name
     query = f"name = '{name}' and tags.`{DIGEST}` = '{submission.digest}'"
     served = _served_as(submission.recipe)
@@ -231,7 +231,7 @@ def _served_as(recipe: Recipe) -> str:
 
 
 def _add_to_report(server: OverMlflow, parent: str, submission: Submission, version: str) -> None:
-    """Let the report say what was found when the version was registered, by this run or an earlier one."""
+    """Add the scores of the version's registration, by this run or an earlier one, to the report."""
     tags = server.version_tags(submission.recipe.model_name, version) or {}
     report = (submission.verdict / "report.html").read_text(encoding="utf-8")
     if SCORED in tags:
@@ -239,13 +239,13 @@ def _add_to_report(server: OverMlflow, parent: str, submission: Submission, vers
 
 
 def _put_up_for_review(server: OverMlflow, name: str, version: str) -> str:
-    """Give a version the alias challenger, unless that would move it backwards.
+    """Give a version the alias challenger, unless that would move the alias backwards.
 
-    The challenger is the newest approved candidate. An old recipe that runs again finds its student registered: with
-    the alias, a version would be up for review that was decided on long ago, or the champion against itself.
+    The challenger is the newest approved candidate. When an old recipe runs again, its student is already registered.
+    The alias would put a version up for review that was decided on long ago, or the champion against itself.
 
     Returns:
-        Why it does not get the alias; nothing when it does.
+        The reason why it does not get the alias; empty if it does.
     """
     aliases = server.aliases(name)
     champion, challenger = (aliases.get(alias) for alias in (CHAMPION, CHALLENGER))
@@ -257,7 +257,7 @@ def _put_up_for_review(server: OverMlflow, name: str, version: str) -> str:
         return f"version {challenger}, which has it, is newer"
     approved = server.versions(f"name = '{name}' and tags.`{VERDICT}` = 'approved'")
     newest = max((made.number for made in approved), key=int, default=version)
-    if int(newest) > int(version):  # a reviewer took the alias from it, or its own run is about to give it
+    if int(newest) > int(version):  # a reviewer removed its alias, or its run is about to set it
         return f"version {newest} was approved later"
     server.client.set_registered_model_alias(name, CHALLENGER, version)
     return ""
@@ -293,8 +293,8 @@ def _made_version(
 
 
 def _discard(server: OverMlflow, model_id: str) -> None:
-    """Delete what is left of an upload. A server's collector removes its files; those beside a database here go at
-    once: on a full disk each attempt would leave more.
+    """Delete the remains of an upload. A server's garbage collector removes its files. Those beside a local database
+    are removed here, since on a full disk each attempt would leave more.
     """
     from mlflow.entities import LoggedModelStatus
     from mlflow.exceptions import MlflowException
@@ -304,9 +304,9 @@ def _discard(server: OverMlflow, model_id: str) -> None:
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
-        return  # an attempt before this one has deleted it
+        return  # an earlier attempt has deleted it
     server.client.delete_logged_model(model_id)
-    # None of a server, which says where its files are, and is not to say what is removed here.
+    # Local databases only: a server reports where its files are, and must not choose what is removed here.
     here, folder = server.artifact_location, Path(url2pathname(urlsplit(left.artifact_location).path)).parent
     is_here = here and left.artifact_location.startswith(f"{here}/") and folder.name == model_id
     if is_here and left.status != LoggedModelStatus.READY:
@@ -316,7 +316,7 @@ def _discard(server: OverMlflow, model_id: str) -> None:
 def _logged_model(
     server: OverMlflow, run: Run, parent: str, submission: Submission, prove: Prove | None
 ) -> tuple[str, evidence.Figures]:
-    """Write and send the version's files, and prove them. What an attempt that was cut off has left is deleted."""
+    """Write, upload and verify the version's files, after deleting the remains of an interrupted attempt."""
     from mlflow.entities import LoggedModelOutput
     from mlflow.models import Model
 

@@ -1,9 +1,9 @@
-"""A local registry's artifacts lie beside its database, wherever that lies by now.
+"""Relocation of a local registry's artifacts: they stay beside its database when it moves.
 
-MLflow writes absolute locations into the database, of every experiment, run and version, and makes a folder that is not
-there. So a home that was moved would grow a second one at its old place, and a copy would write into the original.
-Nothing in MLflow 3.17 is relative to the database: a relative location starts at the working directory, and
-`mlflow-artifacts:` needs a server. So whoever opens the database compares, and rewrites the locations once.
+MLflow stores absolute locations of every experiment, run and version in the database, and creates missing folders. So a
+moved home would get a second folder at its old path, and a copy would write into the original. No location in MLflow
+3.17 is relative to the database: a relative one starts at the working directory, and `mlflow-artifacts:` needs a
+server. So every process that opens the database compares the locations, and rewrites them once.
 """
 
 import logging
@@ -18,9 +18,9 @@ from understudy.errors import InputError, UnderstudyError
 FOLDER = "mlartifacts"
 log = logging.getLogger(__name__)
 
-PATIENCE = 60.0  # seconds that another process may hold the database
+PATIENCE = 60.0  # seconds to wait for another process's lock on the database
 
-# MLflow's tables and columns that hold an artifact's location. Of another version of MLflow, those that are there.
+# MLflow's tables and columns with artifact locations. Those that another version of MLflow lacks are skipped.
 LOCATIONS = (
     ("experiments", "artifact_location"),
     ("runs", "artifact_uri"),
@@ -29,32 +29,32 @@ LOCATIONS = (
     ("model_versions", "storage_location"),
     ("trace_tags", "value"),
 )
-# What had its files when the database was copied: an experiment need have none, and a run that had not ended may have
-# got them since.
+# Rows whose files existed when the database was copied: an experiment may have none, and an unfinished run may have got
+# its files since.
 WITH_FILES = {"experiments": "FALSE", "runs": "status NOT IN ('RUNNING', 'SCHEDULED')"}
-DEFAULT = 0  # the number of the experiment that MLflow makes with the database
+DEFAULT = 0  # the id of the experiment that MLflow creates with the database
 BELOW = "({0} = ? OR substr({0}, 1, ?) = ?)"
 
 
 def location_beside(database: Path) -> str:
-    """Where the artifacts of a database lie, as MLflow writes it."""
+    """The location of a database's artifacts, in MLflow's format."""
     return database.absolute().with_name(FOLDER).as_uri()
 
 
 def relocate(database: Path) -> None:
-    """Let a database name its artifacts where they lie now. It is not touched when it does.
+    """Rewrite the artifact locations in a database to the folder beside it, unless they are right already.
 
     Raises:
-        InputError: the artifacts lie where they were; only the database was moved or copied.
+        InputError: the artifacts are still at their former location; only the database was moved or copied.
         UnderstudyError: the database cannot be read or written.
     """
     here = location_beside(database)
-    address = f"{database.absolute().as_uri()}?mode=rw"  # makes no file where there is none
+    address = f"{database.absolute().as_uri()}?mode=rw"  # does not create a missing file
     try:
         with closing(sqlite3.connect(address, uri=True, timeout=PATIENCE, isolation_level=None)) as connection:
             if not _former_locations(connection, here):
                 return
-            # Of two processes one waits here. It then finds nothing to do: what was read above may be old by now.
+            # Of two processes one waits here, and then has nothing to do: the query above may be stale by now.
             connection.execute("BEGIN IMMEDIATE")
             with connection:
                 for former in _former_locations(connection, here):
@@ -66,11 +66,11 @@ def relocate(database: Path) -> None:
 
 
 def _former_locations(connection: sqlite3.Connection, here: str) -> list[str]:
-    """Where this database's artifacts lay before.
+    """The former locations of this database's artifacts.
 
-    The experiment Default says it, which is made with the database, at .../mlartifacts/0. In a database that understudy
-    0.1 or MLflow itself made, Default is anywhere. There the others say it, which understudy makes at .../mlartifacts.
-    One at any other place, or in a bucket, was put there on purpose and stays.
+    They follow from the experiment Default, which is created with the database, at .../mlartifacts/0. If understudy 0.1
+    or MLflow itself created the database, Default can be anywhere; then they follow from the experiments that
+    understudy creates at .../mlartifacts. A location elsewhere, or in a bucket, was chosen on purpose and stays.
     """
     if ("experiments", "artifact_location") not in _columns(connection):
         return []
@@ -85,10 +85,10 @@ def _is_ours(location: str) -> bool:
 
 
 def _is_same_folder(one: str, other: str) -> bool:
-    """Whether two locations lead to one folder, as over a link: both stay good."""
+    """Whether two locations are one folder, as through a link: then both remain valid."""
     try:
         return _path(one).samefile(_path(other))
-    except OSError:  # the old one is gone, or a file by now, or another user's
+    except OSError:  # the old one is gone, now a file, or another user's
         return False
 
 
@@ -119,7 +119,7 @@ def _with_files(connection: sqlite3.Connection, table: str, column: str, former:
 
 
 def _bounds(former: str) -> tuple[str, int, str]:
-    """What BELOW asks for: the location itself, or what begins with it and a slash."""
+    """The parameters of BELOW, which matches the location itself and any path below it."""
     return former, len(former) + 1, f"{former}/"
 
 

@@ -15,24 +15,24 @@ from understudy.errors import Forbidden, InputError, UnderstudyError
 from understudy.registry import pod_token
 
 SECONDS = 5.0
-WRITING = 60.0  # seconds that a busy database may take
+WRITING = 60.0  # seconds; a busy database may take that long
 
 
 def get(uri: str, endpoint: str, **query: str) -> Any:
-    """The parsed answer of a GET below /api/2.0/mlflow; None when what is asked for does not exist.
+    """The parsed response of a GET below /api/2.0/mlflow; None if the resource does not exist.
 
     Raises:
-        Forbidden: it refuses this account.
-        UnderstudyError: the server does not answer within seconds, or is no MLflow server.
+        Forbidden: the server denies access to this account.
+        UnderstudyError: the server does not respond within seconds, or is not an MLflow server.
     """
     return _answer(uri, f"{endpoint}?{urlencode(query)}", SECONDS)
 
 
 def post(uri: str, endpoint: str, **content: Any) -> Any:
-    """The parsed answer of a POST below /api/2.0/mlflow.
+    """The parsed response of a POST below /api/2.0/mlflow.
 
     Raises:
-        UnderstudyError: as of `get`, or what is to be changed does not exist.
+        UnderstudyError: as for `get`, or the resource does not exist.
     """
     answer = _answer(uri, endpoint, WRITING, json.dumps(content).encode())
     if answer is None:
@@ -41,10 +41,10 @@ def post(uri: str, endpoint: str, **content: Any) -> Any:
 
 
 def delete(uri: str, endpoint: str, **content: Any) -> Any:
-    """The parsed answer of a DELETE below /api/2.0/mlflow; None when there is no such thing.
+    """The parsed response of a DELETE below /api/2.0/mlflow; None if the resource does not exist.
 
     Raises:
-        UnderstudyError: as of `get`.
+        UnderstudyError: as for `get`.
     """
     return _answer(uri, endpoint, WRITING, json.dumps(content).encode(), "DELETE")
 
@@ -71,10 +71,10 @@ def _server(parts: SplitResult) -> str:
 
 
 class _Stay(HTTPRedirectHandler):
-    """Follows no redirect: the credentials would follow it too, to whatever host it names."""
+    """Follows no redirect, since the credentials would be sent to any host that it names."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing to go on with; the answer counts as an error."""
+        """Return None, so that the redirect is raised as an error."""
 
 
 def _refused(server: str, error: HTTPError) -> None:
@@ -103,11 +103,11 @@ def unusable(server: str, reason: str) -> UnderstudyError:
 
 
 def _authorization(parts: SplitResult) -> dict[str, str]:
-    if parts.netloc.startswith("@"):  # asked as nobody, by this address
+    if parts.netloc.startswith("@"):  # an anonymous request, by this form of the address
         return {}
     user = unquote(parts.username or "") or os.environ.get("MLFLOW_TRACKING_USERNAME")
     password = unquote(parts.password or "") or os.environ.get("MLFLOW_TRACKING_PASSWORD", "")
-    token = os.environ.get("MLFLOW_TRACKING_TOKEN", "").strip()  # a Secret made from a file ends with a line's end
+    token = os.environ.get("MLFLOW_TRACKING_TOKEN", "").strip()  # a Secret created from a file ends with a newline
     if not token.isprintable():
         raise InputError("MLFLOW_TRACKING_TOKEN: it holds characters that a token cannot have; set it again")
     if user:
@@ -120,7 +120,7 @@ def _handlers(scheme: str) -> list[HTTPSHandler]:
     return [HTTPSHandler(context=_tls())] if scheme == "https" else []
 
 
-@cache  # reading the certificates takes longer than a question
+@cache  # loading the certificates takes longer than a request
 def _tls() -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=os.environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH"))
     if os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() == "true":

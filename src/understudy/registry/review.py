@@ -1,4 +1,4 @@
-"""What is up for review: each challenger beside its model's champion, with the evidence and what was made otherwise."""
+"""Versions up for review: each challenger beside its model's champion, with its evidence and their differences."""
 
 import difflib
 import json
@@ -17,8 +17,8 @@ from understudy.registry.server import run_page
 from understudy.registry.tracking import Version
 
 LINEAGE = {"data": "examples", "teacher": "teacher", "code": "revision"}
-"""What a version was made from besides its recipe, by the tag that says so."""
-SHORT = 12  # characters of a digest for people
+"""The inputs of a version besides its recipe, and their tags."""
+SHORT = 12  # characters of a digest shown to people
 
 
 @dataclass(frozen=True)
@@ -27,21 +27,21 @@ class Review:
 
     version: Version
     champion: Version | None
-    """The model's champion now, which may be the version itself."""
+    """The model's current champion, possibly the version itself."""
     measures: Measures
     verdict: Verdict
     recipe: list[str]
-    """How its recipe differs from the champion's, as lines of a unified diff."""
+    """The difference between the champion's recipe and its own, as lines of a unified diff."""
     page: str
-    """Where the run's evidence is."""
+    """The address of the run's evidence."""
 
     @property
     def digest(self) -> str:
-        """The store's digest of its files."""
+        """The store's digest of its model."""
         return self.version.tags[DIGEST]
 
     def text(self) -> str:
-        """All a reviewer decides on, in Markdown."""
+        """The review in Markdown."""
         one = self.version
         lines = [f"# {one.name}, version {one.number}, {self._beside()}", "", f"digest {self.digest}", ""]
         lines += evidence.findings(self.measures, self.verdict)
@@ -68,7 +68,7 @@ class Review:
             yield from ("- recipe:", "", *(f"      {line}" for line in self.recipe))
 
     def facts(self) -> dict[str, Any]:
-        """The same for machines."""
+        """The review as data, for programs."""
         found = {"model": self.version.name, "version": self.version.number, "digest": self.digest}
         champion = self.champion.number if self.champion else None
         lineage = {
@@ -84,10 +84,10 @@ def up_for_review(uri: str, name: str | None = None) -> list[tuple[Version, Vers
 
     Args:
         uri: the registry.
-        name: of this model alone.
+        name: restricts them to this model.
 
     Raises:
-        UnderstudyError: the registry cannot be asked.
+        UnderstudyError: the registry cannot be queried.
     """
     server = server_at(uri)
     versions = {(version.name, version.number): version for version in server.versions()}
@@ -101,11 +101,11 @@ def up_for_review(uri: str, name: str | None = None) -> list[tuple[Version, Vers
 
 
 def review(uri: str, name: str, number: str | None = None) -> Review:
-    """A version with its evidence; without a number the challenger.
+    """A version with its evidence; without a number, the challenger.
 
     Raises:
-        InputError: there is no such version, or understudy did not make it.
-        UnderstudyError: the registry cannot be asked.
+        InputError: the version does not exist, understudy did not make it, or its evidence is invalid.
+        UnderstudyError: the registry cannot be queried.
     """
     server = server_at(uri)
     versions = {version.number: version for version in server.versions() if version.name == name}
@@ -128,13 +128,13 @@ def review(uri: str, name: str, number: str | None = None) -> Review:
 
 
 def _judged(version: Version, found: dict[str, str]) -> tuple[Measures, Verdict]:
-    """A version's measures and verdict, which have to be of its own files: its account names the run that has them."""
+    """A version's measures and verdict, checked to be of its model: its account chooses the run that has them."""
     named = f"{version.name}, version {version.number}"
     try:
         measures, verdict = json.loads(found["measures"]), json.loads(found["verdict"])
         judged = "control" if verdict.get("candidate") == "control" else "student"
         measured, _ = measures["models"][judged]["digest"], verdict["approved"]
-        list(evidence.findings(measures, verdict))  # whatever it lacks, it is told here and not as a traceback
+        list(evidence.findings(measures, verdict))  # missing fields raise here, not later with a traceback
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise InputError(f"{named}: the evidence of run {version.run} is none of understudy's") from error
     if measured != version.tags[DIGEST]:
@@ -146,7 +146,7 @@ def _judged(version: Version, found: dict[str, str]) -> tuple[Measures, Verdict]
 
 
 def _evidence(uri: str, version: Version) -> dict[str, str]:
-    """The texts of a run's measures, verdict and recipe; of a run of an earlier version of understudy no recipe."""
+    """The texts of a run's measures, verdict and recipe; runs of earlier understudy versions have no recipe."""
     server, texts = mlflow_at(uri), {}
     with tempfile.TemporaryDirectory() as folder:
         for name in ("measures.json", "verdict.json", "recipe.yaml"):

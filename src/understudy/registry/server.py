@@ -1,7 +1,7 @@
-"""Where the tracking server is. Without one it is a SQLite file in understudy's home, with the artifacts beside it.
+"""The address of the tracking server. By default it is a SQLite file in understudy's home, with artifacts beside it.
 
-A URI may hold a user and a password. They go to MLflow through its environment variables and stand in no log, tag,
-file or message: everything but `over_mlflow.connect` and `rest` sees `public_uri`.
+A URI may contain a user and a password. MLflow gets them through its environment variables. They appear in no log, tag,
+file or message: all code except `over_mlflow.connect` and `rest` uses `public_uri`.
 """
 
 import os
@@ -15,12 +15,12 @@ from understudy.registry import rest
 
 URI = "MLFLOW_TRACKING_URI"
 PAGES = "UNDERSTUDY_MLFLOW_UI"
-"""The address at which people see the server's pages, where it is another one than that for tasks."""
-UI_TOKEN = "UNDERSTUDY_UI_TOKEN"  # what the pages of `understudy ui` ask for
+"""The variable with the address of the server's pages for people, if it differs from that for tasks."""
+UI_TOKEN = "UNDERSTUDY_UI_TOKEN"  # the variable with the token for the pages of `understudy ui`
 SQLITE = "sqlite:///"
 SCHEMES = {"http", "https", "file", "sqlite", "databricks", "uc", "postgresql", "mysql", "mssql", ""}
 
-# MLflow would send usage data to its makers, try an unreachable server for minutes, and write to both output streams.
+# By default, MLflow retries an unreachable server for minutes, and writes to both output streams.
 QUIET = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",
@@ -31,7 +31,7 @@ QUIET = {
 
 
 def tracking_uri(home: Path, given: str | None) -> str:
-    """The server to use: the one given, or MLFLOW_TRACKING_URI, or the local one in `home`."""
+    """The server to use: `given`, or MLFLOW_TRACKING_URI, or the local one in `home`."""
     uri = (given or os.environ.get(URI) or f"{SQLITE}{home.absolute()}/mlflow.db").rstrip("/")
     _check_address(uri)
     path = database(uri)
@@ -54,7 +54,7 @@ def database(uri: str) -> Path | None:
 
 
 def public_uri(uri: str) -> str:
-    """The URI without user and password, and without a query, which may hold them too."""
+    """The URI without user, password and query, which may contain them too."""
     parts = urlsplit(uri)
     if not parts.netloc:
         return uri.split("?")[0]
@@ -62,9 +62,9 @@ def public_uri(uri: str) -> str:
 
 
 def identity(uri: str, home: Path) -> str:
-    """What tells one server from another in a step's key, whoever asks it.
+    """The identity of a server in a step's key, independent of the account.
 
-    The database in the home is named without its folder: it is the same one when the home was moved.
+    The database in the home is named without its folder, so that a moved home has the same identity.
     """
     path = database(uri)
     if path and path.parent.resolve() == home.resolve():
@@ -79,10 +79,10 @@ def address(identity: str, home: Path) -> str:
 
 
 def run_page(uri: str, experiment: str, run_id: str) -> str:
-    """The address of a run's page, or MLflow's own name for the run where the server has no pages.
+    """The address of a run's page, or MLflow's URI of the run if the server has no pages.
 
-    MLflow 3.17 greets whoever comes for the first time with its pages for language-model applications, unless the
-    address says which kind of work it is.
+    MLflow 3.17 shows first-time visitors its pages for language-model applications, unless the address has a
+    workflowType.
     """
     if not uri.startswith(("http://", "https://")):
         return f"runs:/{run_id}"
@@ -90,10 +90,10 @@ def run_page(uri: str, experiment: str, run_id: str) -> str:
 
 
 def for_people(url: str) -> str:
-    """A page's address as a browser resolves it: that of a record may be of a time before UNDERSTUDY_MLFLOW_UI.
+    """A page's address for browsers: a recorded address may be older than the setting UNDERSTUDY_MLFLOW_UI.
 
     Raises:
-        InputError: the variable holds no address.
+        InputError: the variable is not an address.
     """
     base, (_, is_page, rest) = os.environ.get(PAGES, "").rstrip("/"), url.partition("/#/")
     if not base or not is_page:
@@ -104,7 +104,7 @@ def for_people(url: str) -> str:
 
 
 def silence() -> None:
-    """Set what MLflow reads when it is imported."""
+    """Set the environment variables that MLflow reads on import. By default it sends usage data to its makers."""
     os.environ.update(MLFLOW_DISABLE_TELEMETRY="true", DO_NOT_TRACK="true")
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
@@ -112,12 +112,12 @@ def silence() -> None:
 
 @contextmanager
 def translated(uri: str) -> Iterator[None]:
-    """Turn what MLflow raises into one message that names the server, without credentials.
+    """Translate MLflow's exceptions into an error that names the server, without credentials.
 
     Raises:
         UnderstudyError: MLflow, its connection or its database failed.
     """
-    silence()  # here, because this is where MLflow is imported first
+    silence()  # here, since MLflow is first imported here
     from mlflow.exceptions import MlflowException
     from requests import RequestException
     from sqlalchemy.exc import SQLAlchemyError

@@ -1,8 +1,8 @@
-"""How a registered model predicts. MLflow stores this file with the version and runs it where the version is loaded.
+"""Prediction with a registered model. MLflow stores this file with the version, and runs it to load the version.
 
-It imports nothing of understudy, reads nothing from the network, and knows the model by its understudy.json alone.
-Encoded images are decoded by the very file that prepared the training data: it is one of the version's own. The model's
-files are hashed before any of them is read: they are in a folder named by the digest of their manifest.
+It imports nothing of understudy, does not use the network, and reads the model's description from understudy.json only.
+The version includes the module that prepared the training images, and decodes images with it. The model's files are
+hashed before any of them is read: their folder is named by the digest of their manifest.
 """
 
 import base64
@@ -29,7 +29,7 @@ PRECISIONS = {"fp32": "float32", "bf16": "bfloat16"}
 
 
 def check_files(folder: Path) -> None:
-    """Compare a model's files with the digest that names their folder.
+    """Verify a model's files against the digest that names their folder.
 
     Raises:
         MlflowException: a file was changed, added or removed.
@@ -57,13 +57,13 @@ def _changed(folder: Path, name: str) -> MlflowException:
 
 
 class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
-    """A model of the store's format: its network, on the GPU when there is one."""
+    """A model in the store's format, on the GPU if there is one."""
 
     def load_context(self, context: PythonModelContext) -> None:
         """Read the model from the version's files.
 
         Raises:
-            MlflowException: they are not the files that were registered.
+            MlflowException: they are not the registered files.
         """
         import torch
 
@@ -73,8 +73,8 @@ class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.kind = getattr(torch, PRECISIONS[PRECISION])
         self.net = self._net().to(self.device).eval()
-        for module in self.net.modules():  # as it was measured: running means and positions stay in fp32
-            if getattr(module, "running_mean", None) is None:  # torch needs one type for a batch normalisation
+        for module in self.net.modules():  # as in the measurement: running means and positions stay fp32
+            if getattr(module, "running_mean", None) is None:  # batch normalisation needs one dtype
                 for parameter in module.parameters(recurse=False):
                     if parameter.is_floating_point():
                         parameter.data = parameter.data.to(self.kind)
@@ -94,7 +94,7 @@ class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
             missing, unexpected = net.load_state_dict(state, strict=False)
             own = net.state_dict()
             filled = {own[name].data_ptr() for name in state.keys() & own.keys()}
-            lacking = [name for name in missing if own[name].data_ptr() not in filled]  # others are tied to one
+            lacking = [name for name in missing if own[name].data_ptr() not in filled]  # the others are tied
             if lacking or unexpected:
                 raise ValueError(f"{self.folder}: weights are missing ({lacking[:3]}) or unknown ({unexpected[:3]})")
             return net
@@ -102,7 +102,7 @@ class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
 
         text = self.facts["task"] == "causal-lm"
         auto = transformers.AutoModelForCausalLM if text else transformers.AutoModelForImageClassification
-        trusted = "code" in self.facts  # only where the recipe said so
+        trusted = "code" in self.facts  # only if the recipe allowed it
         net = auto.from_pretrained(self.folder, local_files_only=True, dtype=torch.float32, trust_remote_code=trusted)
         return net
 
@@ -110,7 +110,7 @@ class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
         """The network's logits, float32, on the CPU."""
         import torch
 
-        # As when it was measured: convolutions would use TF32 (10 bits of mantissa) on a GPU.
+        # As in the measurement: by default, convolutions use TF32 (10 bits of mantissa) on a GPU.
         with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
             inputs = inputs.to(self.device)
             output = self.net(inputs.to(self.kind) if inputs.is_floating_point() else inputs)
@@ -119,10 +119,10 @@ class Served(PythonModel):  # type: ignore[misc]  # mlflow is not type-checked
 
 
 class ImageClassifier(Served):
-    """Images to labels. They are resized and normalised here as they were in training."""
+    """An image classifier. Images are resized and normalised as in training."""
 
     def load_context(self, context: PythonModelContext) -> None:
-        """Read the model, and the code that decodes images."""
+        """Read the model and the image decoder."""
         super().load_context(context)
         spec = importlib.util.spec_from_file_location("understudy_images", context.artifacts["images"])
         assert spec is not None
@@ -133,13 +133,13 @@ class ImageClassifier(Served):
     def predict(
         self, context: PythonModelContext, model_input: np.ndarray, params: dict[str, object] | None = None
     ) -> pd.DataFrame:
-        """Images to a row each: label, probability, probabilities.
+        """A row for each image: label, probability, probabilities.
 
         Args:
-            context: MLflow's.
-            model_input: N encoded images (bytes, or their base64 where JSON carries them), or their pixels, whole
-                numbers from 0 to 255, (N, C, S, S).
-            params: none.
+            context: MLflow's context, unused.
+            model_input: N encoded images (bytes, or base64 in JSON), or their pixels, integers from 0 to 255,
+                (N, C, S, S).
+            params: unused.
         """
         import torch
 
@@ -159,7 +159,7 @@ class ImageClassifier(Served):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """What the network takes: channels, height, width."""
+        """The network's input shape: channels, height, width."""
         image = self.facts["image"]
         return image["channels"], image["size"], image["size"]
 
@@ -176,7 +176,7 @@ class ImageClassifier(Served):
 
     def _checked(self, given: np.ndarray) -> np.ndarray:
         try:
-            numbers = np.array(given.tolist()) if given.dtype == object else given  # JSON comes as objects
+            numbers = np.array(given.tolist()) if given.dtype == object else given  # JSON input has dtype object
         except ValueError as error:
             raise self._refusal("rows of different lengths") from error
         whole = np.issubdtype(numbers.dtype, np.integer)
@@ -196,20 +196,20 @@ def _content(image: object) -> bytes:
     """An encoded image's bytes.
 
     Raises:
-        ValueError: it is neither bytes nor their base64.
+        ValueError: it is neither bytes nor base64.
     """
     if isinstance(image, bytes):
         return image
     if not isinstance(image, str):
         raise ValueError(f"it is of type {type(image).__name__}; an encoded image is bytes, or text in base64")
     try:
-        return base64.b64decode("".join(image.split()), validate=True)  # the command base64 breaks its lines
+        return base64.b64decode("".join(image.split()), validate=True)  # the command base64 wraps its lines
     except ValueError as error:
         raise ValueError(f"it is text and not base64 ({error})") from error
 
 
 class LanguageModel(Served):
-    """Text to what follows it, and to how well the model predicts it."""
+    """A language model: completions of texts, and their bits per byte."""
 
     def load_context(self, context: PythonModelContext) -> None:
         """Read the model and its tokenizer."""
@@ -217,8 +217,8 @@ class LanguageModel(Served):
 
         super().load_context(context)
         self.tokenizer = Tokenizer.from_file(str(self.folder / "tokenizer.json"))
-        # As in data/tokenizer.py. The file keeps none of these settings or those of its maker; and where a special
-        # token's name in a text became that token, a prompt could end the text or open another speaker's turn.
+        # As in data/tokenizer.py. The file lacks these settings, or has its maker's. If a special token's name in a
+        # text were encoded as that token, a prompt could end the text or open another speaker's turn.
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
         self.tokenizer.encode_special_tokens = True
@@ -227,13 +227,13 @@ class LanguageModel(Served):
         self.stride = STRIDE or self.length
 
     def logits(self, inputs: "torch.Tensor") -> "torch.Tensor":
-        """The logits of the tokenizer's tokens; a network may have more outputs than there are tokens."""
+        """The logits of the tokenizer's tokens; a network may have more outputs than that."""
         return super().logits(inputs)[..., : self.facts["vocab_size"]]
 
     def predict(
         self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, int] | None = None
     ) -> pd.DataFrame:
-        """A row for each text: its greedy completion, and the bits per byte that the model needs for the text."""
+        """A row for each text: its greedy completion, and the model's bits per byte for the text."""
         rows = []
         for text in model_input["text"]:
             tokens = self.tokenizer.encode(text, add_special_tokens=False).ids
@@ -253,7 +253,7 @@ class LanguageModel(Served):
         return str(self.tokenizer.decode(sequence[1 + len(tokens) :]))
 
     def _bits(self, tokens: list[int]) -> float:
-        """For the text and its end, window by window, as understudy's evaluation counts them."""
+        """The bits of the text and its end token, by windows, counted as in understudy's evaluation."""
         import torch
 
         inputs, targets = torch.tensor([self.first, *tokens]), torch.tensor([*tokens, self.end])
@@ -268,6 +268,6 @@ class LanguageModel(Served):
 
 
 PRECISION: str = ModelConfig().get("precision")
-STRIDE: int | None = ModelConfig().get("stride")  # MLflow gives the settings out while it runs this file, not later
+STRIDE: int | None = ModelConfig().get("stride")  # MLflow provides the settings only while it runs this file
 TASKS = {"image-classification": ImageClassifier, "causal-lm": LanguageModel}
 mlflow.models.set_model(TASKS[ModelConfig().get("task")]())

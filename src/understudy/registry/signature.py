@@ -1,7 +1,7 @@
-"""The signature of a promotion: the MLflow server signs what was promoted, and whoever loads a champion checks it.
+"""The signature of a promotion: the MLflow server signs it, and every process that loads a champion verifies it.
 
-The server's key is Ed25519 (RFC 8032) and the server's alone. So who writes into the registry's database or bucket, or
-stands between, cannot make a champion: what is signed names model, version and digest, and the digest its files.
+The private key is Ed25519 (RFC 8032), and only the server has it. So write access to the registry's database or bucket,
+or to the connection, cannot make a champion: the signature covers model, version and digest, and the digest the files.
 """
 
 import base64
@@ -18,14 +18,14 @@ from understudy.errors import InputError
 SIGNATURE = "understudy.signature"
 """The tag of a promoted version; only the server sets it."""
 PRIVATE, PUBLIC = "UNDERSTUDY_PROMOTION_KEY", "UNDERSTUDY_PROMOTION_PUBLIC_KEY"
-"""Variables with a key in PEM: of the server, and of whoever loads a champion."""
+"""Variables with a key in PEM: the server's, and the one of processes that load a champion."""
 
 
 def signing_key() -> Ed25519PrivateKey | None:
-    """The server's key; None where it has none, and promotions are not signed.
+    """The server's key; None if it is not set, and promotions are not signed.
 
     Raises:
-        InputError: it is no such key. The message does not repeat it.
+        InputError: it is not an Ed25519 key. The message does not contain it.
     """
     text = os.environ.get(PRIVATE, "")
     if not text.strip():
@@ -40,10 +40,10 @@ def signing_key() -> Ed25519PrivateKey | None:
 
 
 def checking_key() -> Ed25519PublicKey | None:
-    """The key that champions are checked with; None where none is set, and signatures are not asked for.
+    """The key that verifies champions; None if it is not set, and signatures are not required.
 
     Raises:
-        InputError: it is no such key.
+        InputError: it is not an Ed25519 key.
     """
     text = os.environ.get(PUBLIC, "")
     if not text.strip():
@@ -58,12 +58,12 @@ def checking_key() -> Ed25519PublicKey | None:
 
 
 def signed(key: Ed25519PrivateKey, name: str, version: str, digest: str) -> str:
-    """The signature (Base64) that a version of a model, with a digest of its files, was promoted."""
+    """The signature (Base64) of the promotion of a model's version with this digest."""
     return base64.b64encode(key.sign(_statement(name, version, digest))).decode()
 
 
 def holds(key: Ed25519PublicKey, signature: str, name: str, version: str, digest: str) -> bool:
-    """Whether a signature is that of just this promotion."""
+    """Whether a signature is valid for exactly this promotion."""
     try:
         key.verify(base64.b64decode(signature, validate=True), _statement(name, version, digest))
     except (InvalidSignature, Error, ValueError):

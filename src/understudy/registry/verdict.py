@@ -1,4 +1,4 @@
-"""The verdict of a pipeline run that ran elsewhere, kept in MLflow."""
+"""The verdict of a pipeline run that ran elsewhere, stored in MLflow."""
 
 from dataclasses import dataclass
 
@@ -13,16 +13,16 @@ from understudy.store import Run
 
 @dataclass(frozen=True)
 class KeptVerdict:
-    """A run's verdict as MLflow has it."""
+    """A run's verdict, from MLflow."""
 
     word: str
     """approved or rejected."""
     rules: str = ""
-    """Of a rejection: the rules that the student did not meet."""
+    """The rules that a rejected student did not meet."""
 
 
 def keep_verdict(run: Run, uri: str, experiment: str, registration: Registration) -> None:
-    """Give a run a record of its own in MLflow whose registration an earlier run has made, with the verdict.
+    """Create a record in MLflow, with the verdict, for a run whose registration an earlier run made.
 
     Raises:
         UnderstudyError: the server cannot be used.
@@ -38,14 +38,14 @@ def keep_verdict(run: Run, uri: str, experiment: str, registration: Registration
 
 
 def verdict_of(uri: str, run: str) -> KeptVerdict:
-    """Approved or rejected, and by which rules.
+    """A run's verdict: approved or rejected, and by which rules.
 
     Args:
         uri: the tracking server.
         run: the pipeline run's id.
 
     Raises:
-        UnderstudyError: the server does not answer, or knows no verdict of this run.
+        UnderstudyError: the server does not respond, or has no verdict of this run.
     """
     server = server_at(uri)
     found = server.runs(server.experiments(), f"tags.`{RUN}` = '{run}' and tags.`{STEP}` = '{PARENT}'")

@@ -1,7 +1,7 @@
-"""All files of a version by one digest, for whoever approves it, and whoever makes it the champion.
+"""One digest of all files of a version, for its approval and its promotion.
 
-The store's digest names the model. Beside it a version has the script that serves it, its requirements and code, and
-until the alias champion points to it, the account that made it can write to all of them.
+The store's digest covers the model only. A version also has a serving script, requirements and code, and until the
+alias champion points to it, the account that made it can write to all of them.
 """
 
 import json
@@ -15,14 +15,14 @@ from understudy.store import Manifest
 from understudy.store.files import canonical, hash_file, sha256
 
 MANIFEST = "manifest.json"
-MARK = "registered_model_meta"  # a file that MLflow's client adds to what it fetches
+MARK = "registered_model_meta"  # a file that MLflow's client adds to its downloads
 
 
 def whole(folder: Path, digest: str) -> Manifest | None:
-    """The manifest of a model of the store's in a folder; None when its files are not all, and only, the digest's."""
+    """The manifest of a stored model in a folder; None unless its files are exactly those of the digest."""
     try:
         encoded = (folder / MANIFEST).read_bytes()
-        if sha256(encoded) != digest:  # before it is read: what it is not, may be anything
+        if sha256(encoded) != digest:  # before parsing: other content may be anything
             return None
         manifest = Manifest.decode(json.loads(encoded))
     except (FileNotFoundError, ValueError, TypeError, KeyError, RecursionError):
@@ -34,16 +34,16 @@ def whole(folder: Path, digest: str) -> Manifest | None:
 
 
 def files_digest(uri: str, name: str, version: str, digest: str) -> str:
-    """The digest of a version's files, all of them fetched and read now.
+    """Download all files of a version and compute their digest.
 
     Args:
         uri: the registry.
-        name: the model's.
+        name: the model's name.
         version: the version's number.
-        digest: the store's, of the model that has to be among the files.
+        digest: the store's digest of the model, which must be among the files.
 
     Raises:
-        UnderstudyError: they cannot be had, or that model is not among them.
+        UnderstudyError: they cannot be downloaded, or the model is not among them.
     """
     with tempfile.TemporaryDirectory() as folder, disk_errors(Path(folder)):
         fetched = mlflow_at(uri).download(f"models:/{name}/{version}", Path(folder))
