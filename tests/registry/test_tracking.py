@@ -4,6 +4,7 @@ import pytest
 
 from tests.registry.submitted import Server, connect
 from understudy.errors import UnderstudyError
+from understudy.registry import over_mlflow, over_rest
 from understudy.registry.client import server_at
 from understudy.registry.tracking import PARAMS, TrackingServer, Value, Version
 
@@ -34,6 +35,14 @@ def test_a_run_is_made_found_and_ended(uri: str) -> None:
     assert asked.runs([place], "attributes.status = 'RUNNING'") == []
     asked.reopen(made)
     assert asked.runs([place], "attributes.status = 'RUNNING'") == [made]
+
+
+def test_experiments_of_all_pages_are_listed(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    server: TrackingServer = server_at(uri)
+    made = {server.experiment(f"page-{number}") for number in range(5)}
+    monkeypatch.setattr(over_mlflow, "PAGE", 2)
+    monkeypatch.setattr(over_rest, "LISTED", 2)
+    assert made <= set(server.experiments())
 
 
 def test_an_experiment_says_that_models_are_trained_in_it(uri: str) -> None:

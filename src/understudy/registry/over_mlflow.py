@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 SECONDS = 5.0
-PAGE = 1000  # versions per response
+PAGE = 1000  # experiments or versions per response
 
 
 def connect(uri: str) -> "MlflowClient":
@@ -97,9 +97,13 @@ class OverMlflow:
 
     def experiments(self) -> list[str]:
         """See TrackingServer."""
-        client = self.client
+        client, ids, token = self.client, list[str](), None
         with translated(self._uri):
-            return [str(experiment.experiment_id) for experiment in client.search_experiments()]
+            while True:
+                page = client.search_experiments(max_results=PAGE, page_token=token)
+                ids += [str(experiment.experiment_id) for experiment in page]
+                if not (token := page.token):
+                    return ids
 
     def runs(self, experiments: Sequence[str], query: str) -> list[str]:
         """See TrackingServer."""
