@@ -1,1 +1,1 @@
-"""Distillation: what a student learns from, besides the labels."""
+"""Distillation objectives: a student's loss on a teacher's outputs and the labels."""

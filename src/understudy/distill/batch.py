@@ -1,4 +1,4 @@
-"""A batch as objectives see it: what a rank reads at a time."""
+"""The batch that objectives take: the examples that a rank reads at a time."""
 
 from typing import NamedTuple
 
@@ -6,11 +6,11 @@ from torch import Tensor
 
 
 class Mixed(NamedTuple):
-    """Second labels, of examples that are a mixture of two (mixup)."""
+    """Second labels of examples that are mixed from two (mixup)."""
 
     labels: Tensor
     share: float
-    """Of the first labels."""
+    """Weight of the first labels."""
 
 
 class Batch(NamedTuple):
@@ -22,11 +22,11 @@ class Batch(NamedTuple):
     mixed: Mixed | None = None
 
     def by_position(self) -> "Batch":
-        """The same with all positions in one row."""
+        """The batch with all positions flattened into one dimension."""
         mixed = self.mixed and self.mixed._replace(labels=self.mixed.labels.flatten())
         return Batch(self.inputs.flatten(0, self.labels.ndim - 1), self.labels.flatten(), mixed)
 
     def part(self, rows: slice) -> "Batch":
-        """Some of its rows."""
+        """A slice of the rows."""
         mixed = self.mixed and self.mixed._replace(labels=self.mixed.labels[rows])
         return Batch(self.inputs[rows], self.labels[rows], mixed)

@@ -1,7 +1,7 @@
 """Loss and gradient of an objective in one pass over the logits.
 
-On a GPU the pass is a kernel that torch.compile makes of the objective's formula. Elsewhere, and where there is no
-compiler, it is done for few rows at a time, whose intermediate results stay in the processor's cache.
+For large logits on a GPU the pass is a kernel, compiled by torch.compile from the objective's formula. Otherwise, and
+without a compiler, it runs over a few rows at a time, so that intermediate results stay in the processor's cache.
 """
 
 import functools
@@ -16,11 +16,11 @@ from understudy.distill.batch import Batch
 from understudy.parallel.compilation import has_compiler
 
 Losses = Callable[[Tensor, Tensor | None, Batch], tuple[Tensor, Tensor]]
-"""From logits of student and teacher, (n, K), to the losses (n,) and their gradients with respect to the student's."""
+"""From logits of student and teacher, (n, K), to losses (n,) and their gradients with respect to the student's."""
 AT_A_TIME = {"cpu": 2**19, "cuda": 2**24}
-"""Logits of the rows that are done at a time without a compiler: 2 MiB in fp32, and what keeps a GPU busy."""
+"""Logits per block of rows without a compiler: 2 MiB in fp32 on a CPU, and enough to keep a GPU busy."""
 WORTH_COMPILING = 2**24
-"""Logits. Compiling takes seconds, and for fewer than this a pass takes less than a millisecond without."""
+"""Minimum logits for compiling, which takes seconds. An uncompiled pass over fewer takes less than a millisecond."""
 
 
 def write_gradient(
@@ -29,12 +29,12 @@ def write_gradient(
     """The sum of the losses, a scalar in fp32, or in the logits' type if that is wider.
 
     Args:
-        losses: the objective's.
+        losses: the objective's loss function.
         student: logits (n, K).
         teacher: logits (n, K), if the objective needs them.
-        batch: of these n positions.
-        gradient: where the gradient is written, (n, K) in the logits' type; these themselves, if nobody needs them.
-        scale: what the gradient is multiplied by before it is rounded to that type.
+        batch: the n positions.
+        gradient: output tensor (n, K) in the logits' type; `student` itself if its values are not needed afterwards.
+        scale: factor of the gradient, applied before it is rounded to that type.
     """
     if student.is_cuda and batch.mixed is None and student.numel() >= WORTH_COMPILING and has_compiler():
         torch._dynamo.maybe_mark_dynamic(student, 0)
@@ -56,12 +56,12 @@ def _of_rows(
 
 
 def full_precision(kind: torch.dtype) -> torch.dtype:
-    """What logits of a type are compared in: fp32, or fp64 where they are."""
+    """The type that losses on logits of a type are computed in: fp32, or fp64 for fp64 logits."""
     return torch.promote_types(kind, torch.float32)
 
 
 def row_blocks(logits: Tensor) -> Iterator[slice]:
-    """Rows of logits (n, K), so many at a time as are done together."""
+    """Blocks of rows of logits (n, K), of about AT_A_TIME logits each."""
     rows, columns = logits.shape
     height = max(1, AT_A_TIME.get(logits.device.type, AT_A_TIME["cuda"]) // columns)
     return (slice(first, min(first + height, rows)) for first in range(0, rows, height))
@@ -69,16 +69,16 @@ def row_blocks(logits: Tensor) -> Iterator[slice]:
 
 @functools.cache
 def compiled(losses: Losses, backend: str = "inductor") -> Callable[..., Tensor]:
-    """The pass as one function for any number of rows; what cannot be compiled whole is an error."""
+    """The pass, compiled for any number of rows; a graph break is an error."""
     return torch.compile(functools.partial(_of_rows, losses), backend=backend, fullgraph=True)
 
 
 class TotalLoss(torch.autograd.Function):
-    """The sum of an objective's losses over rows of logits that are all there, as autograd takes it."""
+    """The sum of an objective's losses over rows of logits that are all in memory, as an autograd function."""
 
     @staticmethod
     def forward(ctx: Any, losses: Losses, student: Tensor, teacher: Tensor | None, batch: Batch) -> Tensor:
-        """The sum; the gradient is computed here, too."""
+        """The sum; the gradient is computed here as well."""
         gradient = torch.empty_like(student)
         total = write_gradient(losses, student, teacher, batch, gradient)
         ctx.save_for_backward(gradient)

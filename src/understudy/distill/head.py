@@ -1,4 +1,4 @@
-"""A head that is a linear layer, for pieces of positions: cast once, and its gradient one product for each piece."""
+"""A linear head for pieces of positions: weights are cast once, and each piece adds one product to the gradient."""
 
 from collections.abc import Sequence
 
@@ -7,15 +7,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 AT_A_TIME = 2**25
-"""Numbers of the weight's gradient that a product in half precision gives at a time, 128 MiB in fp32."""
+"""Elements of the weight's gradient per half-precision product on a CPU: 128 MiB in fp32."""
 
 
 class LinearHead:
     """Logits (n, vocabulary) of states (n, width), without autograd.
 
     Args:
-        layer: of whose outputs the first `vocabulary` are logits.
-        vocabulary: how many.
+        layer: the linear layer; its first `vocabulary` outputs are the logits.
+        vocabulary: the number of logits.
         kind: the type that products are computed in.
     """
 
@@ -27,17 +27,17 @@ class LinearHead:
         self._trained = [parameter.requires_grad for parameter in layer.parameters()]
 
     def logits(self, states: Tensor) -> Tensor:
-        """In the type of products."""
+        """Logits (n, vocabulary) of states (n, width), in `kind`."""
         with torch.autocast(states.device.type, enabled=False):
             return functional.linear(states.to(self._kind), self._weight, self._bias)
 
     def gradients(self, states: Tensor, gradient: Tensor, sums: Sequence[Tensor]) -> Tensor:
-        """The gradient of the states; those of weight and bias are added to `sums`, as far as they are trained.
+        """The gradient of the states. Those of weight and bias are added to `sums`, if they are trained.
 
         Args:
             states: (n, width).
-            gradient: of their logits.
-            sums: (outputs, width) and (outputs,), in fp32; only for what is trained.
+            gradient: of the logits, (n, vocabulary).
+            sums: (outputs, width) and (outputs,), in fp32 or wider; one for each trained parameter.
         """
         totals = iter(sums)
         with torch.autocast(states.device.type, enabled=False):
@@ -50,7 +50,7 @@ class LinearHead:
 
 
 def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add left.T @ right to a sum, in place.
+    """Add left.T @ right to `total`, in place.
 
     Args:
         total: (m, k), in fp32 or wider.
@@ -60,7 +60,7 @@ def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     if total.dtype == left.dtype:
         torch.addmm(total, left.T, right, out=total)
         return
-    if left.is_cuda:  # one pass over the sum, which is not rounded to the products' type
+    if left.is_cuda:  # one pass over `total`; the product is not rounded to half precision first
         torch.addmm(total, left.T, right, out_dtype=total.dtype, out=total)
         return
     height = max(1, AT_A_TIME // right.shape[1])

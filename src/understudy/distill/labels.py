@@ -13,8 +13,8 @@ from understudy.recipe import LabelsObjective, Train
 class Labels(PositionObjective):
     """Negative log-likelihood of the labels, which may be smoothed (Szegedy et al. 2016).
 
-    The gradient with respect to the logits is the predicted distribution less the target's. Of mixed examples it is the
-    loss of both labels, by their shares, which is the same as that of the mixed label (Zhang et al. 2018).
+    The gradient with respect to the logits is the predicted distribution less the target's. The loss of a mixed example
+    is the weighted sum of both labels' losses, which equals the loss of the mixed label (Zhang et al. 2018).
     """
 
     def __init__(self, smoothing: float) -> None:
@@ -22,7 +22,7 @@ class Labels(PositionObjective):
         self._smoothing = smoothing
 
     def losses(self, student: Tensor, teacher: Tensor | None, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Of each position, with the gradients."""
+        """Losses (n,) by position, and their gradients (n, K)."""
         del teacher
         if batch.mixed is None:
             return cross_entropies(student, batch.labels, self._smoothing)
@@ -32,12 +32,12 @@ class Labels(PositionObjective):
 
 
 def cross_entropies(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """Negative log-likelihood of each label, and its gradient.
+    """Negative log-likelihood (n,) of each label, and its gradient (n, K); both 0 at positions without a target.
 
     Args:
         logits: (n, K).
-        labels: (n,); positions without a target have 0.
-        smoothing: the share of a target's probability that is spread evenly over all K.
+        labels: (n,).
+        smoothing: the share of a target's probability that is spread evenly over all K classes.
     """
     counted = labels != IGNORED
     places = labels.where(counted, 0)[:, None]
@@ -47,9 +47,7 @@ def cross_entropies(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[T
     if smoothing:
         loss = loss.lerp(-log_likelihoods.mean(-1), smoothing)
         gradient -= smoothing / logits.shape[1]
-    if (
-        torch.compiler.is_compiling()
-    ):  # a kernel that compares columns is fused with the rest, and one that scatters is not
+    if torch.compiler.is_compiling():  # a comparison of columns is fused into the kernel, a scatter is not
         columns = torch.arange(logits.shape[1], device=logits.device)
         gradient = gradient - (1 - smoothing) * (columns == places)
     else:
@@ -62,7 +60,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
     Args:
         logits: (..., K).
-        labels: (...); positions without a target do not count.
+        labels: (...); positions without a target are ignored.
     """
     return functional.cross_entropy(
         logits.float().flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="sum"
@@ -70,5 +68,5 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def objective(_section: LabelsObjective, train: Train) -> Objective:
-    """The objective of a section, in a training."""
+    """The objective that a recipe's section configures."""
     return Labels(train.label_smoothing)

@@ -12,8 +12,8 @@ from understudy.recipe import LogitsObjective, Train
 class Logits(PositionObjective):
     """T^2 * KL(teacher || student) at a temperature T (Hinton et al. 2015).
 
-    The gradient of the KL term with respect to the logits shrinks as 1 / T^2; the factor undoes that, so that the
-    weight between soft and hard part means the same at every temperature (section 2). With it the gradient is T times
+    The gradient of the KL term with respect to the logits shrinks as 1 / T^2. The factor T^2 compensates, so that the
+    weight between soft and hard targets means the same at every temperature (section 2). The gradient is then T times
     the difference of the softened distributions.
     """
 
@@ -22,10 +22,10 @@ class Logits(PositionObjective):
         self._temperature = temperature
 
     def losses(self, student: Tensor, teacher: Tensor | None, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Of each position, with the gradients.
+        """Losses (n,) by position, and their gradients (n, K).
 
-        Where the teacher's probability is 0 (a logit of minus infinity) the term is 0: p log p goes to 0 with p. Where
-        only the student's is 0 the loss is infinite.
+        A class with a teacher's probability of 0 (a logit of minus infinity) adds 0, the limit of p log p. The loss is
+        infinite where only the student's probability is 0.
         """
         assert teacher is not None
         temperature, counted = self._temperature, batch.labels != IGNORED
@@ -39,5 +39,5 @@ class Logits(PositionObjective):
 
 
 def objective(section: LogitsObjective, _train: Train) -> Objective:
-    """The objective of a section, in a training."""
+    """The objective that a recipe's section configures."""
     return Logits(section.temperature)

@@ -1,7 +1,7 @@
-"""Objectives: from what student and teacher say about a batch to a loss, summed over the targets.
+"""Objectives: losses computed from a student's and a teacher's outputs on a batch, summed over the targets.
 
-Summed, so that the losses of ranks and micro-batches add up; the loop divides by the number of targets. Each objective
-has a module of its own, named in recipe/objectives.py: a change to one repeats the trainings that use it alone.
+Sums add up over ranks and micro-batches; the training loop divides by the number of targets. Each objective has its
+own module, named in recipe/objectives.py, so that a change to one repeats only the trainings that use it.
 """
 
 import importlib
@@ -25,26 +25,26 @@ class Objective(nn.Module, ABC):
     """
 
     extras: frozenset[Extra] = frozenset()
-    """What it needs of both models besides their logits."""
+    """Outputs of both models that it needs besides the logits."""
     by_position: bool = False
-    """Whether it is a sum over positions, each from its own logits alone: it is then asked for some at a time, (n, K),
-    where those of all would be large."""
+    """Whether it is a sum over positions, each of which depends on its logits alone. It is then computed for some
+    positions at a time, with logits (n, K), where the logits of all would be large."""
 
     @abstractmethod
     def forward(self, student: Outputs, teacher: Outputs | None, batch: Batch) -> Tensor:
         """The loss in nats, summed over the batch's targets: a scalar.
 
         Args:
-            student: what the student says, with gradients.
-            teacher: what the teacher says, without; None where a model is trained without one.
-            batch: what both were shown.
+            student: the student's outputs, with gradients.
+            teacher: the teacher's outputs, without gradients; None in a training without a teacher.
+            batch: the batch that both were computed on.
         """
 
 
 class PositionObjective(Objective):
-    """A sum over positions that gives its gradient with respect to the student's logits in closed form.
+    """A sum over positions whose gradient with respect to the student's logits is computed in closed form.
 
-    Nothing then goes through autograd, and loss and gradient take one pass over the logits. It has no parameters.
+    It bypasses autograd: loss and gradient take one pass over the logits. It has no parameters.
     """
 
     by_position = True
@@ -53,31 +53,31 @@ class PositionObjective(Objective):
     def losses(self, student: Tensor, teacher: Tensor | None, batch: Batch) -> tuple[Tensor, Tensor]:
         """The loss of each position (n,), and its gradient (n, K); both 0 at positions without a target.
 
-        torch.compile makes a kernel of it: no branch may depend on a tensor's values.
+        It is compiled with torch.compile, so no branch may depend on a tensor's values.
 
         Args:
-            student: logits (n, K), fp32 or fp64, which stay as they are.
-            teacher: the same of the teacher, if there is one.
-            batch: of these n positions.
+            student: logits (n, K), fp32 or fp64; not to be changed in place.
+            teacher: the teacher's logits, likewise; None without a teacher.
+            batch: the n positions.
         """
 
     def forward(self, student: Outputs, teacher: Outputs | None, batch: Batch) -> Tensor:
-        """The sum over targets."""
+        """The loss, summed over targets."""
         taught = None if teacher is None else teacher.logits.detach().flatten(0, -2)
         total: Tensor = TotalLoss.apply(self.losses, student.logits.flatten(0, -2), taught, batch.by_position())
         return total
 
 
 class PositionSum(PositionObjective):
-    """Several objectives with closed gradients, each with its weight."""
+    """A weighted sum of objectives with gradients in closed form."""
 
     def __init__(self, parts: Sequence[tuple[float, PositionObjective]]) -> None:
         super().__init__()
-        # A weight of 0 leaves an objective out: 0 times an infinite loss would be no number.
+        # Objectives of weight 0 are left out: 0 times an infinite loss is NaN.
         self._parts = [(weight, part) for weight, part in parts if weight] or list(parts[:1])
 
     def losses(self, student: Tensor, teacher: Tensor | None, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The weighted sums."""
+        """The weighted sums of the parts' losses and gradients."""
         (weight, part), *others = self._parts
         loss, gradient = part.losses(student, teacher, batch)
         if weight != 1:
@@ -89,7 +89,7 @@ class PositionSum(PositionObjective):
 
 
 class WeightedSum(Objective):
-    """Several objectives, each with its weight."""
+    """A weighted sum of objectives."""
 
     def __init__(self, parts: Sequence[tuple[float, Objective]]) -> None:
         super().__init__()
@@ -108,12 +108,12 @@ class WeightedSum(Objective):
 
 
 def objective(sections: Sequence[ObjectiveSection], train: Train) -> Objective:
-    """What a recipe's student.distill says, in a training with these settings."""
+    """The objective that a recipe's student.distill and training settings configure."""
     return weighted([(section.weight, _objective(section, train)) for section in sections])
 
 
 def weighted(parts: Sequence[tuple[float, Objective]]) -> Objective:
-    """The weighted sum of objectives; its gradient is closed if all of theirs are."""
+    """The weighted sum of objectives, with a gradient in closed form if all parts have one."""
     closed = [(weight, part) for weight, part in parts if isinstance(part, PositionObjective)]
     return PositionSum(closed) if len(closed) == len(parts) else WeightedSum(parts)
 

@@ -1,8 +1,8 @@
-"""A loss in pieces: the logits of all positions are never held at once.
+"""A loss computed in pieces, so that the logits of all positions are never in memory together.
 
-At a vocabulary of 128k tokens a sequence's logits are many times as large as anything else that training holds. The
-last layer, the objective and the gradients of both are computed for some positions at a time (as Liger Kernel does,
-Hsu et al. 2024), in the forward pass; the backward pass only scales what was found.
+With a vocabulary of 128k tokens, a sequence's logits are many times larger than any other tensor of a training. The
+last layer, the objective and the gradients of both are computed for some positions at a time, in the forward pass
+(as in Liger Kernel, Hsu et al. 2024). The backward pass only scales these gradients.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,21 +19,21 @@ from understudy.distill.objectives import PositionObjective
 from understudy.models.outputs import Outputs, States
 
 Objective = Callable[[Outputs, Outputs | None, Batch], Tensor]
-"""One that is a sum over positions, each from its own logits."""
+"""An objective that is a sum over positions, each of which depends on its logits alone."""
 Piece = Callable[[Tensor, slice, Sequence[Tensor]], tuple[Tensor, Tensor]]
-"""From the states of some positions, and which these are, to the sum of their losses and the gradient of the states;
-those of the head's trained parameters are added to the tensors in the sequence."""
+"""From the states of some positions and their slice to the sum of their losses and the gradient of the states. The
+gradients of the head's trained parameters are added to the tensors in the sequence."""
 FP16_SCALE = 256.0
-"""Gradients of logits are multiplied by this where they are rounded to fp16, which ends at 6e-8. A power of two."""
+"""Factor of the logits' gradients in fp16, whose smallest number is 6e-8. A power of two."""
 
 
 def loss_in_pieces(objective: Objective, student: States, teacher: States | None, batch: Batch) -> Tensor:
     """The objective's loss, a scalar.
 
     Args:
-        objective: what is computed.
-        student: of the batch; gradients go to its states and to its head's parameters.
-        teacher: of the same batch, without gradients.
+        objective: a sum over positions.
+        student: states and head; gradients go to the states and to the head's parameters.
+        teacher: states and head on the same batch, without gradients.
         batch: inputs and labels, (B, L) or (B,).
     """
     states, rows = student.states.flatten(0, -2), batch.by_position()
@@ -57,7 +57,7 @@ def _products(states: Tensor) -> torch.dtype:
 
 
 def _logits(teacher: States) -> Callable[[slice], Tensor]:
-    """What gives the teacher's logits of some positions; its head is cast once."""
+    """A function from a piece to the teacher's logits; the head is cast once."""
     head = LinearHead(teacher.linear, teacher.vocabulary, _products(teacher.states)) if teacher.linear else None
     states = teacher.states.flatten(0, -2)
 
@@ -75,7 +75,7 @@ def _closed(
     rows: Batch,
     scale: float,
 ) -> Piece:
-    """Pieces whose logits get their gradient in closed form."""
+    """The piece function of an objective with a gradient in closed form."""
     linear = student.linear
     head = LinearHead(linear, student.vocabulary, _products(student.states)) if linear else None
     trained = [parameter for parameter in student.parameters if parameter.requires_grad]
@@ -106,7 +106,7 @@ def _closed(
 
 
 def _by_autograd(objective: Objective, student: States, taught: Callable[[slice], Tensor] | None, rows: Batch) -> Piece:
-    """Pieces of an objective that has no gradient in closed form."""
+    """The piece function of an objective without a gradient in closed form."""
     trained = [parameter for parameter in student.parameters if parameter.requires_grad]
 
     def gradients(states: Tensor, piece: slice, sums: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -133,10 +133,10 @@ class _Summed(torch.autograd.Function):
     def forward(
         ctx: Any, states: Tensor, gradients: Piece, pieces: Iterable[slice], scale: float, *parameters: nn.Parameter
     ) -> Tensor:
-        """The sum, a scalar; the gradients are found here, multiplied by `scale`."""
+        """The sum, a scalar; the gradients are computed here, multiplied by `scale`."""
         total = torch.zeros((), device=states.device, dtype=full_precision(states.dtype))
         trained = [parameter for parameter in parameters if parameter.requires_grad]
-        # In fp32, whatever the parameters are: many small numbers are added up.
+        # In fp32 at least, whatever the parameters' type: many small numbers are added up.
         sums = [torch.zeros_like(parameter, dtype=full_precision(parameter.dtype)) for parameter in trained]
         of_states = torch.empty_like(states)
         for piece in pieces:
@@ -150,7 +150,7 @@ class _Summed(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients, scaled; not in place, since schedules of a pipeline ask for some of them first."""
+        """The scaled gradients; not in place, since pipeline schedules may request some of them first."""
         of_states, *sums = ctx.saved_tensors
         factor = gradient / ctx.scale
         scaled = iter([(total * factor).to(kind) for total, kind in zip(sums, ctx.kinds, strict=True)])

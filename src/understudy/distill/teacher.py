@@ -1,4 +1,4 @@
-"""The teacher beside a student in training: frozen, in evaluation mode, without gradients."""
+"""The teacher of a student in training: frozen, in evaluation mode, without gradients."""
 
 import torch
 from torch import Tensor, nn
@@ -8,11 +8,11 @@ from understudy.parallel.apply import reshard
 
 
 class Teacher:
-    """A model that is asked and never trained.
+    """A model for inference only.
 
     Args:
-        model: already on its device, and sharded if it is to be.
-        extras: what the objectives need of it besides its logits.
+        model: on its device, and sharded if required.
+        extras: outputs that the objectives need besides the logits.
     """
 
     def __init__(self, model: nn.Module, extras: frozenset[Extra]) -> None:
@@ -20,11 +20,11 @@ class Teacher:
         self._extras = extras
 
     def __call__(self, inputs: Tensor, **placed: Tensor) -> Outputs:
-        """What it says about a batch, as tensors that a loss with gradients may take.
+        """The outputs on a batch, as tensors that may be used in a loss with gradients.
 
         Args:
-            inputs: of the batch.
-            placed: `positions`, where the inputs are a part of sequences.
+            inputs: the batch's inputs.
+            placed: `positions` and `mask`, where the inputs are parts of sequences or hold several documents.
         """
         with torch.inference_mode():
             said: Outputs = self._model(inputs, self._extras, **placed)
@@ -35,11 +35,11 @@ class Teacher:
         )
 
     def rest(self) -> None:
-        """Give up what questions have gathered from other ranks."""
+        """Free all-gathered parameters."""
         reshard(self._model)
 
     def states(self, inputs: Tensor, **placed: Tensor) -> States:
-        """What it knows of a batch before its last layer, and that layer, without gradients."""
+        """The last layer and its inputs on a batch, without gradients."""
         with torch.inference_mode():
             said: States = self._model(inputs, read=lambda known: known, **placed)
         return said._replace(states=said.states.clone())

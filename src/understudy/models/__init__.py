@@ -1,1 +1,1 @@
-"""Models: described by a recipe, built, fetched, saved, loaded; and how large they are."""
+"""Models: description, construction, download, saving, loading and size."""

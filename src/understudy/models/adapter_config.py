@@ -1,6 +1,6 @@
-"""What peft has to know of adapters, lora.json: made from the recipe, and compared with it where others bring it.
+"""The peft configuration of adapters, lora.json: built from the recipe, and compared with it in untrusted folders.
 
-peft looks up the model that they began with by its id, and imports what some further keys name.
+peft looks up the base model by the id in it, and some further keys name code that peft imports.
 """
 
 from pathlib import Path
@@ -15,13 +15,13 @@ def adapter_config(settings: Lora, began: Model, facts: Facts, layers: list[str]
     """The content of peft's adapter_config.json.
 
     Args:
-        settings: the recipe's.
-        began: what the recipe says of the model that they began with.
-        facts: of what that is for.
-        layers: the names of those that have an adapter.
+        settings: the recipe's section lora.
+        began: the recipe's section of the base model.
+        facts: the model's task and data.
+        layers: the names of layers with an adapter.
         turned: whether their weights are (inputs, outputs).
     """
-    of_the_hub = isinstance(began, PretrainedModel) and began.revision is not None  # elsewhere a path says nothing
+    of_the_hub = isinstance(began, PretrainedModel) and began.revision is not None  # a path means nothing elsewhere
     model = began.model_dump(include={"pretrained", "revision"}) if of_the_hub else {}
     return {
         "base_model_name_or_path": model.get("pretrained"),
@@ -39,7 +39,7 @@ def adapter_config(settings: Lora, began: Model, facts: Facts, layers: list[str]
 
 
 def fits(folder: Path, began: Model, settings: Lora | None, facts: Facts) -> bool:
-    """Whether a folder has adapters where the recipe has them kept, and says of them what the recipe does."""
+    """Whether a folder has adapters if and only if the recipe keeps them apart, with the recipe's configuration."""
     there = {name for name in (ADAPTERS, ADAPTERS_CONFIG) if (folder / name).exists()}
     if settings is None or not settings.kept_apart:
         return not there

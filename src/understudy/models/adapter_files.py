@@ -1,7 +1,7 @@
-"""Adapters kept apart: two files in peft's format, beside the model that they are merged into.
+"""Adapter files in peft's format, saved beside the model that the adapters are merged into.
 
-They are for whoever has the model that they began with, and serves several adapters on it. They do not have the names
-that peft looks for: transformers, where peft is installed, would add them to a model that has them already.
+They are for servers that run several adapters on one base model. They do not have the file names that peft looks for:
+where peft is installed, transformers would add them to a model into which they are already merged.
 """
 
 import json
@@ -25,11 +25,11 @@ def save_adapters(
 
     Args:
         folder: an existing folder.
-        model: with adapters, as this rank holds it.
-        settings: the recipe's.
-        began: what the recipe says of the model that they began with.
-        facts: of what that is for.
-        stages: the ranks with other layers.
+        model: this rank's part of the model, with adapters.
+        settings: the recipe's section lora.
+        began: the recipe's section of the base model.
+        facts: the model's task and data.
+        stages: the process group of pipeline stages, which have other layers.
     """
     layers, state = dict[str, bool](), dict[str, Any]()
     for name, layer, adapter in adapters(model):

@@ -1,8 +1,8 @@
-"""LoRA: linear layers of a frozen model, each with a trained product of two thin matrices beside it (Hu et al. 2022).
+"""LoRA: trained low-rank adapters of a frozen model's linear layers (Hu et al. 2022).
 
-y = W x + alpha / rank * B A x. A is drawn, B begins at 0, and at the end W takes B A in: the finished model has the
-names and shapes that it had. An adapter is a module of its own in its layer, called by a hook. The layer keeps its
-class and the names of its weights, so files are read as ever, and what shards a block shards its adapters too.
+y = W x + alpha / rank * B A x. A is random, B starts at 0, and at the end B A is merged into W, so that the finished
+model has its original names and shapes. An adapter is a submodule of its layer, called by a hook. The layer keeps its
+class and the names of its weights, so files load as before, and sharding a block shards its adapters too.
 """
 
 import hashlib
@@ -28,11 +28,11 @@ from understudy.models.weights import Later
 from understudy.recipe import Lora
 
 NAME = "lora"
-"""Of an adapter in its layer."""
+"""The name of an adapter in its layer."""
 
 
 class Adapter(nn.Module):
-    """What is added to a linear layer's output: (..., inputs) to (..., outputs)."""
+    """A low-rank addition to a linear layer's output: (..., inputs) to (..., outputs)."""
 
     def __init__(self, inputs: int, outputs: int, settings: Lora, device: torch.device) -> None:
         super().__init__()
@@ -42,24 +42,24 @@ class Adapter(nn.Module):
         self.dropout = nn.Dropout(settings.dropout)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Its share of the output."""
+        """The addition to the layer's output."""
         return functional.linear(functional.linear(self.dropout(inputs), self.a), self.b) * self.scale
 
     def product(self) -> Tensor:
-        """What it adds to a weight (outputs, inputs), whole on every rank."""
+        """The addition to the weight, (outputs, inputs), whole on every rank."""
         return (whole(self.b) @ whole(self.a)).detach() * self.scale
 
 
 def add_adapters(model: nn.Module, settings: Lora, where: str) -> None:
-    """Freeze a model in place, and give the layers that the recipe names adapters, which draw_adapters() begins.
+    """Freeze a model in place, and add adapters to the layers that the recipe names; draw_adapters() initialises them.
 
     Args:
-        model: whole, before it is spread over ranks; its tensors may be without memory.
-        settings: the recipe's.
-        where: the recipe's path of the training, for errors.
+        model: whole, before it is sharded; its tensors may be without memory.
+        settings: the recipe's section lora.
+        where: the training section's path in the recipe, for errors.
 
     Raises:
-        InputError: a name is that of no layer which can have one.
+        InputError: a name matches no suitable layer, a layer's weight is shared, or the model has BatchNorm.
     """
     net = model.get_submodule("net")
     linear, shared = linear_layers(net), tied(model)
@@ -82,7 +82,7 @@ def add_adapters(model: nn.Module, settings: Lora, where: str) -> None:
 
 
 def _check_frozen(net: nn.Module, where: str) -> None:
-    """Whether what gets no gradients stays as it is."""
+    """Refuse BatchNorm, whose running statistics change although the weights are frozen."""
     for name, module in net.named_modules():
         if isinstance(module, _BatchNorm) and module.track_running_stats:
             raise InputError(
@@ -92,9 +92,9 @@ def _check_frozen(net: nn.Module, where: str) -> None:
 
 
 def draw_adapters(model: nn.Module, seed: int) -> None:
-    """Give adapters the values that they begin with, the same bits however the model is spread.
+    """Initialise adapters, with the same bits however the model is sharded.
 
-    A as nn.Linear draws its weights and as the authors' code does, B 0: at first nothing is added.
+    A is drawn like nn.Linear's weights, as in the authors' code. B is 0, so that adapters add nothing at first.
     """
     for name, _, adapter in adapters(model):
         digest = hashlib.blake2b(f"{seed} {name} {NAME}".encode(), digest_size=7).digest()
@@ -106,10 +106,10 @@ def draw_adapters(model: nn.Module, seed: int) -> None:
 
 
 def merged(model: nn.Module) -> dict[str, Tensor | Later]:
-    """A model's state with its adapters in its weights, in the names and shapes that it had.
+    """A model's state with adapters merged into its weights, under the original names and shapes.
 
-    Weights are changed in place; those of layers in four bits, to which adapters were trained, are made one at a time
-    of what they were rounded to. To be called on every rank.
+    Weights are changed in place. Those of four-bit layers are dequantised, one at a time when they are written: the
+    adapters were trained on these values. To be called on every rank.
     """
     inside: set[str] = set()
     made: dict[str, Later] = {}
@@ -131,7 +131,7 @@ def _take_in(layer: nn.Module, adapter: Adapter) -> None:
 
 
 def _weight_with_adapter(layer: FourBits) -> Tensor:
-    """The weight of a layer in four bits, fp32, with its adapter if it has one, spread over ranks as the layer is."""
+    """The dequantised weight of a four-bit layer, fp32, with its adapter if it has one, sharded like the layer."""
     own, numbers = layer.weight_kept(), layer.numbers.detach()
     adapter = layer._modules.get(NAME)
     if isinstance(adapter, Adapter):
@@ -145,19 +145,19 @@ def _weight_with_adapter(layer: FourBits) -> Tensor:
 
 
 def _product(layer: nn.Module, adapter: Adapter) -> Tensor:
-    """What an adapter adds to its layer's weight, in that one's shape, whole."""
+    """The whole addition of an adapter to its layer's weight, in the weight's shape."""
     return adapter.product().T if turned(layer) else adapter.product()
 
 
 def turned(layer: nn.Module) -> bool:
-    """Whether a layer with an adapter has its weight as (inputs, outputs)."""
+    """Whether the weight of a layer with an adapter is (inputs, outputs)."""
     return layer.is_turned if isinstance(layer, FourBits) else is_turned(layer)
 
 
 def adapters(model: nn.Module) -> Iterator[tuple[str, nn.Module, Adapter]]:
-    """A model's adapters, each with its layer and that one's name."""
+    """A model's adapters, each with the name of its layer and the layer."""
     for name, layer in model.named_modules():
-        adapter = layer._modules.get(NAME)  # a layer of another stage would hand the question on
+        adapter = layer._modules.get(NAME)  # getattr() would be forwarded by another stage's placeholder
         if isinstance(adapter, Adapter):
             yield name, layer, adapter
 
@@ -168,7 +168,7 @@ def _add(layer: nn.Module, given: tuple[Any, ...], said: Tensor) -> Tensor:
 
 
 def _chosen(patterns: tuple[str, ...], names: list[str], where: str) -> list[str]:
-    """The names that patterns are those of, or the end of after a dot."""
+    """The names that match a pattern, as a whole or by the part after a dot."""
     for pattern in patterns:
         if not any(_fits(name, pattern) for name in names):
             there = sorted({re.sub(r"\b\d+\b", "*", name) for name in names})

@@ -1,8 +1,8 @@
-"""The architectures of transformers, from its source: which exist, for which task, and what can be set in them.
+"""The architectures of transformers, their tasks and their settings, parsed from its source.
 
-Importing transformers imports torch, ten seconds that nobody waits for to hear of a typing error. What is said here is
-the first word; describe.py asks transformers itself before a training begins. Where the source has a form that is not
-understood, everything is taken for known: nothing that transformers would take may be refused.
+Importing transformers imports torch, which takes ten seconds, too long to report a typing error. This check is only the
+first; describe.py uses transformers itself before a training begins. Source that cannot be parsed allows everything:
+nothing that transformers accepts may be refused.
 """
 
 import ast
@@ -22,7 +22,7 @@ MAPPINGS: dict[Task, str] = {
     "causal-lm": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
 }
 ROOT = "PreTrainedConfig"
-"""The class that all configurations come from; what it comes from itself has no settings."""
+"""The base class of all configurations; its bases have no settings."""
 
 OTHER_NAMES = {
     "num_layers": "num_hidden_layers",
@@ -32,31 +32,31 @@ OTHER_NAMES = {
     "dim": "hidden_size",
     "hidden_dim": "hidden_size",
 }
-"""What other libraries call a setting."""
+"""Names of settings in other libraries."""
 LANGUAGE_HEADS = ("ForCausalLM", "ForConditionalGeneration", "ForMaskedLM", "ForPreTraining")
 ASKED = re.compile(r'getattr\((?:self\.)?config, "(\w+)"')
 
 
 @dataclass(frozen=True)
 class ConfigClass:
-    """A configuration class as it stands in its file."""
+    """A configuration class's source."""
 
     node: ast.ClassDef
     file: Path
 
 
 def model_types() -> frozenset[str]:
-    """All model types that transformers knows, whatever their task; empty where it is not installed."""
+    """All model types of transformers, for any task; empty if it is not installed."""
     return frozenset(_table("auto_mappings.py", "CONFIG_MAPPING_NAMES"))
 
 
 def types_for(task: Task) -> frozenset[str]:
-    """The model types that can do a task; empty where transformers is not installed."""
+    """The model types for a task; empty if transformers is not installed."""
     return frozenset(_table("modeling_auto.py", MAPPINGS[task]))
 
 
 def settings(model_type: str) -> frozenset[str] | None:
-    """The names that an architecture's configuration knows; None where that cannot be told."""
+    """The names of an architecture's settings; None if they cannot be determined."""
     found = _config_class(model_type)
     if found is None:
         return None
@@ -67,7 +67,7 @@ def settings(model_type: str) -> frozenset[str] | None:
 
 
 def aliases(model_type: str) -> dict[str, str]:
-    """Other names of an architecture's settings, which transformers takes as well: n_head is num_attention_heads."""
+    """Aliases of an architecture's settings that transformers accepts, such as n_head for num_attention_heads."""
     found = _config_class(model_type)
     for node in found.node.body if found else ():
         match node:
@@ -77,11 +77,11 @@ def aliases(model_type: str) -> dict[str, str]:
 
 
 def given_twice(model_type: str, config: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Settings that have two names and are given under both, of which transformers would take one in silence.
+    """Settings given under both of their names, of which transformers would silently use one.
 
     Args:
         model_type: the architecture.
-        config: the names of all that is given, by the recipe or from the data.
+        config: the names of all settings given, by the recipe or from the data.
 
     Yields:
         A name and the problem.
@@ -92,10 +92,10 @@ def given_twice(model_type: str, config: Collection[str]) -> Iterator[tuple[str,
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """A hint at the name that was meant, if one comes close; to be put behind an error."""
+    """A suggestion of the closest name, to append to an error message; empty if none is close."""
     names = sorted(known)
     near = (
-        difflib.get_close_matches(word, names, 1, cutoff=0.9)  # n_heads is n_head where there is one
+        difflib.get_close_matches(word, names, 1, cutoff=0.9)  # n_heads means n_head if that exists
         or [name for name in (OTHER_NAMES.get(word),) if name in names]
         or difflib.get_close_matches(word, names, 1)
     )
@@ -103,10 +103,10 @@ def meant(word: str, known: Iterable[str]) -> str:
 
 
 def other_head(config: Mapping[str, Any], task: Task) -> str | None:
-    """The class that a config.json says its model has, where that does something else than the task; None otherwise.
+    """The class that a config.json names, if it is for another task; None otherwise.
 
-    transformers takes any head's weights for a language model, leaves out the head, and says nothing where the last
-    layer is tied. A model without any head is a base that may be tied, too.
+    transformers loads a language model from weights with any head, drops the head, and gives no warning if the last
+    layer is tied. A class without a head is accepted: it is a base model, whose last layer may be tied too.
     """
     named = config.get("architectures")
     if task != "causal-lm" or not isinstance(named, list):
@@ -118,7 +118,7 @@ def other_head(config: Mapping[str, Any], task: Task) -> str | None:
 
 
 def is_composite(model_type: str) -> bool:
-    """Whether an architecture's configuration is of several, with that of its text as a part."""
+    """Whether an architecture's configuration is a composite, with a text configuration as a part."""
     found = _config_class(model_type)
     fields = [node.target for node in found.node.body if isinstance(node, ast.AnnAssign)] if found else []
     names = {field.id for field in fields if isinstance(field, ast.Name)}
@@ -126,14 +126,14 @@ def is_composite(model_type: str) -> bool:
 
 
 def composite(model_type: str) -> str:
-    """What to say of a composite architecture that is named for a new language model."""
+    """The error message for a composite architecture that is named for a new language model."""
     texts = [name for name in (f"{model_type}_text", f"{model_type}_text_model") if name in types_for("causal-lm")]
     advice = f"take {texts[0]}, with its settings" if texts else "take an architecture for text alone"
     return f"{model_type} reads more than text, and its settings for text are in a part of its configuration; {advice}"
 
 
 def asked_for(model_type: str) -> frozenset[str]:
-    """Names that an architecture's network asks a configuration for with a default: its class need not have them."""
+    """Settings that an architecture's network reads with a default; the configuration class need not have them."""
     files = sorted(_folder(model_type).glob("modeling_*.py"))
     return frozenset(name for file in files for name in ASKED.findall(file.read_text(encoding="utf-8")))
 
@@ -145,7 +145,7 @@ def _folder(model_type: str) -> Path:
 
 @cache
 def _package() -> Path:
-    """Where transformers lies; found without importing it."""
+    """The folder of transformers, located without importing it."""
     spec = find_spec("transformers")
     return Path(spec.origin).parent if spec and spec.origin else Path()
 
@@ -167,7 +167,7 @@ def _table(file: str, name: str) -> dict[str, str]:
 
 
 def _pairs(node: ast.expr) -> dict[str, str]:
-    """The pairs of two strings in a list; pairs with another value are left out."""
+    """The pairs in a list, by key; a value that is not a string becomes ""."""
     found: dict[str, str] = {}
     for entry in node.elts if isinstance(node, ast.List) else ():
         match entry:
@@ -177,13 +177,13 @@ def _pairs(node: ast.expr) -> dict[str, str]:
 
 
 def _config_class(model_type: str) -> ConfigClass | None:
-    """The class of an architecture's configuration; None where it is not found."""
+    """The class of an architecture's configuration; None if it is not found."""
     name = _table("auto_mappings.py", "CONFIG_MAPPING_NAMES").get(model_type)
     return _named(name, sorted(_folder(model_type).glob("configuration_*.py"))) if name else None
 
 
 def _named(name: str, files: list[Path]) -> ConfigClass | None:
-    """The class of this name in the first of the files that has it."""
+    """The class of this name in the first file that defines it."""
     for file in files:
         for node in _tree(file).body:
             if isinstance(node, ast.ClassDef) and node.name == name:
@@ -195,7 +195,7 @@ def _names(of: ConfigClass) -> Iterator[str]:
     """The names that look like settings in a class and its bases; some of them may not be.
 
     Raises:
-        LookupError: one of those is not found.
+        LookupError: a base is not found.
     """
     for node in of.node.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
@@ -207,13 +207,13 @@ def _names(of: ConfigClass) -> Iterator[str]:
             case ast.Constant(str(text)) if text.isidentifier():
                 yield text  # kwargs.pop("name"), and the names in attribute_map
             case ast.arg(name):
-                yield name  # of an __init__ that is written out
+                yield name  # the parameters of an explicit __init__
     for base in of.node.bases if of.node.name != ROOT else ():
         yield from _names(_base(ast.unparse(base), of.file))
 
 
 def _base(name: str, file: Path) -> ConfigClass:
-    """The class of this name, of the same file or imported into it."""
+    """The class of this name, defined in the file or imported into it."""
     if here := _named(name, [file]):
         return here
     for node in ast.walk(_tree(file)):

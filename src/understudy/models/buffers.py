@@ -1,4 +1,4 @@
-"""A model's buffers, running means above all, put back after passes that count nothing."""
+"""Saving and restoring of a model's buffers, such as running means, around passes that must not change them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class Buffers:
-    """A model's buffers as they are now, to be put back later."""
+    """A copy of models' current buffers, to restore them later."""
 
     def __init__(self, *models: nn.Module) -> None:
         self._saved = [
@@ -19,17 +19,17 @@ class Buffers:
         ]
 
     def restore(self) -> None:
-        """Put the buffers and their values back."""
+        """Restore the buffers and their values."""
         for buffers, name, buffer, value in self._saved:
             buffers[name] = buffer  # a module may have assigned another tensor
-            # `data`: autograd may have saved the buffer for the backward pass of an earlier part, which does not read
-            # it in training, but would refuse a tensor that was changed in place.
+            # Through `data`: autograd may have saved the buffer for the backward pass of an earlier part. That does not
+            # read it in training, but would raise an error for a tensor that was changed in place.
             buffer.data.copy_(value)
 
 
 @contextmanager
 def unchanged_buffers(*models: nn.Module) -> Iterator[None]:
-    """Within it, whatever models compute leaves their buffers as they are."""
+    """Restore models' buffers at the end of the context."""
     buffers = Buffers(*models)
     try:
         yield

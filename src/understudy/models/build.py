@@ -1,4 +1,4 @@
-"""Models built from their description."""
+"""Construction of models from their descriptions."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ def build_model(description: Description, where: str = "model") -> nn.Module:
         from transformers import AutoConfig
 
         config = AutoConfig.for_model(**description["config"])
-        # Not asked for: a configuration that names code of a hub would have transformers ask at the terminal.
+        # Explicitly False: by default transformers prompts at the terminal if a configuration names code of a hub.
         net = auto_class(description["task"]).from_config(config, trust_remote_code=False)
     return task_model(net, description)
 
@@ -35,7 +35,7 @@ def build_model(description: Description, where: str = "model") -> nn.Module:
 def empty_model(description: Description, where: str = "model") -> nn.Module:
     """A new model whose network has no memory yet: on torch's meta device, for materialize().
 
-    Code that is not transformers' own may compute anything when it is built. It is built whole, with its weights.
+    Other code than transformers' may compute anything in its constructors, so its networks are built with weights.
     """
     if description["kind"] == "factory" or description.get("code"):
         return build_model(description, where)
@@ -49,9 +49,9 @@ def empty_model(description: Description, where: str = "model") -> nn.Module:
 
 @contextmanager
 def tried_model(description: Description, where: str = "model") -> Iterator[nn.Module]:
-    """A new model to be run within the context, to see what it does: without memory, if its code is transformers' own.
+    """A new model to inspect by running it within the context; without memory, if its code is transformers'.
 
-    On torch's meta device transformers asks for values of tensors; of FakeTensors it knows that they have none.
+    transformers reads values of tensors on the meta device, but not those of FakeTensors.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -63,10 +63,10 @@ def tried_model(description: Description, where: str = "model") -> Iterator[nn.M
 
 
 def undrawn_model(description: Description, where: str = "model") -> nn.Module:
-    """A new model whose weights were not drawn: drawing looks at values, which FakeTensors do not have.
+    """A new model without initialised weights: initialisation reads values, which FakeTensors do not have.
 
-    Some networks look at values while they are built (ConvNeXt at the rates at which it drops paths). They are built
-    on the meta device, where these have values.
+    Some networks read values in their constructors (ConvNeXt its drop path rates). They are built on the meta device,
+    where these have values.
     """
     from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor, unset_fake_temporarily
     from transformers import PreTrainedModel
@@ -75,7 +75,7 @@ def undrawn_model(description: Description, where: str = "model") -> nn.Module:
     def tie(net: PreTrainedModel) -> None:
         net.tie_weights(recompute_mapping=False)
 
-    # transformers ties weights where it draws them, and no_init_weights() leaves out both.
+    # transformers ties weights where it initialises them, and no_init_weights() skips both.
     with no_init_weights(), patch.object(PreTrainedModel, "init_weights", tie):
         try:
             model = build_model(description, where)
@@ -85,12 +85,12 @@ def undrawn_model(description: Description, where: str = "model") -> nn.Module:
             _take_off_meta(model)
     for parameter in model.parameters():
         if isinstance(parameter, FakeTensor):
-            parameter.constant = None  # of one number; it would keep its type, whatever the parameter's becomes
+            parameter.constant = None  # a scalar's value, which would not follow changes of the parameter's type
     return model
 
 
 def _take_off_meta(model: nn.Module) -> None:
-    """Put new tensors on the CPU into a model; within a FakeTensorMode they are FakeTensors."""
+    """Replace a model's tensors by new ones on the CPU; within a FakeTensorMode they are FakeTensors."""
     created: dict[int, Any] = {}
     tables: list[dict[str, Any]] = []
     for module in model.modules():
@@ -99,7 +99,7 @@ def _take_off_meta(model: nn.Module) -> None:
         for name, tensor in tensors.items():
             if tensor is None:
                 continue
-            if id(tensor) not in created:  # otherwise it is tied to another one
+            if id(tensor) not in created:  # otherwise the tensor is tied to an earlier one
                 empty = torch.empty_like(tensor, device="cpu")
                 is_parameter = isinstance(tensor, nn.Parameter)
                 created[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
@@ -112,20 +112,20 @@ def is_empty(model: nn.Module) -> bool:
 
 
 def materialize(model: nn.Module, device: torch.device) -> None:
-    """Give an empty model's tensors memory, on each rank for what it keeps of them; what is in it is not defined."""
+    """Allocate memory for an empty model's tensors, on each rank for its shards; the contents are undefined."""
     names: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
     model.get_submodule("net").to_empty(device=device)
-    for first, *others in names.values():  # what was one tensor has become several
+    for first, *others in names.values():  # to_empty() has split tied tensors
         for other in others:
             owner, _, attribute = other.rpartition(".")
             setattr(model.get_submodule(owner), attribute, model.get_parameter(first))
-    model.to(device)  # the buffers around the network; fully_shard looks up the new tensors here, too
+    model.to(device)  # also moves the wrapper's buffers, and lets fully_shard look up the new tensors
 
 
 def move_buffers(model: nn.Module, device: torch.device) -> None:
-    """Have a model's buffers on a device, wherever its parameters are."""
+    """Move a model's buffers to a device, wherever its parameters are."""
     for module in model.modules():
         for name, buffer in module._buffers.items():
             module._buffers[name] = None if buffer is None else buffer.to(device)
@@ -167,7 +167,7 @@ def auto_class(task: Task) -> Any:
 
 
 def tied_weights(model: nn.Module) -> set[str]:
-    """Names of parameters that are another one under a second name (tied weights); they are saved once."""
+    """The further names of parameters that have several (tied weights); such a parameter is saved once."""
     seen, repeated = set[int](), set[str]()
     for name, parameter in model.named_parameters(remove_duplicate=False):
         (repeated.add(name) if id(parameter) in seen else seen.add(id(parameter)))

@@ -1,4 +1,4 @@
-"""What a model is on given examples: a recipe's section checked against the data, before anything is trained."""
+"""Descriptions of new models: a recipe's section, checked against the data before any training."""
 
 import inspect
 from typing import Any
@@ -26,12 +26,12 @@ from understudy.recipe import ArchitectureModel, FactoryModel, Model
 
 
 def describe(model: Model, facts: Facts, where: str) -> Description:
-    """What a model of this section is on these examples: the content of understudy.json.
+    """The description of a section's model on these examples: the content of understudy.json.
 
     Args:
-        model: the recipe's section; not of a pretrained model, whose files bring a description along.
+        model: the recipe's section; not of a pretrained model, whose description comes from its files.
         facts: the content of examples.json.
-        where: the recipe's path of the section, for errors.
+        where: the section's path in the recipe, for errors.
 
     Raises:
         InputError: the section's configuration does not exist or does not fit the examples.
@@ -54,7 +54,7 @@ def describe(model: Model, facts: Facts, where: str) -> Description:
 
 
 def _kwargs(model: FactoryModel, shape: dict[str, int], where: str) -> Config:
-    """What a factory is called with: the recipe's kwargs, and what it takes of the data's shape."""
+    """A factory's arguments: the recipe's kwargs, and the data's sizes that its signature accepts."""
     signature = inspect.signature(factory_function(model.factory, where))
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
     taken = shape.keys() if takes_all else shape.keys() & signature.parameters.keys()
@@ -70,7 +70,7 @@ def _kwargs(model: FactoryModel, shape: dict[str, int], where: str) -> Config:
 
 
 def _check_build(description: ImageTransformers | TextTransformers, where: str) -> None:
-    """Build the model without memory, so that a configuration that contradicts itself is told before any work."""
+    """Build the model without memory, so that a contradictory configuration is reported before any work."""
     try:
         with torch.device("meta"):
             build_model(description)
@@ -97,22 +97,22 @@ def _config(model: ArchitectureModel, shape: dict[str, int], facts: Facts, where
     if facts["task"] == "causal-lm":
         defaults = {"bos_token_id": first_token(facts), "eos_token_id": facts["eos_id"]}
         served = facts.get("special_ids", {})
-        # Not the padding: torch.nn.Embedding would keep a token that is the end of texts, too, from learning.
+        # Not pad_token_id: torch.nn.Embedding would not train that token, which may be the end-of-text token as well.
         defaults |= {key: value for key, value in served.items() if key != "pad_token_id"}
         if "is_decoder" in known:
-            defaults["is_decoder"] = True  # or it would see the tokens that it is to predict
+            defaults["is_decoder"] = True  # otherwise attention is not causal
     try:
         config = AutoConfig.for_model(model.type, **{**defaults, **shape, **model.config})
     except (StrictDataclassError, ValueError, TypeError) as error:
-        words = " ".join(str(error).rpartition("Error: ")[2].split())  # without whose check it was
+        words = " ".join(str(error).rpartition("Error: ")[2].split())  # without the name of the failed check
         raise InputError(f"{where}.config: {words}") from error
     check_config(config, facts, where)
     return dict(config.to_diff_dict())
 
 
 def _known_settings(model: ArchitectureModel, where: str) -> Config:
-    """An architecture's settings with their defaults, those that it has other names for, and those that its network
-    alone knows.
+    """An architecture's settings: those of its configuration with defaults, aliases, and those that only its network
+    reads.
     """
     from transformers import AutoConfig
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
@@ -128,11 +128,10 @@ def _known_settings(model: ArchitectureModel, where: str) -> Config:
 
 
 def check_config(config: Any, facts: Facts, where: str) -> None:
-    """Whether a transformers configuration can be a model for these examples.
+    """Check that a transformers configuration fits these examples.
 
     Raises:
-        InputError: its architecture is for another task, it has no layers, it sees the tokens to come, or too few
-            positions.
+        InputError: its architecture is for another task, has no layers, is not causal, or has too few positions.
     """
     task = facts["task"]
     about = text_config(config) if task == "causal-lm" else config

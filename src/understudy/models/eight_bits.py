@@ -1,7 +1,7 @@
-"""Linear layers in eight bits and a scale for each row of the weight, without gradients.
+"""Linear layers quantised to int8 with a scale for each row of the weight, without gradients.
 
-The largest number of a row becomes 127 or -127, as in the vector-wise rounding of Dettmers et al. 2022 (LLM.int8);
-products are computed in the floating-point type of the inputs.
+A row's largest absolute value maps to 127 or -127, as in the vector-wise quantisation of Dettmers et al. 2022
+(LLM.int8). Products are computed in the floating-point type of the inputs.
 """
 
 from typing import ClassVar
@@ -28,16 +28,16 @@ class EightBits(Rounded):
     @staticmethod
     def rounded(rows: Tensor) -> tuple[Tensor, Tensor]:
         """Rows, fp32 (n, columns), as int8 of the same shape and fp32 scales (n,)."""
-        # Numbers of bf16: fully_shard hands scales on in the type that is computed in. They are off by a 257th at most,
-        # and 127 by less than a half.
+        # Scales are rounded to bf16, since fully_shard passes them on in the compute type. That changes them by at most
+        # 1/257, and 127 by less than 0.5.
         scales = (rows.abs().amax(1) / MOST).bfloat16().float()
         scales = torch.where(scales == 0, 1.0, scales)
         return (rows / scales[:, None]).round().to(torch.int8), scales
 
     def forward(self, given: Tensor) -> Tensor:
         """(..., inputs) to (..., outputs), without gradients."""
-        numbers = self.numbers.to(kind_of_products(given))  # autocast would have a copy of it in fp32 first
-        if self.is_turned:  # its rows are inputs
+        numbers = self.numbers.to(kind_of_products(given))  # avoids autocast's copy of it in fp32
+        if self.is_turned:  # the weight's rows are inputs
             return functional.linear(given * self.scales, numbers.T, self.bias)
         said = functional.linear(given, numbers).mul_(self.scales)
         return said if self.bias is None else said.add_(self.bias)

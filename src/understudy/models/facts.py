@@ -1,4 +1,4 @@
-"""What examples are, as their examples.json says it, and what a saved model is, as its understudy.json does."""
+"""Facts about examples, from examples.json, and descriptions of saved models, from understudy.json."""
 
 import json
 from pathlib import Path
@@ -7,21 +7,21 @@ from typing import Any, Literal, NotRequired, TypedDict, TypeGuard
 DESCRIPTION = "understudy.json"
 """A saved model's description, beside its weights."""
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
-"""Its other files, named as the hub has them; the last two are not in every model."""
+"""Its other files, with the hub's names; the last two are not in every model."""
 TOKENIZER_FILES = (TOKENIZER, "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
-"""The tokenizer, and what a chat server reads beside it; the same in the examples and in all models trained on them."""
+"""The tokenizer and a chat server's files beside it; the same in examples and all models trained on them."""
 ADAPTERS, ADAPTERS_CONFIG = "lora.adapter", "lora.json"
-"""What peft calls adapter_model.safetensors and adapter_config.json. Of names that end as those of weights do, servers
-take all.
+"""peft's adapter_model.safetensors and adapter_config.json, renamed: servers load every file whose name ends like those
+of weights.
 """
 HISTORY = "history.json"
-"""A training's curve, which it leaves beside the model that it made."""
+"""A training's curve, saved beside the trained model."""
 
 BESIDE = frozenset({*TOKENIZER_FILES, HISTORY, ADAPTERS, ADAPTERS_CONFIG})
-"""What may be beside a model's weights and its own description."""
+"""Files that are allowed beside a model's weights and description."""
 
 Config = dict[str, Any]
-"""A configuration of transformers, as JSON: its keys are the architecture's."""
+"""A transformers configuration as JSON; its keys depend on the architecture."""
 
 
 class ImageShape(TypedDict):
@@ -30,22 +30,23 @@ class ImageShape(TypedDict):
     size: int
     channels: int
     background: NotRequired[Literal["black"]]
-    """What lies behind a transparent image, where it is not white."""
+    """The background of transparent images, if it is not white."""
 
 
 class AboutImages(TypedDict):
-    """What is said of examples, and of a model, of the task image-classification."""
+    """Facts about examples and models of the task image-classification."""
 
     task: Literal["image-classification"]
     labels: list[str]
     image: ImageShape
     mean: list[float]
-    """Of x / 255, per channel; so is std."""
+    """The mean of x / 255, per channel."""
     std: list[float]
+    """The standard deviation of x / 255, per channel."""
 
 
 class SpecialIds(TypedDict):
-    """Special tokens, as config.json of a model names them."""
+    """Ids of special tokens, with their names in a model's config.json."""
 
     eos_token_id: int | list[int]
     bos_token_id: NotRequired[int]
@@ -53,31 +54,31 @@ class SpecialIds(TypedDict):
 
 
 class AboutTexts(TypedDict):
-    """What is said of examples, and of a model, of the task causal-lm."""
+    """Facts about examples and models of the task causal-lm."""
 
     task: Literal["causal-lm"]
     vocab_size: int
     eos_id: int
     bos_id: NotRequired[int]
-    """The token that a document's inputs begin with, where the tokenizer adds one; otherwise it is the end-of-text
+    """The first token of a document's inputs, if the tokenizer adds one; without it, inputs begin with the end-of-text
     token. It is context, and never a target."""
     special_ids: NotRequired[SpecialIds]
-    """Of a pretrained tokenizer: what servers are told of its special tokens; training reads none of them."""
+    """Special tokens of a pretrained tokenizer, for servers; training does not read them."""
     sequence_length: int
     packing: NotRequired[Literal["documents"]]
-    """Said of examples whose sequences are of whole documents; a model keeps nothing of it."""
+    """Set for examples whose sequences consist of whole documents; not part of a model's description."""
 
 
 Facts = AboutImages | AboutTexts
 
 
 class Transformers(TypedDict):
-    """A network of the transformers library."""
+    """A network from the transformers library."""
 
     kind: Literal["transformers"]
     config: Config
     code: NotRequired[dict[str, str]]
-    """Its own code by file name, where it brings some."""
+    """The model's bundled code by file name, if there is any."""
 
 
 class Factory(TypedDict):
@@ -89,26 +90,26 @@ class Factory(TypedDict):
 
 
 class ImageTransformers(AboutImages, Transformers):
-    """understudy.json of an image classifier of transformers."""
+    """understudy.json of an image classifier from transformers."""
 
 
 class ImageFactory(AboutImages, Factory):
-    """understudy.json of an image classifier of a user's."""
+    """understudy.json of a user's image classifier."""
 
 
 class TextTransformers(AboutTexts, Transformers):
-    """understudy.json of a language model of transformers."""
+    """understudy.json of a language model from transformers."""
 
 
 class TextFactory(AboutTexts, Factory):
-    """understudy.json of a language model of a user's."""
+    """understudy.json of a user's language model."""
 
 
 Description = ImageTransformers | ImageFactory | TextTransformers | TextFactory
 
 
 def about_images(facts: AboutImages) -> AboutImages:
-    """What a model keeps of its examples."""
+    """The facts about examples that belong in a model's description."""
     return {
         "task": facts["task"],
         "labels": facts["labels"],
@@ -119,7 +120,7 @@ def about_images(facts: AboutImages) -> AboutImages:
 
 
 def about_texts(facts: AboutTexts) -> AboutTexts:
-    """What a model keeps of its examples."""
+    """The facts about examples that belong in a model's description."""
     kept: AboutTexts = {
         "task": facts["task"],
         "vocab_size": facts["vocab_size"],
@@ -134,17 +135,17 @@ def about_texts(facts: AboutTexts) -> AboutTexts:
 
 
 def first_token(facts: AboutTexts) -> int:
-    """The token from which a document's first one is predicted."""
+    """The token from which a document's first token is predicted."""
     return facts.get("bos_id", facts["eos_id"])
 
 
 def keeps_apart(facts: Facts) -> TypeGuard[AboutTexts]:
-    """Whether sequences are of several documents, each of which sees itself alone."""
+    """Whether sequences consist of several documents, each of which attends to itself alone."""
     return "packing" in facts
 
 
 def shape_of(facts: Facts) -> dict[str, int]:
-    """What of a model follows from its examples, under the names that transformers has for it."""
+    """A model's settings that follow from its examples, under transformers' names."""
     if facts["task"] == "causal-lm":
         return {"vocab_size": facts["vocab_size"]}
     image = facts["image"]
@@ -152,12 +153,12 @@ def shape_of(facts: Facts) -> dict[str, int]:
 
 
 def read_facts(examples: Path) -> Facts:
-    """examples.json of an examples object's folder."""
+    """Read examples.json from an examples object's folder."""
     facts: Facts = json.loads((examples / "examples.json").read_text(encoding="utf-8"))
     return facts
 
 
 def read_description(model: Path) -> Description:
-    """understudy.json of a saved model's folder."""
+    """Read understudy.json from a saved model's folder."""
     description: Description = json.loads((model / DESCRIPTION).read_text(encoding="utf-8"))
     return description

@@ -1,4 +1,4 @@
-"""A model's files in the hub's format, beside its description: saved, and loaded again."""
+"""Saving and loading of a model's files, in the hub's format plus the model's description."""
 
 import json
 from collections.abc import Mapping
@@ -42,12 +42,12 @@ def save_model(
 
     Args:
         folder: an existing folder.
-        state: tensors named as in the built model, tied weights once; they may be spread over ranks, or yet to be made.
+        state: tensors named as in the built model, tied weights once; they may be sharded, or computed later.
         description: as returned by describe().
-        tokenizer: a tokenizer.json to go along, with what lies beside it for a chat server.
-        stages: the ranks with other tensors.
-        copies: the ranks with the same ones; default: all.
-        kind: what floating-point tensors are saved in; default: their own type.
+        tokenizer: a tokenizer.json to copy, with the files beside it for a chat server.
+        stages: the process group of pipeline stages, which have other tensors.
+        copies: the process group of ranks with the same tensors; default: all.
+        kind: the type that floating-point tensors are saved in; default: unchanged.
     """
     if not dist.is_initialized() or dist.get_rank() == 0:
         for name, text in _texts(description).items():
@@ -60,7 +60,7 @@ def save_model(
 
 
 def _texts(description: Description) -> dict[str, str]:
-    """The files of a model that follow from its description, by name."""
+    """The contents of the files that follow from a model's description, by name."""
     texts = {DESCRIPTION: json.dumps(description, indent=1, sort_keys=True) + "\n"}
     if description["kind"] == "transformers":
         texts |= description.get("code", {})
@@ -69,14 +69,14 @@ def _texts(description: Description) -> dict[str, str]:
 
 
 def _config(description: ImageTransformers | TextTransformers) -> Config:
-    """The content of config.json, with which transformers alone can load the model."""
+    """The content of config.json, so that transformers alone can load the model."""
     config = dict(description["config"])
-    if not config.get("architectures"):  # made from a recipe; a pretrained model's own is complete
+    if not config.get("architectures"):  # built from a recipe; a pretrained model's configuration is complete
         kind = _kind(description)
         config["architectures"] = [str(auto_class(description["task"])._model_mapping[type(kind)].__name__)]
         ids = description.get("special_ids", {}) if description["task"] == "causal-lm" else {}
         padding = ids.get("pad_token_id")
-        if padding is not None and getattr(kind, "pad_token_id", None) is None:  # some tell positions by their own
+        if padding is not None and getattr(kind, "pad_token_id", None) is None:  # some compute positions from it
             config["pad_token_id"] = padding
     if description["task"] == "image-classification":
         config["id2label"] = {str(index): label for index, label in enumerate(description["labels"])}
@@ -85,7 +85,7 @@ def _config(description: ImageTransformers | TextTransformers) -> Config:
 
 
 def _kind(description: ImageTransformers | TextTransformers) -> Any:
-    """Its configuration, as transformers has it."""
+    """The model's transformers configuration object."""
     from transformers import AutoConfig
 
     return AutoConfig.for_model(**description["config"])
@@ -96,12 +96,12 @@ def load_model(folder: Path, description: Description, device: torch.device) -> 
 
     Args:
         folder: the saved model's.
-        description: what the model is, from whom the caller trusts: it decides what code runs (see trust.py).
-        device: where the model shall be.
+        description: of the model, from a trusted source: it decides which code runs (see trust.py).
+        device: the model's device.
 
     Raises:
         InputError: a factory model's code cannot be imported.
-        UnderstudyError: the folder's files are not those of such a model.
+        UnderstudyError: the folder's files do not fit the description.
     """
     check_files(folder, description)
     model = empty_model(description, where=str(folder))
@@ -110,16 +110,16 @@ def load_model(folder: Path, description: Description, device: torch.device) -> 
 
 
 def read_weights(model: nn.Module, folder: Path, device: torch.device, whole: nn.Module | None = None) -> None:
-    """Fill a model with a saved one's weights, on each rank with what it keeps of them.
+    """Load a saved model's weights; each rank reads only its shards.
 
     Args:
-        model: as empty_model() makes it, spread over ranks or not.
+        model: as returned by empty_model(), sharded or not.
         folder: the saved model's.
-        device: where the model shall be.
-        whole: a model with all layers, whose weights the folder has to have, where `model` has some of them.
+        device: the model's device.
+        whole: a model with all layers, to check the folder against, if `model` has only some of them.
 
     Raises:
-        UnderstudyError: the weights are not those of such a model.
+        UnderstudyError: the weights do not fit the model.
     """
     if computed := is_empty(model):
         materialize(model, device)
@@ -140,7 +140,7 @@ def read_weights(model: nn.Module, folder: Path, device: torch.device, whole: nn
 
 
 def check_files(folder: Path, description: Description) -> None:
-    """Refuse a folder with other files than save_model() writes: whoever serves the model would read them."""
+    """Refuse a folder with files that save_model() does not write: a server of the model would read them."""
     texts = _texts(description)
     beside = {path.name for path in weight_files(folder)} | BESIDE | {INDEX, MANIFEST}
     others = {path.name for path in folder.iterdir()} - beside
@@ -153,7 +153,7 @@ def check_files(folder: Path, description: Description) -> None:
 
 
 def _content(name: str, text: str) -> object:
-    """What a file says: another version of this package may have laid out its JSON otherwise."""
+    """A file's content to compare; JSON is parsed, since other versions of this package may format it differently."""
     try:
         return json.loads(text) if name.endswith(".json") else text
     except ValueError:
@@ -161,7 +161,7 @@ def _content(name: str, text: str) -> object:
 
 
 def _check_fit(folder: Path, found: Mapping[str, Form], model: nn.Module) -> None:
-    """Whether a folder's weights have the names, shapes and types that the model's have."""
+    """Check that a folder's weights have the names, shapes and types of the model's."""
     expected = {name: form(tensor) for name, tensor in model.get_submodule("net").state_dict().items()}
     ties = {name.removeprefix("net.") for name in tied_weights(model)}
     missing, unexpected = expected.keys() - found.keys() - ties, found.keys() - expected.keys()

@@ -1,7 +1,7 @@
 """Linear layers whose products are computed in eight-bit floating point (Micikevicius et al. 2022).
 
-Weights, inputs and sums keep their types. For each product both sides are scaled to the largest number of the whole
-tensor and rounded: weights and inputs to e4m3, gradients to e5m2, whose numbers go further. It is what torchao calls
+Weights, inputs and sums keep their types. For each product both operands are scaled by the largest absolute value of
+the whole tensor and rounded: weights and inputs to e4m3, gradients to e5m2, which has a wider range. torchao calls this
 dynamic tensorwise scaling.
 """
 
@@ -18,17 +18,17 @@ from understudy.models.rounded import kind_of_products
 
 NUMBERS, GRADIENTS = torch.float8_e4m3fn, torch.float8_e5m2
 MULTIPLE = 16
-"""What all sizes of a product have to be multiples of on a GPU."""
+"""All sizes of a product must be multiples of this on a GPU."""
 LEAST = 1e-30
-"""What the largest number of a tensor counts as, at the least: it may be 0."""
+"""Lower bound of a tensor's largest absolute value, which may be 0."""
 
 
 class Float8(nn.Linear):
-    """What any nn.Linear becomes by its class alone: its hooks, and who else has it, stay."""
+    """An nn.Linear converted in place by its __class__, which keeps its hooks and all references to it."""
 
     def forward(self, given: Tensor) -> Tensor:
         """(..., inputs) to (..., outputs)."""
-        if not given.numel():  # an expert without tokens; of nothing there is no largest number
+        if not given.numel():  # an expert without tokens: an empty tensor has no maximum
             return super().forward(given)
         inputs = given.to(kind_of_products(given))
         said: Tensor = _Product.apply(inputs.reshape(-1, self.in_features), self.weight)
@@ -37,12 +37,12 @@ class Float8(nn.Linear):
 
 
 class _Product(torch.autograd.Function):
-    """Inputs (n, inputs) by a weight (outputs, inputs): (n, outputs), in the inputs' type."""
+    """Inputs (n, inputs) times a weight (outputs, inputs): (n, outputs), in the inputs' type."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, inputs: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(inputs, weight)
-        # On a CPU the product is made of others, which autocast would round once more.
+        # On a CPU the product is composed of other operations, whose results autocast would round again.
         with torch.autocast(inputs.device.type, enabled=False):
             return _product(_rounded(inputs, NUMBERS), _rounded(weight.T, NUMBERS), inputs.dtype, fast=True)
 
@@ -59,7 +59,7 @@ class _Product(torch.autograd.Function):
 
 
 def _rounded(given: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
-    """A tensor in eight bits, and what to multiply it by, fp32 ()."""
+    """A tensor rounded to eight bits, and its scale, fp32 ()."""
     most, largest = torch.finfo(kind).max, torch.linalg.vector_norm(given, torch.inf).float()
     scale = most / largest.clamp(min=LEAST)
     return (given.float() * scale).clamp_(-most, most).to(kind), scale.reciprocal()
@@ -68,29 +68,29 @@ def _rounded(given: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
 def _product(
     left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor], kind: torch.dtype, *, fast: bool = False
 ) -> Tensor:
-    """Of two matrices, in that type; fast sums some bits less exactly, on GPUs that can."""
+    """The product of two matrices, in type `kind`; `fast` accumulates with lower precision on GPUs that support it."""
     (one, scale), (other, by) = left, right
     missing = -one.shape[1] % MULTIPLE
     if missing:
         one, other = functional.pad(one, (0, missing)), functional.pad(other, (0, 0, 0, missing))
-    # The kernels want rows of the one and columns of the other.
+    # The kernels require the left operand in row-major and the right one in column-major order.
     other = other.T.contiguous().T
     return torch._scaled_mm(one.contiguous(), other, scale, by, out_dtype=kind, use_fast_accum=fast)
 
 
 def in_float8(model: nn.Module, where: str) -> list[str]:
-    """Let a model's linear layers compute in float8, in place, but the last, whose errors no other one makes up for,
-    those whose weight others have, too, and those that have sizes which no kernel takes.
+    """Convert a model's linear layers to float8, in place. Layers that share their weight, layers with sizes that
+    kernels do not support, and the last layer, whose errors no later layer compensates, are not converted.
 
     Args:
-        model: whole, before it is spread over ranks; its tensors may be without memory.
-        where: the recipe's path of the training, for errors.
+        model: whole, before it is sharded; its tensors may be without memory.
+        where: the training section's path in the recipe, for errors.
 
     Returns:
-        The names of the layers that stay for their sizes, or because others have their weight, besides the last.
+        The names of unconverted layers other than the last: shared weight, unsupported size, or no nn.Linear.
 
     Raises:
-        InputError: it has no layer that can.
+        InputError: the model has no layer that can be converted.
     """
     shared, layers = tied(model), linear_layers(model)
     asked = list(layers)[:-1]

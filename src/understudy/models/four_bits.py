@@ -1,9 +1,9 @@
-"""Linear layers in NF4: one of sixteen levels for each number of the weight, and a scale for each 64 of a row.
+"""Linear layers quantised to NF4: one of sixteen levels per weight, and a scale per block of 64 weights of a row.
 
-The levels are quantiles of the normal distribution, with 0 among them (Dettmers et al. 2023, QLoRA, appendix E), and
-the largest number of a block becomes 1 or -1. Weights are made of them for one layer at a time, in the forward pass and
-once more in the backward pass; gradients go through, to adapters of layers before. Scales are bf16, half of what the
-paper's are before it rounds them a second time; blocks lie in rows, so that rows can be sharded.
+The levels are quantiles of the normal distribution, including 0 (Dettmers et al. 2023, QLoRA, appendix E), and a
+block's largest absolute value maps to 1 or -1. Weights are dequantised one layer at a time, in the forward pass and
+again in the backward pass, which computes gradients of the inputs, for adapters of earlier layers. Scales are bf16:
+half the size of the paper's before its double quantisation. Blocks lie within rows, so that rows can be sharded.
 """
 
 from typing import Any, ClassVar
@@ -39,19 +39,19 @@ BLOCK = 64
 
 
 class FourBits(Rounded):
-    """A linear layer in NF4, frozen, through which gradients go."""
+    """A frozen linear layer in NF4, with gradients of its inputs."""
 
     spares_last: ClassVar[bool] = True
 
     def empty(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """uint8 (rows, 32 blocks) with two levels in each, the first in the higher bits; bf16 (rows, blocks)."""
+        """uint8 (rows, 32 x blocks), two levels each with the first in the higher bits, and bf16 (rows, blocks)."""
         blocks = -(-self.columns // BLOCK)
         numbers = torch.empty(self.rows, blocks * BLOCK // 2, dtype=torch.uint8, device=device)
         return numbers, torch.empty(self.rows, blocks, dtype=torch.bfloat16, device=device)
 
     @staticmethod
     def rounded(rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows, fp32 (n, columns), as pairs of levels and scales; the last block of a row is filled up with zeros."""
+        """Rows, fp32 (n, columns), as pairs of levels and scales; the last block of a row is padded with zeros."""
         blocks = functional.pad(rows, (0, -rows.shape[1] % BLOCK)).view(len(rows), -1, BLOCK)
         scales = blocks.abs().amax(2).bfloat16()
         scales = torch.where(scales == 0, 1.0, scales)
@@ -67,12 +67,12 @@ class FourBits(Rounded):
         return said if self.bias is None else said + self.bias.to(said.dtype)
 
     def weight_kept(self) -> Tensor:
-        """What the layer computes with, fp32: the rows that this rank keeps, (its rows, columns)."""
+        """The dequantised weight of this rank's rows, fp32 (n, columns)."""
         return _weight(kept(self.numbers.detach()), kept(self.scales.detach()), self.columns, torch.float32)
 
 
 class _Product(Function):
-    """y = x W^T, or x W of a layer that is turned, with W made anew where it is needed."""
+    """y = x W^T, or x W for a transposed weight, with W dequantised each time."""
 
     @staticmethod
     def forward(ctx: Any, given: Tensor, numbers: Tensor, scales: Tensor, columns: int, is_turned: bool) -> Tensor:
@@ -90,7 +90,7 @@ class _Product(Function):
 
 
 def _weight(numbers: Tensor, scales: Tensor, columns: int, kind: torch.dtype) -> Tensor:
-    """The weight's rows that there are integers and scales of."""
+    """Dequantised rows of the weight, (n, columns) in type `kind`."""
     levels = torch.tensor(LEVELS, dtype=kind, device=numbers.device)
     pairs = torch.stack([levels.repeat_interleave(len(LEVELS)), levels.repeat(len(LEVELS))], dim=1)
     found = functional.embedding(numbers.int(), pairs).view(*scales.shape, BLOCK)

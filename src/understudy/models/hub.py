@@ -1,4 +1,4 @@
-"""One file of a hub repository at a revision, through the hub's own cache."""
+"""Download of single files of a hub repository at a revision, through the hub's cache."""
 
 from pathlib import Path
 
@@ -12,13 +12,13 @@ class Unreachable(InputError):
 
 
 def hub_file(repository: str, name: str, revision: str | None, place: str) -> Path | None:
-    """The file's path in the cache, downloaded when it is not there; None when the repository has no such file.
+    """The file's path in the cache, downloaded if it is missing; None if the repository has no such file.
 
     Args:
         repository: owner/name.
         name: the file's path in it.
         revision: a commit, tag or branch; None for the main branch.
-        place: the recipe's path of the id, for messages.
+        place: the id's path in the recipe, for messages.
 
     Raises:
         Unreachable: no network.
@@ -27,7 +27,7 @@ def hub_file(repository: str, name: str, revision: str | None, place: str) -> Pa
     from huggingface_hub import errors, hf_hub_download
     from huggingface_hub.utils.logging import get_logger
 
-    # Each of its tries without a network would be two lines, before the one that says so in the recipe's words.
+    # Without a network each retry would log two lines, before the error below that names the place in the recipe.
     get_logger("huggingface_hub.utils._http").setLevel("ERROR")
     at = f"{place}: {repository}"
     try:
@@ -45,7 +45,7 @@ def hub_file(repository: str, name: str, revision: str | None, place: str) -> Pa
 
 
 def _refusal(error: Exception, name: str, revision: str | None) -> str:
-    """The hub's refusal with its fix. A gated repository's error is a subclass of a missing one's: it comes first."""
+    """The hub's refusal and its fix. GatedRepoError comes first: it is a subclass of RepositoryNotFoundError."""
     from huggingface_hub import errors
 
     match error:

@@ -1,7 +1,7 @@
-"""Which files the index of a published model names: of its own folder and its own kind, and no others.
+"""The files that a published model's index names, restricted to its folder and file format.
 
-An index comes from whoever made the model. A path in it would lead to files that no digest of the folder covers, and a
-pickle among files of safetensors would be opened where a recipe allows none.
+An index is untrusted input from the model's publisher. A path in it could lead to files that the folder's digest does
+not cover, and a pickle among safetensors files would be opened although the recipe does not allow it.
 """
 
 import json
@@ -15,7 +15,7 @@ def named_files(index: Path) -> list[str]:
         index: `*.safetensors.index.json`, or `*.bin.index.json`.
 
     Raises:
-        ValueError: it is no index, or names something else.
+        ValueError: it is not an index, or names other files.
     """
     suffix = Path(index.name.removesuffix(".index.json")).suffix
     try:

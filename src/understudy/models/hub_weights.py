@@ -1,9 +1,9 @@
-"""A pretrained model's weights in its maker's files, for transformers: mapped into memory, and never all of them in it.
+"""Memory-mapped weights of a pretrained model for transformers, which are never all in memory.
 
-transformers knows which names of a file are which of a network's, what of them is merged, and what is lacking. It would
-convert every tensor to fp32 at once; here it gets each in the type that it is stored in, still in its file, and whoever
-writes the model converts one file's tensors at a time. What transformers merges (experts, say) goes to a file without a
-name.
+transformers maps names in files to names in the network, merges tensors, and reports missing ones, but would convert
+all tensors to fp32 in memory. Here it gets mapped tensors in their stored types, and they are converted when the model
+is written, one file's tensors at a time. Tensors that transformers merges (experts, for example) go to an unlinked
+file.
 """
 
 import tempfile
@@ -27,25 +27,25 @@ PICKLED_INDEX = f"{PICKLED}.index.json"
 FLOATING = {"F64", "F32", "F16", "BF16"}
 KINDS = {str(kind): name for kind, name in TYPES.items()}
 SMALL = 2**20
-"""Bytes of a tensor that stays in memory."""
+"""Tensors of fewer bytes stay in memory."""
 
 
 class HubWeights:
     """The tensors of a folder in the hub's format.
 
     Args:
-        folder: the model's.
-        pickle: whether pickled files may be opened where there are none of safetensors.
+        folder: the model's folder.
+        pickle: whether pickle files may be opened if there are no safetensors files.
 
     Raises:
-        OSError: there are no files of that name, or one cannot be read.
-        ValueError: their index is none, or a weight is not of floating-point numbers of 16 bits or more.
-        SafetensorError: one is no file of safetensors.
+        OSError: there are no weight files, or one cannot be read.
+        ValueError: the index is invalid, or a weight is not floating-point with 16 bits or more.
+        SafetensorError: a file is not in safetensors format.
     """
 
     def __init__(self, folder: Path, pickle: bool) -> None:
         self.tensors: dict[str, Any] = {}
-        """By the names that they have there, as transformers takes them."""
+        """By their names in the files, in the form that transformers takes."""
         self._mapped: set[int] = set()
         for path in _files(folder, pickle):
             stored = _opened(path)
@@ -54,10 +54,10 @@ class HubWeights:
 
     @contextmanager
     def merged_on_disk(self, folder: Path) -> Iterator[None]:
-        """Within it, a large parameter that a network is given, and that is in none of the files, goes to disk.
+        """Move large parameters that modules register within the context to disk, unless they are mapped already.
 
         Args:
-            folder: where there is room; nothing is left in it.
+            folder: a folder on a disk with enough space; no files remain in it.
         """
 
         def move(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
@@ -75,7 +75,7 @@ class HubWeights:
 
 
 class _Stored:
-    """A tensor in a file, with what transformers asks of it: all of it, on a device, in a type."""
+    """A tensor in a file, with the interface that transformers uses: index all of it, then .to(device, dtype)."""
 
     def __init__(self, tensor: Any, mapped: set[int]) -> None:
         self._tensor, self._mapped = tensor, mapped
@@ -84,7 +84,7 @@ class _Stored:
         return self
 
     def to(self, device: object = None, dtype: torch.dtype | None = None) -> Tensor:
-        """The tensor, mapped; floating-point numbers stay in their own type."""
+        """The tensor, mapped; floating-point tensors keep their type."""
         del device
         found: Tensor = self._tensor[...]
         self._mapped.add(found.data_ptr())
@@ -92,7 +92,7 @@ class _Stored:
 
 
 def _on_disk(tensor: Tensor, folder: Path) -> Tensor:
-    """A copy in a file, which is gone when the copy is."""
+    """A copy in an unlinked file, which is freed with the copy."""
     with tempfile.NamedTemporaryFile(dir=folder) as file:
         copy = torch.from_file(file.name, shared=True, size=tensor.numel(), dtype=tensor.dtype).view(tensor.shape)
     return copy.copy_(tensor)
@@ -109,7 +109,7 @@ def _files(folder: Path, pickle: bool) -> list[Path]:
 
 
 def _check_types(stored: Mapping[str, Any], path: Path) -> None:
-    """Refuse weights that mean something by numbers beside them alone: quantised ones."""
+    """Refuse quantised weights, which have no meaning without separate scales."""
     for name, tensor in stored.items():
         kind = KINDS.get(str(tensor.dtype)) if isinstance(tensor, Tensor) else tensor.get_dtype()
         if kind not in FLOATING and name.endswith(("weight", "bias")):
@@ -125,6 +125,6 @@ def _opened(path: Path) -> Mapping[str, Any]:
 
         file: Any = safe_open(path, framework="pt")
         return {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-    # Files of before torch 1.6 are no archives, and cannot be mapped.
+    # Files from before torch 1.6 are not zip archives, and cannot be mapped.
     pickled: Mapping[str, Any] = torch.load(path, "cpu", mmap=zipfile.is_zipfile(path), weights_only=True)
     return pickled

@@ -1,8 +1,8 @@
-"""Random initial weights: each parameter's from the seed and its name, the same bits however a model is spread.
+"""Random initial weights, derived from seed and parameter name: the same bits however a model is sharded.
 
-How a weight is distributed is the architecture's to say, in transformers' initialize_weights. It runs on what a rank
-keeps; where it draws, the whole parameter is drawn, from a generator of its own, and the rank's part is kept. So a
-rank holds one whole parameter at a time, and never the model.
+The architecture defines the distributions, in transformers' initialize_weights, which runs on a rank's shards. Each
+random draw draws the whole parameter, from a separate generator, and keeps the rank's shard. So a rank has one whole
+parameter in memory at a time, never the whole model.
 """
 
 import hashlib
@@ -19,26 +19,26 @@ from understudy.models.parts import kept, kept_part
 from understudy.models.rounded import seeming_plain
 
 INITIALIZED = "_is_hf_initialized"
-"""transformers' mark of modules and tensors that are not to be initialised again."""
+"""transformers' mark of modules and tensors that are already initialised."""
 
 
 def draw_weights(net: nn.Module, seed: int) -> None:
-    """Give a network of transformers its initial weights and buffers, in place.
+    """Initialise the weights and buffers of a transformers network, in place.
 
     Args:
-        net: its tensors have memory, and may be spread over ranks.
-        seed: of the run.
+        net: the network; its tensors have memory, and may be sharded.
+        seed: the run's seed.
     """
     for thing in (*net.modules(), *net.parameters(), *net.buffers()):
         if hasattr(thing, INITIALIZED):
             delattr(thing, INITIALIZED)
-    torch.manual_seed(seed)  # for what is drawn beside the parameters
+    torch.manual_seed(seed)  # for draws that are not into parameters
     with _Drawing({_address(tensor): name for name, tensor in net.named_parameters()}, seed):
         net.initialize_weights()  # type: ignore[operator]
 
 
 def compute_buffers(net: nn.Module) -> None:
-    """Give a network of transformers, whose weights are there, the buffers that no file has."""
+    """Compute the non-persistent buffers of a transformers network whose weights are loaded."""
     for module in net.modules():
         if hasattr(module, INITIALIZED):
             delattr(module, INITIALIZED)
@@ -50,7 +50,7 @@ def compute_buffers(net: nn.Module) -> None:
 
 
 class _Drawing(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Within it, what is drawn into a parameter follows from seed and name."""
+    """Derive random draws into parameters from seed and name, within the context."""
 
     def __init__(self, names: Mapping[int, str], seed: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -60,7 +60,7 @@ class _Drawing(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """One operation, as torch calls it."""
+        """Run one operation."""
         del types
         into = args[0] if args else None
         if isinstance(into, Tensor):
@@ -86,7 +86,7 @@ def _draws_in_place(func: Any) -> bool:
 
 
 def _address(tensor: Tensor) -> int:
-    """What a tensor, and what is made of it by detach() or .data, have in common."""
+    """The storage address, which a tensor shares with its detach() and .data."""
     return kept(tensor).untyped_storage().data_ptr()
 
 

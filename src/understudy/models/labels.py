@@ -1,6 +1,6 @@
-"""A pretrained classifier's labels and the data's: matched by name, and the model's outputs put into the data's order.
+"""Matching of a pretrained classifier's labels with the data's by name, and reordering of its outputs.
 
-Never by position: a model whose outputs are another class than one thinks still trains a student, to a bad one.
+Labels are never matched by position: a teacher with permuted outputs would raise no error and train a bad student.
 """
 
 import copy
@@ -11,29 +11,29 @@ from typing import Any
 from understudy.errors import InputError
 
 PREFIX = "LABEL_"
-"""transformers calls outputs that nobody has named LABEL_0, LABEL_1, ..."""
+"""transformers' default names of outputs are LABEL_0, LABEL_1, ..."""
 
 
 def output_order(
     id2label: Mapping[int, object], given: Sequence[str] | None, data: Sequence[str], where: str
 ) -> list[int]:
-    """For each label of the data, the number of the model's output that stands for it.
+    """For each label of the data, the index of the model's output for it.
 
     Args:
-        id2label: the model's own, from its configuration.
-        given: the recipe's names of its outputs, in their order; they come before its own.
+        id2label: from the model's configuration.
+        given: the recipe's names of the outputs, in their order; they take precedence over the model's.
         data: the data's labels.
-        where: the recipe's path of the model, for errors.
+        where: the model's path in the recipe, for errors.
 
     Raises:
-        InputError: its outputs have no names, gaps in their numbers, or other names than the data's labels.
+        InputError: the outputs have no names, gaps in their indices, or other names than the data's labels.
     """
     count = len(id2label)
     check_count(given, count, where)
-    own = [unicodedata.normalize("NFC", name) for name in given or _own_names(id2label, where)]  # as the data's are
+    own = [unicodedata.normalize("NFC", name) for name in given or _own_names(id2label, where)]  # like the data's
     unnamed = [f"{PREFIX}{index}" for index in range(count)]
     if not given and own == unnamed and set(own) != set(data):
-        own = [name.removeprefix(PREFIX) for name in own]  # a match where the data's labels are 0, 1, ... themselves
+        own = [name.removeprefix(PREFIX) for name in own]  # they match if the data's labels are 0, 1, ...
         if count == len(data) and set(own) != set(data):
             raise InputError(
                 f"{where}: its outputs have no names ({PREFIX}0, {PREFIX}1, ...). Name them in the order that it was "
@@ -48,7 +48,7 @@ def output_order(
 
 
 def check_count(given: Sequence[str] | None, count: int, where: str) -> None:
-    """Refuse names of another number than the model's outputs."""
+    """Refuse names whose number is not that of the model's outputs."""
     if given is not None and len(given) != count:
         raise InputError(f"{where}.labels: names {len(given)} outputs, the model has {count}; name every one, in order")
 
@@ -64,18 +64,18 @@ def _own_names(id2label: Mapping[int, object], where: str) -> list[str]:
 
 
 def put_into_order(net: Any, order: Sequence[int], labels: Sequence[str], where: str) -> None:
-    """Let a transformers classifier's outputs come in another order, under these names.
+    """Reorder and rename the outputs of a transformers classifier.
 
     Args:
         net: the classifier; its weights are changed in place.
-        order: which of its outputs comes first, second, ...
+        order: the present indices of the outputs, in the new order.
         labels: the names of the outputs in the new order.
-        where: the recipe's path of the model, for errors.
+        where: the model's path in the recipe, for errors.
 
     Raises:
-        InputError: it cannot be told which of its weights belong to which output.
+        InputError: its weights cannot be assigned to outputs.
     """
-    import torch  # here, since asking for step keys reads labels and must not wait seconds for it
+    import torch  # imported here, since step keys need this module and must not wait seconds for torch
 
     if list(order) != sorted(order):
         state = net.state_dict()
@@ -86,10 +86,10 @@ def put_into_order(net: Any, order: Sequence[int], labels: Sequence[str], where:
 
 
 def _label_dimensions(net: Any, where: str) -> dict[str, int]:
-    """The tensors that have an entry for each label, and in which dimension.
+    """The tensors that have an entry for each label, and the dimension of the labels.
 
-    Architectures call their heads what they like. So the same model is built without memory with one label more: what
-    has grown by one is the head.
+    Heads have no common name over architectures. So the same model is built, without memory, with one more label: the
+    tensors that are larger by one belong to the head.
     """
     import torch
 

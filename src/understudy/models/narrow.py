@@ -1,4 +1,4 @@
-"""A model that is only asked, with its weights in half the bytes."""
+"""Narrower weights for a model that is used for inference only."""
 
 import torch
 from torch import nn
@@ -7,14 +7,14 @@ from understudy.models.tasks import ImageModel
 
 
 def narrowed(model: nn.Module, kind: torch.dtype) -> nn.Module:
-    """The same model, computing in another floating-point type.
+    """Convert a model's weights to another floating-point type, in place, and return it.
 
-    Its buffers stay as they are: positions and running means lose more by rounding than they take. So do the weights of
-    a batch normalisation, which torch computes in one type with its running means.
+    Buffers are not converted: rounding positions and running means costs more accuracy than it saves memory. Weights of
+    batch normalisation are not converted either, since torch requires them in the type of the running means.
 
     Args:
-        model: with memory or without; it is changed in place.
-        kind: torch.float32 leaves all as it is.
+        model: with memory or without.
+        kind: the new type; torch.float32 changes nothing.
     """
     for module in model.modules():
         if getattr(module, "running_mean", None) is not None:

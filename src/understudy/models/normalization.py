@@ -1,6 +1,6 @@
 """The mean and deviation that a pretrained image model was trained with, from the recipe or the model's files.
 
-Never guessed. With the data's own instead of its maker's, a classifier measured 41 % where it had 55 %.
+They are never guessed: one classifier measured 41 % with the data's values, and 55 % with those of its training.
 """
 
 import json
@@ -22,29 +22,29 @@ KNOWN = frozenset({
     "Perceiver", "PoolFormer", "Pvt", "Segformer", "Siglip", "Siglip2", "ViT",
 })
 # fmt: on
-"""Processors of transformers that rescale and normalise where their file does not say whether they do."""
-NAME = re.compile(r"(\w+?)(ImageProcessor|FeatureExtractor)\w*")  # ViTImageProcessorFast, or ViTFeatureExtractor of old
+"""Image processors of transformers that rescale and normalise by default."""
+NAME = re.compile(r"(\w+?)(ImageProcessor|FeatureExtractor)\w*")  # ViTImageProcessorFast, older: ViTFeatureExtractor
 TURNED_ON = {"include_top": {"EfficientNet"}, "do_flip_channel_order": {"MobileViT", "PPLCNet"}}
-"""What is done unless the file says otherwise, and by which processors."""
+"""Settings that are on by default, and the processors for which they are."""
 
 Said = Mapping[str, Any]
-"""What is in a preprocessor_config.json."""
+"""The contents of a preprocessor_config.json."""
 Moments = tuple[list[float], list[float]]
-"""Mean and standard deviation of x / 255, a number per channel each."""
+"""Mean and standard deviation of x / 255, per channel."""
 
 
 def normalization(model: PretrainedModel, source: Path, facts: AboutImages, where: str) -> Moments:
-    """What the model's inputs were normalised with when it was trained.
+    """The mean and deviation with which the model's inputs were normalised in its training.
 
     Args:
         model: the recipe's section.
         source: the folder with the model's files.
-        facts: of the examples that it is to see.
-        where: the recipe's path of the model, for errors.
+        facts: the examples that the model is used on.
+        where: the model's path in the recipe, for errors.
 
     Raises:
-        InputError: neither the recipe nor the model's files say it, it does not fit the number of channels, or no mean
-            and deviation can express it.
+        InputError: neither recipe nor model files have them, they do not fit the number of channels, or the model's
+            preprocessing cannot be expressed by mean and deviation.
     """
     channels = facts["image"]["channels"]
     place = f"{where}.pretrained: {PREPROCESSOR}"
@@ -72,7 +72,7 @@ def normalization(model: PretrainedModel, source: Path, facts: AboutImages, wher
 
 
 def _said(path: Path, place: str) -> Said:
-    """What the file says; nothing where there is none."""
+    """The file's contents; empty if there is none."""
     if not path.exists():
         return {}
     try:
@@ -85,7 +85,7 @@ def _said(path: Path, place: str) -> Said:
 
 
 def _from_processor(said: Said, channels: int, place: str, where: str) -> Moments | None:
-    """What transformers' image processor would do, by its file; None where that does not tell."""
+    """The mean and deviation that transformers' image processor would apply; None if its file has none."""
     fix = f"Work out which mean and deviation of x / 255 that is, and say it as {where}.normalization"
     for key in ("include_top", "rescale_offset"):
         if _is_on(said, key):
@@ -101,24 +101,24 @@ def _from_processor(said: Said, channels: int, place: str, where: str) -> Moment
     if not _is_number(factor) or factor <= 0:
         raise InputError(f"{place}: rescale_factor is {json.dumps(factor)}, and no number above 0. {fix}")
     mean, std = _checked(mean, std, channels, place)
-    # Both are of rescaled pixels; 255 * rescale_factor is 1 for nearly everyone.
+    # Both refer to rescaled pixels; 255 * rescale_factor is 1 in nearly all files.
     return [value / (255 * factor) for value in mean], [value / (255 * factor) for value in std]
 
 
 def _processor(said: Said) -> str:
-    """The class that the file belongs to; empty in old files, and where there is no file."""
+    """The processor's class; empty for old files, and if there is no file."""
     return str(said.get("image_processor_type") or said.get("feature_extractor_type") or "")
 
 
 def _is_on(said: Said, key: str) -> bool:
-    """Whether the processor does what only some do."""
+    """Whether a setting that only some processors have is on."""
     return bool(said[key]) if said.get(key) is not None else _family(said) in TURNED_ON.get(key, ())
 
 
 def _does(said: Said, key: str) -> bool | None:
-    """Whether the processor does what nearly all do; None where the file does not say and its class is not known.
+    """Whether a step that nearly all processors have is on; None if the file does not set it and its class is unknown.
 
-    Files that name no class are older than classes that do not normalise, and so are their means and deviations.
+    Files without a class, and their means and deviations, are older than the classes that do not normalise.
     """
     if said.get(key) is not None:
         return bool(said[key])
@@ -131,7 +131,7 @@ def _family(said: Said) -> str:
 
 
 def _checked(mean: Any, std: Any, channels: int, place: str) -> Moments:
-    """One number per channel; transformers writes a single number where all are the same."""
+    """Mean and deviation, expanded to a number per channel; transformers writes a single number for equal ones."""
     found = []
     for name, value in (("mean", mean), ("std", std)):
         values = list(value) if isinstance(value, list | tuple) else [value] * channels

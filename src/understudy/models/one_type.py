@@ -1,7 +1,7 @@
-"""Operations whose kernels take tensors of one floating-point type, refused where no kernel runs.
+"""A check, without kernels, for operations whose kernels take tensors of one floating-point type only.
 
-Without memory torch finds a shape and a type for the product of fp32 and bf16: of FakeTensors nearly every operation is
-taken. What is here was compared with torch 2.15's kernels.
+On FakeTensors nearly every operation succeeds: the product of fp32 and bf16 has a shape and a type, though no kernel.
+The operations listed here were compared with torch 2.15's kernels.
 """
 
 from typing import Any
@@ -26,15 +26,15 @@ ONE_TYPE = {
     aten.grid_sampler_3d,
 }
 NORMS = {aten.native_layer_norm, aten.native_group_norm, aten.native_batch_norm}
-"""Their weight, bias and running means are of one type, which may be a wider one than the input's."""
+"""Weight, bias and running means must have one type, which may be wider than the input's."""
 
 
 class MixedTypes(RuntimeError):
-    """An operation was given tensors of several types, and has no kernel for them."""
+    """An operation has no kernel for tensors of these types together."""
 
 
 class OneType(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Within it, an operation that would have no kernel raises MixedTypes."""
+    """Raise MixedTypes within the context for operations that would have no kernel."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -42,7 +42,7 @@ class OneType(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """One operation."""
+        """Check and run one operation."""
         operation = func.overloadpacket
         if operation in ONE_TYPE or operation in NORMS:
             leaves = tree_leaves((args, kwargs or {}))
@@ -58,5 +58,5 @@ def _differ(kinds: list[torch.dtype]) -> bool:
 
 
 def _narrower(kinds: list[torch.dtype]) -> bool:
-    """Whether a norm's weight is of a narrower type than its input, which is the first."""
+    """Whether a norm's weight has a narrower type than its input, which comes first."""
     return any(torch.promote_types(kinds[0], kind) != kind for kind in kinds[1:])

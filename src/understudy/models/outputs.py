@@ -1,4 +1,4 @@
-"""What a model says about a batch: its logits, and what an objective asks for besides; or what its logits come from."""
+"""Model outputs on a batch: logits and the extras that objectives need, or the last hidden states and the head."""
 
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
@@ -7,44 +7,44 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 HELD = 2**25
-"""Logits that may be held at a time, 128 MiB of them in fp32, where a loss needs those of one position alone."""
+"""Logits in memory at a time, 128 MiB in fp32, for losses that need the logits of one position alone."""
 BESIDE_LARGE_HEAD = 4
-"""Times as many are held beside a head with as many weights."""
+"""Largest factor by which a head with many weights raises HELD."""
 
 Extra = Literal["hidden_states", "attentions"]
 
 
 class Outputs(NamedTuple):
-    """A named tuple, since FSDP finds the tensors of an output by torch's pytree, which knows no dataclasses."""
+    """A model's outputs; a named tuple, since FSDP finds tensors through torch's pytree, which ignores dataclasses."""
 
     logits: Tensor
     """(B, classes) or (B, L, vocabulary)."""
     hidden_states: tuple[Tensor, ...] = ()
-    """(B, L, width) by layer, the embedding first; only where they were asked for."""
+    """(B, L, width) by layer, the embedding first; only if requested."""
     attentions: tuple[Tensor, ...] = ()
-    """(B, heads, L, L) by layer; only where they were asked for."""
+    """(B, heads, L, L) by layer; only if requested."""
 
 
 class States(NamedTuple):
-    """What a model knows before its last layer, and that layer. The image of a classifier is a position, too."""
+    """A model's last layer and its inputs. An image of a classifier counts as one position."""
 
     states: Tensor
     """(B, L, width), or (B, width)."""
     head: Callable[[Tensor], Tensor]
     """From (n, width) to logits (n, vocabulary)."""
     parameters: tuple[nn.Parameter, ...]
-    """The head's own."""
+    """The head's parameters."""
     vocabulary: int
     linear: nn.Linear | None = None
-    """The head, where it is this layer and nothing besides (of whose outputs the first `vocabulary` are logits)."""
+    """The layer that is the whole head, if there is one; its first `vocabulary` outputs are the logits."""
 
     def pieces(self) -> Iterator[slice]:
-        """Parts of all positions, B x L of them in one row, whose logits may be held at a time; as long as each other.
+        """Pieces of equal length of the B x L positions, flattened, whose logits may be in memory at a time.
 
-        Each piece reads and writes the gradient of the whole head once, so beside a larger head more logits are held:
-        as many as the head has weights, within limits. A device that trains a head has room for 16 bytes a weight, and
-        a piece takes 6 a logit in half precision. What is free at the moment does not count: the sums depend on where
-        pieces end, and a training that resumes on another machine has to get the same bits.
+        Each piece reads and writes the gradient of the whole head once, so a larger head gets larger pieces: as many
+        logits as the head has weights, within limits. A device that trains a head has memory for 16 bytes a weight,
+        and a piece takes 6 bytes a logit in half precision. Free memory is not considered: sums depend on the piece
+        boundaries, and a training that resumes on another machine must compute the same bits.
         """
         positions = self.states.shape[:-1].numel()
         weights = self.states.shape[-1] * self.vocabulary if self.parameters else 0
@@ -54,12 +54,12 @@ class States(NamedTuple):
         return (slice(first, min(first + width, positions)) for first in range(0, positions, max(1, width)))
 
     def logits(self, piece: slice) -> Tensor:
-        """(n, vocabulary), of some positions."""
+        """Logits (n, vocabulary) of a piece."""
         return self.head(self.states.flatten(0, -2)[piece])
 
 
 def plain_linear(head: nn.Module) -> nn.Linear | None:
-    """The head itself, where it is a linear layer that nobody changes: without hooks, whole, and not split by tp."""
+    """The head, if it is an unmodified linear layer: no hooks, no replaced forward, no DTensor (tp) weight."""
     if type(head) is not nn.Linear or "forward" in vars(head) or isinstance(head.weight, DTensor):
         return None
     hooks = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)

@@ -1,4 +1,4 @@
-"""Which part of a tensor a rank keeps, where a model is spread over ranks."""
+"""This rank's part of a tensor, in a model that is sharded over ranks."""
 
 import torch
 from torch import Tensor
@@ -10,17 +10,17 @@ Part = tuple[slice, ...]
 
 
 def kept_part(tensor: Tensor) -> Part:
-    """What this rank keeps of a tensor: all of it, unless it is a DTensor with shards."""
+    """The index of this rank's part in the whole tensor: all of it, unless the tensor is a sharded DTensor."""
     return tuple(_slice(tensor, dimension) for dimension in range(tensor.ndim))
 
 
 def kept(tensor: Tensor) -> Tensor:
-    """The memory of that part on this rank."""
+    """This rank's part of a tensor, as a local tensor with the same memory."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """The tensor with the parts of all ranks. To be called on every rank."""
+    """The tensor, all-gathered if it is a DTensor. To be called on every rank."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
@@ -28,7 +28,7 @@ def _slice(tensor: Tensor, dimension: int) -> slice:
     size = tensor.shape[dimension]
     if not isinstance(tensor, DTensor):
         return slice(0, size)
-    # The placements of this dimension, applied to the numbers 0, 1, ...: what of them stays here.
+    # Apply this dimension's placements to the indices 0, 1, ... to get those of this rank.
     placements = [_along(placement, dimension) for placement in tensor.placements]
     if all(placement.is_replicate() for placement in placements):
         return slice(0, size)
@@ -42,7 +42,7 @@ def _slice(tensor: Tensor, dimension: int) -> slice:
 
 
 def _along(placement: Placement, dimension: int) -> Placement:
-    """The placement of a vector that is spread as this dimension is."""
+    """The placement of a vector that is sharded like this dimension."""
     if isinstance(placement, _StridedShard) and placement.dim == dimension:
         return _StridedShard(0, split_factor=placement.split_factor)
     return Shard(0) if isinstance(placement, Shard) and placement.dim == dimension else Replicate()

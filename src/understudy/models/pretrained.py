@@ -1,4 +1,4 @@
-"""Pretrained models: a folder in the hub's format or a hub id, checked against the data, saved as every model is."""
+"""Pretrained models from a folder in the hub's format or a hub id, checked against the data and saved to the store."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -35,18 +35,18 @@ Head = Literal["kept", "new"]
 
 
 class LoadingInfo(TypedDict):
-    """What of a model's weights transformers did not find, as far as it is read here."""
+    """The parts of transformers' loading info that are used here: weights that it did not find."""
 
     missing_keys: Iterable[str]
     mismatched_keys: Iterable[tuple[str, ...]]
-    """Each with the name first."""
+    """Tuples that begin with the weight's name."""
 
 
 def identity(model: PretrainedModel, fingerprints: Fingerprints, where: str) -> str:
-    """What a pretrained model's name means now: a folder's content, or a hub id's commit.
+    """The version that a pretrained model's name refers to now: the digest of a folder, or the commit of a hub id.
 
     Raises:
-        InputError: there is no such folder or hub id, or the hub cannot be asked and no commit is given.
+        InputError: there is no such folder or hub id, or the hub is unreachable and no commit is given.
     """
     folder = Path(model.pretrained)
     if folder.is_dir():
@@ -57,18 +57,18 @@ def identity(model: PretrainedModel, fingerprints: Fingerprints, where: str) -> 
 
 
 def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head: Head = "kept") -> None:
-    """Write a pretrained model's files into a folder, in the form that every model of the store has.
+    """Write a pretrained model's files into a folder, in the format of all models in the store.
 
     Args:
         model: the recipe's section.
-        examples: the examples object that the model is to work on.
+        examples: the examples object that the model is used on.
         folder: an existing folder.
-        where: the recipe's path of the section, for errors.
-        head: "kept", or "new" when the model is trained further and may get a new head for the data's labels.
+        where: the section's path in the recipe, for errors.
+        head: "kept", or "new" if the model is trained further and may get a new head for the data's labels.
 
     Raises:
-        InputError: pickle weights, remote code, weights that are no numbers, labels, vocabulary or image size that do
-            not fit the data, or images of which nobody says what they were normalised with.
+        InputError: pickle weights, remote code, NaN or infinite weights, labels, vocabulary or image size that do not
+            fit the data, or an unknown normalisation of images.
     """
     import torch
 
@@ -93,16 +93,16 @@ def fetch(model: PretrainedModel, examples: Path, folder: Path, where: str, head
 
 
 def foreseen(model: PretrainedModel, facts: Facts, where: str, head: Head) -> Description:
-    """What a pretrained model is going to be, from its configuration; no weight is opened, or fetched from the hub.
+    """The description of a pretrained model from its configuration, without reading or downloading weights.
 
     Args:
         model: the recipe's section.
-        facts: of the examples that it is to work on.
-        where: the recipe's path of the section, for errors.
+        facts: the examples that the model is used on.
+        where: the section's path in the recipe, for errors.
         head: as for fetch().
 
     Raises:
-        InputError: as fetch(), for what its configuration and the size and vocabulary of the data tell.
+        InputError: as fetch(), as far as configuration, data size and vocabulary show.
     """
     source = own_files(model, where, weights=False)
     with _in_words(model, where):
@@ -111,12 +111,12 @@ def foreseen(model: PretrainedModel, facts: Facts, where: str, head: Head) -> De
 
 
 def _kept_config(config: Any, facts: Facts) -> Any:
-    """Of a composite model that does more than the task the configuration of what is kept."""
+    """The configuration of the part that is kept of a composite model."""
     return language_config(config) if facts["task"] == "causal-lm" else config
 
 
 def _load(model: PretrainedModel, source: Path, folder: Path, facts: Facts, where: str, head: Head) -> Any:
-    """The network, its weights in the source's own files and types; `folder` is on a disk with room."""
+    """The network, its weights mapped from the source's files in their types; merged ones go to disk in `folder`."""
     import torch
     from transformers.utils import logging
 
@@ -144,13 +144,13 @@ def _load(model: PretrainedModel, source: Path, folder: Path, facts: Facts, wher
         with _in_words(model, where):
             net = language_model(net)
         net.config = built_from(net.config, config)
-    net.config.architectures = [type(net).__name__]  # of several that a deit may be, and not the base that was loaded
+    net.config.architectures = [type(net).__name__]  # the loaded class: deit has several, and files may name the base
     return net
 
 
 @contextmanager
 def _in_words(model: PretrainedModel, where: str) -> Iterator[None]:
-    """Within it, what is wrong with a model's files is the recipe's error."""
+    """Raise problems with a model's files as InputError at the recipe's section, within the context."""
     from safetensors import SafetensorError
 
     place = f"{where}.pretrained"
@@ -166,7 +166,7 @@ def _in_words(model: PretrainedModel, where: str) -> Iterator[None]:
 
 
 def _config(model: PretrainedModel, source: Path, facts: Facts, where: str, head: Head) -> Any:
-    """The network's configuration, of one that can be a model for these examples."""
+    """The network's configuration, checked against the examples."""
     from transformers import AutoConfig
 
     from understudy.models.describe import check_config
@@ -196,7 +196,7 @@ def _new_labels(facts: Facts, head: Head) -> Config:
 
 
 def _check_weights(net: Any, loaded: LoadingInfo, place: str, head: Head) -> None:
-    """Refuse a model in which more than a head that will be trained would keep random weights."""
+    """Refuse a model with random weights other than those of a head that will be trained."""
     random = {*loaded["missing_keys"], *(mismatch[0] for mismatch in loaded["mismatched_keys"])}
     body = {name for name in random if name.startswith(f"{net.base_model_prefix}.")}
     if lacking := sorted(random if head == "kept" else body):
@@ -207,7 +207,7 @@ def _check_weights(net: Any, loaded: LoadingInfo, place: str, head: Head) -> Non
 
 
 def _refuse_no_numbers(net: Any, place: str) -> None:
-    """NaN or infinity among weights, in fp32: what was trained after its loss was lost, or copied badly."""
+    """Refuse NaN and infinity among fp32 weights: the model's training diverged, or its files are damaged."""
     for name, weight in net.named_parameters():
         if weight.numel() and not all(end.float().isfinite() for end in weight.detach().aminmax()):
             raise InputError(

@@ -1,4 +1,4 @@
-"""Where a pretrained model's own files are: in a folder, or in the hub's cache, fetched from a hub id's commit."""
+"""The files of a pretrained model, in a local folder or downloaded to the hub's cache from a commit of a hub id."""
 
 import json
 from pathlib import Path
@@ -11,15 +11,15 @@ from understudy.recipe import PretrainedModel
 
 
 def own_files(model: PretrainedModel, where: str, *, weights: bool) -> Path:
-    """The folder with a model's own files; of a hub id, with those that are needed and no others.
+    """The folder with a model's files. From the hub, only the required files are downloaded.
 
     Args:
         model: the recipe's section.
         where: its path in the recipe, for errors.
-        weights: whether they are needed, too.
+        weights: whether weights are required.
 
     Raises:
-        InputError: as check_folder(), or the hub does not give the files out.
+        InputError: as check_folder(), or the hub refuses the files.
     """
     folder = Path(model.pretrained)
     if folder.is_dir():
@@ -27,7 +27,7 @@ def own_files(model: PretrainedModel, where: str, *, weights: bool) -> Path:
         return folder
     place = f"{where}.pretrained"
     config = hub_configuration(model, place)
-    commit = config.parent.name  # all others are of this one, though a branch may move on meanwhile
+    commit = config.parent.name  # all other files are from this commit, though a branch may move meanwhile
     hub_file(model.pretrained, PREPROCESSOR, commit, place)
     if weights:
         _fetch_weights(model, commit, place)
@@ -38,10 +38,10 @@ def own_files(model: PretrainedModel, where: str, *, weights: bool) -> Path:
 
 
 def check_folder(folder: Path, model: PretrainedModel, where: str) -> None:
-    """Whether a folder has what a model in the hub's format has.
+    """Check that a folder has the files of a model in the hub's format.
 
     Raises:
-        InputError: no configuration, or weights in pickle files alone.
+        InputError: there is no configuration, or weights are in pickle files alone, which the recipe does not allow.
     """
     place = f"{where}.pretrained"
     if not (folder / "config.json").exists():
@@ -57,7 +57,7 @@ def hub_configuration(model: PretrainedModel, place: str) -> Path:
     """A hub id's config.json in the hub's cache, in a folder named after its commit.
 
     Raises:
-        InputError: the hub has none, or does not give it out.
+        InputError: the hub has none, or refuses it.
     """
     found = hub_file(model.pretrained, "config.json", model.revision, place)
     if found is None:
@@ -82,12 +82,12 @@ def _fetch_weights(model: PretrainedModel, commit: str, place: str) -> None:
 
 
 def _fetch_code(repository: str, config: Path, place: str) -> None:
-    """Download the Python files that a repository's config.json names, and those that they import, beside it."""
+    """Download the Python files that a repository's config.json names, and their relative imports, beside it."""
     from transformers.dynamic_module_utils import get_relative_imports
 
     named = json.loads(config.read_text()).get("auto_map", {}).values()
-    classes = [name for name in named if isinstance(name, str)]  # a tokenizer's entry is a list: not needed here
-    todo = {name.partition(".")[0] for name in classes if "--" not in name}  # with it: code of another repository
+    classes = [name for name in named if isinstance(name, str)]  # a tokenizer's entry, a list, is not needed
+    todo = {name.partition(".")[0] for name in classes if "--" not in name}  # "--" marks code of another repository
     seen = set[str]()
     while todo:
         module = todo.pop()

@@ -1,4 +1,4 @@
-"""Models that bring code of their own: it lies beside their weights, and runs only where a recipe trusts its source."""
+"""Code that is bundled with a model, beside its weights. It runs only if a recipe trusts its source."""
 
 import json
 import tempfile
@@ -11,18 +11,16 @@ from understudy.store.files import canonical, sha256
 
 
 def read(folder: Path) -> dict[str, str]:
-    """A model folder's own code by file name."""
+    """The code in a model's folder, by file name."""
     return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py"))}
 
 
 def build(config: Config, code: Mapping[str, str], auto: Any) -> Any:
-    """A new network with random weights, of the class that a model's own code defines for one of transformers' auto
-    classes.
-    """
+    """A new network with random weights, of the class that bundled code defines for a transformers auto class."""
     from transformers import AutoConfig
 
     with tempfile.TemporaryDirectory() as parent:
-        # transformers imports the code from a folder, and knows it again by the folder's name.
+        # transformers imports the code from a folder, and caches the module by the folder's name.
         folder = Path(parent) / f"code_{sha256(canonical(code))[:16]}"
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(config))

@@ -1,6 +1,6 @@
-"""A frozen linear layer in fewer bits: each rank rounds the rows that it keeps, some at a time, as it reads them.
+"""Frozen quantised linear layers: each rank quantises its rows of the weight, some at a time, while reading them.
 
-Rows are rounded one by one, so they come out the same however the model is spread.
+Rows are quantised independently, so the result is the same however the model is sharded.
 """
 
 from abc import ABC, abstractmethod
@@ -15,18 +15,18 @@ from understudy.models.linear import is_turned, linear_layers, tied
 from understudy.models.parts import kept, kept_part
 
 AT_A_TIME = 2**22
-"""Numbers that are rounded at a time."""
+"""Weights that are quantised at a time."""
 
 
 class Rounded(nn.Module, ABC):
-    """A linear layer of integers. It has no `weight`: code that reads one and does not call the layer fails aloud.
+    """A quantised linear layer. It has no `weight`, so that code which reads one instead of calling the layer fails.
 
     Args:
-        layer: with memory or without; what it is filled with comes later, from fill().
+        layer: the layer to replace, with memory or without; fill() sets the weights later.
     """
 
     spares_last: ClassVar[bool]
-    """Whether a model's last linear layer stays as it is, whose errors no other one makes up for."""
+    """Whether a model's last linear layer is not quantised, since no later layer compensates for its errors."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -40,18 +40,18 @@ class Rounded(nn.Module, ABC):
 
     @abstractmethod
     def empty(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Memory for its integers and their scales, a row for each of the weight's."""
+        """Uninitialised integers and scales, with a row for each row of the weight."""
 
     @staticmethod
     @abstractmethod
     def rounded(rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows of the weight, fp32 (n, columns), as integers and scales."""
+        """Rows of the weight, fp32 (n, columns), quantised to integers and scales."""
 
     def fill(self, read: Callable[[int, int], Tensor]) -> None:
-        """Round the rows that this rank keeps.
+        """Quantise this rank's rows of the weight.
 
         Args:
-            read: from the first row and the one behind the last to those rows, in any floating-point type.
+            read: returns rows first to last - 1 of the weight, in any floating-point type.
         """
         own = kept_part(self.numbers)[0]
         numbers, scales = kept(self.numbers.detach()), kept(self.scales.detach())
@@ -65,13 +65,13 @@ class Rounded(nn.Module, ABC):
 
 
 def in_fewer_bits(model: nn.Module, kind: type[Rounded], besides: Collection[str] = ()) -> nn.Module:
-    """The same model, whose linear layers are of that kind; embeddings, norms, convolutions, a last layer that
-    shares its weight with the embeddings, and layers with hooks stay as they are.
+    """Replace a model's linear layers by quantised ones. Embeddings, norms, convolutions, a last layer that shares its
+    weight with the embeddings, and layers with hooks stay as they are.
 
     Args:
-        model: with memory or without; it is changed in place, and its layers have no weights yet.
-        kind: what they become.
-        besides: names of layers that stay, too.
+        model: with memory or without; it is changed in place, and the new layers have no weights yet.
+        kind: the class of the new layers.
+        besides: names of further layers to leave out.
     """
     shared, layers = tied(model), linear_layers(model)
     for name in list(layers)[: -1 if kind.spares_last else None]:
@@ -82,17 +82,17 @@ def in_fewer_bits(model: nn.Module, kind: type[Rounded], besides: Collection[str
 
 
 def _is_hooked(layer: nn.Module) -> bool:
-    """Whether code of one's own changes what goes into it, or comes out: a new layer would not have it."""
+    """Whether hooks change the layer's inputs or outputs; a new layer would lose them."""
     return bool(layer._forward_hooks or layer._forward_pre_hooks)
 
 
 @contextmanager
 def seeming_plain(net: nn.Module, weight: Tensor) -> Iterator[None]:
-    """Within it layers in fewer bits have a weight for code that would initialise it.
+    """Give quantised layers a `weight` within the context, for initialisation code that reads one.
 
     Args:
-        net: of which they are part.
-        weight: the one that all of them show.
+        net: the network with these layers.
+        weight: the tensor that stands for the weight of all of them.
     """
     layers = [layer for layer in net.modules() if isinstance(layer, Rounded)]
     for layer in layers:
@@ -105,6 +105,6 @@ def seeming_plain(net: nn.Module, weight: Tensor) -> Iterator[None]:
 
 
 def kind_of_products(given: Tensor) -> torch.dtype:
-    """The type that products with these inputs are computed in: autocast's, where it is on."""
+    """The type that products with these inputs are computed in: autocast's if it is enabled, otherwise the inputs'."""
     device = given.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else given.dtype

@@ -1,16 +1,16 @@
-"""How large a model is: its parameters, and the operations of a forward pass."""
+"""The size of a model: its parameters, and the FLOPs of a forward pass."""
 
 import torch
 from torch import Tensor, nn
 
 
 def parameter_count(model: nn.Module) -> int:
-    """The number of a model's weights, tied ones counted once, buffers left out."""
+    """The number of a model's weights. Tied weights count once, buffers do not count."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def flops_per_example(model: nn.Module, inputs: Tensor) -> int:
-    """Floating-point operations of one forward pass, per example of the batch (torch's FlopCounterMode)."""
+    """FLOPs of one forward pass per example of the batch, counted by torch's FlopCounterMode."""
     from torch.utils.flop_counter import FlopCounterMode
 
     with FlopCounterMode(display=False) as counter, torch.no_grad():

@@ -1,7 +1,7 @@
-"""A bare network with its task's inputs and outputs around it.
+"""Wrappers that give bare networks a task's inputs and outputs.
 
-Every model here maps a batch of the task's inputs to Outputs: images as uint8 (B, C, S, S) to logits (B, classes),
-tokens as int64 (B, L) to logits (B, L, vocabulary).
+Every model maps a batch of the task's inputs to Outputs: images, uint8 (B, C, S, S), to logits (B, classes), and
+tokens, int64 (B, L), to logits (B, L, vocabulary).
 """
 
 import inspect
@@ -18,7 +18,7 @@ NOTHING: frozenset[Extra] = frozenset()
 
 
 class ImageModel(nn.Module):
-    """An image classifier that takes pixels as they are stored and normalises them itself."""
+    """An image classifier that takes pixels as stored and normalises them."""
 
     mean: Tensor
     std: Tensor
@@ -27,19 +27,19 @@ class ImageModel(nn.Module):
         super().__init__()
         self.net = net
         self.kind = torch.float32
-        """In which the network computes."""
+        """The type that the network computes in."""
         self.register_buffer("mean", 255 * torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("std", 255 * torch.tensor(std).view(1, -1, 1, 1), persistent=False)
 
     def forward(
         self, inputs: Tensor, extras: frozenset[Extra] = NOTHING, read: Callable[[States], Any] | None = None
     ) -> Any:
-        """Images, uint8 (B, C, S, S), to Outputs: logits (B, classes), and what else is asked for.
+        """Images, uint8 (B, C, S, S), to Outputs: logits (B, classes), and the requested extras.
 
         Args:
             inputs: the images.
-            extras: what is asked for.
-            read: called with the logits, as States; its answer is returned.
+            extras: further outputs to return.
+            read: called with the logits, as States; its result is returned instead.
         """
         pixels = ((inputs - self.mean) / self.std).to(self.kind)
         said = _outputs(self.net(pixels, **_asked(extras)), extras)
@@ -47,14 +47,14 @@ class ImageModel(nn.Module):
 
 
 class TextModel(nn.Module):
-    """A causal language model. Pretrained ones may have more outputs than the tokenizer has tokens; those are cut."""
+    """A causal language model. Logits beyond the tokenizer's vocabulary, as of some pretrained models, are cut off."""
 
     def __init__(self, net: nn.Module, vocab_size: int) -> None:
         super().__init__()
         self.net = net
         self._vocab_size = vocab_size
         self._head_is_apart = False
-        # transformers keeps keys and values of all positions, for generating, unless it is told not to.
+        # By default transformers caches keys and values of all positions, for generation.
         takes = inspect.signature(net.forward).parameters
         self._options = {"use_cache": False} if "use_cache" in takes else {}
 
@@ -66,16 +66,16 @@ class TextModel(nn.Module):
         mask: Tensor | None = None,
         read: Callable[[States], Any] | None = None,
     ) -> Any:
-        """Tokens, int64 (B, L), to Outputs: logits (B, L, vocabulary), and what else is asked for.
+        """Tokens, int64 (B, L), to Outputs: logits (B, L, vocabulary), and the requested extras.
 
         Args:
             inputs: the tokens.
-            extras: what is asked for.
-            positions: int64 (B, L); where the tokens are a part of sequences, which. Where they begin anew another
-                document does, which sees nothing of those before it.
-            mask: boolean (B, 1, whole L, whole L); where the tokens are a part of several documents, what sees what.
-            read: called with States, before there are logits; its answer is returned. It is called in here, where
-                parameters that are in shards have been gathered.
+            extras: further outputs to return.
+            positions: int64 (B, L), the tokens' positions, for parts of sequences and for several documents. Where they
+                restart, a document begins, which does not attend to earlier ones.
+            mask: boolean (B, 1, whole L, whole L), the attention mask, for parts of sequences of several documents.
+            read: called with States, before logits are computed; its result is returned instead. The call is in here,
+                where sharded parameters are all-gathered.
         """
         given = {"position_ids": positions, "attention_mask": mask}
         placed = {name: tensor for name, tensor in given.items() if tensor is not None}
@@ -95,13 +95,13 @@ class TextModel(nn.Module):
         return logits_alone(said.logits[..., : self._vocab_size])
 
     def find_head(self, ask: Callable[[Callable[[States], Tensor]], Tensor]) -> None:
-        """Look whether the last layer, on what is below it, says what the network says; from then on logits may be had
-        for some positions alone.
+        """Detect whether the last layer on the base model's states returns the network's logits. If so, logits can be
+        computed for some positions alone from now on.
 
-        Some networks do something to their logits afterwards, or before the last layer: they keep all of it.
+        Some networks transform their logits, or the states before the last layer. They always compute all logits.
 
         Args:
-            ask: sends some tokens through the model, which has its weights, with a `read`.
+            ask: runs the model, which has its weights, on some tokens with the given `read`.
         """
         self.take_head_apart()
         if not self._head_is_apart:
@@ -113,19 +113,19 @@ class TextModel(nn.Module):
         self._head_is_apart = torch.equal(parts, whole)
 
     def take_head_apart(self) -> None:
-        """Have logits for some positions alone, as far as the network names a last layer."""
+        """Compute logits for some positions alone, if the network names a last layer."""
         from transformers import PreTrainedModel
 
         self._head_is_apart = isinstance(self.net, PreTrainedModel) and self.net.get_output_embeddings() is not None
 
 
 def logits_alone(logits: Tensor) -> States:
-    """Of a model that says its logits, and nothing of what they come from."""
+    """States of a model without a separate head: the logits, with the identity as head."""
     return States(logits, lambda some: some, (), logits.shape[-1])
 
 
 def _asked(extras: frozenset[Extra]) -> dict[str, bool]:
-    """What transformers calls these outputs when they are asked for."""
+    """The arguments that request these outputs from transformers."""
     return {f"output_{extra}": True for extra in sorted(extras)}
 
 
@@ -140,7 +140,7 @@ def _outputs(output: Any, extras: frozenset[Extra]) -> Outputs:
 
 
 def task_model(net: nn.Module, description: Facts) -> nn.Module:
-    """A bare network with the task's inputs and outputs around it."""
+    """Wrap a bare network for its task."""
     if description["task"] == "causal-lm":
         return TextModel(net, description["vocab_size"])
     return ImageModel(net, description["mean"], description["std"])

@@ -1,14 +1,14 @@
-"""The part of a composite transformers configuration that is about text, and the part of its network.
+"""The text part of a composite (multimodal) transformers configuration and of its network.
 
-A model that reads pictures or sound, too (gemma3, llama4, mllama), has a configuration for each: its vocabulary, its
-layers and its positions are in the text's. What reads text alone is a language model like others.
+A model that also reads images or audio (gemma3, llama4, mllama) has a configuration for each. Vocabulary, layers and
+positions are in the text configuration. The text part of the network alone is an ordinary language model.
 """
 
 from typing import Any
 
 
 def text_config(config: Any) -> Any:
-    """The configuration of what reads and writes text: a part of a composite one, otherwise the whole.
+    """The text part of a composite configuration; any other configuration itself.
 
     Args:
         config: a PreTrainedConfig.
@@ -17,7 +17,7 @@ def text_config(config: Any) -> Any:
 
 
 def language_config(config: Any) -> Any:
-    """The configuration of a language model: the text's, where transformers has a model for that alone.
+    """The configuration of the language model: the text part, if transformers has a model for text alone.
 
     Args:
         config: a PreTrainedConfig that AutoModelForCausalLM takes.
@@ -29,17 +29,17 @@ def language_config(config: Any) -> Any:
 
 
 def taken_by(kind: type[Any], config: Any) -> Any:
-    """The configuration that a network's class takes: the whole one, or that of its text."""
+    """The configuration that a network's class takes: the whole one, or its text part."""
     text = text_config(config)
     return text if isinstance(text, kind.config_class) else config
 
 
 def built_from(own: Any, whole: Any) -> Any:
-    """Of which of two configurations AutoModelForCausalLM builds a network: its own, or the one that it is a part of.
+    """The configuration from which AutoModelForCausalLM builds a network: that of the network, or the composite one.
 
     Args:
-        own: the network's.
-        whole: the one that it was loaded with.
+        own: the network's configuration.
+        whole: the configuration that the network was loaded with.
     """
     from transformers import AutoModelForCausalLM
 
@@ -47,13 +47,13 @@ def built_from(own: Any, whole: Any) -> Any:
 
 
 def language_model(net: Any) -> Any:
-    """The part of a network that reads and writes text alone, as a network of its own; the weights are shared.
+    """The text part of a transformers network as a separate network that shares its weights.
 
     Args:
-        net: of transformers.
+        net: the network; it is returned itself if it reads text alone.
 
     Raises:
-        ValueError: the network has no such part in one piece.
+        ValueError: the text part is not one module with a head.
     """
     import torch
     from transformers import AutoModelForCausalLM

@@ -1,8 +1,8 @@
-"""Which code a saved model may run: the recipe's alone. What its folder says is compared with that, and never followed.
+"""Trust in saved models: they run the recipe's code only, and their descriptions are compared with the recipe.
 
-A rank writes its model's files, and who builds the model later may hold more rights than the rank had. So the
-description comes from the recipe. A pretrained model's is known from its files only; those may not name code that the
-recipe does not trust.
+A rank writes its model's files, and the process that builds the model later may have more rights than the rank. So the
+description comes from the recipe. A pretrained model's description exists in its files only; these must not name code
+that the recipe does not trust.
 """
 
 import json
@@ -33,21 +33,21 @@ from understudy.store.files import read_json
 
 FACTORY = re.compile(r"[\w.]+:\w+")
 SECTIONS = {"teacher": "teacher.model", "student": "student.model", "control": "student.model"}
-"""Where the recipe describes the model of a role."""
+"""The recipe's section for the model of each role."""
 
 
 def trusted_descriptions(
     folders: Mapping[str, Path], models: Mapping[str, Model], examples: Path
 ) -> dict[str, Description]:
-    """What saved models are, by role, after their folders were compared with the recipe.
+    """Descriptions of saved models by role, after a comparison of their folders with the recipe.
 
     Args:
-        folders: of saved models by role: teacher, student, control, champion.
-        models: the recipe's, by their places.
+        folders: the saved models' folders by role: teacher, student, control, champion.
+        models: the recipe's model sections, by their paths.
         examples: the examples object that they were trained on; a champion may have been trained on another.
 
     Raises:
-        UnderstudyError: a folder says something else than the recipe, or names code that the recipe does not trust.
+        UnderstudyError: a folder does not match the recipe, or names code that the recipe does not trust.
     """
     found = {
         role: trusted_description(folder, models[SECTIONS[role]], examples, SECTIONS[role])
@@ -60,16 +60,16 @@ def trusted_descriptions(
 
 
 def trusted_description(folder: Path, model: Model, examples: Path, where: str) -> Description:
-    """What a saved model is that was trained for a section of the recipe.
+    """The description of a saved model that was trained for a section of the recipe.
 
     Args:
         folder: the saved model's.
         model: the section.
         examples: the examples object that it was trained on.
-        where: the recipe's path of the section, for errors.
+        where: the section's path in the recipe, for errors.
 
     Raises:
-        UnderstudyError: the folder says something else.
+        UnderstudyError: the folder does not match the section.
     """
     facts = read_facts(examples)
     found = _read(folder)
@@ -86,19 +86,19 @@ def trusted_description(folder: Path, model: Model, examples: Path, where: str) 
 
 
 def check_delivered(folder: Path, model: Model, train: Train, examples: Path, where: str) -> None:
-    """Compare what ranks left of a model with the recipe, as far as that takes neither torch nor the model's own code.
+    """Compare the model files that ranks wrote with the recipe, as far as possible without torch and the model's code.
 
-    Whoever measures a model compares all of it. But that is a rank too, and may have been made to say anything.
+    The ranks that evaluate a model compare all of it, but their results cannot be trusted either.
 
     Args:
         folder: the model's files.
         model: its section of the recipe.
-        train: how it was trained.
+        train: the settings that it was trained with.
         examples: the examples object that it was trained on.
-        where: the recipe's path of the section, for errors.
+        where: the section's path in the recipe, for errors.
 
     Raises:
-        UnderstudyError: it names code, or anything else, that the recipe does not.
+        UnderstudyError: the files name code that the recipe does not, or do not match it otherwise.
     """
     facts, found = read_facts(examples), _read(folder)
     _check_tokenizer(folder, examples)
@@ -132,15 +132,15 @@ def _fits(found: Mapping[str, Any], model: Model, facts: Facts, folder: Path) ->
 
 
 def trusted_stranger(folder: Path, models: Mapping[str, Model], ours: Iterable[Description]) -> Description:
-    """What a saved model of another recipe is: a champion. The code that it runs has to be this recipe's, too.
+    """The description of a champion, a saved model of another recipe. It may run this recipe's code only.
 
     Args:
         folder: the saved model's.
-        models: the recipe's, by their places.
-        ours: trusted descriptions, whose own code may run.
+        models: the recipe's model sections, by their paths.
+        ours: trusted descriptions, whose code may run.
 
     Raises:
-        UnderstudyError: it names other code.
+        UnderstudyError: the description names other code.
     """
     found = _read(folder)
     factories = {model.factory for model in models.values() if isinstance(model, FactoryModel)}
@@ -152,7 +152,7 @@ def trusted_stranger(folder: Path, models: Mapping[str, Model], ours: Iterable[D
 
 
 def _own_code(description: Mapping[str, Any]) -> tuple[object, list[object]]:
-    """A model's own code, and where its configuration says that code is: beside it, at any path, or in a hub."""
+    """A model's bundled code, and its configuration's references to code: in the folder, at any path, or on a hub."""
     return description.get("code"), list(_auto_maps(description.get("config")))
 
 
@@ -168,7 +168,7 @@ def _auto_maps(config: object) -> Iterator[object]:
 
 
 def _read(folder: Path) -> Description:
-    """understudy.json of a folder, as far as it says of which kind the model is."""
+    """A folder's understudy.json; it is checked for a valid kind of model."""
     try:
         found = read_description(folder)
         known = found["kind"] == "factory" and bool(FACTORY.fullmatch(found["factory"]))
@@ -186,18 +186,18 @@ def _check_pretrained(found: Description, model: PretrainedModel, facts: Facts, 
     if "code" in found and not model.trust_remote_code:
         raise _refusal(folder, f"brings code of its own, and {where} does not say trust_remote_code: true")
     own = about_texts(facts) if facts["task"] == "causal-lm" else about_images(facts)
-    said = {key: value for key, value in own.items() if key not in ("mean", "std")}  # these the model brings itself
+    said = {key: value for key, value in own.items() if key not in ("mean", "std")}  # set by the model's files
     if any(found.get(key) != value for key, value in said.items()):
         raise _refusal(folder, "is of other examples")
 
 
 def same_tokenizer(*folders: Path) -> bool:
-    """Whether folders have one tokenizer, by its bytes, or none: equal numbers of tokens prove nothing."""
+    """Whether all folders have the same tokenizer, byte for byte, or none; equal vocabulary sizes prove nothing."""
     return len({_bytes(folder / TOKENIZER) for folder in folders}) == 1
 
 
 def _check_tokenizer(folder: Path, examples: Path) -> None:
-    """Refuse another tokenizer, or another file beside it: a chat template is a program that a server runs."""
+    """Refuse a changed tokenizer or a changed file beside it: a chat template is a program that a server runs."""
     for name in TOKENIZER_FILES:
         if len({_bytes(folder / name), _bytes(examples / name)}) != 1:
             raise UnderstudyError(

@@ -1,4 +1,4 @@
-"""A user's own code: what the module of a model factory imports, found in the source without importing it."""
+"""A user's code: the imports of a model factory's module, read from source without importing it."""
 
 import ast
 import os
@@ -16,22 +16,22 @@ from understudy.store.files import sha256
 
 @dataclass(frozen=True)
 class UserCode:
-    """What has to be there for a module to be imported."""
+    """The files and libraries that a module needs to be imported."""
 
     paths: tuple[Path, ...]
-    """The user's own: files of modules, folders of packages."""
+    """The user's files of modules and folders of packages."""
     libraries: frozenset[str]
-    """Import names of what is installed."""
+    """Import names of installed libraries."""
     imports_understudy: bool
 
     @property
     def identity(self) -> dict[str, object]:
-        """What of it can decide a model: {"source": digest, "libraries": {import name: distribution and version}}."""
+        """What can affect a model: {"source": digest, "libraries": {import name: distribution and version}}."""
         return {"source": self.source, "libraries": {name: version(name) for name in sorted(self.libraries)}}
 
     @property
     def source(self) -> str:
-        """A digest of the user's own files, wherever they lie."""
+        """A digest of the user's files, independent of their location."""
         lines = sorted(
             f"{path.relative_to(own.parent)} {sha256(path.read_bytes())}\n"
             for own in self.paths
@@ -41,7 +41,7 @@ class UserCode:
 
 
 def user_code(module: str) -> UserCode:
-    """What a module needs to be imported elsewhere; the whole of every top-level package that it touches.
+    """The code that a module needs to be imported elsewhere, with every top-level package that it imports as a whole.
 
     Raises:
         ModuleNotFoundError: there is no such module.
@@ -67,35 +67,35 @@ def user_code(module: str) -> UserCode:
 
 
 def search_path(folder: Path) -> list[str]:
-    """Where a recipe's factories are looked for before the environment's own modules: the recipe's folder, where its
-    paths start too, then the current one.
+    """The import path of a recipe's factories, which comes before the environment's modules: the recipe's folder, to
+    which its paths are relative, then the current one, then PYTHONPATH.
     """
     named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return list(dict.fromkeys([str(folder.absolute()), str(Path.cwd()), *filter(None, named)]))
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """What has processes that are started with it look there.
+    """Environment variables that make processes use search_path().
 
-    `python -m` puts the current folder before PYTHONPATH, and a module of the same name in it would be taken instead:
-    PYTHONSAFEPATH stops that. Children inherit both, so that every step and every rank imports the same module.
+    `python -m` puts the current folder before PYTHONPATH, and would import a module of the same name from it.
+    PYTHONSAFEPATH prevents that. Child processes inherit both, so every step and every rank imports the same module.
     """
     return {"PYTHONPATH": os.pathsep.join(search_path(folder)), "PYTHONSAFEPATH": "1"}
 
 
 def problem(factory: str, search_path: Sequence[str]) -> str:
-    """What is wrong with a factory, package.module:function, read off its source; empty when nothing is.
+    """The problem with a factory, package.module:function, detected in its source; empty if there is none.
 
     Args:
-        factory: the recipe's word.
-        search_path: where to look first.
+        factory: the recipe's value.
+        search_path: folders to search first.
     """
     module, _, name = factory.partition(":")
     spec = _find(module, search_path)
     if isinstance(spec, str):
         return spec
     if not spec.has_location or not spec.origin or not spec.origin.endswith(".py"):
-        return ""  # no source to read, and so nothing to say
+        return ""  # there is no source to check
     try:
         tree = ast.parse(Path(spec.origin).read_bytes())
     except (SyntaxError, ValueError) as error:
@@ -105,7 +105,7 @@ def problem(factory: str, search_path: Sequence[str]) -> str:
 
 
 def _find(module: str, search_path: Sequence[str]) -> machinery.ModuleSpec | str:
-    """A module, whose packages are not imported for it; why there is none."""
+    """A module's spec, without importing its packages; or the error message if there is no such module."""
     outer, _, part = module.rpartition(".")
     places = [*search_path, *sys.path]
     if outer:
@@ -115,17 +115,17 @@ def _find(module: str, search_path: Sequence[str]) -> machinery.ModuleSpec | str
         places = list(package.submodule_search_locations or [])
     spec = machinery.PathFinder.find_spec(module, places)
     if spec is None and not outer:
-        spec = util.find_spec(module)  # built in, or installed with a finder of its own
+        spec = util.find_spec(module)  # built in, or installed with its own finder
     if spec is not None:
         return spec
-    near = places if outer else search_path  # not what this environment has: netrc is nothing that anybody meant
+    near = places if outer else search_path  # suggest only the user's modules, never netrc
     modules = {path.stem for folder in near for path in Path(folder).glob("*.py")}
     looked = "in the recipe's folder, in the current one, in PYTHONPATH or in this environment"
     return f"there is no module {module} {looked}{meant(part, modules)}"
 
 
 def _bound(tree: ast.AST) -> Iterator[str]:
-    """All names that a source may give to something, at whatever depth; * where an import does not say which."""
+    """All names that a source may bind, at any depth; * for a star import."""
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
@@ -135,12 +135,12 @@ def _bound(tree: ast.AST) -> Iterator[str]:
 
 
 def imported_libraries(code: Mapping[str, str]) -> set[str]:
-    """The installed libraries that a pretrained model's own files import, by import name."""
+    """Import names of the installed libraries that a pretrained model's bundled code imports."""
     return {name for text in code.values() for name in _imports(text)} & distributions().keys()
 
 
 def _locations(module: str) -> list[Path]:
-    """A top-level module's file, or a package's folders; none when it cannot be found: an import that is optional."""
+    """A top-level module's file, or a package's folders; empty if it does not exist: an import may be optional."""
     spec = util.find_spec(module)
     if spec is None:
         return []
@@ -158,7 +158,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _imports_of(file: Path) -> list[str]:
-    """None for a file that is no Python: if it is needed, importing it says more than could be said here."""
+    """A file's imports; empty if it cannot be parsed: if it is needed, its import raises a better error."""
     try:
         return list(_imports(file.read_bytes()))
     except (SyntaxError, ValueError):
@@ -166,7 +166,7 @@ def _imports_of(file: Path) -> list[str]:
 
 
 def _imports(source: str | bytes) -> Iterator[str]:
-    """Top-level names of the modules that a source imports absolutely."""
+    """Top-level names of a source's absolute imports."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)

@@ -1,4 +1,4 @@
-"""Which files hold a saved model's weights: told without torch, and from their names and the index alone."""
+"""The weight files of a saved model, determined without torch from file names and the index."""
 
 import re
 from pathlib import Path
@@ -12,15 +12,15 @@ ONE_OF = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 
 
 def holds_weights(name: str) -> bool:
-    """Whether a file of this name holds weights, or says which do."""
+    """Whether a file of this name holds weights or their index."""
     return name in {WEIGHTS, INDEX} or ONE_OF.fullmatch(name) is not None
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
-    """A saved model's files with weights, in order.
+    """A saved model's weight files, in order.
 
     Raises:
-        UnderstudyError: there are others than the index names, or fewer.
+        UnderstudyError: the files are not those that the index names.
     """
     found = {path.name for path in folder.iterdir() if holds_weights(path.name)}
     if found == {WEIGHTS}:
@@ -37,5 +37,5 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
 
 
 def weight_bytes(folder: Path) -> int:
-    """Bytes of a saved model's weights on disk."""
+    """The size of a saved model's weights on disk, in bytes."""
     return sum(path.stat().st_size for path in weight_files(folder))

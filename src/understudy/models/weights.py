@@ -1,7 +1,7 @@
-"""A model's weights on disk, in the hub's format: one file, or several and an index, each tensor whole in one of them.
+"""A model's weights on disk, in the hub's format: one file, or several with an index; each tensor is whole in one file.
 
-Ranks read the parts of tensors that they keep. They write whole tensors, each rank files of its own at the same time;
-what a rank holds of others' parts meanwhile is one file's tensors.
+Ranks read only their parts of tensors. They write whole tensors, each rank to separate files in parallel. Meanwhile a
+rank has the gathered tensors of one file in memory.
 """
 
 import json
@@ -24,7 +24,7 @@ from understudy.models.parts import kept, kept_part, whole
 from understudy.models.weight_files import INDEX, weight_files
 
 SMALLEST, MOST = 256 * 2**20, 32
-"""Bytes of a file that is not the only one, and how many there are about at most: who writes one holds it twice."""
+"""The lowest size limit of a file in bytes, and about the most files. A rank holds the file that it writes twice."""
 TYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -37,31 +37,31 @@ TYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-"""What safetensors calls them in a file's header."""
+"""Names of types in a safetensors header."""
 BY_NAME = {name: kind for kind, name in TYPES.items()}
 AT_A_TIME = 2**22
-"""Numbers that are converted at a time."""
+"""Elements that are converted at a time."""
 
 Form = tuple[list[int], str]
 """Shape and type."""
 
 
 def form(tensor: Tensor) -> Form:
-    """A tensor's shape and type, as a file's header has them."""
+    """A tensor's shape and type, in the format of a file's header."""
     return list(tensor.shape), TYPES[tensor.dtype]
 
 
 @dataclass(frozen=True)
 class Later:
-    """A tensor that is made when it is written, so that not all of them are held."""
+    """A tensor that is computed when it is written, so that not all are in memory together."""
 
     shape: torch.Size
     dtype: torch.dtype
     make: Callable[[], Tensor]
-    """Called on every rank; what it makes may be spread over them."""
+    """Computes the tensor, which may be sharded. Called on every rank."""
 
     def numel(self) -> int:
-        """How many numbers it has."""
+        """The number of elements."""
         return self.shape.numel()
 
 
@@ -69,7 +69,7 @@ class Weights:
     """The tensors in a folder's open files, by name.
 
     Args:
-        files: each with its descriptor, and as safetensors has opened it, which has checked its header.
+        files: descriptor of each, and its safetensors object, which has validated the header.
     """
 
     def __init__(self, files: Sequence[tuple[int, Any]]) -> None:
@@ -80,18 +80,18 @@ class Weights:
             self._places |= {name: (descriptor, start) for name, start in _starts(descriptor).items()}
         found = {name: file.get_slice(name) for name, file in self._files.items()}
         self.forms: dict[str, Form] = {name: (one.get_shape(), one.get_dtype()) for name, one in found.items()}
-        """What the files' headers say of each tensor."""
+        """Shape and type of each tensor, from the files' headers."""
 
     def rows(self, name: str, first: int, last: int) -> Tensor:
-        """Some rows of a tensor, in the file's type: from the first to before the last."""
+        """Rows first to last - 1 of a tensor, in the file's type."""
         found: Tensor = self._files[name].get_slice(name)[first:last]
         return found
 
     def read(self, name: str, into: Tensor) -> None:
-        """Fill what this rank keeps of a tensor, whose shape is the file's; no other byte is read.
+        """Read this rank's part of a tensor, whose shape is the file's, and no other bytes.
 
-        What lies together in the file is read into the tensor's own memory, in one pass. A part of each row comes from
-        a mapping of the file.
+        A contiguous part is read directly into the tensor's memory, in one pass. A part of each row is copied from a
+        memory mapping of the file.
         """
         part, own = kept_part(into), kept(into).detach()
         in_rows = any(rows != slice(0, size) for rows, size in zip(part[1:], into.shape[1:], strict=True))
@@ -108,14 +108,14 @@ class Weights:
 
 
 def _starts(descriptor: int) -> dict[str, int]:
-    """Where each tensor of a file of safetensors begins."""
+    """The offset of each tensor in a safetensors file."""
     size = int.from_bytes(os.pread(descriptor, 8, 0), "little")
     header = json.loads(os.pread(descriptor, size, 8))
     return {name: 8 + size + said["data_offsets"][0] for name, said in header.items() if name != "__metadata__"}
 
 
 def _read(descriptor: int, start: int, into: Tensor) -> None:
-    """Fill a vector with a file's bytes."""
+    """Fill a vector with bytes from a file."""
     rest = into.view(torch.uint8).numpy().data
     while rest:
         count = os.preadv(descriptor, [rest], start)
@@ -125,7 +125,7 @@ def _read(descriptor: int, start: int, into: Tensor) -> None:
 
 
 def _convert(descriptor: int, start: int, into: Tensor, stored: torch.dtype) -> None:
-    """Fill a vector with numbers of another type, or on another device, some at a time."""
+    """Fill a vector of another type, or on another device, from a file, some elements at a time."""
     numbers, done = torch.empty(min(AT_A_TIME, len(into)), dtype=stored), 0
     while done < len(into):
         some = numbers[: len(into) - done]
@@ -136,10 +136,10 @@ def _convert(descriptor: int, start: int, into: Tensor, stored: torch.dtype) -> 
 
 @contextmanager
 def opened(folder: Path) -> Iterator[Weights]:
-    """A saved model's weights.
+    """Open a saved model's weights.
 
     Raises:
-        UnderstudyError: a file is missing, or none of safetensors.
+        UnderstudyError: a file is missing, or not in safetensors format.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -165,20 +165,20 @@ def write_weights(
     copies: dist.ProcessGroup | None = None,
     kind: torch.dtype | None = None,
 ) -> None:
-    """Write tensors, spread over ranks or not. To be called on every rank.
+    """Write tensors, sharded or not. To be called on every rank.
 
     Args:
         folder: an existing folder.
-        tensors: by the names that they get; the same ones in the same order on the ranks of `copies`.
-        smallest: bytes of a file that is not the only one.
-        stages: the ranks with other tensors; of those that several have, the first one's are written.
-        copies: the ranks with the same tensors, or parts of them; default: all.
-        kind: what floating-point tensors are written in, converted when their file is; default: their own type.
+        tensors: by their names in the files; the same ones in the same order on the ranks of `copies`.
+        smallest: the lowest size limit of a file in bytes.
+        stages: the process group of stages, which have other tensors; a tensor of several is written by the first.
+        copies: the process group of ranks with the same tensors, or parts of them; default: all.
+        kind: the type that floating-point tensors are converted to when they are written; default: unchanged.
     """
     kinds = {
         name: kind if kind and tensor.dtype.is_floating_point else tensor.dtype for name, tensor in tensors.items()
     }
-    sizes = {name: tensor.numel() * kinds[name].itemsize for name, tensor in tensors.items()}  # of DTensors: the whole
+    sizes = {name: tensor.numel() * kinds[name].itemsize for name, tensor in tensors.items()}  # global, for DTensors
     every = _gathered(sizes, stages)
     total = sum(sum(sizes.values()) for sizes in every)
     files = [list(_shared_out(sizes, max(smallest, -(-total // MOST)))) for sizes in every]
@@ -196,7 +196,7 @@ def write_weights(
 
 
 def _gathered(sizes: dict[str, int], stages: dist.ProcessGroup | None) -> list[dict[str, int]]:
-    """What each stage writes: bytes by name."""
+    """The tensors that each stage writes: bytes by name."""
     if stages is None or stages.size() == 1:
         return [sizes]
     every: list[Any] = [None] * stages.size()
@@ -216,14 +216,14 @@ def _write_files(
     files: Mapping[str, list[str]],
     copies: dist.ProcessGroup | None,
 ) -> None:
-    """Write files with these tensors in them, as many at a time as there are ranks."""
+    """Write files with these tensors, as many in parallel as there are ranks."""
     rank, ranks = (dist.get_rank(copies), dist.get_world_size(copies)) if dist.is_initialized() else (0, 1)
     names = list(files)
     for first in range(0, len(names), ranks):
         mine: dict[str, Tensor] = {}
         for place, file in enumerate(names[first : first + ranks]):
             for name in files[file]:
-                found = whole(_made(tensors[name]))  # every rank takes part
+                found = whole(_made(tensors[name]))  # a collective: on every rank
                 if place == rank:
                     mine[name] = found.cpu().to(kinds[name]).contiguous()
         if mine:
@@ -231,7 +231,7 @@ def _write_files(
 
 
 def _shared_out(sizes: Mapping[str, int], most: int) -> Iterator[list[str]]:
-    """Names, file by file, in their order; a file has at most that many bytes, or a single tensor."""
+    """Names of each file's tensors, in order; a file has at most `most` bytes, or a single tensor."""
     names: list[str] = []
     held = 0
     for name, size in sizes.items():
@@ -249,12 +249,12 @@ def _made(tensor: Tensor | Later) -> Tensor:
 
 
 def _save(tensors: dict[str, Tensor], path: Path) -> None:
-    """As OSError when the system refuses, which safetensors puts into the text of an error of its own."""
+    """Save one file; raise the OSError of a failed system call, which safetensors reports only in an error's text."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     path.touch()
-    mode = path.stat().st_mode  # safetensors makes files that only their owner reads
+    mode = path.stat().st_mode  # safetensors creates files that only their owner can read
     try:
         save_file(tensors, path, metadata={"format": "pt"})
     except SafetensorError as error:
