@@ -32,6 +32,8 @@ from understudy.recipe import ArchitectureModel, FactoryModel, Model, Pretrained
 from understudy.store.files import read_json
 
 FACTORY = re.compile(r"[\w.]+:\w+")
+ABSENT = object()
+"""In place of a key's value: null is a value."""
 SECTIONS = {"teacher": "teacher.model", "student": "student.model", "control": "student.model"}
 """The recipe's section for the model of each role."""
 
@@ -173,6 +175,8 @@ def _read(folder: Path) -> Description:
         found = read_description(folder)
         known = found["kind"] == "factory" and bool(FACTORY.fullmatch(found["factory"]))
         known = known or (found["kind"] == "transformers" and isinstance(found["config"], dict))
+    except FileNotFoundError as error:
+        raise _refusal(folder, "does not exist") from error
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise _refusal(folder, "says of no model what it is") from error
     if not known:
@@ -212,13 +216,16 @@ def _bytes(path: Path) -> bytes | None:
 
 def _difference(found: Mapping[str, object], expected: Mapping[str, object]) -> str:
     """The first key in which two descriptions differ."""
-    keys = sorted(found.keys() | expected.keys())
-    different = [key for key in keys if found.get(key) != expected.get(key)]
-    key = different[0]
-    return f"{key}: {_short(found.get(key))} instead of {_short(expected.get(key))}"
+    for key in sorted(found.keys() | expected.keys()):
+        values = found.get(key, ABSENT), expected.get(key, ABSENT)
+        if values[0] != values[1]:
+            return f"{key}: {_short(values[0])} instead of {_short(values[1])}"
+    raise AssertionError("equal descriptions differ")
 
 
 def _short(value: object) -> str:
+    if value is ABSENT:
+        return "nothing"
     text = json.dumps(value)
     return text if len(text) <= 80 else f"{text[:80]}..."
 

@@ -201,7 +201,8 @@ def test_a_factorys_arguments_are_compared_without_importing_it(
 
 
 @pytest.mark.parametrize(
-    "changes", [{"mean": [0.4]}, {"labels": ["dog", "cat"]}, {"config": {"model_type": "vit"}}, {"more": 1}]
+    "changes",
+    [{"mean": [0.4]}, {"labels": ["dog", "cat"]}, {"config": {"model_type": "vit"}}, {"more": 1}, {"more": None}],
 )
 def test_a_model_that_is_not_the_recipes_is_named_with_the_difference(
     model: Path, examples: Path, changes: dict[str, Any]
@@ -227,6 +228,9 @@ def test_a_configuration_that_names_code_of_a_hub_asks_nobody(
 def test_a_description_that_cannot_be_read_is_refused(model: Path, examples: Path) -> None:
     (model / DESCRIPTION).write_text("{")
     with pytest.raises(UnderstudyError, match="says of no model what it is"):
+        load(model, examples)
+    (model / DESCRIPTION).unlink()
+    with pytest.raises(UnderstudyError, match=r"understudy\.json: does not exist"):
         load(model, examples)
 
 
