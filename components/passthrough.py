@@ -1,6 +1,6 @@
-"""What is set on a task that launches a job, and where it goes: to the job, and some of it to the task's own pod too.
+"""The settings of a task that launches a job: all for the job, and some for the task's pod too.
 
-The task's pod only launches and watches. It needs the store and its environment; the GPUs are the job's alone.
+The task's pod only launches and watches. It needs the store and its environment; only the job needs GPUs.
 """
 
 from kfp.dsl import TaskConfigField, TaskConfigPassthrough

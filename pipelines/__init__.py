@@ -1,1 +1,1 @@
-"""KFP pipelines: which steps, in which order, on which images. Built from a recipe."""
+"""KFP pipelines, built from a recipe: their steps, the order, and the images."""

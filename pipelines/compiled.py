@@ -1,4 +1,4 @@
-"""A recipe's pipeline as files for a cluster: kfp's IR, and the Kubernetes objects of the same content."""
+"""A recipe's pipeline as files for a cluster: kfp's IR, and Kubernetes objects with the same content."""
 
 import re
 from functools import partial
@@ -14,34 +14,34 @@ from understudy.pipelines.pods import fetching, settle
 from understudy.recipe import ArchitectureModel, FactoryModel, Model, PretrainedModel, Recipe
 from understudy.store.files import hash_file
 
-ROLE = "understudy/"  # how components name their image: understudy/launcher, understudy/trainer
+ROLE = "understudy/"  # the components' images: understudy/launcher, understudy/trainer
 MODELS = {"teacher": "teacher.model", "distill": "student.model", "control": "student.model"}
 REGISTERING = ("register", "rejected")
-TASK = re.compile(r"exec-(?P<component>[a-z]+)(-\d+)?")  # a component that a pipeline uses twice has a number there
+TASK = re.compile(r"exec-(?P<component>[a-z]+)(-\d+)?")  # with a number if a pipeline uses the component twice
 PREFIX = re.compile(r"[a-z0-9][a-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*")
 SPEC, OBJECTS = "# PIPELINE DEFINITION", "apiVersion: pipelines.kubeflow.org/"
-"""How the files begin that kfp writes."""
+"""The first words of kfp's files."""
 TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
 
 def write(recipe: Recipe, images: str, folder: Path) -> list[Path]:
     """Compile a recipe's pipeline. The same recipe and images give the same bytes.
 
-    NAME.yaml is the IR, for the KFP UI and client. NAME.kubernetes.yaml holds a Pipeline and then a PipelineVersion,
-    for kubectl and GitOps. A version's spec is immutable, so its name ends with a hash of the IR.
+    NAME.yaml is the IR, for the KFP UI and client. NAME.kubernetes.yaml contains a Pipeline and then a
+    PipelineVersion, for kubectl and GitOps. A version's spec is immutable, so its name ends with a hash of the IR.
 
     Args:
         recipe: the recipe.
         images: PREFIX:TAG; a component that runs on the image understudy/ROLE gets PREFIX-ROLE:TAG. So
             registry.example/ml/understudy:1.2 means registry.example/ml/understudy-launcher:1.2 and -trainer:1.2.
-        folder: where to write; it is made when it is not there.
+        folder: the output folder, created if missing.
 
     Returns:
         The files, the IR first.
 
     Raises:
-        InputError: images does not name a prefix and a tag that stays what it is, or the folder cannot be written, or
-            has another file of such a name, such as the recipe.
+        InputError: images is not a prefix and a fixed tag, or the folder cannot be written, or it has another file of
+            such a name, such as the recipe.
     """
     prefix, tag = _parsed(images)
     pipeline = build(recipe, partial(settle, fetching=fetching(recipe)))
@@ -62,10 +62,10 @@ def write(recipe: Recipe, images: str, folder: Path) -> list[Path]:
 
 
 def _check_overwritable(path: Path, first_line: str) -> None:
-    """Refuse to write over a file that was not compiled.
+    """Refuse to overwrite a file that is not a compiled pipeline.
 
     Raises:
-        InputError: the file is there, and does not begin as a compiled one.
+        InputError: the file exists, and does not begin like a compiled one.
     """
     with disk_errors(path.parent):
         if path.is_file() and not path.read_bytes().startswith(first_line.encode()):
@@ -83,14 +83,14 @@ def _parsed(images: str) -> tuple[str, str]:
 
 
 def _place(pipeline: Any, prefix: str, tag: str, recipe: Recipe) -> None:
-    """Put the real images in, after compiling: kfp's component objects are shared by every pipeline built here.
+    """Set the real images, after compiling: kfp's component objects are shared by all pipelines built here.
 
-    The steps that launch a training need no torch, unless they fetch a pretrained model and convert it. And whoever
-    reads a model's own code, to name what decides it or to register it, needs the image that has that code.
+    The steps that launch a training need no torch, unless they fetch and convert a pretrained model. A step that
+    reads a model's custom code, for its key or to register it, needs the image that has that code.
     """
     trainers = {name for name, where in MODELS.items() if not isinstance(recipe.models[where], ArchitectureModel)}
     trainers |= {"evaluate", *REGISTERING} if any(map(_has_own_code, recipe.models.values())) else set()
-    trainers |= {"start"} if trainers else set()  # it looks every step up
+    trainers |= {"start"} if trainers else set()  # it looks up every step
     for name, executor in pipeline.pipeline_spec.deployment_spec["executors"].items():
         container = executor["container"]
         component = TASK.fullmatch(name)["component"]  # type: ignore[index]

@@ -1,8 +1,8 @@
-"""The distillation pipeline: a chain of steps, each of which takes the run and leaves its result in the run's folder.
+"""The distillation pipeline: a chain of steps, each of which takes the run and records its result in the run's folder.
 
-Its graph comes from the recipe; overrides, seed and fail_when_rejected stay open as its parameters. A condition stands
-on the task itself: dsl.If would draw a box that has to be opened, and start a pod of its own for it. KFP runs nothing
-that comes after a task whose condition does not hold, so one condition on the first step skips all of them.
+The recipe determines its graph; overrides, seed and fail_when_rejected are its parameters. A condition is set on the
+task itself: dsl.If would draw a collapsed box, and start another pod for it. KFP skips all tasks after one whose
+condition is false, so one condition on the first step skips all of them.
 """
 
 import json
@@ -30,14 +30,14 @@ def build(recipe: Recipe, settle: Callable[[Any], None] = lambda task: None) -> 
 
     Args:
         recipe: the recipe.
-        settle: gives every task what its pod needs; on one machine there are none.
+        settle: configures a task's pod; on one machine there are no pods.
     """
     values = json.dumps(recipe.model_dump(mode="json", by_alias=True))
     steps = step_names(recipe)
     evaluate = (classifier if recipe.task == "image-classification" else component).evaluate
 
     def task(made: Any) -> Any:
-        """KFP's own cache is off: its keys do not see the data behind an address. The step cache decides."""
+        """Turn off KFP's cache, whose keys do not cover the data behind an address; the step cache replaces it."""
         settle(made)
         return made.set_caching_options(enable_caching=False)
 
@@ -55,7 +55,7 @@ def build(recipe: Recipe, settle: Callable[[Any], None] = lambda task: None) -> 
 
 
 def _steps(run: Any, steps: list[str], evaluate: Any, fail_when_rejected: Any, task: Callable[[Any], Any]) -> None:
-    """A task hands on the run, and takes the digests of what it needs from the run's folder."""
+    """Each task passes on the run, and reads the digests of its inputs from the run's folder."""
     examples = task(prepare(run=task(ingest(run=run)).outputs["Output"])).outputs["Output"]
     student = task(distill(run=task(teacher(run=examples)).outputs["Output"])).outputs["Output"]
     measured = task(evaluate(run=student))
@@ -67,16 +67,16 @@ def _steps(run: Any, steps: list[str], evaluate: Any, fail_when_rejected: Any, t
 
 
 def _run_if(pipeline: Any, name: str, producer: str, word: str) -> None:
-    """Run a task only if the output `Output` of an earlier one is a word.
+    """Run a task only if the output `Output` of an earlier task equals a word.
 
-    kfp's SDK writes such a condition for a group of tasks alone; KFP's driver evaluates it for any task. The input is
-    named as the SDK names it: kfp.local looks the output up by that name.
+    kfp's SDK sets such a condition only on groups of tasks; KFP's driver evaluates it for any task. The input has the
+    SDK's name for it, by which kfp.local looks up the output.
 
     Args:
         pipeline: the compiled pipeline (PipelineSpec), which is changed.
         name: the task that depends on it.
         producer: the earlier task.
-        word: what the output has to be.
+        word: the required output.
     """
     task = pipeline.root.dag.tasks[name]
     channel = f"pipelinechannel--{producer}-Output"

@@ -1,7 +1,7 @@
-"""Why a run on a KFP server failed: what its tasks said last, from the Workflow that the run is.
+"""Why a run on a KFP server failed: its tasks' termination messages, from the run's Workflow.
 
-KFP's API v2beta1 tells no reason: a task's details have no error, and its nodes no names. The run's Workflow has both,
-and v1beta1 hands it out. A task leaves its words with its pod (steps/last_words.py), from where Argo copies them.
+KFP's API v2beta1 has no reason: a task's details have no error, and its nodes no names. The run's Workflow has both,
+and v1beta1 returns it. A task writes its message into its pod's status (steps/last_words.py), and Argo copies it.
 """
 
 import re
@@ -12,14 +12,14 @@ ATTEMPT = re.compile(r"\((\d+)\)")
 EXIT = re.compile(r"^(main: )?Error \(exit code \d+\): ")
 BAD = {"Failed", "Error"}
 DEADLINE = "Step exceeded its deadline"
-"""What Argo says of a pod that had no time for words of its own: KFP terminates a run by a deadline that has passed."""
+"""Argo's message for a pod that could not write one: KFP terminates a run by a deadline that has passed."""
 
 
 def reasons(workflow: Mapping[str, Any]) -> list[str]:
-    """The tasks that failed for good, each as `task: its last words`; what Argo says of the run where none has any.
+    """The tasks that failed for good, each as `task: message`; if none has a message, Argo's for the run.
 
     Args:
-        workflow: a Workflow of Argo's, as an object.
+        workflow: an Argo Workflow, as an object.
     """
     status = workflow.get("status", {})
     nodes = (status.get("nodes") or {}).values()
@@ -28,7 +28,7 @@ def reasons(workflow: Mapping[str, Any]) -> list[str]:
     for node in nodes:
         if node.get("type") != "Pod" or node.get("phase") not in BAD or not node.get("message"):
             continue
-        if node["name"].startswith(tuple(made_good)):  # a later attempt went well
+        if node["name"].startswith(tuple(made_good)):  # a later attempt succeeded
             continue
         number = int((ATTEMPT.findall(node["name"]) or ["0"])[-1])
         task = _task(node["name"])
@@ -42,6 +42,6 @@ def _words(message: str) -> str:
 
 
 def _task(name: str) -> str:
-    """The pipeline's task of a node: WORKFLOW(0).root(0).TASK(0).executor(0), or of its driver, TASK-driver(0)."""
+    """The pipeline task of a node: WORKFLOW(0).root(0).TASK(0).executor(0), or of its driver, TASK-driver(0)."""
     parts = [part for part in ATTEMPT.sub("", name).split(".")[1:] if part not in ("root", "executor")]
     return (parts[0] if parts else "the run").removesuffix("-driver")

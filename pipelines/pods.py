@@ -1,4 +1,4 @@
-"""What the pods of a pipeline's tasks need in a cluster: the store, the cluster's settings, and how to launch jobs.
+"""Settings of the pods of a pipeline's tasks in a cluster: the store, the cluster's settings, and how to launch jobs.
 
 The names are those of manifests/base. kfp.local would drop such settings, so only a compiled pipeline has them.
 """
@@ -33,7 +33,7 @@ from understudy.store.remote_cache import ADDRESS, OLD_ADDRESS
 CLAIM, MOUNT = "understudy-store", "/var/lib/understudy"
 OPTIONAL = (
     ADDRESS,
-    OLD_ADDRESS,  # with it a pod refuses to start, instead of missing the bucket
+    OLD_ADDRESS,  # a pod refuses to start with it, instead of ignoring the bucket
     "AWS_ENDPOINT_URL",
     logs.VARIABLE,
     metrics.VARIABLE,
@@ -42,31 +42,31 @@ OPTIONAL = (
     SETTING,
 )
 LABELS = {**DRIVER, **NO_SIDECAR}
-"""The network policies go by them."""
+"""The network policies select pods by them."""
 RETRIES = 3
 STAYS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
-"""A stock KFP takes a deleted pod for a failed one, and does not retry it: autoscalers are not to move it."""
+"""A stock KFP treats a deleted pod as failed and does not retry it, so autoscalers must not move it."""
 LAUNCHING = ("teacher", "control", "distill", "evaluate")
 SIZE = {"cpu_request": "250m", "memory_request": "1Gi", "cpu_limit": "4", "memory_limit": "8Gi"}
-"""Of the pod of a task that launches nothing. What is set on one that does is its job's (components/passthrough.py)."""
+"""Of a task's pod, if the task launches no job; otherwise its resources are the job's (components/passthrough.py)."""
 
 
 ASKING = {"teacher.model": ("teacher",), "student.model": ("control", "distill"), TOKENIZER: ("prepare",)}
-"""The tasks that ask the hub about what a recipe names, and fetch it, by its place there."""
+"""The tasks that query the hub and fetch from it, by the place of the model or tokenizer in the recipe."""
 
 
 def fetching(recipe: Recipe) -> set[str]:
-    """The tasks of a recipe's pipeline that have to get out of the cluster; start looks every step up, as they do."""
+    """The tasks of a recipe's pipeline that fetch from outside the cluster, and start with them, for its lookup."""
     tasks = {task for place in hub_ids(recipe) for task in ASKING[place]}
     return tasks | {"start"} if tasks else tasks
 
 
 def settle(task: Any, fetching: Container[str] = ()) -> None:
-    """Give a task's pod the store's claim, the cluster's settings, and addresses and credentials of what it uses.
+    """Give a task's pod the store's claim, the cluster's settings, and addresses and credentials of services.
 
     Args:
         task: kfp's task.
-        fetching: the names of those that fetch.
+        fetching: the names of the tasks that fetch.
     """
     for name, value in LABELS.items():
         kubernetes.add_pod_label(task, name, value)
@@ -74,8 +74,8 @@ def settle(task: Any, fetching: Container[str] = ()) -> None:
         kubernetes.add_pod_annotation(task, name, value)
     if task.name in fetching:
         _let_out(task)
-    task.set_retry(RETRIES)  # of what is tried again, KFP's version and its Argo decide: docs/operating/cluster.md
-    kubernetes.set_security_context(task, run_as_non_root=True)  # a profile's namespace takes no other pods
+    task.set_retry(RETRIES)  # the versions of KFP and Argo decide which failures count: docs/operating/cluster.md
+    kubernetes.set_security_context(task, run_as_non_root=True)  # required in a profile's namespace
     if task.name not in LAUNCHING:
         for what, amount in SIZE.items():
             getattr(task, f"set_{what}")(amount)
@@ -100,7 +100,7 @@ def settle(task: Any, fetching: Container[str] = ()) -> None:
 
 
 def _let_out(task: Any) -> None:
-    """Have a task's pod pass for one that fetches, and know the proxy and its certificates, where there are some."""
+    """Label a task's pod as one that fetches, and give it the proxy and its certificates, if there are any."""
     for label, value in FETCHES.items():
         kubernetes.add_pod_label(task, label, value)
     kubernetes.use_config_map_as_env(

@@ -1,4 +1,4 @@
-"""A recipe's pipeline on a KFP API server: submitted and followed."""
+"""Submit a recipe's pipeline to a KFP API server, and follow its run."""
 
 import json
 import re
@@ -21,30 +21,30 @@ from understudy.recipe import Recipe
 
 BAD = {"FAILED", "CANCELED"}
 ENDED = {"SUCCEEDED", "SKIPPED", *BAD}
-USER = "kubeflow-userid"  # the header in which Kubeflow's gateway says who asks
-VERSION = "/apis/v1beta1/healthz"  # says it; what the generated client asks does not
+USER = "kubeflow-userid"  # the header in which Kubeflow's gateway passes the user
+VERSION = "/apis/v1beta1/healthz"  # returns the version; the generated client's health check does not
 RUNS = "/apis/v1beta1/runs"
 UNKNOWN = "KFP does not say why"
-EVERY = 5.0  # seconds between two looks at a run
-PATIENCE = 300.0  # seconds that a server may be away while a run is followed
-RENEWAL = 60.0  # seconds that it may refuse a token until the file has the next one
+EVERY = 5.0  # seconds between polls of a run
+PATIENCE = 300.0  # seconds that a server may be unreachable while a run is followed
+RENEWAL = 60.0  # seconds that it may refuse a token until the file has a new one
 
 
 @dataclass(frozen=True)
 class Server:
-    """A KFP API server and how to get in."""
+    """A KFP API server and its authentication."""
 
     host: str
     namespace: str | None
     token: Callable[[], str | None]
-    """Reads the token that is valid now: one in a file may be replaced while a run is followed."""
+    """Reads the current token: one in a file may be replaced while a run is followed."""
     ui: str | None = None
-    """The address of KFP's pages, where that is another one."""
+    """The address of KFP's pages, if it is another one."""
     user: str | None = None
-    """Who asks, where no gateway stands before the host that says it."""
+    """The user's name, if no gateway in front of the host sets the header."""
 
     def client(self) -> Any:
-        """KFP's own client.
+        """KFP's client.
 
         Raises:
             InputError: the server does not answer, or does not accept the token.
@@ -52,7 +52,7 @@ class Server:
         from kfp.client import Client
 
         class AsksOnce(Client):  # type: ignore[misc]
-            """Without a namespace the client asks whether the server knows users: five times, and tells no reason."""
+            """Without a namespace, the client queries for multi-user mode: five times, and fails without a reason."""
 
             def get_kfp_healthz(self, sleep_duration: int = 0) -> Any:
                 del sleep_duration
@@ -62,15 +62,15 @@ class Server:
             warnings.simplefilter("ignore", FutureWarning)
             made = AsksOnce(host=self.host, existing_token=self.token(), namespace=self.namespace or "kubeflow")
         if self.user:
-            made._run_api.api_client.set_default_header(USER, self.user)  # one object, that all of its APIs share
+            made._run_api.api_client.set_default_header(USER, self.user)  # shared by all of its APIs
         return made
 
     def answering(self) -> "_Words":
-        """Errors of the server in words."""
+        """A context that turns the server's errors into messages."""
         return _Words(self.host)
 
     def page(self, run: str) -> str:
-        """Where a run is shown."""
+        """The address of a run's page."""
         return f"{(self.ui or self.host).rstrip('/')}/#/runs/details/{run}"
 
 
@@ -99,17 +99,17 @@ def submit(server: Server, recipe: Recipe, images: str, experiment: str | None) 
     """Start a run of a recipe's pipeline.
 
     Args:
-        server: where.
+        server: the KFP server.
         recipe: the recipe.
         images: PREFIX:TAG of the images.
-        experiment: KFP's; the recipe's name without one.
+        experiment: KFP's experiment; the recipe's if None.
 
     Returns:
         The run's id.
 
     Raises:
-        InputError: the server is of another minor version than the client, which writes what it understands.
-        UnderstudyError: it does not take the run.
+        InputError: the server's minor version differs from the client's, which compiles the pipeline for its version.
+        UnderstudyError: the server refuses the run.
     """
     client = server.client()
     _refuse_another_version(server, client)
@@ -127,7 +127,7 @@ def submit(server: Server, recipe: Recipe, images: str, experiment: str | None) 
 
 
 def _refuse_another_version(server: Server, client: Any) -> None:
-    """Compare the server's version with the client's; a build of somebody's own has none to compare."""
+    """Compare the server's version with the client's; a custom build may have none to compare."""
     from kfp import __version__
 
     with server.answering():
@@ -146,7 +146,7 @@ def _refuse_another_version(server: Server, client: Any) -> None:
 
 
 def follow(server: Server, run: str, tell: Callable[[str], None]) -> int:
-    """Tell a run's state whenever it changes, until it ends.
+    """Report a run's state whenever it changes, until it ends.
 
     Returns:
         0 when all of its tasks succeeded, 1 otherwise.
@@ -162,11 +162,11 @@ def follow(server: Server, run: str, tell: Callable[[str], None]) -> int:
             away, refused = (away, refused + EVERY) if status in (401, 403) else (away + EVERY, 0.0)
             if away > PATIENCE or refused > RENEWAL or status == 404:
                 raise
-            client = None  # the next one has the token that is there then
+            client = None  # the next client reads the token again
             time.sleep(EVERY)
             continue
         away = refused = 0.0
-        if state and state != said:  # a run that was just made has none
+        if state and state != said:  # a new run has none yet
             said = state
             tell(words or state.lower())
         if state in ENDED:
@@ -180,7 +180,7 @@ def _state(server: Server, client: Any, run: str) -> str:
 
 
 def _reasons(server: Server, client: Any, run: str) -> str:
-    """Why a run failed. Only v1beta1 hands out the Workflow that the run is."""
+    """Why a run failed. Only API v1beta1 returns the run's Workflow."""
     with server.answering():
         api = client._run_api.api_client
         answer = api.call_api(f"{RUNS}/{run}", "GET", auth_settings=["Bearer"], _preload_content=False)

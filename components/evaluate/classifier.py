@@ -1,4 +1,4 @@
-"""Classifiers -> measures, and what the student takes for what."""
+"""Classifiers -> measures, and the confusion matrix."""
 
 from kfp import dsl
 

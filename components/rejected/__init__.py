@@ -1,1 +1,1 @@
-"""Decides from paired statistics whether the student is good enough; fails closed."""
+"""Records a rejected student in MLflow without a version, and shows the failed rules."""

@@ -1,1 +1,1 @@
-"""Checks the recipe with the run's own values and makes the run's folder."""
+"""Checks the recipe with the run's overrides and creates the run's folder."""

@@ -1,4 +1,4 @@
-"""The command `understudy`. Modules here import nothing heavy at their top: each command does so inside itself."""
+"""The command `understudy`. Each command imports its heavy dependencies inside itself, not at the top of its module."""
 
 import sys
 from pathlib import Path
@@ -65,7 +65,7 @@ def understudy(
 
 
 def main() -> None:
-    """The console's entry point: an error that a user can fix is one message on stderr and its exit code."""
+    """The console's entry point: an UnderstudyError is one message on stderr and an exit code."""
     try:
         app(prog_name="understudy")
     except UnderstudyError as error:

@@ -1,4 +1,4 @@
-"""understudy audit: who changed what in the registry, and whether that account of it is whole."""
+"""understudy audit: the registry's audit log, printed and verified."""
 
 from collections.abc import Iterable
 from pathlib import Path

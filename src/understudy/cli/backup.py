@@ -1,4 +1,4 @@
-"""understudy backup: copies of the store and of the registry in a bucket, and the way back."""
+"""understudy backup: snapshots of the store and of the registry in a bucket, and their restoration."""
 
 import sys
 import time
@@ -147,7 +147,7 @@ def _database(settings: Settings) -> Path:
 
 
 def _files(settings: Settings, dump: Path | None, given: str | None) -> "Bucket":
-    """Where the files of the registry lie."""
+    """The location of the registry's files."""
     from understudy.registry.relocation import location_beside
     from understudy.store.bucket import Bucket
 

@@ -1,4 +1,4 @@
-"""A change of some files as a commit on a branch of its own; what is checked out stays as it is."""
+"""Changes of files as a commit on a new branch; the checkout does not change."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from understudy.errors import InputError, UnderstudyError
 
 
 def commit(branch: str, files: Mapping[Path, str], message: str) -> str:
-    """Commit files on a new branch, on top of what is checked out.
+    """Commit files on a new branch, on top of HEAD.
 
     Args:
         branch: its name.
@@ -21,8 +21,8 @@ def commit(branch: str, files: Mapping[Path, str], message: str) -> str:
         The commit.
 
     Raises:
-        InputError: the paths lie in no Git repository, it has no commit yet, or the branch is there already.
-        UnderstudyError: Git refuses, with its words.
+        InputError: the paths are in no Git repository, it has no commit yet, or the branch exists.
+        UnderstudyError: Git fails; the message is Git's.
     """
     top = Path(_git(_existing(next(iter(files))), "rev-parse", "--show-toplevel")).resolve()
     if _git(top, "branch", "--list", branch):
@@ -33,7 +33,7 @@ def commit(branch: str, files: Mapping[Path, str], message: str) -> str:
         _git(top, "read-tree", parent, environment=index)
         for path, text in files.items():
             blob = _git(top, "hash-object", "-w", "--stdin", text=text)
-            place = path.parent.resolve() / path.name  # of a link the link, and not what it points to
+            place = path.parent.resolve() / path.name  # the link itself, not its target
             entry = f"100644,{blob},{place.relative_to(top)}"
             _git(top, "update-index", "--add", "--cacheinfo", entry, environment=index)
         tree = _git(top, "write-tree", environment=index)
@@ -43,12 +43,12 @@ def commit(branch: str, files: Mapping[Path, str], message: str) -> str:
 
 
 def _existing(path: Path) -> Path:
-    """The nearest folder above a file that is there."""
+    """The nearest existing folder above a file."""
     return next(folder for folder in path.absolute().parents if folder.is_dir())
 
 
 def _git(folder: Path, *arguments: str, text: str = "", environment: Mapping[str, str] | None = None) -> str:
-    # In a hook of Git's these name the repository, the files and the index of the hook.
+    # In a Git hook these are set to the hook's repository, work tree and index.
     outside = {k: v for k, v in os.environ.items() if k not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")}
     try:
         done = subprocess.run(

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     what: str
     found: str
     fix: str = ""
-    """How to get what is missing; empty when nothing is."""
+    """How to fix the problem; empty if there is none."""
 
     @property
     def ok(self) -> bool:
-        """Whether a run can start with it."""
+        """Whether a run can start with this result."""
         return not self.fix

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def run_there(recipe: "Recipe", namespace: str | None, quiet: bool, *, profile: bool) -> int:
-    """Run a recipe in a cluster. Ctrl-C or SIGTERM ends the following, not the run.
+    """Run a recipe in a cluster. Ctrl-C or SIGTERM ends only the following, not the run.
 
     Returns:
         The run's exit code.

@@ -6,7 +6,7 @@ from understudy.recipe import Resources
 
 
 def measure(namespace: str | None, pool: str, nodes: int, processes: int, quiet: bool) -> int:
-    """Measure, and print what the job says and the table; the exit code."""
+    """Measure, print the job's output and the table, and return the exit code."""
     from understudy.kube.api import Kube
     from understudy.runs import collectives, submission
 

@@ -31,7 +31,7 @@ def compile_(
 
 
 def say_what_pods_need(recipe: "Recipe", mount: str) -> None:
-    """Print a note for each path or module of this machine that pods need; what the store's volume has is there."""
+    """Print a note for each path or module of this machine that pods need, except those on the store's volume."""
     for place, needed in _of_this_machine(recipe).items():
         if Path(needed).is_relative_to(mount):
             continue
@@ -39,7 +39,7 @@ def say_what_pods_need(recipe: "Recipe", mount: str) -> None:
 
 
 def _of_this_machine(recipe: "Recipe") -> dict[str, str]:
-    """The paths and modules that the recipe names, by place."""
+    """The local paths and modules of a recipe, by their place in it."""
     places = {"data.source.path": getattr(recipe.data.source, "path", None)}
     for where, model in recipe.models.items():
         places[f"{where}.factory"] = getattr(model, "factory", None)

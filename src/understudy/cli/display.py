@@ -1,4 +1,4 @@
-"""Showing a run while it goes on, from its folder: bars on a terminal, lines elsewhere, JSON for machines."""
+"""The display of a run in progress, from its folder: bars on a terminal, lines elsewhere, JSON for machines."""
 
 import json
 import time
@@ -21,20 +21,20 @@ LINE_SECONDS = 10.0
 
 
 class Display(Protocol):
-    """Something that shows the states of a run's steps."""
+    """A display of the states of a run's steps."""
 
     def update(self, states: "list[StepState]") -> None:
-        """Show where the steps stand now."""
+        """Show the current states."""
 
 
 class Failures:
-    """Steps that failed while others go on, perhaps for hours: why is said at once, and again at the end."""
+    """Steps that failed while others continue, perhaps for hours: reported immediately, and again at the end."""
 
     def __init__(self) -> None:
         self._told = set[str]()
 
     def new(self, states: "list[StepState]") -> Iterator[str]:
-        """A line for each that was not told yet."""
+        """A message for each new failure."""
         if not any(state.state in ("running", "waiting") for state in states):
             return
         for state in states:
@@ -67,7 +67,7 @@ class Bars:
 
 
 class Lines:
-    """A line whenever a step changes its state, and now and then while it works."""
+    """A line for each change of a step's state, and periodically while a step runs."""
 
     def __init__(self, console: Console, seconds: float) -> None:
         self._console, self._seconds = console, seconds
@@ -76,7 +76,7 @@ class Lines:
         self._failures = Failures()
 
     def update(self, states: "list[StepState]") -> None:
-        """Print what is new."""
+        """Print the changes."""
         now = time.monotonic()
         for state in states:
             shown, at = self._shown.get(state.step, ("", 0.0))
@@ -92,7 +92,7 @@ class Lines:
 
 
 def _whence(state: "StepState") -> str:
-    """Where a result came from, when it is from another store; a failure's detail is printed at the end."""
+    """The origin of a result from another store; a failure's detail is printed at the end."""
     return state.detail if state.state == "reused" else ""
 
 
@@ -104,13 +104,13 @@ def _line(state: "StepState") -> str:
 
 
 class JsonLines:
-    """A JSON object a line, for every change."""
+    """A line with a JSON object for every change."""
 
     def __init__(self) -> None:
         self._shown: dict[str, StepState] = {}
 
     def update(self, states: "list[StepState]") -> None:
-        """Print what is new."""
+        """Print the changes."""
         for state in states:
             if self._shown.get(state.step) != state:
                 self._shown[state.step] = state

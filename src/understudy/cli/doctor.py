@@ -1,4 +1,4 @@
-"""understudy doctor: does this machine have what a run needs, and how to get what is missing."""
+"""understudy doctor: checks that this machine has the requirements of a run, with a fix for each problem."""
 
 import os
 import shutil
@@ -68,7 +68,7 @@ def _here(settings: Settings) -> Iterator[Check]:
 
 
 def _registry(uri: str) -> Iterator[Check]:
-    """The versions that the registry holds."""
+    """Check the files of the registry's versions."""
     from understudy.registry.contents import checked_versions
 
     count, changed = 0, list[str]()
@@ -87,7 +87,7 @@ def _registry(uri: str) -> Iterator[Check]:
 
 
 def _show(checks: list[Check], as_json: bool, quiet: bool) -> bool:
-    """Print what was found; whether all of it is well."""
+    """Print the checks and return whether all of them passed."""
     problems = [check for check in checks if not check.ok]
     if as_json:
         print_json({"ok": not problems, "checks": [{**asdict(check), "ok": check.ok} for check in checks]})
@@ -134,7 +134,7 @@ def _libraries() -> Iterator[Check]:
 
 
 def _gpu() -> Check:
-    """What /dev and torch's version file say; importing torch would take seconds."""
+    """The GPUs by /dev, and torch's CUDA by its version file; importing torch would take seconds."""
     from importlib import util
 
     devices = sorted(path for path in Path("/dev").glob("nvidia[0-9]*"))
@@ -142,7 +142,7 @@ def _gpu() -> Check:
         return Check("GPU", "none; training runs on the CPU")
     spec = util.find_spec("torch")
     if spec is None or spec.origin is None:
-        return Check("GPU", f"{len(devices)} NVIDIA")  # that torch is missing has been said
+        return Check("GPU", f"{len(devices)} NVIDIA")  # _libraries() reports that torch is missing
     namespace: dict[str, object] = {}
     exec((Path(spec.origin).parent / "version.py").read_text(), namespace)
     if cuda := namespace.get("cuda"):
@@ -177,7 +177,7 @@ def _store(settings: Settings) -> Iterator[Check]:
 
 
 def _remote_cache() -> Iterator[Check]:
-    """The bucket, if there is one: it has to take a file, and to say of one that it is not there."""
+    """Check the bucket, if there is one: it must accept a file, and report a missing one as missing."""
     from understudy.store.bucket import Bucket
     from understudy.store.remote_cache import OLD_ADDRESS, address, entry
 
@@ -191,7 +191,7 @@ def _remote_cache() -> Iterator[Check]:
     try:
         bucket = Bucket(url)
         bucket.write("doctor", b"")
-        bucket.read(entry("none"))  # S3 tells what is not there only to those who may list
+        bucket.read(entry("none"))  # S3 reports a missing key only to accounts that may list
     except (UnderstudyError, OSError) as error:
         yield Check("remote cache", f"{url}: cannot be used", str(error))
         return

@@ -1,7 +1,7 @@
-"""What understudy doctor --cluster says of the accounts that runs use: not those of the person who asks.
+"""understudy doctor --cluster: checks of the ServiceAccounts that runs use, as opposed to the user's account.
 
-A run of its own is a Job with the pipeline's account. KFP's tasks have an account of KFP's, and get a token for MLflow
-by asking for one, so they need a right more and a place among MLflow's writers.
+A run without KFP is a Job with the pipeline's account. KFP's tasks have one of KFP's accounts and request a token for
+MLflow, so they also need the right to do so, and a place among MLflow's writers.
 """
 
 from collections.abc import Container, Iterator
@@ -29,12 +29,12 @@ NEEDS = (
 )
 """Rights of the pipeline's account: those of the Role understudy-pipeline."""
 KFP = {"pipeline-runner": "components/kfp", "default-editor": "components/kubeflow-profile"}
-"""The accounts of KFP's tasks, in its own namespace and in a profile's, and what in manifests/ binds their rights."""
+"""The accounts of KFP's tasks (KFP's namespace, a profile's), and the component in manifests/ for their rights."""
 TOKEN = ("create", "", "serviceaccounts/token")
 
 
 def checks(kube: Kube, absent: Container[str] = ()) -> Iterator[Check]:
-    """The accounts of the namespace that run tasks: their rights, and whether MLflow takes those of KFP's for writers.
+    """Check the rights of the accounts that run tasks, and that KFP's accounts are writers in MLflow.
 
     Args:
         kube: the namespace.
@@ -53,7 +53,7 @@ def checks(kube: Kube, absent: Container[str] = ()) -> Iterator[Check]:
 
 
 def rights(kube: Kube, account: str, absent: Container[str] = ()) -> Check:
-    """Whether an account may do what runs need.
+    """Check that an account has the rights that runs need.
 
     Args:
         kube: the namespace.
@@ -75,7 +75,7 @@ def rights(kube: Kube, account: str, absent: Container[str] = ()) -> Check:
 
 
 def _writer(kube: Kube, account: str) -> Iterator[Check]:
-    """Whether the MLflow server that the settings describe lets the account write; nothing where they name none."""
+    """Check that MLflow's settings let the account write; nothing if they have no accounts."""
     found = kube.ask(kube.core.read_namespaced_config_map, CONFIG, kube.namespace)
     text = (found or {}).get("data", {}).get("accounts.yaml")
     if not text:

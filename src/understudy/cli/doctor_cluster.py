@@ -1,4 +1,4 @@
-"""understudy doctor --cluster: does the cluster have what runs need, and how to get what is missing."""
+"""understudy doctor --cluster: checks that the cluster has the requirements of runs, with a fix for each problem."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -29,7 +29,7 @@ ROLE = "ask for the Role understudy-user of manifests/base/rights.yaml in this n
 
 
 def checks(namespace: str | None) -> Iterator[Check]:
-    """What was found, in the order in which it is needed."""
+    """All checks, in the order in which runs need the objects."""
     try:
         kube = Kube(namespace)
         kube.ask(kube.core.get_api_resources)
@@ -66,7 +66,7 @@ def checks(namespace: str | None) -> Iterator[Check]:
 
 
 def _seen(what: str, checks: Callable[[], Iterable[Check]]) -> Iterator[Check]:
-    """Checks, as far as this account may see what they look at."""
+    """The checks, as far as this account may read the objects."""
     try:
         yield from checks()
     except Refused as error:
@@ -74,7 +74,7 @@ def _seen(what: str, checks: Callable[[], Iterable[Check]]) -> Iterator[Check]:
 
 
 def _operator(kube: Kube, cluster: Cluster) -> Iterator[Check]:
-    """What runs the cluster's jobs."""
+    """Check the operator of the cluster's jobs."""
     kind = cluster.kind
     if not kube.has(kind):
         yield Check(f"{kind.plural}.{kind.api_version}", "not there", kind.missing)
@@ -106,7 +106,7 @@ def _claim(kube: Kube, cluster: Cluster) -> Check:
 
 
 def _unprepared(kube: Kube) -> str:
-    """What to do when the Job that makes the store's folder cannot; it is removed some time after it has."""
+    """The fix if the Job that creates the store's folder has not succeeded; it is removed some time after it has."""
     job = kube.ask(kube.batch.read_namespaced_job, "understudy-prepare-store", kube.namespace)
     if job is None or job.get("status", {}).get("succeeded"):
         return ""
@@ -128,7 +128,7 @@ def _queue(kube: Kube, cluster: Cluster) -> Iterator[Check]:
 
 
 def _quotas(kube: Kube, cluster: Cluster, name: str) -> Iterator[Check]:
-    """Whether the cluster queue could admit a job of each pool: a quota for its GPUs, a flavor of its nodes."""
+    """Check that the cluster queue can admit a job of each pool: a quota for its GPUs, a flavor of its nodes."""
     if not all(kube.allows("get", KUEUE, kind, namespaced=False) for kind in ("clusterqueues", "resourceflavors")):
         yield Check("quotas", f"ClusterQueue {name}; its flavors cannot be seen from this account")
         return
@@ -145,7 +145,7 @@ def _quotas(kube: Kube, cluster: Cluster, name: str) -> Iterator[Check]:
 
 
 def _shut_out(kube: Kube, queue: KubernetesObject) -> str:
-    """The fix where a cluster queue takes no jobs of this namespace; match expressions are not evaluated here."""
+    """The fix if a cluster queue takes no jobs of this namespace; match expressions are not evaluated here."""
     selector = queue["spec"].get("namespaceSelector")
     if selector is None:
         return "give it a namespaceSelector: without one it takes the jobs of no namespace"
@@ -163,7 +163,7 @@ def _labels(kube: Kube, flavor: str) -> dict[str, str] | None:
 
 
 def _lacking(name: str, groups: list[KubernetesObject], labels: dict[str, dict[str, str] | None], pool: Pool) -> str:
-    """What a cluster queue lacks to admit a job of a pool; empty when it lacks nothing."""
+    """The fix if a cluster queue cannot admit a job of a pool; empty if it can."""
     asked = {"cpu", "memory"} | ({pool.gpu} if pool.gpu else set())
     if pool.gpu and not any(pool.gpu in group["coveredResources"] for group in groups):
         return f"give ClusterQueue {name} a quota for {pool.gpu}: without one it admits no job that asks for any"
@@ -197,7 +197,7 @@ def _pools(kube: Kube, cluster: Cluster) -> Iterator[Check]:
 
 
 def _open_to_all(cluster: Cluster, pool: Pool, nodes: list[KubernetesObject]) -> str:
-    """What to do about GPU nodes that jobs without a pool may land on; empty where none may."""
+    """The fix if jobs without a pool may be scheduled onto GPU nodes; empty if they may not."""
     bare = [node for node in nodes if not node["spec"].get("taints")]
     if not pool.gpu or not bare or cluster.pool:
         return ""
@@ -211,14 +211,14 @@ def _mlflow(kube: Kube) -> Check:
     found = kube.ask(kube.core.read_namespaced_endpoints, "mlflow", kube.namespace)
     if found is None:
         return Check("mlflow", "no Service mlflow here; MLFLOW_TRACKING_URI in the environment ConfigMap counts")
-    # Ready is what the server says at /health, where it asks for no account: nobody has to sign in to know it.
+    # Readiness is the server's answer at /health, which needs no authentication.
     ready = any(subset.get("addresses") for subset in found.get("subsets", ()))
     asked = f"kubectl -n {kube.namespace} logs deployment/mlflow, or describe pod -l app.kubernetes.io/name=mlflow"
     return Check("mlflow", "ready" if ready else "not ready", "" if ready else asked)
 
 
 def _network(kube: Kube) -> Check:
-    """Whether ranks are kept from other pods: runs start without it, so nothing else would say that they are not."""
+    """Check that ranks are isolated from other pods: runs start without the policy, so nothing else reports it."""
     if kube.has_policy(network.RANKS):
         return Check("network", f"NetworkPolicy {network.RANKS}, where the cluster's network enforces policies")
     found = f"no NetworkPolicy {network.RANKS}: every pod that reaches a rank may speak to it, and ranks to everybody"

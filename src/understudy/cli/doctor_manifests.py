@@ -1,4 +1,4 @@
-"""understudy doctor --manifests: what is left to set in an environment's manifests, and what does not fit together."""
+"""understudy doctor --manifests: missing settings and inconsistencies in an environment's manifests."""
 
 import re
 from collections.abc import Iterator
@@ -18,19 +18,19 @@ PLACEHOLDER = re.compile(r"[\w.-]*\bexample\.(com|org|net)\b[^\s,\"']*|\b(192\.0
 DEVELOPMENT = "only-for-development"
 DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 IMAGES = ("trainer", "launcher", "mlflow")
-"""What a release names, in this order."""
+"""The images of a release, in this order."""
 PROTECTED = {
     "argocd.argoproj.io/sync-options": "Prune=false,Delete=false",
     "kustomize.toolkit.fluxcd.io/prune": "disabled",
 }
-"""The notes by which neither engine removes what is gone from Git."""
+"""The annotations that keep Argo CD and Flux from pruning an object that is gone from Git."""
 RELEASED = {"kubernetes-sigs/kueue": "Kueue", "kubeflow/trainer": "Trainer", "external-secrets": "External Secrets"}
-"""Operators by a part of the address that their releases come from."""
+"""Operators by a part of the address of their releases."""
 Things = list[KubernetesObject]
 
 
 def checks(folder: Path) -> Iterator[Check]:
-    """What is wrong with a folder of manifests and with those that it deploys; no cluster is asked.
+    """Check a folder of manifests and those that it deploys, without a cluster.
 
     Raises:
         InputError: it is no kustomization, or cannot be built.
@@ -61,7 +61,7 @@ def checks(folder: Path) -> Iterator[Check]:
 
 
 def _built(command: list[str], folder: Path) -> dict[Path, Things]:
-    """The objects of a folder and of those that it deploys."""
+    """The objects of a folder and of those that it deploys, by folder."""
     built: dict[Path, Things] = {}
     waiting = [folder.resolve()]
     while waiting:
@@ -75,7 +75,7 @@ def _built(command: list[str], folder: Path) -> dict[Path, Things]:
 
 
 def _place(source: list[Line], text: str) -> str:
-    """Where a text is written; the text itself where it is not."""
+    """The file and line of a text; the text itself if there is none."""
     return next((line.place for line in source if text in line.text), text)
 
 
@@ -87,7 +87,7 @@ def _placeholders(source: list[Line]) -> Iterator[Check]:
 
 
 def _release(source: list[Line], settings: dict[str, str]) -> Iterator[Check]:
-    """Whether the release names its images; in production by digest."""
+    """Check that the release names its images, in production by digest."""
     place = _place(source, "  release:")
     named = settings["release"].split(" ")
     if [one.partition(":")[0] for one in named] != list(IMAGES):
@@ -113,7 +113,7 @@ def _production(source: list[Line]) -> Iterator[Check]:
 
 
 def _images(things: Things, environment: str) -> Iterator[Check]:
-    """Images that no setting reaches."""
+    """Check for images without a registry, and in production without a digest."""
     for thing in things:
         for image in _containers(thing.get("spec", {})):
             where = f"{thing['kind']} {thing['metadata']['name']}"
@@ -132,7 +132,7 @@ def _containers(spec: KubernetesObject) -> Iterator[str]:
 
 
 def _unprotected(things: Things) -> Iterator[Check]:
-    """Claims and namespaces that an engine would remove."""
+    """Check for claims and namespaces that a GitOps engine would prune."""
     for thing in things:
         if thing["kind"] not in ("PersistentVolumeClaim", "Namespace"):
             continue
@@ -163,7 +163,7 @@ def _releases(things: Things) -> dict[str, Version]:
 
 
 def _unfit(things: Things) -> Iterator[Check]:
-    """Objects of an API version that the operator's release does not serve."""
+    """Check for objects of an API version that the operator's release does not serve."""
     releases = _releases(things)
     used = dict.fromkeys(tuple(thing["apiVersion"].split("/")) for thing in things if "/" in thing["apiVersion"])
     for group, version in used:
@@ -177,7 +177,7 @@ def _unfit(things: Things) -> Iterator[Check]:
 
 
 def _jobs(things: Things, place: str) -> Iterator[Check]:
-    """Whether the settings of jobs fit what else is deployed."""
+    """Check that the settings of jobs fit the other objects."""
     for thing in things:
         if manifests.is_named(thing, "ConfigMap", CONFIG) and "cluster.yaml" in thing["data"]:
             try:

@@ -1,4 +1,4 @@
-"""understudy doctor --cluster: what the versions of the operators in a cluster lack of what is asked of them."""
+"""understudy doctor --cluster: checks that the versions of the cluster's operators have the required features."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ STORE = "secret-store"
 
 
 def fields(kube: Kube, kind: JobKind) -> Check:
-    """Whether the type of the cluster's jobs has the fields that we set."""
+    """Check that the type of the cluster's jobs has the fields that we set."""
     what = f"{kind.plural}.{kind.api_version}"
     known = kube.fields(kind)
     if known is None:
@@ -26,13 +26,13 @@ def fields(kube: Kube, kind: JobKind) -> Check:
 
 
 def kueue(kube: Kube) -> Check:
-    """Which version of Kueue's API is used."""
+    """Check the version of Kueue's API."""
     fix = "" if kube.kueue else "install Kueue, or take queue out of the cluster's settings"
     return Check(f"localqueues.{KUEUE}", kube.kueue or "not there", fix)
 
 
 def queueing(kube: Kube, cluster: Cluster) -> Check:
-    """Whether Kueue manages the cluster's jobs at all: it lets a job that it does not manage wait for ever."""
+    """Check that Kueue manages the cluster's kind of job: it lets an unmanaged job wait forever."""
     framework = f"{cluster.kind.group}/{cluster.kind.name.lower()}"
     what = f"Kueue manages {cluster.kind.name}s"
     try:
@@ -51,7 +51,7 @@ def queueing(kube: Kube, cluster: Cluster) -> Check:
 
 
 def external_secrets(kube: Kube) -> Iterator[Check]:
-    """Where credentials come from an external store: whether the operator serves our objects' version."""
+    """Check that the operator serves the version of our objects, if credentials are in an external store."""
     found = kube.ask(kube.core.read_namespaced_config_map, CONFIG, kube.namespace)
     if STORE not in found["data"]:
         return
@@ -65,7 +65,7 @@ def _wanted(served: frozenset[str]) -> str:
 
 
 def _has_older(kube: Kube, served: frozenset[str]) -> bool:
-    """Whether the namespace has objects of the older version, by the component for it."""
+    """Whether only v1beta1 is served and the namespace has such objects, from the component for it."""
     if served != {"v1beta1"} or not kube.allows("list", SECRETS, "externalsecrets"):
         return False
     where = (SECRETS, "v1beta1", kube.namespace, "externalsecrets")

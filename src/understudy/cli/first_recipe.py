@@ -1,4 +1,4 @@
-"""The text of a first recipe for what a folder holds: sized for a laptop, with comments that say what to change."""
+"""The YAML of a first recipe for a folder's data: sized for a laptop, with comments on possible changes."""
 
 import itertools
 import json
@@ -13,11 +13,11 @@ from understudy.recipe import yaml
 
 CONFIDENCE = 0.95
 MARGINS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
-CAREFUL = 0.1  # the largest of them that means something to most users
-SPARE = 1.3  # a split of texts goes by content and is about so large: this many times the least is enough
+CAREFUL = 0.1  # the largest margin that is useful to most users
+SPARE = 1.3  # times the minimum of test texts: the size of a split by content is approximate
 SPREAD = 2  # standard deviations that a split by content may be smaller than its share
 LEAST_SIDE, LARGEST_SIDE = 8, 64  # pixels
-STEPS = 600  # of a training, about; some minutes on two cores
+STEPS = 600  # of a training, approximately; some minutes on two cores
 SHARE = 0.2
 
 HEAD = """\
@@ -97,26 +97,26 @@ def text(found: Images | Documents, name: str, path: str, file: str) -> str:
     """A recipe's YAML.
 
     Args:
-        found: what the folder holds.
+        found: the folder's contents.
         name: the recipe's name.
-        path: the folder, as the recipe says it.
+        path: the folder's path in the recipe.
         file: the recipe's file, for comments.
 
     Raises:
-        InputError: it holds too little for any gate.
+        InputError: there is too little data for any gate.
     """
     quoted = json.dumps(path, ensure_ascii=False)
     if isinstance(found, Images):
         task, rest = "image-classification", _images(found, quoted)
     else:
         task, rest = "causal-lm", _texts(found, quoted)
-    # A folder called null, or one with a line break in its name, must not become YAML of another meaning.
+    # A folder called null, or with a line break in its name, must not change the meaning of the YAML.
     named, sentence = yaml.dump({"name": name}).strip(), " ".join(described(found).split())
     return HEAD.format(found=sentence, file=file, named=named, task=task) + rest
 
 
 def described(found: Images | Documents) -> str:
-    """What was found, in a sentence."""
+    """A sentence that describes a folder's contents."""
     own = f"{found.train:,} to train on and {found.test:,} to test on" if found.test else f"{found.train:,}"
     if isinstance(found, Documents):
         return f"{own} documents (*{found.suffix}), {found.length / 1e6:,.3g} MB of text"
@@ -126,7 +126,7 @@ def described(found: Images | Documents) -> str:
 
 
 def notes(found: Images | Documents) -> list[str]:
-    """What a user may not expect of what was found."""
+    """Notes on contents that a user may not expect."""
     said = [f"not read: {found.unread}"] if found.unread else []
     if isinstance(found, Documents):
         return said
@@ -171,7 +171,7 @@ def _images(found: Images, path: str) -> str:
 
 
 def _tested(found: Images) -> int:
-    """How many there are to test on; of a share that content chooses, how many there are almost always."""
+    """The number of test images; for a share by content, a number that is almost always reached."""
     return found.test or _by_content(found.train)
 
 
@@ -180,35 +180,35 @@ def _by_content(images: int) -> int:
 
 
 def _margin(tested: int) -> float | None:
-    """The smallest one that so many test images can show; None where they are too few for any."""
+    """The smallest margin that this many test images can show; None if they are too few for any."""
     detectable = detectable_loss(tested, CONFIDENCE) if tested else math.inf
     return next((margin for margin in MARGINS if detectable <= margin), None)
 
 
 def _least(margin: float) -> int:
-    """How many test images can show it."""
+    """The number of test images that can show a margin."""
     return next(images for images in itertools.count(1) if detectable_loss(images, CONFIDENCE) <= margin)
 
 
 def _in_all(tested: int) -> int:
-    """How many images have so many to test on among them."""
+    """The number of images that yields this many test images."""
     return next(images for images in itertools.count(tested) if _by_content(images) >= tested)
 
 
 def _rounded(loss: float) -> str:
-    """Up, to a tenth of a point."""
+    """A loss rounded up to a tenth of a point."""
     return f"{math.ceil(1000 * loss) / 1000:g}"
 
 
 def _resnet() -> tuple[str, str, str]:
-    """Convolutions learn more from few images than attention does; a quarter of the side is left after the stem."""
+    """A ResNet, which learns more from few images than attention; a quarter of the side is left after the stem."""
     large = "{embedding_size: 64, hidden_sizes: [64, 128, 256], depths: [2, 2, 2], layer_type: basic}"
     small = "{embedding_size: 16, hidden_sizes: [16, 32, 64], depths: [1, 1, 1], layer_type: basic}"
     return "resnet", large, small
 
 
 def _vit(side: int) -> tuple[str, str, str]:
-    """For images so small that a convolutional stem would leave two pixels of them."""
+    """A ViT, for images so small that a ResNet's stem would leave two pixels of them."""
     patch = 2 if side < 12 else 3
     large = f"num_hidden_layers: 4, num_attention_heads: 4, intermediate_size: 192, patch_size: {patch}"
     small = f"num_hidden_layers: 2, num_attention_heads: 2, intermediate_size: 64, patch_size: {patch}"
@@ -241,5 +241,5 @@ def _split(test: int | None, share: float) -> str:
 
 
 def _epochs(examples: int, batch_size: int, most: int) -> int:
-    """As many as make about STEPS steps."""
+    """The number of epochs for about STEPS steps."""
     return max(1, min(most, round(STEPS * batch_size / max(1, examples))))

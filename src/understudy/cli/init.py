@@ -13,7 +13,7 @@ from understudy.errors import InputError, printable
 
 
 class Example(StrEnum):
-    """A recipe that comes along."""
+    """An example recipe."""
 
     DIGITS = "digits"
     LLM = "llm"
@@ -46,7 +46,7 @@ def init(
     try:
         _, looked = checked(path, ())
     except InputError:
-        path.unlink()  # what it says of the folder is wrong for the recipe too, and is all that there is to know
+        path.unlink()  # the error is about the folder, so the recipe is of no use
         raise
     typer.echo(f"found in {folder}: {described(found)}")
     for note in (*notes(found), *looked.notes):
@@ -64,12 +64,12 @@ def _write_example(example: Example, folder: Path, path: Path) -> None:
 
 
 def _write(path: Path, recipe: str) -> None:
-    """Write a new file, whole or not at all."""
+    """Write a new file; an existing one is not overwritten."""
     try:
         content = recipe.encode()
         with path.open("xb") as file:
             file.write(content)
-    except UnicodeEncodeError as error:  # before the file is made: nothing is left of it
+    except UnicodeEncodeError as error:  # raised before the file is created
         raise InputError(f"{str(path)!a}: the name is not UTF-8; give another file with -o") from error
     except FileExistsError as error:
         raise InputError(f"{path}: exists already, and is not overwritten; give another file with -o") from error
@@ -85,16 +85,16 @@ def _say_next(path: Path) -> None:
 
 
 def _name(folder: str) -> str:
-    """A recipe's name out of a folder's: lower-case letters, digits and dashes, a letter first."""
+    """A recipe's name from a folder's: lower-case letters, digits and dashes, starting with a letter."""
     words = re.sub(r"[^a-z0-9]+", "-", folder.lower()).strip("-")
     fits = len(words) > 1 and words[0].isalpha()
     return (words if fits else f"data-{words}")[:40].strip("-")
 
 
 def _from(path: Path, folder: Path) -> str:
-    """The folder as a recipe in that file says it: from there, unless it lies far away or behind a link.
+    """A folder's path in a recipe file: relative, unless it is two or more levels up or the file is behind a link.
 
-    Where the file's folder is reached through a link, .. is another folder for whoever takes the link to be one.
+    If the file's folder is reached through a link, the meaning of `..` depends on whether the link is resolved.
     """
     parent = os.path.abspath(path.parent)
     relative = os.path.relpath(folder.resolve(), parent)

@@ -1,4 +1,4 @@
-"""understudy jobs: what runs in the cluster, ending it, and removing what was left behind."""
+"""understudy jobs: list runs and trainings in a cluster, end a run, and remove orphans."""
 
 import time
 from typing import TYPE_CHECKING, Annotated

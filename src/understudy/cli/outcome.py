@@ -1,4 +1,4 @@
-"""The outcome of a run as it is printed: models side by side, verdict by rule, where to look, what failed."""
+"""The printed outcome of a run: models side by side, the verdict by rule, addresses of the results, and errors."""
 
 import json
 import math
@@ -24,15 +24,15 @@ from understudy.train.profile import Profile
 def conclude(
     run: Run, store: Store, code: int, console: Console, as_json: bool, located: Callable[[str], str] = str
 ) -> None:
-    """Say what a run came to.
+    """Print a run's outcome.
 
     Args:
         run: the run, ended.
         store: its store.
         code: its exit code.
-        console: where results go; problems go to stderr.
-        as_json: print the last line of the machine's output too.
-        located: adds the recipe's lines to what a step said about it.
+        console: for results; problems go to stderr.
+        as_json: also print the last line of JSON.
+        located: adds the recipe's lines to a step's error about it.
     """
     came_to = summary_of(store, run)
     problems = _problems(run, code, located)
@@ -81,14 +81,14 @@ def _where(url: str, home: Path) -> str:
 
 
 def _shortest(path: Path) -> str:
-    """A path as one would type it from here."""
+    """The shorter of a path's relative and absolute forms, with the fewest `..`."""
     return min(
         os.path.relpath(path), str(path.absolute()), key=lambda text: (text.count(".."), len(text.lstrip("/")), text)
     )
 
 
 def _registered(run: Run, registration: Registered) -> str:
-    """Where the student was registered. An alias may have been moved since an earlier run registered it."""
+    """The student's registration. Without the alias if an earlier run made it, since the alias may have moved."""
     if not registration["version"]:
         return "not registered; the evidence is in MLflow"
     state, version = run.state("register"), f"{registration['name']} version {registration['version']}"
@@ -118,7 +118,7 @@ def _silent_end(run: Run, states: list[StepState]) -> str:
 
 
 def results(measures: Measures) -> Table:
-    """Teacher, student, control and champion side by side."""
+    """A table of teacher, student, control and champion."""
     metric = measures["gate_metric"]
     title = f"{metric.replace('_', ' ')} on {measures['examples']} test examples"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
@@ -147,7 +147,7 @@ def _bytes(size: float) -> str:
 
 
 def show_verdict(console: Console, verdict: Verdict) -> None:
-    """The gate's verdict, rule by rule; one of an older understudy has no headline and no advice."""
+    """Print the gate's verdict, rule by rule; one of an older understudy has no headline and no advice."""
     approved = verdict["approved"]
     headline = verdict.get("headline") or ("approved" if approved else "rejected")
     console.print(headline, style="bold green" if approved else "bold red", markup=False)

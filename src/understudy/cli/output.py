@@ -1,4 +1,4 @@
-"""Tables on a terminal, plain whole lines when the output goes elsewhere, JSON for machines."""
+"""Tables on a terminal, plain lines otherwise, JSON for machines."""
 
 import json
 import sys
@@ -12,11 +12,11 @@ STYLES = {"ok": "green", "problem": "bold red", "live": "cyan", "done": "green",
 
 
 def print_error(message: str) -> None:
-    """Say on stderr what went wrong."""
+    """Print an error on stderr."""
     from rich.console import Console
     from rich.text import Text
 
-    message = "\n".join(map(printable, message.split("\n")))  # it may repeat what somebody else has named so
+    message = "\n".join(map(printable, message.split("\n")))  # it may contain names that others chose
     if sys.stderr.isatty():
         Console(stderr=True).print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
     else:
@@ -24,7 +24,7 @@ def print_error(message: str) -> None:
 
 
 def watched(items: Iterable[Item], total: int, what: str) -> Iterable[Item]:
-    """The same items, and on a terminal a bar on stderr that says how many of them were taken."""
+    """The same items; on a terminal, with a progress bar on stderr."""
     if not sys.stderr.isatty():
         return items
     from rich.console import Console
@@ -34,16 +34,16 @@ def watched(items: Iterable[Item], total: int, what: str) -> Iterable[Item]:
 
 
 def print_json(value: object) -> None:
-    """One JSON value on stdout."""
+    """Print one JSON value on stdout."""
     print(json.dumps(value, indent=1, ensure_ascii=False))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
-    """A table on stdout.
+    """Print a table on stdout.
 
     Args:
         columns: the headings.
-        rows: as many texts each; no text begins a further line, or steers the terminal.
+        rows: as many texts each; unprintable characters, such as line breaks, are escaped.
         right: the headings of the columns that are aligned to the right.
     """
     rows = [[printable(cell) for cell in row] for row in rows]
@@ -70,7 +70,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Se
 
 
 def size(count: float) -> str:
-    """Bytes for a reader: 999 B, 1.2 MB (powers of 1000)."""
+    """A number of bytes as text: 999 B, 1.2 MB (powers of 1000)."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 999.5:
             return f"{count:.0f} B" if unit == "B" else f"{count:.3g} {unit}"

@@ -104,7 +104,7 @@ def _answer(
     if found and (write or degrees is None):
         degrees = nearest(job, found).degrees
     assert degrees is not None
-    # What was ranked is there already, but for zero1 and zero2, which are not among the sets of degrees.
+    # Reuse the ranked estimate; zero1 and zero2 are not among the ranked sets of degrees.
     ranked = {other.degrees: other for other in found.estimates} if found else {}
     own = ranked.get(degrees) or estimated(job.planned, degrees, place)
     host, steps = host_memory(job, own, machine.hardware), steps_of(job.planned.train, examples)
@@ -112,7 +112,7 @@ def _answer(
 
 
 def _write(path: Path, answers: Sequence[Answer]) -> None:
-    """The degrees of each training in the recipe's file, and nothing else of it; where one does not fit, nothing."""
+    """Write only each training's degrees into the recipe's file; if a training does not fit, write nothing."""
     from understudy.plan.automatic import SECTIONS
     from understudy.recipe.edit import rewrite
 

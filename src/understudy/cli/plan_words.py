@@ -1,4 +1,4 @@
-"""What `understudy plan` has to say of a training, and its words for a reader."""
+"""The printed output of `understudy plan`."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,47 +18,47 @@ if TYPE_CHECKING:
     from understudy.plan.whole_run import WholeRun
 
 SMALL = 100
-"""Kinds of memory that are a smaller part of the peak are not said."""
+"""Kinds of memory below the peak divided by this are not printed."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What is told of a training."""
+    """The plan of a training."""
 
     job: "Job"
     machine: "Machine"
     steps: int | None
-    """Of the whole training; None where the recipe counts epochs and the data is not here."""
+    """Of the whole training; None if the recipe counts epochs and the data is not here."""
     own: "Estimate"
-    """As the recipe has it; the best, where the recipe leaves that to the plan, and with --write."""
+    """For the recipe's degrees; for the best ones if the recipe leaves them to the plan, and with --write."""
     ranking: "Ranking | None"
-    """If all were asked for."""
+    """With --all."""
     host: "HostMemory"
     disk: "Disk"
 
     @property
     def fits(self) -> bool:
-        """Whether it fits its processes, and its nodes."""
+        """Whether the training fits the memory of its processes and nodes."""
         return self.own.fits and self.host.fits
 
     @property
     def hardware(self) -> "Hardware":
-        """What each process has."""
+        """The hardware of each process."""
         return self.machine.hardware
 
     @property
     def hours(self) -> float | None:
-        """None where the steps, or the hardware's speed, are not known."""
+        """None if the steps, or the hardware's speed, are unknown."""
         return self.own.hours(self.steps) if self.steps and self.machine.has_times else None
 
     @property
     def cost(self) -> float:
-        """Of these hours, in USD."""
+        """The cost of these hours, in USD."""
         return (self.hours or 0.0) * self.job.nodes * self.job.processes * self.hardware.price
 
 
 def say(answer: Answer) -> None:
-    """What a training takes."""
+    """Print the plan of a training."""
     from understudy.plan.remedies import lacking
 
     job, own, hardware = answer.job, answer.own, answer.hardware
@@ -85,7 +85,7 @@ def say(answer: Answer) -> None:
 
 
 def _step(answer: Answer) -> str:
-    """What a step takes."""
+    """A step's time as text."""
     own = answer.own
     if not answer.machine.has_times:
         return "no time, since the speed is not known; --table takes a row with it, --hardware another GPU's name"
@@ -96,7 +96,7 @@ def _step(answer: Answer) -> str:
 
 
 def _in_all(answer: Answer) -> str:
-    """The whole training's time and cost."""
+    """The whole training's time and cost as text."""
     epochs = answer.job.planned.train.epochs
     counted = f"{epochs:,} epoch{'s' * (epochs > 1)}" if epochs else ""
     if answer.steps is None:
@@ -124,7 +124,7 @@ def _say_disk(found: "Disk") -> None:
 
 
 def say_run(whole: "WholeRun", length: int) -> None:
-    """What the whole run leaves and serves, of sequences of that length."""
+    """Print the models' size, and the memory of evaluation and of serving sequences of that length."""
     models = ", ".join(f"{role} {_size(size)}" for role, size in whole.models.items())
     typer.echo("the run:")
     typer.echo(f"  models    {_size(sum(whole.models.values()))} stay in the store: {models}")
@@ -134,7 +134,7 @@ def say_run(whole: "WholeRun", length: int) -> None:
 
 
 def say_trainings(answers: Sequence[Answer], *, control: bool) -> None:
-    """All of them together, where it is known how long each is."""
+    """Print the time and cost of all trainings, if there is an estimate for each."""
     hours = [answer.hours for answer in answers if answer.hours is not None]
     if len(hours) == len(answers):
         more = "; the control, at most as long as distill, comes on top" if control else ""
@@ -144,19 +144,19 @@ def say_trainings(answers: Sequence[Answer], *, control: bool) -> None:
 
 
 def _kept(cache: int | None, length: int) -> str:
-    """What serving keeps of a sequence."""
+    """The memory that serving keeps for a sequence, as text."""
     if cache is None:
         return "and what its own code keeps of a sequence"
     return f"{_size(cache)} of keys and values for each {length:,} tokens" if cache else "no keys and values"
 
 
 def _size(size: int) -> str:
-    """In GiB, or in MiB where that says more."""
+    """A size in GiB, or in MiB below a tenth of a GiB."""
     return f"{size / 2**30:.2f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.2f} MiB"
 
 
 def _time(hours: float) -> str:
-    """In hours, or in what says more of a short training."""
+    """A time in hours, or a short one in minutes or seconds."""
     seconds = hours * 3600
     if seconds < 60:
         return f"{seconds:.1f} s"
@@ -164,7 +164,7 @@ def _time(hours: float) -> str:
 
 
 def _seconds(number: float) -> str:
-    """To three digits, and none of them behind an e."""
+    """Seconds to three digits, without an exponent."""
     if number < 5e-7 or 0.001 <= number < 999.5:
         return f"{number:.3g}" if number >= 5e-7 else "0"
     return f"{number:,.0f}" if number > 1 else f"{number:.6f}"

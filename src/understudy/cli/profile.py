@@ -1,4 +1,4 @@
-"""The profiles of a run's trainings as they are printed: where a step's time went, side by side."""
+"""The printed profiles of a run's trainings: the parts of a step's time, side by side."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ MILLISECONDS = 1e3
 
 
 def profile_table(profiles: Mapping[str, Profile]) -> Table:
-    """A column for each training, by the role of what was trained; a row for each kind that any of them has."""
+    """A column for each training, by the trained model's role; a row for each kind of time that is not 0 in all."""
     table = Table(title="where a step's time went", title_justify="left", box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     for role in profiles:

@@ -1,4 +1,4 @@
-"""understudy recipe: the schema, a recipe with its defaults, and what is wrong with one."""
+"""understudy recipe: print the schema, print a recipe with its defaults, and check a recipe."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -57,7 +57,7 @@ def check(recipe: RecipePath, overrides: Overrides = None) -> None:
 
 
 def _named_of_models(recipe: "Recipe") -> Iterator[str]:
-    """What a recipe says of its models' inside, which only a built model can be compared with."""
+    """Settings about parts of a model, which can only be checked on a built model."""
     from understudy.recipe import degrees
 
     teacher, student = (
@@ -85,13 +85,13 @@ def _named_of_models(recipe: "Recipe") -> Iterator[str]:
 def checked(
     path: Path, overrides: Sequence[str], *, elsewhere: bool = False, waits_for_hub: bool = True
 ) -> "tuple[Written, Findings]":
-    """A recipe without an error that can be found now, and what else was found.
+    """Read a recipe, make all checks that are possible now, and return it with their findings.
 
     Args:
         path: the recipe's file.
         overrides: a.b.c=value.
-        elsewhere: whether the run will be on other machines, where paths and modules are others.
-        waits_for_hub: whether a hub that cannot be reached is an error.
+        elsewhere: whether the run will be on other machines, with other paths and modules.
+        waits_for_hub: whether an unreachable hub is an error.
 
     Raises:
         InputError: a line for each problem, with the file's line and the fix.
@@ -105,7 +105,7 @@ def checked(
         written = read(path, overrides)
     except Refused as refused:
         found = findings(refused.rest, here).problems if refused.rest else ()
-        # What was taken out has its default there: only sections that the file itself has are checked further.
+        # Refused values have their defaults there: only sections from the file itself are checked further.
         more = [problem for problem in found if problem[0][1] in ("model", "source")]
         raise refused.source.error([*refused.problems, *more]) from refused
     looked = findings(written.recipe, here)
@@ -115,10 +115,10 @@ def checked(
 
 
 def decided(written: "Written") -> "Written":
-    """A recipe whose strategies are degrees, or names of theirs: auto is what the plan ranks first.
+    """A recipe with `auto` replaced by the degrees that the plan ranks first.
 
     Raises:
-        InputError: nothing fits, or it is not said on what a training runs.
+        InputError: nothing fits, or the hardware of a training is not given.
     """
     if not written.recipe.undecided:
         return written
@@ -128,10 +128,10 @@ def decided(written: "Written") -> "Written":
 
 
 def for_pods(written: "Written") -> "Recipe":
-    """A recipe whose strategies are decided, for jobs whose pods have enough memory for what they certainly take.
+    """The recipe of decided(), after a check that its pods have at least the memory that is certainly needed.
 
     Raises:
-        InputError: as decided(), or a job's memory is too little.
+        InputError: as decided(), or a job's pods have too little memory.
     """
     recipe = decided(written).recipe
     if any(resources.memory for resources in recipe.resources.by_job.values()):

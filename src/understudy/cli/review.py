@@ -1,4 +1,4 @@
-"""understudy review: what is up for review, and how a version becomes the champion by a commit."""
+"""understudy review: list and show versions for review, and promote one to champion by a commit."""
 
 import shlex
 import time

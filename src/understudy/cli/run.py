@@ -34,7 +34,7 @@ class Place(StrEnum):
     CLUSTER = "cluster"
 
 
-PATIENCE = 5.0  # seconds that steps get to give back their leases
+PATIENCE = 5.0  # seconds for steps to release their leases
 RESUMABLE = ["teacher", "control", "distill"]
 
 
@@ -67,10 +67,10 @@ def run(
         there = for_pods(checked(recipe, overrides or (), elsewhere=True)[0])
         raise typer.Exit(run_there(there, namespace, settings.quiet, profile=profile))
     try:
-        remote_cache.address()  # an old name of its variable is refused before anything is made
+        remote_cache.address()  # refuse an old name of its variable before anything is created
         written = decided(checked(recipe, overrides or ())[0])
         store, uri = Store(settings.store_folder), settings.tracking_uri
-        if database(uri):  # a server that does not answer stops no training; a local registry is put right, or refused
+        if database(uri):  # repair or refuse a local registry; a server that does not answer stops no training
             server_at(uri).check()
     except UnderstudyError as error:
         if as_json:
@@ -92,7 +92,7 @@ def _run_here(written: "Written", store: "Store", uri: str, settings: Settings, 
 
     wanted, name = written.recipe, written.source.name
     detached = platform().detached
-    if detached:  # the first process of a pod, which ignores signals without a handler
+    if detached:  # PID 1 of a pod ignores signals without a handler
         signal.signal(signal.SIGTERM, _evicted)
     begun = _begun(store, wanted, public_uri(uri))
     if profile:
@@ -115,13 +115,13 @@ def _run_here(written: "Written", store: "Store", uri: str, settings: Settings, 
     code = _exit_code(begun, step_names(wanted), store)
     begun.end(code)
     conclude(begun, store, code, console, as_json, written.source.located)
-    with suppress(UnderstudyError, KeyboardInterrupt):  # a server that does not answer now is told by the next run
+    with suppress(UnderstudyError, KeyboardInterrupt):  # if a server does not answer, the next run does this
         close_dead(store, uri)
     return code
 
 
 def _begun(store: "Store", recipe: "Recipe", uri: str) -> "Run":
-    """A new run; in a cluster the one that this pod's Job stands for, which an earlier pod may have begun."""
+    """A new run; in a cluster, the run of this pod's Job, which an earlier pod may have begun."""
     from understudy.kube import settings
     from understudy.launch.platform import platform
 
@@ -134,7 +134,7 @@ def _begun(store: "Store", recipe: "Recipe", uri: str) -> "Run":
 
 
 def _environment(run: "Run", uri: str) -> dict[str, str]:
-    """What steps read."""
+    """The environment variables that steps read."""
     from understudy.registry.server import URI
     from understudy.steps.environment import HOME, RUN
 
@@ -155,9 +155,9 @@ def _is_all_there(store: "Store", run: "Run", uri: str) -> bool:
 
 
 def _search_path(recipe: "Recipe", folder: Path) -> dict[str, str]:
-    """What the pipeline's environment needs to import the recipe's factories; nothing for one that has none.
+    """The environment variables for importing the recipe's factories; empty for a recipe without any.
 
-    A folder before all others may hold a module that hides a library's: only who asks for one's own code gets that.
+    A folder at the front of the path may have a module that hides a library's: only recipes with factories get it.
     """
     from understudy.models.user_code import environment
     from understudy.recipe import FactoryModel
@@ -168,7 +168,7 @@ def _search_path(recipe: "Recipe", folder: Path) -> dict[str, str]:
 
 @contextmanager
 def _pipeline(run: "Run", uri: str, search_path: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """The pipeline in a session of its own, so that a Ctrl-C reaches only this process; none of it outlives us."""
+    """Run the pipeline in a new session, so that Ctrl-C reaches only this process; kill it at the end of the block."""
     from understudy.agent import parent
 
     environment = {**parent.environment(), **_environment(run, uri), **search_path}
@@ -194,7 +194,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 def _follow(
     run: "Run", steps: list[str], pipeline: subprocess.Popen[bytes], shown: "Display", say: Callable[[str], None]
 ) -> None:
-    """Show the run until its pipeline ends; a signal asks it to stop, a second one ends it."""
+    """Show the run until its pipeline ends. A first signal stops training at a checkpoint; others kill all steps."""
     from understudy.jobs.logs import RunLog
     from understudy.launch.platform import platform
 
@@ -220,8 +220,8 @@ def _follow(
         shown.update(_states(run, steps))
     except _Evicted:
         _hand_over(pipeline)
-        with suppress(OSError, SystemExit):  # a volume that is away, a closed pipe: not the run's exit code
-            for line in words.new():  # the next pod's first are those that come after them
+        with suppress(OSError, SystemExit):  # an absent volume or a closed pipe must not change the exit code
+            for line in words.new():  # the next pod prints only later ones
                 say(line)
         raise
     finally:
@@ -257,13 +257,13 @@ def _evicted(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _close_if_stopped(run: "Run", uri: str) -> None:
-    """End a run, in MLflow too, whose Job was deleted and not only this pod: no pod will take it over."""
+    """End the run, in MLflow too, if its Job was deleted and not only this pod: no pod will resume it."""
     from understudy.kube.api import Kube
     from understudy.kube.owner import owner_now
     from understudy.kube.owner_state import why_ended
     from understudy.registry.recorder import close_ended
 
-    with suppress(UnderstudyError, OSError):  # this pod's exit code counts, and a later run closes what is left open
+    with suppress(UnderstudyError, OSError):  # errors must not change the exit code; a later run closes the record
         kube = Kube()
         owner = owner_now(kube)
         if owner and why_ended(kube, owner):
@@ -280,7 +280,7 @@ def _exit_code(run: "Run", steps: list[str], store: "Store") -> int:
     from understudy.steps import summary_of
 
     states = _states(run, steps)
-    # A step that was not started, since another one failed, is stopped: why it was comes first.
+    # Failures first: a step that was not started because of one counts as stopped.
     ended = [state for kind in ("failed", "stopped") for state in states if state.state == kind]
     if ended:
         return ended[0].exit_code

@@ -1,4 +1,4 @@
-"""The options before the command."""
+"""The global options."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settings:
-    """The global options; commands find them in `ctx.obj`."""
+    """The global options; commands read them from `ctx.obj`."""
 
     home: Path
     given_tracking_uri: str | None

@@ -1,4 +1,4 @@
-"""understudy store: look into the shared volume, check it, and make room in it."""
+"""understudy store: inspect the shared volume, verify it, and free space in it."""
 
 import sys
 import time
@@ -45,7 +45,7 @@ class ObjectRow:
     digest: str
     kind: str
     steps: list[str]
-    """Those that gave it."""
+    """The steps with this result."""
     at: float
     files: int
     size: int
@@ -236,7 +236,7 @@ def gc(
 
 
 def _print_hidden(hidden: Mapping[str, list[Path]]) -> None:
-    """Versions that were deleted cannot be told from those that this account may not see."""
+    """Print the kept digests: a deleted version looks the same as one that this account may not see."""
     if hidden:
         print(
             f"kept: what was registered at a server that shows no version of it now ({len(hidden)}). "

@@ -58,7 +58,7 @@ def _say(text: str, *, quiet: bool) -> None:
 
 
 def _by_verdict(code: int, uri: str, run: str, say: Callable[[str], None]) -> int:
-    """A run's exit code; that of a rejection, too, where fail_when_rejected has made KFP say that the run failed."""
+    """A run's exit code; REJECTED also if fail_when_rejected has made the run fail in KFP."""
     from understudy.registry.verdict import verdict_of
 
     try:
@@ -66,7 +66,7 @@ def _by_verdict(code: int, uri: str, run: str, say: Callable[[str], None]) -> in
     except UnderstudyError:
         if code == DONE:
             raise
-        return code  # most runs that fail have come to no verdict
+        return code  # most failed runs have no verdict
     if verdict.word == "rejected":
         say(f"rejected by {verdict.rules}" if verdict.rules else "rejected")
         return REJECTED

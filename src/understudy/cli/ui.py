@@ -17,7 +17,7 @@ HOST = "127.0.0.1"
 APP = "understudy-pages"  # registry/server_app/pages.py, among pyproject.toml's entry points
 PATIENCE = 10.0  # seconds for the server to end by itself
 
-# Neither is needed to look at pages, and each starts processes or connections of its own.
+# Neither is needed for viewing pages, and each starts more processes or connections.
 QUIET = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
 
 
@@ -38,7 +38,7 @@ def ui(
         signal.signal(number, _interrupt)
     with tempfile.TemporaryFile() as log:
         output = None if settings.verbose else log
-        # A session of its own: Ctrl-C reaches this process alone, which then ends the server and all its workers.
+        # In a new session, Ctrl-C reaches only this process, which then ends the server and all its workers.
         server = subprocess.Popen(
             command, env={**os.environ, **QUIET, UI_TOKEN: token}, stdout=output, stderr=output, start_new_session=True
         )
@@ -105,7 +105,7 @@ def _where_to_look(port: int, token: str) -> str:
     words = f"MLflow's pages, until Ctrl-C: http://{HOST}:{port}/?token={token}"
     try:
         page = latest_page(f"http://understudy:{token}@{HOST}:{port}")
-    except UnderstudyError:  # the pages are there all the same
+    except UnderstudyError:  # the pages work without it
         return words
     return f"{words}\nthe latest run: {page.replace('/#', f'/?token={token}#')}" if page else words
 

@@ -1,4 +1,4 @@
-"""-q and -v, which are taken before the command and after it: people add them to the line that they have just typed."""
+"""-q and -v, accepted before the command and after it: people append them to the line that they have just typed."""
 
 import copy
 import logging
@@ -15,7 +15,7 @@ NAMES = ("quiet", "verbose")
 
 
 class VerbosityOptions(TyperGroup):
-    """A group of commands that each take the group's own -q and -v too."""
+    """A group of commands that each accept the group's -q and -v too."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -40,7 +40,7 @@ def _commands(group: TyperGroup) -> Iterator[TyperCommand]:
 
 
 def _after_the_command(option: TyperOption) -> TyperOption:
-    """The option as one of a command that does not know it: it changes the settings that the command finds."""
+    """The option as a command's: it changes the settings that the command reads, and is not passed to it."""
     own = copy.copy(option)
     own.expose_value = False
     own.callback = _set

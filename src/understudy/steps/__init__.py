@@ -1,13 +1,13 @@
-"""The pipeline's steps: one file each, with what decides its result and the function that makes it.
+"""The pipeline's steps, one module each: the parts of its key, and the function that computes its result.
 
-graph      the steps by name, in their order
-step       what a step declares, and what its function is given
-execution  what happens around every step: its key, the step cache, the lease, the run's state
+graph      the steps by name, in order
+step       the declaration of a step, and the context of its function
+execution  running a step: its key, the step cache, the lease, the run's state
 tasks      a step as a task of a pipeline
-cards      what KFP's pages show of a task
+cards      KFP's pages of a task's artifacts
 start      the first task of every run
-lookup     which steps of a run are in the step cache
-summary    what a run came to
+lookup     the steps of a run that are in the step cache
+summary    the outcome of a run
 """
 
 from understudy.steps.cards import show, show_confusion, show_start, show_verdict

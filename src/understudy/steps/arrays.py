@@ -1,4 +1,4 @@
-"""Arrays that a rank wrote: read as numbers of the shapes that they should have, and as nothing else."""
+"""Arrays written by a rank: read as float64 arrays of the expected names and shapes, and rejected otherwise."""
 
 import math
 import zipfile
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from understudy.evaluate.metrics import FloatArray
 
 Shape = tuple[int, ...]
-HEADER = 2**16  # bytes before an array in its file, at most
+HEADER = 2**16  # maximum bytes of an array's header in an .npy file
 
 
 def read_arrays(path: Path, expected: Mapping[str, Shape]) -> "dict[str, FloatArray]":
-    """All arrays of a file.
+    """Read all arrays of a file.
 
     Args:
-        path: an archive of numpy's.
-        expected: the shape of each array that it should have, by name.
+        path: a NumPy archive (.npz).
+        expected: the expected shape of each array, by name.
 
     Raises:
         FileNotFoundError: there is no such file.
-        UnderstudyError: it holds something else.
+        UnderstudyError: the file is no archive of exactly these float64 arrays.
     """
     import numpy as np
 
@@ -45,7 +45,7 @@ def read_arrays(path: Path, expected: Mapping[str, Shape]) -> "dict[str, FloatAr
 
 
 def _check_sizes(path: Path, expected: Mapping[str, Shape]) -> None:
-    """Whether no array takes more than it should: a few bytes of an archive may stand for any number of them."""
+    """Refuse an array larger than expected: a few bytes of an archive may expand to any size (zip bomb)."""
     with zipfile.ZipFile(path) as archive:
         for entry in archive.infolist():
             shape = expected.get(entry.filename.removesuffix(".npy"), ())
@@ -54,7 +54,7 @@ def _check_sizes(path: Path, expected: Mapping[str, Shape]) -> None:
 
 
 def refusal(why: str) -> UnderstudyError:
-    """What is said of an evaluation's files that hold something else."""
+    """The error for an evaluation's files with unexpected contents."""
     return UnderstudyError(
         f"evaluate: {why}. None of it was taken over; look at what the models' own code does, and run again"
     )

@@ -1,7 +1,7 @@
-"""What KFP's pages show of a task's artifact: its facts, and a card at its address. The bytes stay in the store.
+"""A task's artifacts in KFP's pages: facts as metadata, and a card at the artifact's path. The bytes stay in the store.
 
-A page reads the file at an artifact's address; where there is none, it says that the preview failed. The panel is 470
-pixels wide and a table's cells touch each other there: facts are lists, and a digest has a line of its own.
+A page previews the file at an artifact's address, and reports a failed preview if there is none. The panel is 470
+pixels wide and a table's cells touch each other there: facts are lists, and a digest has a separate line.
 """
 
 import re
@@ -29,12 +29,12 @@ NO_REPORT = "<p>This run has work to do: its report is made by the task gate.</p
 
 
 def show(artifact: Any, result: Result, digest: str = "") -> None:
-    """Give an artifact of KFP's what its page shows.
+    """Fill in a KFP artifact: its metadata, and the card at its path.
 
     Args:
-        artifact: the task's output; its metadata and the file at its path are set. Metrics get numbers alone.
-        result: what the step came to.
-        digest: the object that the artifact stands for, where that is not the result.
+        artifact: the task's output. Metrics get only the numeric facts.
+        result: the step's result.
+        digest: the object that the artifact represents, if not the result.
     """
     if artifact.schema_title == "system.Metrics":
         artifact.metadata = {name: value for name, value in result.facts.items() if isinstance(value, int | float)}
@@ -44,11 +44,11 @@ def show(artifact: Any, result: Result, digest: str = "") -> None:
 
 
 def show_start(overview: Any, report: Any, begun: Begun) -> None:
-    """Give the artifacts of the first task what their pages show: what was found, and the report where there is one.
+    """Fill in the artifacts of the first task: the cached results, and the report if there is one.
 
     Args:
-        overview: Markdown. The results that are there; of a run that reuses all of them its verdict and its version.
-        report: HTML. The report of the run that made them, or who makes it.
+        overview: Markdown. The cached results; if all are cached, also the verdict and the model version.
+        report: HTML. The cached report, or a note that the gate writes it.
         begun: the run.
     """
     store = open_store()
@@ -64,21 +64,21 @@ def show_start(overview: Any, report: Any, begun: Begun) -> None:
 
 
 def _overview(begun: Begun, steps: list[str], results: Mapping[str, Result]) -> str:
-    """The steps: which results are there, and which are made now."""
+    """The cached steps and the steps to run, in Markdown."""
     how = (
         f"all {len(steps)} results are there" if begun.lookup.complete else f"{len(results)} of {len(steps)} are there"
     )
     lines = [f"# run {begun.run}: {how}", ""]
     for name, found in results.items():
         lines.append(f"- {name}: reused, {' '.join([found.digest[:12], _cell(STEPS[name].outcome(found))]).strip()}")
-    problems = [begun.lookup.problem]  # the next step's own
+    problems = [begun.lookup.problem]  # of the next step only
     for name, problem in zip_longest(steps[len(results) :], problems[: len(steps) - len(results)], fillvalue=""):
         lines.append(f"- {name}: to be made{'; ' if problem else ''}{_cell(problem)}")
     return "\n".join(lines) + "\n"
 
 
 def show_verdict(verdict: Any, report: Any, result: Result) -> str:
-    """Give the artifacts of a verdict what their pages show: its rules, and the report.
+    """Fill in the artifacts of a verdict: its rules and the report.
 
     Returns:
         The decision: approved or rejected.
@@ -89,7 +89,7 @@ def show_verdict(verdict: Any, report: Any, result: Result) -> str:
 
 
 def show_confusion(artifact: Any, result: Result) -> None:
-    """Give KFP what it draws of a classifier: what the student took for what. Nothing where nobody counted it."""
+    """Log a classifier's confusion matrix, which KFP draws, if it was counted."""
     measures: Measures = read_json(result.path / MEASURES)
     if confusion := measures["confusion"]:
         artifact.log_confusion_matrix(confusion["labels"], confusion["counts"])
@@ -97,7 +97,7 @@ def show_confusion(artifact: Any, result: Result) -> None:
 
 
 def card(result: Result, digest: str = "") -> str:
-    """What a step came to, in Markdown."""
+    """A step's result in Markdown."""
     step = STEPS[result.step]
     lines = [f"# {step.name}: {_literal(step.outcome(result) or step.kind)}", ""]
     shown = {"object": digest or result.digest, **_facts(result)}
@@ -111,7 +111,7 @@ def card(result: Result, digest: str = "") -> str:
 
 
 def _facts(result: Result) -> dict[str, Any]:
-    """A result's facts, with pages where people find them; without those that say nothing."""
+    """A result's facts without empty ones; a page's URL is the one that users can reach."""
     found = {name: value for name, value in result.facts.items() if value not in (None, "")}
     return {name: for_people(value) if name == "url" else value for name, value in found.items()}
 
@@ -139,12 +139,12 @@ def _number(value: float | None) -> str:
 
 
 def _cell(value: object) -> str:
-    """A cell of a table; a label or a path may hold anything."""
+    """A table cell, escaped: a label or a path may contain any character."""
     text = " ".join(short(value).replace("|", "\\|").replace("<", "&lt;").replace("[", "\\[").split())
     return f"[{text}]({text})" if text.startswith(ADDRESSES) else _literal(text)
 
 
 def _literal(text: str) -> str:
-    """A text in which two underscores or stars mean nothing; an address is left as it is, for KFP makes it a link."""
+    """Escape Markdown's emphasis, except in addresses, which KFP turns into links."""
     words = text.split(" ")
     return " ".join(word if word.startswith(ADDRESSES) else EMPHASIS.sub(r"\\\g<0>", word) for word in words)

@@ -1,7 +1,7 @@
-"""The champion as a step's input: found in the registry, fetched where the store lacks it, and checked.
+"""The champion as a step's input: looked up in the registry, fetched if the store lacks it, and checked.
 
-A champion that is there and cannot be measured must not let a student pass: why not is kept in the run's folder, and
-the gate fails closed on it.
+A champion that exists but cannot be measured must not let a student pass: the reason is written into the run's
+folder, and the gate fails closed on it.
 """
 
 import shutil
@@ -23,20 +23,19 @@ MISFIT = (
 
 
 def champion_input(store: Store, run: Run, inputs: Mapping[str, str]) -> dict[str, str]:
-    """The champion's digest by its role; nothing when there is none, or none that can be measured on the examples.
+    """The champion's digest by its role; empty if there is none, or if it cannot be measured on the examples.
 
-    One that understudy did not make has the digest of its results instead, as `foreign`.
-
-    Where it sees images of another shape, the digest of the records that they are made from comes with it. Why it
-    cannot be measured is written into the run's folder.
+    A champion that understudy did not make has the digest of its results instead, with the role `foreign`. If the
+    champion needs images of another shape, the digest of the records for making them is added. If it cannot be
+    measured, the reason is written into the run's folder.
 
     Args:
-        store: where it is fetched to.
-        run: who needs it.
-        inputs: the digests, by role, of the examples and of the models that it is measured with.
+        store: where the champion is fetched to.
+        run: the run that needs it.
+        inputs: the digests, by role, of the examples and of the models that are measured with it.
 
     Raises:
-        Forbidden: the registry refuses this account. That says nothing about the student, so it is no verdict.
+        Forbidden: the registry refuses this account. This is no verdict on the student.
     """
     problem, found = "", {}
     try:
@@ -53,7 +52,7 @@ def champion_input(store: Store, run: Run, inputs: Mapping[str, str]) -> dict[st
 
 
 def champion_problem(run: Run) -> str:
-    """Why the champion could not be measured; empty when it was, or when there is none."""
+    """Why the champion could not be measured; empty if it was, or if there is none."""
     return str((read_json(run.folder / FILE) or {}).get("problem", ""))
 
 
@@ -87,7 +86,7 @@ def _check_code(store: Store, run: Run, champion: str, inputs: Mapping[str, str]
 
 
 def _records(store: Store, run: Run, champion: str, examples: str) -> dict[str, str]:
-    """The digest of the examples' records by its role, where the champion's images have to be made from them.
+    """The digest of the examples' records by its role, if the champion's images have to be made from them.
 
     Raises:
         UnderstudyError: the champion cannot be measured on these examples.
@@ -113,6 +112,6 @@ def _records(store: Store, run: Run, champion: str, examples: str) -> dict[str, 
 
 
 def _check_meaning(own: Mapping[str, object], ours: Mapping[str, object]) -> None:
-    """Refuse a champion to which these examples' labels or tokens mean something else than to the student."""
+    """Refuse a champion whose task, labels or vocabulary size differ from the examples'."""
     if any(own.get(key) != ours.get(key) for key in ("task", "labels", "vocab_size")):
         raise UnderstudyError(MISFIT)

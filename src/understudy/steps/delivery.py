@@ -1,9 +1,9 @@
-"""A finished result, taken over from its job: its files are copied as bytes; none is run, and no link is followed.
+"""Copying a finished result from its job: as bytes, without running any file or following any link.
 
-A rank runs more code than this project's, and the process that takes its work over may read what a rank may not. So a
-link is refused, and so is whatever is no file of such a result. The bytes are copied: a rank that is still alive could
-go on writing into a file that was moved. Whether they are the model that the recipe describes is for models/trust.py,
-and whether they are measures for steps/measures.py.
+A rank runs third-party code, and the process that copies its result may read files that the rank may not. So links
+are refused, and so are files that do not belong to such a result. The bytes are copied, not moved: a rank that is
+still alive could go on writing into a moved file. models/trust.py checks that the files are the model of the recipe,
+and steps/measures.py that they are measures.
 """
 
 import os
@@ -20,19 +20,19 @@ from understudy.models.weight_files import holds_weights
 
 MODEL = BESIDE | {DESCRIPTION, CONFIG}
 """Files of a model beside its weights."""
-COPIED = 16 * 2**20  # bytes at once
+COPIED = 16 * 2**20  # bytes per read
 
 
 def deliver_model(output: Path, staged: Path, initial: Path | None) -> None:
     """Copy a finished model.
 
     Args:
-        output: where the ranks left it.
+        output: the folder that the ranks wrote.
         staged: an empty folder.
-        initial: the fetched model that they began with, whose description stays; ranks cannot write there.
+        initial: the fetched model that training started from, whose description must not change; read-only for ranks.
 
     Raises:
-        UnderstudyError: a file is a link, is no part of a model, or says something else than the fetched model's.
+        UnderstudyError: a file is a link, is no part of a model, or differs from the fetched model's.
     """
     kept = {path.name for path in initial.iterdir()} if initial else set()
     deliver(output, staged, lambda name: name in MODEL | kept or holds_weights(name))
@@ -43,12 +43,12 @@ def deliver_model(output: Path, staged: Path, initial: Path | None) -> None:
 
 
 def deliver(output: Path, staged: Path, belongs: Callable[[str], bool]) -> None:
-    """Copy what ranks left.
+    """Copy a job's result.
 
     Args:
-        output: where they left it.
+        output: the folder that the ranks wrote.
         staged: an empty folder.
-        belongs: whether a file of this name may be there.
+        belongs: whether the result may have a file of this name.
 
     Raises:
         UnderstudyError: a file is a link, or has another name.
@@ -63,7 +63,7 @@ def deliver(output: Path, staged: Path, belongs: Callable[[str], bool]) -> None:
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[int]:
-    """A folder's descriptor, for what is opened in it; the attempt's folder, in which it lies, is no link either."""
+    """A folder's descriptor, to open files in it; neither it nor its parent, the attempt's folder, may be a link."""
     real = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
     with ExitStack() as stack:
         try:
@@ -78,7 +78,7 @@ def _opened(folder: Path) -> Iterator[int]:
 
 @contextmanager
 def _regular(output: Path, name: str, folder: int) -> Iterator[BinaryIO]:
-    """A file's bytes; what is no file is not even waited for."""
+    """Open a regular file. Anything else, such as a pipe, is refused without blocking."""
     try:
         found = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Where a step finds its store and its tracking server: in the environment of its process."""
+"""A step's store and tracking server, from the environment of its process."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ from understudy.store import Store
 
 HOME = "UNDERSTUDY_HOME"
 RUN = "UNDERSTUDY_RUN"
-"""The run that this process does a step of, where `understudy run` shows how far it is; KFP's tasks have none."""
+"""The run of this process, if started by `understudy run`, which shows the progress; KFP's tasks have none."""
 
 
 def open_store() -> Store:

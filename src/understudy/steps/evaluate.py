@@ -1,6 +1,6 @@
-"""Models -> measures: every model on the same test split, by a job that holds no credentials.
+"""Models -> measures: every model on the same test split, by a job without credentials.
 
-Results that are in the store are not measured again; all models are timed side by side each time.
+Cached results are not measured again; all models are timed side by side each time.
 """
 
 import shutil
@@ -60,7 +60,7 @@ def _evaluate(work: Work) -> None:
 
 
 def _add_foreign(results: Path, measures: Path) -> None:
-    """Put the answers of a champion that understudy did not make beside those of the models that it measured."""
+    """Add the results of a champion that understudy did not make to those of the measured models."""
     import numpy as np
 
     with np.load(measures / PER_EXAMPLE) as mine, np.load(results / RESULTS, allow_pickle=False) as theirs:
@@ -80,8 +80,8 @@ EVALUATE = Step(
     inputs=("examples", "teacher", "student", "control"),
     outside=_champion,
 )
-"""The evaluate step: every model on the same test split, in fp32, and timed on the same machine.
+"""The evaluate step: every model on the same test split, in the recipe's precision, timed on the same machine.
 
-Writes measures.json (values, intervals, sizes, speed, slices) and per_example.npz (what they were computed from, and
-what the gate compares example by example).
+Writes measures.json (values, intervals, sizes, speed, slices) and per_example.npz (their per-example values, which
+the gate compares pairwise).
 """

@@ -1,4 +1,4 @@
-"""What the report and the registry show of a run besides its measures: its trained models, lineage and recipe."""
+"""A run's evidence besides its measures, for the report and the registry: its trained models, lineage and recipe."""
 
 from collections.abc import Mapping
 
@@ -6,22 +6,22 @@ from understudy.recipe import Recipe
 from understudy.steps.step import Work
 
 TRAINED = ("teacher", "student", "control")
-"""The roles of the models that a run makes."""
+"""The roles of a run's models."""
 LINEAGE = ("records", "examples", *TRAINED)
 
 
 def lineage(work: Work) -> dict[str, str]:
-    """The digests of what the student was made from, by role."""
+    """The digests of the run's records, examples and models, by role."""
     return {role: work.inputs[role] for role in LINEAGE if role in work.inputs}
 
 
 def trained(work: Work) -> list[str]:
-    """The roles of the run's own models that this step is given."""
+    """The roles of the run's models among this step's inputs."""
     return [role for role in TRAINED if role in work.inputs]
 
 
 def reported_recipe(recipe: Recipe) -> Mapping[str, object]:
-    """The recipe without what changes nothing in the result."""
+    """The recipe without the settings that do not affect the result."""
     checkpoints = {"train": {"checkpoint_every"}}
     packing = {"text": {"packing"} if recipe.text.packing == "wrapped" else set()}
     student = recipe.student.model_copy(update={"distill": recipe.objectives})

@@ -17,17 +17,17 @@ FETCHED = "from the remote cache"
 
 
 def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world: Mapping[str, str]) -> Result:
-    """A step's result: found in the step cache, or made now by this process, or awaited from another run that makes it.
+    """A step's result: from the step cache, computed by this process, or awaited from another run that computes it.
 
     Args:
         step: the step.
-        store: holds its inputs, and its result afterwards.
+        store: the store of its inputs and of its result.
         run: the run that needs the result.
         inputs: digests by role.
-        world: what else decides the result and is neither in the recipe nor in the store.
+        world: the parts of the key from outside the recipe and the store.
 
     Raises:
-        UnderstudyError: the step failed, or was asked to stop.
+        UnderstudyError: the step failed or was stopped.
     """
     recipe = Recipe.model_validate(run.recipe, by_alias=True)
     state = StepState(step.name, "running", started=time.time())
@@ -54,16 +54,16 @@ def execute(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world
 
 
 def _wrong_input(run: Run) -> str | None:
-    """The step of the run that failed by what its user gave it, if one did: no other work is begun for such a run."""
+    """The run's step that failed because of the user's input, if any: such a run starts no further step."""
     failed = (state for state in run.states() if state.state == "failed" and state.exit_code == BAD_INPUT)
     return next((state.step for state in failed), None)
 
 
 def cached(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world: Mapping[str, str]) -> StepState | None:
-    """What the run would record of a step that is in the step cache; None for one that is not. Records nothing.
+    """The state to record for a step that is in the step cache; None if it is not. Records nothing.
 
     Raises:
-        UnderstudyError: what decides its result cannot be told now.
+        UnderstudyError: its key cannot be computed now.
     """
     started = time.time()
     recipe = Recipe.model_validate(run.recipe, by_alias=True)
@@ -73,7 +73,7 @@ def cached(step: Step, store: Store, run: Run, inputs: Mapping[str, str], world:
 
 
 def result_of(step: Step, store: Store, digest: str) -> Result:
-    """A step's result by its object, which is there."""
+    """A step's result by its object, which must be in the store."""
     manifest = store.objects.manifest(digest)
     assert manifest is not None
     return Result(step.name, digest, store.objects.path(digest), manifest.facts, manifest.inputs)
@@ -82,7 +82,7 @@ def result_of(step: Step, store: Store, digest: str) -> Result:
 def _decided(
     step: Step, recipe: Recipe, store: Store, run: Run, inputs: Mapping[str, str], world: Mapping[str, str]
 ) -> Parts:
-    """What decides the step's result, once its inputs are kept from gc and have passed its check."""
+    """The parts of the step's key, after its inputs are protected from gc and pass its check."""
     for digest in inputs.values():
         run.use(digest)
     step.check(recipe, store, inputs)
@@ -95,7 +95,7 @@ def _cached_digest(step: Step, store: Store, run: Run, key: str) -> str | None:
 
 
 def _end(step: str, error: BaseException) -> tuple[Literal["stopped", "failed"], str, int]:
-    """What became of a step that did not get to its end: its state, the reason, the exit code."""
+    """The state, reason and exit code of a step that raised an error."""
     if isinstance(error, UnderstudyError):
         return "stopped" if isinstance(error, Stopped) else "failed", str(error), error.exit_code
     if isinstance(error, Evicted):
@@ -106,7 +106,7 @@ def _end(step: str, error: BaseException) -> tuple[Literal["stopped", "failed"],
 def _find_or_make(
     step: Step, store: Store, run: Run, recipe: Recipe, decided_by: Parts, state: StepState
 ) -> tuple[str, str, str]:
-    """The result's digest, `done` or `reused`, and where it came from when that is not this store."""
+    """The result's digest, `done` or `reused`, and its origin if that is not this store."""
 
     def cached_digest() -> str | None:
         return _cached_digest(step, store, run, state.key)
@@ -133,7 +133,7 @@ def _find_or_make(
 
 
 def _fetch(store: Store, run: Run, state: StepState) -> bool:
-    """Whether another store's result is here now, from the remote cache, if there is one."""
+    """Whether another store's result was fetched from the remote cache, if there is one."""
     remote = remote_cache.of_environment(lambda text: _tell(run, state, text))
     return remote is not None and remote.fetch(store, state.key)
 
@@ -156,7 +156,7 @@ def _make(step: Step, store: Store, run: Run, recipe: Recipe, decided_by: Parts,
 
 
 def _wait(store: Store, run: Run, state: StepState, cached_digest: Callable[[], str | None]) -> Lease | None:
-    """Wait for the run that does this work: for its result, or for its end."""
+    """Wait for the other run that does this work: for its result (None), or for its lease."""
     other: Process | None = holder(store.folder / "work", state.key)
     whom = f"process {other.pid} on {other.host}" if other else "another run"
     run.record(replace(state, state="waiting", detail=f"the same work is being done by {whom}"))

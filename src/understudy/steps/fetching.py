@@ -1,4 +1,4 @@
-"""Fetching a pretrained model into a step's work folder: whole or not at all, and only once."""
+"""Fetching a pretrained model into a step's work folder: atomically, and only once."""
 
 import shutil
 from pathlib import Path
@@ -10,16 +10,16 @@ from understudy.store.files import flush
 
 
 def fetched_model(work: Work, model: Model, where: str, head: pretrained.Head) -> Path | None:
-    """A pretrained model's files, in the work folder; None for a model that is not pretrained."""
+    """The folder of a pretrained model's files; None for a model that is not pretrained."""
     if not isinstance(model, PretrainedModel):
         return None
     folder = work.lease.folder.parent / "initial"  # not in the job's folder: ranks can write there
-    if folder.is_dir():  # a launcher before this one has fetched it, and its job may be running
+    if folder.is_dir():  # fetched by an earlier launcher, whose job may be running
         return folder
     work.progress(0, 0, detail=f"fetching {model.pretrained}")
     work.lease.check()
     aside = work.lease.folder / "initial"
-    shutil.rmtree(aside, ignore_errors=True)  # half a model, of a launcher before this one
+    shutil.rmtree(aside, ignore_errors=True)  # an incomplete model of an earlier launcher
     aside.mkdir()
     try:
         pretrained.fetch(model, work.input("examples"), aside, where, head)
@@ -28,6 +28,6 @@ def fetched_model(work: Work, model: Model, where: str, head: pretrained.Head) -
         work.lease.check()
         aside.rename(folder)
     except OSError:
-        work.lease.check()  # the next launcher has taken what lay there
+        work.lease.check()  # raises if the next launcher has taken over the folder
         raise
     return folder

@@ -1,6 +1,6 @@
-"""The results of a champion that understudy did not make, as an object: its answers to the test split, by example.
+"""The per-example results on the test split of a champion that understudy did not make, as an object.
 
-They are asked for once for each version and test split. The recipe has to allow it, since it runs the champion's code.
+They are computed once for each version and test split. The recipe has to allow it, since the champion's code runs.
 """
 
 import math
@@ -31,7 +31,7 @@ def foreign_results(store: Store, run: Run, champion: "Foreign", examples: str) 
     """The digest of the champion's results on these examples.
 
     Raises:
-        UnderstudyError: the recipe does not allow it, or the champion cannot be compared with.
+        UnderstudyError: the recipe does not allow it, or the champion cannot be evaluated.
     """
     recipe = Recipe.model_validate(run.recipe)
     if not recipe.register_.trust_champion:
@@ -67,7 +67,7 @@ def _write(folder: Path, champion: "Foreign", found: "dict[str, NDArray[Any]]") 
 
 
 def _results(store: Store, champion: "Foreign", examples: str, uri: str, scratch: Path) -> "dict[str, NDArray[Any]]":
-    """Sums by example under the names that a model called champion has."""
+    """Per-example sums, named like those of a model with the role champion."""
     import numpy as np
 
     from understudy.registry.foreign import ask
@@ -100,7 +100,7 @@ def _of_probabilities(shares: "NDArray[Any]", targets: "NDArray[Any]") -> "dict[
 
 
 def _texts(store: Store, examples: str, sizes: "NDArray[Any]") -> list[str]:
-    """The documents of the test split, in its order."""
+    """The documents of the test split, in order."""
     from understudy.data.records import read
 
     manifest = store.objects.manifest(examples)

@@ -1,4 +1,4 @@
-"""Measures -> the verdict, and the report that shows why."""
+"""Measures -> the verdict, and the report with its reasons."""
 
 import json
 import time
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _around(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
-    """Why a champion was not measured, how many were judged on this test split, and what the data's card says."""
+    """The champion's problem, the candidate's number among the models judged on this test split, and the data card."""
     recipe, problem = Recipe.model_validate(run.recipe), champion_problem(run)
     split = split_digest(store, inputs["examples"])
     number = store.number_judged(recipe.model_name, split, inputs[recipe.candidate])
@@ -34,7 +34,7 @@ def _around(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
 
 
 def split_digest(store: Store, examples: str) -> str:
-    """The digest of the test split, whatever there is to train on."""
+    """The digest of the test split, independent of the training data."""
     manifest = store.objects.manifest(examples)
     if manifest is None:
         raise UnderstudyError(f"{examples}: the examples are not in the store, or damaged; run again")
@@ -97,7 +97,7 @@ def _gate(work: Work) -> None:
 
 
 def _origin(work: Work) -> "Origin":
-    """When and by what the evidence is judged, and where the data is from: none of it decides anything."""
+    """The time, run and version of the judgement, and the data's origin: they do not affect the verdict."""
     from understudy.evaluate.contents import Origin
 
     source, of = work.recipe.data.source, commit()
@@ -113,7 +113,7 @@ def _origin(work: Work) -> "Origin":
 
 
 def _foreign(work: Work) -> str:
-    """A champion that understudy did not make, in words; empty where there is none."""
+    """The name and version of a champion that understudy did not make; empty if there is none."""
     found = read_json(work.input("measures") / CHAMPION)
     return f"{found['name']} version {found['version']}" if found else ""
 
@@ -136,7 +136,7 @@ def decision(verdict: Path) -> Literal["approved", "rejected"]:
 
 
 def _outcome(result: Result) -> str:
-    """The decision with its margin, or the rules that did not hold."""
+    """The decision with its margin, or the failed rules."""
     return str(read_json(result.path / "verdict.json")["headline"])
 
 

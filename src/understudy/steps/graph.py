@@ -1,10 +1,10 @@
-"""The pipeline's steps, by name and in their order.
+"""The pipeline's steps, by name and in order.
 
 start -> ingest -> prepare -> teacher -> distill -> evaluate -> gate -> register
                       |                                |
                       +-----------> control -----------+
 
-The control is there when the recipe asks for one.
+The control is a step only if the recipe sets student.control.
 """
 
 from understudy.errors import UnderstudyError
@@ -24,13 +24,13 @@ STEPS = {step.name: step for step in (INGEST, PREPARE, TEACHER, CONTROL, DISTILL
 
 
 def step_names(recipe: Recipe) -> list[str]:
-    """The names of the steps that a recipe's pipeline has, in their order."""
+    """The names of the steps of a recipe's pipeline, in order."""
     left_out = set() if recipe.student.control else {CONTROL.name}
     return [name for name in STEPS if name not in left_out]
 
 
 def inputs_of(step: Step, run: Run) -> dict[str, str]:
-    """The digests of what the run's other steps have made for a step, by role.
+    """The digests of a step's inputs from the run's other steps, by role.
 
     Raises:
         UnderstudyError: one of them has no result in this run.

@@ -1,4 +1,4 @@
-"""What decides a trained model: its initial state, and the way it is trained."""
+"""The parts of a step key for a trained model: its initial state, its training and its objectives."""
 
 from collections.abc import Mapping
 
@@ -13,9 +13,9 @@ from understudy.store import Store
 
 
 def model_identity(model: Model, store: Store, where: str) -> Mapping[str, object]:
-    """What decides a model's initial state: its section, the content that the section points to, how it is read."""
+    """The parts of a step key for a model's initial state: section, referenced content, and the reading code."""
     if isinstance(model, PretrainedModel):
-        section = model.model_dump(mode="json", exclude={"pretrained", "revision"})  # its location decides nothing
+        section = model.model_dump(mode="json", exclude={"pretrained", "revision"})  # not its location
         content = pretrained.identity(model, store.fingerprints, where)
         return {**section, "content": content, "code": revision(("understudy.models.pretrained",))}
     section = model.model_dump(mode="json")
@@ -28,10 +28,10 @@ def model_identity(model: Model, store: Store, where: str) -> Mapping[str, objec
 
 
 def training_identity(train: Train | None, resources: Resources, seed: int) -> Mapping[str, object]:
-    """The settings of a training that decide its numbers.
+    """The settings of a training that determine its numbers.
 
-    Checkpoints have none, unless a guard goes back to them. Threads change the order of sums, and so the last bits,
-    from machine to machine; what one machine has trained is not trained again for that.
+    The checkpoint interval counts only with a guard, which goes back to checkpoints. The number of threads does not
+    count: it changes the order of sums, and so the last bits, from machine to machine. No model is retrained for this.
     """
     if train is None:
         return {}
@@ -42,12 +42,12 @@ def training_identity(train: Train | None, resources: Resources, seed: int) -> M
 
 
 def student_identity(recipe: Recipe, store: Store) -> Mapping[str, object]:
-    """What decides the student without its teacher."""
+    """The parts of a step key for the student without its teacher."""
     model = model_identity(recipe.student.model, store, "student.model")
     return {"model": model, **training_identity(recipe.student.train, recipe.resources.distill, recipe.seed)}
 
 
 def objectives_identity(objectives: tuple[ObjectiveSection, ...]) -> Mapping[str, object]:
-    """What a model learns from, and its code, which is loaded by name: no import of a training leads there."""
+    """The objectives and their code, which is loaded by name: the imports of a training do not reach it."""
     code = {objective.type: revision((OBJECTIVES[objective.type],)) for objective in objectives}
     return {"objectives": [objective.model_dump(mode="json") for objective in objectives], "objective_code": code}

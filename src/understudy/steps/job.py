@@ -1,4 +1,4 @@
-"""Running a step's job: to its end, with any launcher, and to the folder in which its ranks left the result."""
+"""Running a step's job to completion, with the platform's launcher."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +14,13 @@ from understudy.steps.watch import Watch
 
 
 def run_job(work: Work, spec: JobSpec) -> Path:
-    """Run a job to its end.
+    """Run a job to completion.
 
     Returns:
-        Where its ranks left the result: of the last attempt, where a job may have several.
+        The folder of the ranks' result; that of the last attempt, if a job may have several.
 
     Raises:
-        UnderstudyError: it failed, or was asked to stop.
+        UnderstudyError: the job failed or was stopped.
     """
     launcher = platform().launcher(work.run, work.step, key=work.lease.folder.parent.name)
     watch = Watch(work, spec)

@@ -1,4 +1,4 @@
-"""The job specification of a step, made from the recipe, the inputs and the platform."""
+"""The job specification of a step, built from the recipe, the inputs and the platform."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from understudy.steps.step import Work
 
 
 def student_spec(work: Work, role: Role, objectives: tuple[ObjectiveSection, ...]) -> JobSpec:
-    """The specification of the student's training, and of the control's, which learns from the labels alone."""
+    """The specification of the training of the student, or of the control, which is trained on the labels alone."""
     student = work.recipe.student
     initial = fetched_model(work, student.model, "student.model", "new")
     return training_spec(work, role, student.model, student.train, work.recipe.resources.distill, initial, objectives)
@@ -51,7 +51,7 @@ def training_spec(
 
 
 def evaluation_spec(work: Work, roles: list[str], known: Mapping[str, Path]) -> JobSpec:
-    """The specification of the measuring of models, by their roles; folders of results that are known already too."""
+    """The specification of the evaluation of models by role; `known` has the folders of cached results."""
     payload = Evaluation(
         examples=str(work.input("examples")),
         records=str(work.input("records")) if "records" in work.inputs else None,
@@ -64,7 +64,7 @@ def evaluation_spec(work: Work, roles: list[str], known: Mapping[str, Path]) -> 
 
 
 def serving_spec(work: Work, folder: Path) -> JobSpec:
-    """The specification of the scoring of test examples through a version, by one process."""
+    """The specification of one process that scores test examples through a model version."""
     alone = {"nodes": 1, "min_nodes": None, "processes": 1}
     resources = work.recipe.resources.by_job["evaluate"].model_copy(update=alone)
     return _job_spec(work, "serving", Serving(folder=str(folder)), resources)
@@ -89,14 +89,14 @@ def _job_spec(work: Work, role: Role, payload: Payload, resources: Resources) ->
 
 
 def _threads(resources: Resources) -> int:
-    """Threads of a process: all that a single one may take, one where there are several."""
+    """Threads of a process: as set, or else all cores for a single process, and 1 for each of several."""
     if resources.threads or resources.nodes * resources.processes > 1:
         return resources.threads or 1
     return platform().cores(resources)
 
 
 def _others(recipe: Recipe, role: Role) -> dict[str, Model]:
-    """The models of the recipe that this job does not train; what is fetched is checked when it is."""
+    """The recipe's models that this job does not train, without pretrained ones, which are checked when fetched."""
     if role == "distill":  # no training comes after it
         return {}
     own = "teacher.model" if role == "teacher" else "student.model"
@@ -105,6 +105,6 @@ def _others(recipe: Recipe, role: Role) -> dict[str, Model]:
 
 
 def _factories(recipe: Recipe) -> dict[str, str]:
-    """The source of the recipe's factories, as it is where keys are made: a rank may run in another image."""
+    """The source digests of the recipe's factories in this process, which computes keys: a rank's image may differ."""
     names = [model.factory for model in recipe.models.values() if isinstance(model, FactoryModel)]
     return {name: user_code(name.partition(":")[0]).source for name in names}

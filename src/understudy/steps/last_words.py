@@ -1,18 +1,18 @@
-"""What a task says last, left where its pod's status has it.
+"""A task's termination message, in its pod's status.
 
-KFP's pages and its API know of a failed task only what stands there: otherwise it is "Error (exit code 1)".
+KFP's pages and its API report only this message of a failed task, or else "Error (exit code 1)".
 """
 
 from contextlib import suppress
 from pathlib import Path
 
 PATH = Path("/dev/termination-log")
-"""What a container writes here becomes part of its pod's status (Kubernetes' default terminationMessagePath)."""
-LIMIT = 4096  # bytes; of more, the kubelet keeps the end
+"""A container's text here becomes part of its pod's status (Kubernetes' default terminationMessagePath)."""
+LIMIT = 4096  # bytes; of a longer text the kubelet keeps only the end
 
 
 def leave(text: str) -> None:
-    """Leave a text; nothing where this process is not a container's."""
+    """Write the termination message; do nothing if this process is not in a container."""
     if PATH.is_file():
-        with suppress(OSError):  # the log has it
+        with suppress(OSError):  # the log has the text too
             PATH.write_bytes(text.encode()[:LIMIT])

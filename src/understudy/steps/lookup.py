@@ -1,4 +1,4 @@
-"""Which steps of a run are in the step cache: when all of them are, its first task says so and no other one starts."""
+"""Lookup of a run's steps in the step cache: if all are there, only the first task of the pipeline runs."""
 
 from dataclasses import dataclass
 
@@ -14,18 +14,18 @@ class Lookup:
     """The steps of a run that are in the step cache, up to the first that is not."""
 
     states: tuple[StepState, ...]
-    """What the run records of each that was found, in the order of the steps."""
+    """The state to record for each cached step, in order."""
     complete: bool
-    """Whether that is all of them."""
+    """Whether all steps are cached."""
     problem: str = ""
-    """Why the next one's key cannot be told now; empty where it simply has no result yet."""
+    """Why the next step's key cannot be computed now; empty if the step only has no result yet."""
 
 
 def _look_up(store: Store, run: Run) -> Lookup:
-    """Look a run's steps up in the step cache; nothing is recorded.
+    """Look up a run's steps in the step cache; nothing is recorded.
 
-    A step whose key cannot be told now, because a server does not answer or an input is refused, is not found: its
-    own task says why, where one looks for it.
+    A step whose key cannot be computed now, because a server does not answer or an input is refused, counts as not
+    cached: its task reports the reason, where users look for it.
 
     Raises:
         Forbidden: a server refuses this account.
@@ -49,7 +49,7 @@ def _look_up(store: Store, run: Run) -> Lookup:
 
 
 def reuse(store: Store, run: Run) -> Lookup:
-    """Look all steps of a run up; when every one is in the step cache they are recorded as reused, otherwise none is.
+    """Look up all steps of a run; if every one is in the step cache, record all as reused, otherwise none.
 
     Raises:
         Forbidden: a server refuses this account.

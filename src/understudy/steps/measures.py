@@ -1,7 +1,7 @@
-"""An evaluation's result, checked before it is taken over: who measures runs the models' own code, and may be fooled.
+"""Validation of an evaluation's result: the job that measures runs the models' code, which may tamper with it.
 
-Not whether the numbers are true can be checked, but that they are numbers, of these models on these examples, and
-nothing else. What is known without a model is compared: how many examples there are, and how long each of them is.
+The validation cannot detect whether the numbers are true, only that they are numbers, of these models on these
+examples, and nothing else. Facts that need no model are compared: the number of examples and the length of each.
 """
 
 import json
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 MEASURES, PER_EXAMPLE = "measures.json", "per_example.npz"
 FILES = frozenset({MEASURES, PER_EXAMPLE})
-LARGEST = 2**24  # bytes of measures.json, of which slices are the most
-ROUNDING = 1e-4  # nats that a prediction may be below 0, as fp32 rounds
+LARGEST = 2**24  # maximum bytes of measures.json, most of them slices
+ROUNDING = 1e-4  # nats that a prediction's loss may be below 0, from fp32 rounding
 PLAIN = re.compile(r"[\w .,()@/+-]{0,200}")
-"""What a machine's part is called: these words stand in MLflow's pages, which read them as Markdown."""
+"""The names of a machine's parts: MLflow's pages render them as Markdown."""
 
 
 @dataclass(frozen=True)
 class Completions:
-    """What a model's completions may be: documents x tokens, and of how many tokens."""
+    """The valid completions of a model: their shape (documents x tokens), and the size of the vocabulary."""
 
     shape: Shape
     vocabulary: int
@@ -42,17 +42,17 @@ class Completions:
 def checked_measures(
     folder: Path, recipe: Recipe, models: Mapping[str, Path], examples: Path, results: Mapping[str, Path]
 ) -> Measures:
-    """What measures.json says.
+    """Validate an evaluation's files and return the contents of measures.json.
 
     Args:
-        folder: has it, and per_example.npz.
-        recipe: what was to be measured.
-        models: the objects that were to be measured, by role; each folder's name is the model's digest.
-        examples: the folder of the examples object that they were to be measured on.
-        results: by role, the file of results that the job left, or that was in the store before.
+        folder: contains measures.json and per_example.npz.
+        recipe: the run's recipe.
+        models: the objects of the models, by role; each folder's name is the model's digest.
+        examples: the folder of the examples object.
+        results: the results file of each role, from the job or the step cache.
 
     Raises:
-        UnderstudyError: a file is missing, or holds something else.
+        UnderstudyError: a file is missing, or has other contents.
     """
     try:
         measures = _adapter().validate_json(_text(folder / MEASURES), strict=True, extra="forbid")
@@ -74,7 +74,7 @@ def checked_measures(
 
 
 def _check_said(measures: Measures, recipe: Recipe, models: Mapping[str, Path]) -> None:
-    """Whether measures are of these models, and say of them what whoever holds their files can see."""
+    """Check that measures are finite and of these models, sizes, precision, task, metric and confidence."""
     from understudy.evaluate.results import CONFIDENCE
 
     try:
@@ -96,13 +96,13 @@ def _check_said(measures: Measures, recipe: Recipe, models: Mapping[str, Path]) 
 
 
 def _labels(described: Mapping[str, Any]) -> list[str]:
-    """A classifier's labels, where its answers are counted by them."""
+    """A classifier's labels; empty if there are too many for a confusion matrix."""
     labels = list(described.get("labels", ()))
     return labels if len(labels) <= MOST_LABELS else []
 
 
 def _check_confusion(said: Confusion | None, labels: list[str], counts: "FloatArray") -> None:
-    """Whether measures say of the student's answers what its results say."""
+    """Check that the confusion matrix is that of the student's results."""
     expected = {"labels": labels, "counts": counts.astype(int).tolist()} if labels else None
     if said != expected:
         raise refusal(f"{MEASURES}: confusion is not that of the student's results")
@@ -115,7 +115,7 @@ def _text(path: Path) -> bytes:
 
 
 def _check_words(measures: Measures, examples: Path) -> None:
-    """Whether the texts are what a page may show: those of the examples, and names of machines."""
+    """Check the texts, which pages show: the split and data of the examples, and names of hardware."""
     described = read_json(examples / "examples.json")
     if measures["split"] != "test" or measures["data"] != {key: described[key] for key in ("counts", "skipped")}:
         raise refusal(f"{MEASURES}: is of another split or other data")
@@ -125,7 +125,7 @@ def _check_words(measures: Measures, examples: Path) -> None:
 
 
 def _weights(examples: Path, said: int) -> "tuple[FloatArray, FloatArray]":
-    """Predictions and bytes of each example of the test split, as the examples have them."""
+    """The number of predictions and of bytes of each test example, by the examples object."""
     import numpy as np
 
     if (examples / "test.offsets.npy").exists():
@@ -147,7 +147,7 @@ def _check_arrays(
     tokens: "FloatArray",
     sizes: "FloatArray",
 ) -> "dict[str, FloatArray]":
-    """What the results files say of every model, once they and per_example.npz were found to say the same."""
+    """Check per_example.npz against the results files, and return the confusion matrix of each role."""
     import numpy as np
 
     from understudy.evaluate.quality import TRIVIAL
@@ -186,7 +186,7 @@ def _completions(tokens: "FloatArray", described: Mapping[str, Any]) -> Completi
 
 
 def _shapes(examples: int) -> dict[str, Shape]:
-    """The shapes of a model's sums by example."""
+    """The shapes of a model's per-example sums."""
     from understudy.evaluate.metrics import BINS
 
     parts = {f"confidence_{part}": (examples, BINS) for part in ("count", "sum", "correct")}

@@ -1,7 +1,7 @@
-"""What the training of a pretrained student names, looked for before the teacher is trained.
+"""Check of the names in a pretrained student's training settings, before the teacher is trained.
 
-A job's ranks look for what other students' trainings name (train/naming.py). A pretrained one's configuration is where
-its files are fetched: here.
+For other students, a job's ranks check them (train/naming.py). A pretrained student's configuration is available
+here, where its files are fetched.
 """
 
 from understudy.models.facts import read_facts
@@ -12,16 +12,16 @@ from understudy.steps.step import Work
 
 
 def check_student_names(work: Work) -> None:
-    """Whether a pretrained student has the layers and parameters that its training names.
+    """Check that a pretrained student has the layers and parameters that its training settings name.
 
     Raises:
-        InputError: it has not, or cannot be what the recipe says.
+        InputError: it does not have them, or the model does not fit the recipe.
     """
     student = work.recipe.student
     model, train = student.model, student.train
     if not isinstance(model, PretrainedModel) or not (train.lora or train.optimizer.no_decay):
         return
-    if model.trust_remote_code:  # which is for jobs to run: here are credentials
+    if model.trust_remote_code:  # only jobs run this code: this process has credentials
         return
     from understudy.distill.objectives import objective
     from understudy.models.build import empty_model
@@ -29,7 +29,7 @@ def check_student_names(work: Work) -> None:
 
     try:
         description = foreseen(model, read_facts(work.input("examples")), "student.model", "new")
-    except Unreachable:  # which counts when it is fetched, if it is not remembered then
+    except Unreachable:  # an error only when it is fetched, unless it is cached by then
         return
     check_names(
         empty_model(description, "student.model"), objective(work.recipe.objectives, train), train, "student.train"

@@ -1,20 +1,20 @@
-"""How fast a step goes: the time that is left, and when it is worth a line in the log."""
+"""A step's pace: the remaining time, and when to log its progress."""
 
 from dataclasses import dataclass
 
-SAY = 10.0  # seconds between two log lines of a step without another display
+SAY = 10.0  # seconds between log lines of a step without another display
 
 
 @dataclass
 class Pace:
-    """How fast a step goes, measured from its start or its last restart."""
+    """A step's pace, measured from its start or its last restart."""
 
     _first: tuple[float, float] = (0.0, 0.0)
     _last: float = -1.0
     _said: tuple[float, float] = (0.0, 0.0)
 
     def left(self, done: float, total: float, now: float) -> float:
-        """Seconds that are left at this pace; 0 while that is unknown."""
+        """Remaining seconds at this pace; 0 while unknown."""
         if done < self._last or self._last < 0:
             self._first = done, now
         self._last = done
@@ -22,7 +22,7 @@ class Pace:
         return max(0.0, total - done) * (now - self._first[1]) / gone if gone > 0 else 0.0
 
     def is_worth_a_line(self, now: float) -> bool:
-        """Whether the step has moved since the last line, and that is a while ago; then it is the next one."""
+        """Whether to log a line: after progress, SAY seconds after the last line. True counts as logged."""
         if self._last == self._said[0] or now - self._said[1] < SAY:
             return False
         self._said = self._last, now

@@ -1,4 +1,4 @@
-"""Records -> examples, the arrays that training maps into memory."""
+"""Records -> examples, the arrays that training memory-maps."""
 
 import json
 from collections import Counter
@@ -20,7 +20,7 @@ def _section(recipe: Recipe, store: Store) -> Mapping[str, object]:
 
     text = recipe.text
     content = [store.fingerprints.file(path) for path in files(text.tokenizer)] if text.tokenizer.pretrained else []
-    # Left out where it is what it was before there was a choice: such examples keep their key.
+    # Left out for the value that was fixed before this was a setting: such examples keep their key.
     shape = text.model_dump(mode="json", exclude={"packing"} if text.packing == "wrapped" else set())
     return {"task": recipe.task, "text": shape, "content": content}
 
@@ -33,9 +33,7 @@ def _prepare(work: Work) -> None:
 
 
 def _check_splits(recipe: Recipe, store: Store, inputs: Mapping[str, str]) -> None:
-    """Whether the test split can show what the gate asks for, and there is something to validate on: their sizes are
-    known now, and nothing is trained yet.
-    """
+    """Check, before any training, that the splits are large enough for the gate and for validation."""
     from understudy.evaluate.sufficiency import indistinct, shortfalls
 
     folder, gate, metric = store.objects.path(inputs["records"]), recipe.gate, recipe.gate_metric
@@ -54,10 +52,10 @@ def _check_splits(recipe: Recipe, store: Store, inputs: Mapping[str, str]) -> No
 
 
 def _unlike_most(records: Path) -> int:
-    """Test records with another label than the most frequent one in training; the most where several are that."""
+    """The number of test records without the most frequent training label; with ties, the largest number."""
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(records / "records.parquet") as file:  # pyarrow's own counting imports pandas, in every run
+    with pq.ParquetFile(records / "records.parquet") as file:  # counting with pyarrow imports pandas, in every run
         table = file.read(columns=["split", "label"])
     counts = Counter(zip(table["split"].to_pylist(), table["label"].to_pylist(), strict=True))
     trained = {label: count for (split, label), count in counts.items() if split == "train"}

@@ -1,4 +1,4 @@
-"""The profiles of a run's trainings: what their ranks found, taken together, and why a training has none."""
+"""The profiles of a run's trainings, merged from those of their ranks, or the reason why a training has none."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
@@ -14,14 +14,14 @@ from understudy.store.files import read_json, write_json
 from understudy.train.profile import KINDS, RANK_PROFILE, Kind, Profile, RankProfile
 
 TRAININGS = {"teacher": "teacher", "distill": "student", "control": "control"}
-"""The steps that train, and the roles of what they train."""
+"""The steps that train, and the roles of their models."""
 
 
 def keep_profile(work: Work, spec: JobSpec) -> None:
-    """Keep in the run's folder what the ranks of a finished training found; a note, if they found nothing.
+    """Merge the ranks' profiles of a finished training into the run's folder; if any is missing, add a note.
 
     Raises:
-        UnderstudyError: a rank left something else than a file.
+        UnderstudyError: a rank's profile is a link, or no file.
     """
     ranks = attempts.ranks(spec)
     left = [read(spec.profile_of(rank), RANK_PROFILE) for rank in ranks]
@@ -35,12 +35,12 @@ def keep_profile(work: Work, spec: JobSpec) -> None:
 
 
 def _is_whole(profile: RankProfile, world_size: int) -> bool:
-    """Whether it is of this attempt's ranks, and of all kinds."""
+    """Whether a profile is of this attempt's ranks, and has all kinds."""
     return profile["world_size"] == world_size and set(profile["kinds"]) == set(KINDS)
 
 
 def together(ranks: Sequence[RankProfile]) -> Profile:
-    """One profile of all ranks' ones."""
+    """Merge the profiles of all ranks."""
     first, slowest = ranks[0], max(ranks, key=lambda rank: rank["recorded_seconds"] - rank["kinds"]["communication"])
     seconds = fmean(rank["seconds"] for rank in ranks)
     flop = sum(rank["flop"] for rank in ranks)
@@ -69,7 +69,7 @@ def _in_order(kinds: Mapping[Kind, float]) -> dict[Kind, float]:
 
 
 def _peak(device: str, precision: str) -> tuple[float | None, str]:
-    """FLOP a second of a device in a precision, by its data sheet; or why that is not known."""
+    """The peak FLOP/s of a device in a precision, by its data sheet; None and the reason if unknown."""
     if device == "cpu":
         return None, "the peak speed of this CPU is not known"
     known = next((hardware for name, hardware in table().items() if name in device.replace("-", " ").split()), None)
@@ -81,13 +81,13 @@ def _peak(device: str, precision: str) -> tuple[float | None, str]:
 
 
 def profiles_of(run: Run) -> dict[str, Profile]:
-    """The profiles that a run has kept, by the role of what was trained."""
+    """A run's profiles, by the role of the trained model."""
     found = {role: read_json(run.profiles / f"{step}.json") for step, role in TRAININGS.items()}
     return {role: profile for role, profile in found.items() if profile}
 
 
 def unprofiled(run: Run) -> Iterator[str]:
-    """Why trainings of a run that was to be profiled were not; nothing for those that have left a note."""
+    """Why trainings of a run with profiling have no profile, except for those with a note from keep_profile()."""
     if not run.is_profiled:
         return
     recipe = Recipe.model_validate(run.recipe, by_alias=True)

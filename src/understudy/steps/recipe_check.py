@@ -1,7 +1,7 @@
-"""A recipe's mistakes that its schema cannot find, reported before anything is read or trained.
+"""Errors in a recipe that its schema cannot detect, reported before anything is read or trained.
 
-Nothing here imports torch or transformers: a run of which every step is remembered asks the same questions. What takes
-them is tried when the first training begins (train/job.py), what takes the data once it is ingested (prepare.py).
+Nothing here imports torch or transformers, since a run with all steps cached is checked too. Checks that need them
+run when the first training begins (train/job.py), checks that need the data after ingest (prepare.py).
 """
 
 import json
@@ -27,13 +27,13 @@ from understudy.recipe.places import Conflict
 
 
 class Unknown(NamedTuple):
-    """Something that could not be known here."""
+    """A fact that could not be checked here."""
 
     what: str
 
 
 class Note(NamedTuple):
-    """Something that a user may not expect, and that is not wrong."""
+    """A fact that a user may not expect, and that is no error."""
 
     what: str
 
@@ -43,21 +43,21 @@ Found = Iterator[Conflict | Unknown | Note]
 
 @dataclass(frozen=True)
 class Here:
-    """What of that which the recipe names can be looked at from here."""
+    """The parts of a recipe's environment that can be checked from here."""
 
     data: bool = True
     """The data's path."""
     models: bool = True
     """Folders of models, and modules of factories."""
     search_path: Sequence[str] = ()
-    """Where factories are looked for first."""
+    """The first folders to search for factories."""
     waits_for_hub: bool = True
-    """Whether what the hub cannot be asked about now will be missing: that is wrong then, and otherwise unknown."""
+    """Whether an unreachable hub is an error, because the files will be needed; otherwise they are unknown."""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What was found: what is wrong, what could not be known, and what should be noted."""
+    """The errors, the facts that could not be checked, and the notes."""
 
     problems: tuple[Conflict, ...]
     unknown: tuple[str, ...]
@@ -65,7 +65,7 @@ class Findings:
 
 
 def findings(recipe: Recipe, here: Here) -> Findings:
-    """Look at all that a recipe names."""
+    """Check everything that a recipe refers to."""
     found = [*_data(recipe, here), *_tokenizer(recipe, here)]
     for where, model in recipe.models.items():
         found += _model(recipe, model, where, here)
@@ -76,8 +76,9 @@ def findings(recipe: Recipe, here: Here) -> Findings:
 
 
 def _hardware(recipe: Recipe, here: Here) -> Found:
-    """GPUs that this machine lacks, where the run is to be on it; hardware that is in no table that comes along, and
-    may be in one of `understudy plan --table`.
+    """Note GPUs that this machine lacks, if the run is to be on it, and hardware that is not in the built-in table.
+
+    It may be in the table of `understudy plan --table`, so it counts as unknown.
     """
     jobs = [job for job, resources in recipe.resources.by_job.items() if resources.device == "cuda"]
     if jobs and here.models and device_here() == "cpu":
@@ -90,8 +91,9 @@ def _hardware(recipe: Recipe, here: Here) -> Found:
 
 
 def _data(recipe: Recipe, here: Here) -> Found:
-    """The path of the data, and whether its test split has enough for the gate; even if that were all of it, where the
-    source has none of its own.
+    """Check the path of the data, and that its test split is large enough for the gate.
+
+    Without a test split in the source, the number of all records is the bound.
     """
     source = recipe.data.source
     path = getattr(source, "path", None)
@@ -119,7 +121,7 @@ def _data(recipe: Recipe, here: Here) -> Found:
 
 
 def _unused_shares(recipe: Recipe, reading: Reading) -> Iterator[str]:
-    """Shares that the recipe gives of splits that the source has itself."""
+    """Notes on the recipe's shares for splits that the source has already."""
     shares: dict[Split, float] = {"test": recipe.data.test, "validation": recipe.data.validation}
     for split, share in shares.items():
         if split in recipe.data.model_fields_set and (size := reading.split_sizes.get(split)):
@@ -159,7 +161,7 @@ def _model(recipe: Recipe, model: Model, where: str, here: Here) -> Found:
 
 
 def _architecture(recipe: Recipe, model: ArchitectureModel, where: str) -> Found:
-    """A model type and the names in its configuration; their values are tried before the first training."""
+    """Check a model type and the names in its configuration; the values are tried before the first training."""
     place = (*where.split("."), "type")
     fitting = architectures.types_for(recipe.task)
     if not fitting:
@@ -188,21 +190,21 @@ def _architecture(recipe: Recipe, model: ArchitectureModel, where: str) -> Found
 
 
 def _shape(recipe: Recipe) -> dict[str, int | None]:
-    """What a configuration gets from the data, under transformers' names; None for what only the data tells."""
+    """The configuration values that come from the data, under transformers' names; None before the data is read."""
     if recipe.task == "causal-lm":
         return {"vocab_size": None}
     return {"num_labels": None, "image_size": recipe.image.size, "num_channels": recipe.image.channels}
 
 
 def _pretrained(recipe: Recipe, model: PretrainedModel, where: str, here: Here) -> Found:
-    """A folder's files, or the hub's answer for an id; and whether the configuration there fits the recipe."""
+    """Check a model's folder or its id on the hub, and that its configuration fits the recipe."""
     place, folder = f"{where}.pretrained", Path(model.pretrained)
     if folder.is_absolute() and not here.models:
         yield Unknown(f"{place}: {model.pretrained} has to be where the run will be")
         return
     pinned = model.revision is not None and COMMIT.fullmatch(model.revision)
     if pinned and here.waits_for_hub and not folder.is_dir():
-        return  # it may be in the step cache, and not be needed
+        return  # it may not be needed, because of the step cache
     try:
         if folder.is_dir():
             check_folder(folder, model, where)
@@ -218,7 +220,7 @@ def _pretrained(recipe: Recipe, model: PretrainedModel, where: str, here: Here) 
 
 
 def _config(recipe: Recipe, model: PretrainedModel, path: Path | None, where: str) -> Found:
-    """Whether a pretrained model's own config.json fits the recipe."""
+    """Check that a pretrained model's config.json fits the recipe."""
     place = (*where.split("."), "pretrained")
     if path is None:
         yield place, f"{model.pretrained} has no config.json; is it a transformers model?"
@@ -243,7 +245,7 @@ def _config(recipe: Recipe, model: PretrainedModel, path: Path | None, where: st
 
 
 def _model_type(recipe: Recipe, model: PretrainedModel, config: dict[str, Any], place: tuple[str, ...]) -> Found:
-    """Whether it is an architecture for the task; code of its own may be any."""
+    """Check that it is an architecture for the task; custom code may have any model type."""
     kind, fitting = config.get("model_type"), architectures.types_for(recipe.task)
     if config.get("auto_map"):
         return
@@ -254,7 +256,7 @@ def _model_type(recipe: Recipe, model: PretrainedModel, config: dict[str, Any], 
 
 
 def _names(model: PretrainedModel, config: dict[str, Any], place: tuple[str, ...]) -> Found:
-    """Whether the recipe names as many outputs as there are."""
+    """Check that the recipe names as many labels as the model has outputs."""
     outputs = config.get("id2label")
     if not isinstance(outputs, dict):
         return
@@ -265,6 +267,6 @@ def _names(model: PretrainedModel, config: dict[str, Any], place: tuple[str, ...
 
 
 def _located(error: InputError) -> Conflict:
-    """A message that begins with its place in the recipe, taken apart."""
+    """Split an error message into its path in the recipe and the text."""
     place, _, words = str(error).partition(": ")
     return tuple(place.split(".")), words

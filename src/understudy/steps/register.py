@@ -1,4 +1,4 @@
-"""The verdict -> a record of the run in MLflow, and a model version when the gate approved the student."""
+"""The verdict -> a record of the run in MLflow, and a model version if the gate approved the student."""
 
 import os
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ FILE = "registration.json"
 
 
 def _server(run: Run, store: Store, inputs: Mapping[str, str]) -> World:
-    """The tracking server that the student is registered at."""
+    """The identity of the tracking server where the student is registered."""
     from understudy.registry.server import identity
 
     del run, inputs
@@ -57,7 +57,7 @@ def _register(work: Work) -> None:
     if registration.version:
         _remember(work)
     close_dead(work.store, work.tracking_uri)
-    # Asked now, while MLflow is imported, the answers are remembered, and the next run need not import it.
+    # Query now, while MLflow is imported: the answers are cached, and the next run need not import it.
     is_registered(work.tracking_uri, registration, work.inputs[work.recipe.candidate])
     champion(work.tracking_uri, work.recipe.model_name)
     write_json(work.staged / FILE, asdict(registration))
@@ -65,7 +65,7 @@ def _register(work: Work) -> None:
 
 
 def _remember(work: Work) -> None:
-    """Let gc know; a server with accounts may show another account less than it has, a database shows all."""
+    """Record the server for gc; one with accounts may hide versions from an account, so record their digests too."""
     from understudy.registry.server import database, identity
 
     roles = () if database(work.tracking_uri) else (work.recipe.candidate, "teacher")
@@ -91,7 +91,7 @@ def _is_still_registered(path: Path, store: Store) -> bool:
 
 
 def _outcome(result: Result) -> str:
-    """The version, or why there is none."""
+    """The model version, or why there is none."""
     from understudy.registry.server import for_people
 
     found = read_json(result.path / FILE)
@@ -102,8 +102,8 @@ def _outcome(result: Result) -> str:
 
 
 def _tell_verdict(run: Run, store: Store) -> None:
-    """Clients elsewhere read a run's verdict from MLflow, also when an earlier run has registered it."""
-    if RUN in os.environ:  # the client of this run is here, and reads the verdict in the store
+    """Write the verdict to MLflow for remote clients, if an earlier run registered the student."""
+    if RUN in os.environ:  # this run's client is local and reads the verdict from the store
         return
     from understudy.registry.register import Registration
     from understudy.registry.verdict import keep_verdict
@@ -119,7 +119,7 @@ REGISTER = Step(
     role="registration",
     kind="registration",
     work=_register,
-    # MLflow stores the files of the last two with a version.
+    # MLflow stores the source files of the last two with a version.
     modules=(
         "understudy.registry.register",
         "understudy.registry.loaded",

@@ -1,7 +1,7 @@
-"""Going on from a checkpoint that the same training left under other degrees, where the recipe asks for it.
+"""Resuming from a checkpoint of the same training with other degrees of parallelism, if the recipe allows it.
 
-Each set of degrees has a step key of its own, since sums in another order have other last bits. But a checkpoint loads
-onto any of them: who has fewer GPUs today than yesterday need not begin anew.
+Each set of degrees has a separate step key, since another order of sums changes the last bits. But a checkpoint can
+be resharded to any of them: a user with fewer GPUs today than yesterday need not start over.
 """
 
 import os
@@ -35,32 +35,32 @@ SPREAD = (
     "checkpoint_every",
     "resume_resharded",
 )
-"""Settings of a training that say how it is computed, and not what."""
+"""Training settings that change how the model is computed, but not which model."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """What the folder of a training's work in progress is of."""
+    """The training that a work folder belongs to."""
 
     training: str
-    """The digest of all that decides the training but how it is spread."""
+    """The digest of all parts of its step key, except its distribution over processes."""
     spread: str
-    """How it is, in words."""
+    """Its distribution, as text."""
     since: str | None = None
-    """The checkpoint of other degrees that it went on from, in words."""
+    """The checkpoint of other degrees that it resumed from, as text."""
 
 
 MARKS = TypeAdapter(Mark)
 
 
 def go_on(work: Work, spec: JobSpec) -> None:
-    """Mark the work as this training's; and give a training without a checkpoint those of one of other degrees.
+    """Mark the work folder as this training's; without a checkpoint, link those of the same training in other degrees.
 
-    Of several, it is the one that came furthest. Its own work stays as it is.
+    Of several such trainings, the one with the latest step is taken. Its work folder is not changed.
 
     Raises:
-        UnderstudyError: that one is still going on, or the disk is full.
-        Stopped: the run was asked to stop meanwhile.
+        UnderstudyError: that training is still running, or the disk is full.
+        Stopped: a stop was requested meanwhile.
     """
     assert isinstance(spec.payload, Training)
     root = work.lease.folder.parent
@@ -76,7 +76,7 @@ def go_on(work: Work, spec: JobSpec) -> None:
 
 
 def training_of(decided_by: Parts) -> str:
-    """The digest of all that decides a training but how it is spread over processes."""
+    """The digest of all parts of a training's step key, except its distribution over processes."""
     recipe = {name: value for name, value in decided_by["recipe"].items() if name not in ("world", "device")}
     train = recipe["train"]
     assert isinstance(train, dict)
@@ -91,7 +91,7 @@ def _spread(spec: JobSpec) -> str:
 
 
 def _others(work: Work, training: str) -> Iterator[tuple[Mark, list[Path]]]:
-    """Other work of the same training with its checkpoints, once nobody does it; what came furthest is the first."""
+    """The same training in other degrees and its checkpoints, once its lease is free; the latest step first."""
     own = work.lease.folder.parent
     found = []
     for root in own.parent.glob("[0-9a-f]*"):
@@ -103,7 +103,7 @@ def _others(work: Work, training: str) -> Iterator[tuple[Mark, list[Path]]]:
 
 
 def _wait(work: Work, root: Path, mark: Mark) -> None:
-    """Wait for as long as it takes to learn that a holder is gone, which may have been killed a moment ago."""
+    """Wait for a lease to become free, as long as its expiry takes: its holder may just have been killed."""
     end = time.monotonic() + work.store.lease_seconds
     while is_held(root.parent, root.name, work.store.lease_seconds):
         if work.run.stop_requested:
@@ -118,7 +118,7 @@ def _wait(work: Work, root: Path, mark: Mark) -> None:
 
 
 def _checkpoints(root: Path) -> Iterator[Path]:
-    """The checkpoints in the folder of a training's work: in the lease's own here, in attempts in a cluster."""
+    """The checkpoints in a training's work folder: below the lease's folder locally, below attempts in a cluster."""
     for pattern in ("*/checkpoints/step-*", "*/attempt.*/checkpoints/step-*"):
         for path in root.glob(pattern):
             if path.name.removeprefix("step-").isdecimal():
@@ -130,15 +130,15 @@ def _step(checkpoint: Path) -> int:
 
 
 def _adopt(found: list[Path], spec: JobSpec) -> int:
-    """Link checkpoints into a job's folder; the last step, 0 for none.
+    """Hard-link checkpoints into a job's folder; the last step, 0 for none.
 
-    A damaged one is passed over when it is loaded, for the one before.
+    When loading, a damaged checkpoint is skipped for the one before.
     """
     aside = Path(spec.folder) / f".adopted-{secrets.token_hex(4)}"
     (aside / "checkpoints").mkdir(parents=True)
     linked = []
     for checkpoint in found:
-        with suppress(FileNotFoundError):  # ranks that are just leaving put a newer one in its place
+        with suppress(FileNotFoundError):  # ranks that are exiting may replace it by a newer one
             _link(checkpoint, aside / "checkpoints" / checkpoint.name)
             linked.append(_step(checkpoint))
     if linked and spec.supervised:  # as an attempt before the first
@@ -149,7 +149,7 @@ def _adopt(found: list[Path], spec: JobSpec) -> int:
 
 
 def _link(checkpoint: Path, target: Path) -> None:
-    """Link a checkpoint's files; what ranks put there that is no file stays where it is."""
+    """Hard-link a checkpoint's files; skip anything else that ranks left there."""
     aside = target.with_name(f".{target.name}")
     aside.mkdir()
     for path in checkpoint.iterdir():

@@ -1,11 +1,11 @@
-"""A model's results on a test split: an object of their own, measured once for all runs, whatever its role is there.
+"""A model's results on a test split: an object that is measured once for all runs, whatever the model's role.
 
-Their key holds what decides them: the model, the examples, the code that measures, how the examples are fed to it, and
-the device. Over how many processes examples and weights are shared out is none of it: the bits are the same. And since
-all models of a run are measured in the same processes, where one's own code could falsify the others' results, it holds
-the code that the recipe's models bring: only where that is the same, results pass from run to run.
+The key covers the model, the examples, the measuring code, how the examples are fed to it, and the device. The number
+of processes for examples and shards is left out: the bits are the same. All models of a run are measured in the same
+processes, where the code of one could falsify the results of another. So the key also covers the custom code of the
+recipe's models: runs share results only if that code is the same.
 
-Latency is never remembered: it is a comparison, and all models of a run are timed side by side.
+Latency is never cached: it is a comparison, and all models of a run are timed side by side.
 """
 
 import os
@@ -27,38 +27,38 @@ from understudy.store.files import canonical, read_json, sha256
 
 KIND = "results"
 MODULES = ("understudy.evaluate.answers", "understudy.evaluate.loading", "understudy.models.trust")
-"""What computes them, with all that these import."""
+"""The modules that compute results, with all their imports."""
 
 
 @dataclass(frozen=True)
 class Remembered:
-    """The results of a run's models by role: which are in the store, and what is to be measured."""
+    """The results of a run's models by role: those in the store, and those to measure."""
 
     work: Work
     parts: Mapping[str, Parts]
-    """What decides each model's results."""
+    """The parts of the key of each model's results."""
     found: dict[str, str] = field(default_factory=dict)
     """Digests by key."""
     leases: dict[str, Lease] = field(default_factory=dict)
-    """Of what this run measures, by key."""
+    """Of the results that this run measures, by key."""
 
     @property
     def known(self) -> dict[str, Path]:
-        """The folders of the results that are in the store."""
+        """The folders of the results that are in the store, by role."""
         of_roles = {role: self.found.get(key_of(parts)) for role, parts in self.parts.items()}
         return {role: self.work.store.objects.path(digest) for role, digest in of_roles.items() if digest}
 
     def keep(self, files: Mapping[str, Path], seconds: float) -> None:
-        """Move new results into the store, where the next run finds them.
+        """Move new results into the store, for the next run.
 
         Args:
-            files: by role; all were checked.
-            seconds: how long it took to measure them.
+            files: the validated results files, by role.
+            seconds: how long measuring took.
         """
         for role, file in files.items():
-            # Whoever took the lease of a process that was frozen keeps the same results. And of two roles with one
-            # model the first is kept.
-            with suppress(Fenced, FileNotFoundError):  # the latter when it is taken over at this moment
+            # Fenced: the process that took over a frozen one's lease stores the same results. Of two roles with one
+            # model the first is stored.
+            with suppress(Fenced, FileNotFoundError):  # the latter during a takeover
                 if lease := self.leases.get(key_of(self.parts[role])):
                     self._publish(lease, self.parts[role], file, seconds)
         if remote := remote_cache.of_environment(self.work.report_waiting):
@@ -74,14 +74,14 @@ class Remembered:
 
 @contextmanager
 def remembered(work: Work, roles: list[str]) -> Iterator[Remembered]:
-    """What is known of a run's models, and the right to measure the rest of it, until the block ends.
+    """The cached results of a run's models, and leases on the missing ones until the block ends.
 
     Raises:
-        Stopped: the run was asked to stop while another one measured.
+        Stopped: a stop was requested while another run measured.
     """
     remembers = Remembered(work, parts_by_role(work, roles))
     try:
-        # All runs go through the keys in one order, so that no two of them wait for each other.
+        # All runs acquire leases in the order of the keys, so that they cannot deadlock.
         for key in sorted({key_of(parts) for parts in remembers.parts.values()}):
             _find_or_lease(remembers, key)
         yield remembers
@@ -97,7 +97,7 @@ def key_of(parts: Parts) -> str:
 
 
 def settings_of(recipe: Recipe, store: Store) -> Mapping[str, object]:
-    """What of a recipe decides any model's results. Its factories' arguments are in the models."""
+    """The recipe's parts of the key of any model's results. The arguments of its factories are in the models."""
     code = {
         model.factory: model_identity(model, store, where)["content"]
         for where, model in recipe.models.items()
@@ -113,7 +113,7 @@ def settings_of(recipe: Recipe, store: Store) -> Mapping[str, object]:
 
 
 def parts_by_role(work: Work, roles: list[str]) -> dict[str, Parts]:
-    """What decides the results of each of a run's models."""
+    """The parts of the key of each model's results, by role."""
     brought = {sha256(canonical(code)) for role in roles if (code := _code(work.input(role)))}
     settings, code = {**settings_of(work.recipe, work.store), "brought": sorted(brought)}, revision(MODULES)
     return {
@@ -124,13 +124,13 @@ def parts_by_role(work: Work, roles: list[str]) -> dict[str, Parts]:
 
 def _inputs(work: Work, role: str) -> dict[str, str]:
     found = {"examples": work.inputs["examples"], "model": work.inputs[role]}
-    if role == "champion" and "records" in work.inputs:  # what its images are made from
+    if role == "champion" and "records" in work.inputs:  # its images are made from them
         found["records"] = work.inputs["records"]
     return found
 
 
 def _code(model: Path) -> object:
-    """The code that lies beside a pretrained model's weights, if there is any."""
+    """The code that comes with a pretrained model's weights, if any."""
     return (read_json(model / DESCRIPTION) or {}).get("code")
 
 
@@ -150,7 +150,7 @@ def _find_or_lease(remembers: Remembered, key: str) -> None:
 
 
 def _find(remembers: Remembered, key: str) -> bool:
-    """Whether the results are in the store; the run uses them then."""
+    """Whether the results are in the store; if so, the run uses them."""
     if cached := remembers.work.store.cached_step(key, remembers.work.run):
         remembers.found[key] = cached.digest
     return cached is not None

@@ -1,7 +1,7 @@
-"""What is served is what was measured: a version's proof at its registration.
+"""The check at registration that a model version gives the scores that were measured.
 
-The version is loaded as its users do, and scores some test examples; their scores are compared with those that the gate
-saw. A process of its own does it, without this one's credentials; in a cluster a pod of its own: a job's.
+The version is loaded as users load it and scores some test examples. Their scores are compared with those that the
+gate used. This runs in a separate process without credentials; in a cluster, in a job's pod.
 """
 
 import base64
@@ -33,24 +33,24 @@ from understudy.store.files import hash_file, write_json
 if TYPE_CHECKING:
     from understudy.evaluate.served import Comparison
 
-LARGEST = 2**20  # bytes of scores.json
+LARGEST = 2**20  # maximum bytes of scores.json
 CLASS = re.compile(r"\w{0,100}")
-"""What a class is called; the word stands in MLflow's pages."""
+"""The name of a class, which MLflow's pages show."""
 ITS_OWN = {"MLmodel", MARK}
-"""Files of a version that differ whenever the same student is sent again."""
+"""Files of a version that differ at every upload of the same student."""
 Scores = tuple[Mapping[str, list[float]], str]
-"""By way of loading; and the class of tokenizer that AutoTokenizer takes where it reads other tokens."""
+"""By way of loading; and the tokenizer class that AutoTokenizer takes, if its tokens differ."""
 
 
 def prove(work: Work, version: Path) -> Figures:
     """The figures of the comparison, by way of loading.
 
     Args:
-        work: the register step's.
-        version: the version's files, as the registry gives them out.
+        work: that of the register step.
+        version: the version's files, as downloaded from the registry.
 
     Raises:
-        UnderstudyError: the version cannot be loaded, or scores an example otherwise than the evaluation did.
+        UnderstudyError: the version cannot be loaded, or scores an example differently from the evaluation.
     """
     import numpy as np
 
@@ -63,7 +63,7 @@ def prove(work: Work, version: Path) -> Figures:
     contents = at(work.input("records"), "test", places)
     examples = [[base64.b64encode(one.content).decode(), one.label] for one in contents]
     scores, other = (_by_job if platform().remote else _here)(work, version, examples)
-    if not _windows_are_apart(work):  # how transformers alone is asked
+    if not _windows_are_apart(work):  # transformers alone sees such windows only
         scores = {way: found for way, found in scores.items() if way != "transformers"}
     figures: dict[str, Mapping[str, float] | str] = {}
     for way, served in scores.items():
@@ -79,7 +79,7 @@ def prove(work: Work, version: Path) -> Figures:
 
 
 def can_be_proved(recipe: Recipe) -> bool:
-    """Whether one process can be expected to hold the model; in a cluster it may have been measured in shards."""
+    """Whether one process should have memory for the model; in a cluster it may have been measured in shards."""
     if not platform().remote:
         return True
     resources = recipe.resources.by_job["evaluate"]
@@ -101,7 +101,7 @@ def _windows_are_apart(work: Work) -> bool:
 
 
 def _here(work: Work, version: Path, examples: list[list[str | None]]) -> Scores:
-    """The scores, by a process of this machine."""
+    """The scores, computed by a process of this machine."""
     log = work.run.folder / "logs" / "served.log"
     with tempfile.TemporaryDirectory(dir=version.parent.parent) as name:
         folder = Path(name)
@@ -112,13 +112,13 @@ def _here(work: Work, version: Path, examples: list[list[str | None]]) -> Scores
 
 
 def _by_job(work: Work, version: Path, examples: list[list[str | None]]) -> Scores:
-    """The scores, by a job, which has no credentials; it reads what this process has fetched from the registry."""
+    """The scores, computed by a job without credentials on the files that this process downloaded from the registry."""
     place = work.lease.folder.parent / "served"  # beside the job's folder: ranks cannot write there
     work.lease.check()
     if not (place / VERSION).is_dir() or not _same(place / VERSION, version):
-        # Of a step that goes on the job may be running, or have ended: what it scored stays while it is the same.
+        # In a resumed step the job may be running or finished: its scores stay valid for the same files.
         shutil.rmtree(place, ignore_errors=True)
-        shutil.rmtree(place.with_name("job"), ignore_errors=True)  # where a job outlives who launched it
+        shutil.rmtree(place.with_name("job"), ignore_errors=True)  # if a job outlives its launcher
         place.mkdir()
         write_json(place / EXAMPLES, examples)
         version.rename(place / VERSION)
@@ -140,10 +140,10 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def _read(path: Path) -> Scores:
-    """The scores that a process has left: it ran the model's code, so they are numbers at most.
+    """Read and validate the scores: the process that wrote them ran the model's code.
 
     Raises:
-        UnderstudyError: there is something else.
+        UnderstudyError: the file has other contents.
     """
     try:
         found = TypeAdapter(dict[str, dict[str, list[float]] | str]).validate_json(_bytes(path), strict=True)
@@ -158,7 +158,7 @@ def _read(path: Path) -> Scores:
 
 
 def _bytes(path: Path) -> bytes:
-    """A file's bytes; no link is followed, and a pipe is not waited for."""
+    """A regular file's bytes; a link is not followed, and a pipe does not block."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise _no_scores("has no scores")

@@ -1,4 +1,4 @@
-"""How a step's process reacts to a stop request, to the end of the run's driver, and to its pod's eviction."""
+"""A step's process: its reaction to a stop request, to the end of the run's driver, and to its pod's eviction."""
 
 import logging
 import os
@@ -17,7 +17,7 @@ from understudy.store.lease import Process
 log = logging.getLogger(__name__)
 
 ASKED_TO_END = "this process was asked to end (SIGTERM): what is done is kept, and the next attempt goes on from there"
-HEARTBEAT_INTERVAL = 3600.0  # seconds between two heartbeats of a run, which counts as dead after a day without
+HEARTBEAT_INTERVAL = 3600.0  # seconds between heartbeats of a run, which counts as dead after a day without one
 
 
 class Evicted(SystemExit):
@@ -35,14 +35,14 @@ def connect_to_run(run: Run) -> None:
 
 
 def _evict(_signal: int, _frame: FrameType | None) -> NoReturn:
-    """This pod is evicted: its lease is released, and its job keeps running for the next launcher."""
+    """Leave an evicted pod: the lease is released, and the job keeps running for the next launcher."""
     log.warning(ASKED_TO_END)  # now: a task that KFP terminates is killed two seconds later
     last_words.leave(ASKED_TO_END)
     raise Evicted(STOPPED)
 
 
 def _send_heartbeats(run: Run) -> None:
-    """Renew the run's heartbeat: a step may wait for days, in a queue say, without any other change."""
+    """Renew the run's heartbeat: a step may wait for days without any other change, such as in a queue."""
     never = threading.Event()
     while not never.wait(HEARTBEAT_INTERVAL):
         run.live()

@@ -1,4 +1,4 @@
-"""The first task of a pipeline run: check the recipe with the run's own values and the account's rights, look ahead."""
+"""The first task of a pipeline run: check recipe, overrides and the account's rights, look up cached results."""
 
 import logging
 import os
@@ -21,31 +21,31 @@ UNDECIDED = "auto is chosen where a recipe is compiled or submitted, by what has
 
 @dataclass(frozen=True)
 class Begun:
-    """A run that has begun."""
+    """A started run."""
 
     run: str
     """Its id."""
     found: Literal["nothing", "approved", "rejected"]
-    """The decision, when every step was found in the step cache; otherwise there is work to do."""
+    """The decision, if every step is in the step cache; otherwise `nothing`, and there is work to do."""
     lookup: Lookup
-    """What was found."""
+    """The cached steps."""
 
 
 def start(values: dict[str, Any], overrides: str, seed: int, job_id: str, steps: list[str]) -> Begun:
-    """Check the recipe with a run's own values, make the run's folder, and look whether anything is left to do.
+    """Check the recipe with a run's overrides, create the run's folder, and look up its steps in the step cache.
 
-    A run of the command on this machine has looked before it started the pipeline, so it is not done again here.
+    `understudy run` does the lookup before it starts the pipeline, so it is not repeated here.
 
     Args:
         values: the recipe that the pipeline was compiled from.
-        overrides: a.b=value, one a line or separated by semicolons.
+        overrides: a.b=value, one per line or separated by semicolons.
         seed: the run's seed, unless the overrides set another.
-        job_id: the pipeline run's id where KFP runs it.
+        job_id: the pipeline run's id if KFP runs it.
         steps: the compiled pipeline's steps.
 
     Raises:
-        InputError: a value is wrong, or changes which steps there are.
-        Forbidden: the tracking server refuses this account, which would cost the run its end.
+        InputError: a value is wrong, or changes the set of steps.
+        Forbidden: the tracking server refuses this account, so that the run could not be registered.
     """
     store = open_store()
     made = store.run(os.environ[RUN]) if RUN in os.environ else None
@@ -73,9 +73,9 @@ def _made(store: Store, recipe: Recipe, job_id: str) -> Run:
 
 
 def _sign_in(store: Store, run: Run, recipe: Recipe) -> None:
-    """Open the run's record where a server keeps it: who may not write there is told before anything is trained.
+    """Open the run's record on a tracking server, to report missing rights before anything is trained.
 
-    A server that does not answer stops no run: what it missed is sent when the student is registered.
+    A server that does not answer stops no run: the record is sent when the student is registered.
 
     Raises:
         Forbidden: the server refuses this account.
@@ -101,9 +101,9 @@ def _decision(store: Store, run: Run) -> Literal["approved", "rejected"]:
 
 
 def _checked(values: dict[str, Any], overrides: str, seed: int) -> Recipe:
-    """The recipe of a run that no command has checked.
+    """Validate the recipe of a run that `understudy run` did not start.
 
-    Folders and modules of models may be in the trainer's image alone; this task runs in the launcher's, as ingest does.
+    Folders and modules of models may be in the trainer image only; this task, like ingest, is in the launcher image.
     """
     from understudy.steps.recipe_check import Here, findings
 

@@ -1,4 +1,4 @@
-"""What a step is: what decides its result, the function that makes it, and what that function is given."""
+"""The declaration of a step: the parts of its key, its function, and the function's context."""
 
 import logging
 import os
@@ -19,29 +19,29 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Result:
-    """A step's result: the step's name, and the object with what its manifest says of it."""
+    """A step's result: the step's name, and its object with the manifest's facts and inputs."""
 
     step: str
     digest: str
     path: Path
     facts: Mapping[str, Any]
     inputs: Mapping[str, str] = field(default_factory=dict)
-    """The digests that it was made from, by role."""
+    """The digests of its inputs, by role."""
 
     @property
     def said(self) -> str:
-        """Its facts in words."""
+        """Its facts as text."""
         return ", ".join(f"{name} {short(value)}" for name, value in self.facts.items())
 
 
 def short(value: object) -> str:
-    """A fact, numbers to four digits."""
+    """A fact as text, floats with four significant digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 @dataclass
 class Work:
-    """What a step's function gets to do its work with."""
+    """The context of a step's function."""
 
     step: str
     store: Store
@@ -62,12 +62,12 @@ class Work:
 
     @property
     def world(self) -> Mapping[str, str]:
-        """What of the world outside the store decides the result."""
+        """The parts of the key from outside the recipe and the store."""
         return self.decided_by["world"]
 
     @property
     def tracking_uri(self) -> str:
-        """The tracking server's address, which may hold credentials: from the environment, never from a file."""
+        """The tracking server's address, which may contain credentials: from the environment, never from a file."""
         return tracking_uri(self.store)
 
     def input(self, role: str) -> Path:
@@ -75,7 +75,7 @@ class Work:
         return self.store.objects.path(self.inputs[role])
 
     def report_waiting(self, detail: str) -> None:
-        """Record what the step waits for, or does, while there is no progress."""
+        """Record the step's activity, such as waiting, while there is no progress."""
         state = self.run.state(self.step)
         assert state is not None
         self._pace = Pace()
@@ -94,46 +94,46 @@ class Work:
 
 @dataclass(frozen=True)
 class World:
-    """What of the world outside the store decides a result."""
+    """The parts of a step's key from outside the recipe and the store."""
 
     inputs: Mapping[str, str] = field(default_factory=dict)
-    """Digests by role of objects that the pipeline does not make: the champion."""
+    """Digests by role of objects from outside the pipeline: the champion."""
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A step: what decides its result, the function that makes it, and what follows it."""
+    """A step: the parts of its key, its function, and its hooks."""
 
     name: str
     role: str
-    """What its result is to the steps that take it."""
+    """The role of its result among other steps' inputs."""
     kind: str
     """The kind of its object."""
     work: Callable[[Work], None]
-    """Its function. Code that only launches, watches and records does not count."""
+    """Its function. Code that only launches, watches and records is not part of the key."""
     modules: tuple[str, ...]
-    """Modules of the package whose source decides the result, with all that they import."""
+    """Modules of the package whose source is part of the key, with all their imports."""
     functions: tuple[Callable[..., Any], ...] = ()
-    """Functions that decide it too, each with what it uses of its own module; what that imports does not count."""
+    """Functions in the key, each with the parts of its module that it uses, but not that module's imports."""
     section: Callable[[Recipe, Store], Mapping[str, Any]]
-    """What of the recipe, and of the data and models that it names, decides the result."""
+    """The parts of the key from the recipe, and from the data and models that it refers to."""
     check: Callable[[Recipe, Store, Mapping[str, str]], None] = lambda recipe, store, inputs: None
-    """Refuses, with InputError, what its inputs show to be in vain; asked before the step is looked up or done."""
+    """Raises InputError if the inputs show that the run is in vain; called before the cache lookup."""
     inputs: tuple[str, ...] = ()
-    """Roles of the objects that other steps of the pipeline make for it; a pipeline may lack some."""
+    """Roles of its inputs from other steps; a pipeline may lack some."""
     outside: Callable[[Run, Store, Mapping[str, str]], World] = lambda run, store, inputs: World()
-    """What of the world outside the store decides the result, for a run and the digests that its pipeline gives."""
+    """The parts of the key from outside the recipe and the store, for a run and its inputs' digests."""
     still_holds: Callable[[Path, Store], bool] = lambda path, store: True
-    """Whether a cached result is still true of the world outside the store."""
+    """Whether a cached result is still valid outside the store."""
     outcome: Callable[[Result], str] = lambda result: result.said
-    """What came out, in words: the last line of a task's log says it."""
+    """The outcome as text, for the last line of a task's log."""
     follow: Callable[[Run, Store], None] = lambda run, store: None
-    """What is done once the result is there, made now or found."""
+    """A hook that runs once there is a result, computed or cached."""
 
 
 class Parts(TypedDict):
-    """All that decides a step's result, as the step cache keeps it."""
+    """The parts of a step's key, as stored in the step cache."""
 
     step: str
     code: Revision
@@ -143,7 +143,7 @@ class Parts(TypedDict):
 
 
 def parts(step: Step, recipe: Recipe, store: Store, inputs: Mapping[str, str], world: Mapping[str, str]) -> Parts:
-    """What decides a step's result; its digest is the step key, under which the step cache remembers the result."""
+    """The parts of a step's key; their digest is the key of its result in the step cache."""
     return {
         "step": step.name,
         "code": revision(step.modules, functions=step.functions),

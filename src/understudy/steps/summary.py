@@ -1,4 +1,4 @@
-"""What a run came to: the verdict, the measures, the registration, and what should be noted."""
+"""A run's outcome: the verdict, the measures, the registration, and the notes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ from understudy.store import Run, Store
 from understudy.store.files import read_json
 from understudy.train.profile import Profile
 
-NAMED = 3  # records that could not be read; the others are in records.json
+NAMED = 3  # unreadable records in a note; the others are in records.json
 
 
 class Registered(TypedDict):
-    """The content of registration.json; fields as of registry.register.Registration."""
+    """The content of registration.json; its fields are those of registry.register.Registration."""
 
     parent_run_id: str
     version: str | None
     name: str
     url: str
-    stays: NotRequired[str]  # not in what an older understudy has registered
+    stays: NotRequired[str]  # absent in registrations of an older understudy
 
 
 class Skipped(TypedDict):
-    """A record that was left out, as records.json has it."""
+    """A skipped record in records.json."""
 
     name: str
     reason: str
@@ -33,7 +33,7 @@ class Skipped(TypedDict):
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run came to."""
+    """A run's outcome."""
 
     run: str
     verdict: Verdict | None
@@ -41,11 +41,11 @@ class Summary:
     registration: Registered | None
     notes: list[str]
     profiles: dict[str, Profile]
-    """By the role of what was trained; none, unless the run was to be profiled."""
+    """By the role of the trained model; empty unless the run was profiled."""
 
 
 def summary_of(store: Store, run: Run) -> Summary:
-    """What a run came to, as far as it got."""
+    """A run's outcome so far."""
     records = _content(store, run, "ingest", "records.json")
     return Summary(
         run.id,
@@ -58,20 +58,20 @@ def summary_of(store: Store, run: Run) -> Summary:
 
 
 def _content(store: Store, run: Run, step: str, name: str) -> Any:
-    """A file of a step's result; None where the run did not get so far."""
+    """A file of a step's result; None if the run has not got so far."""
     state = run.state(step)
     return read_json(store.objects.path(state.digest) / name) if state and state.digest else None
 
 
 def _of_records(records: Any) -> list[str]:
-    """What should be noted of the data; of a run that did not get so far, nothing."""
+    """Notes on the data; none before ingest is done."""
     if not records:
         return []
-    return [*_left_out(records["skipped"]), *map(printable, records.get("notes", ()))]  # older ones have none
+    return [*_left_out(records["skipped"]), *map(printable, records.get("notes", ()))]  # absent in older records
 
 
 def _left_out(skipped: Sequence[Skipped]) -> list[str]:
-    """The records that could not be read, in a sentence that names the first of them."""
+    """A sentence on the unreadable records, with the names of the first."""
     if not skipped:
         return []
     first = "; ".join(f"{broken['name']} {broken['reason']}" for broken in skipped[:NAMED])

@@ -1,4 +1,4 @@
-"""Steps as tasks of a pipeline: a run's id in, what the step came to out, an error as an exit code."""
+"""Steps as tasks of a pipeline: a run's id in, the step's result out, an error as an exit code."""
 
 import logging
 import sys
@@ -29,11 +29,11 @@ STARTED = Gauge(
 
 
 def run_step(name: str, run_id: str) -> Result:
-    """Execute a step of a run, on what the run's folder says that the steps before have made.
+    """Execute a step of a run, with the earlier steps' results as recorded in the run's folder.
 
     Args:
         name: one of step_names().
-        run_id: as start() has it.
+        run_id: as returned by start().
     """
     STARTED.labels(run_id, name).set_to_current_time()
     step, store = STEPS[name], open_store()
@@ -52,7 +52,7 @@ def run_step(name: str, run_id: str) -> Result:
 def start_component(
     values: dict[str, Any], overrides: str, seed: int, job_id: str, steps: list[str], fails: bool
 ) -> Begun:
-    """start() for a pipeline's task; end with exit code 3 where an earlier run was rejected and that fails this one."""
+    """start() as a pipeline's task; exit with code 3 if an earlier run was rejected and `fails` is set."""
     try:
         logs.configure()
         installation.check()
@@ -65,12 +65,12 @@ def start_component(
 
 
 def component(name: str, run_id: str, task: Mapping[str, Any] | None = None) -> Result:
-    """run_step() for a pipeline's task: an error is one message and an exit code instead of a traceback.
+    """run_step() as a pipeline's task: an error is one message and an exit code instead of a traceback.
 
     Args:
         name: the step.
         run_id: the run.
-        task: what was set on the task, for the job that it launches.
+        task: the settings of the task, for the job that it launches.
     """
     task_config.hand_over(task)
     try:
@@ -82,7 +82,7 @@ def component(name: str, run_id: str, task: Mapping[str, Any] | None = None) -> 
 
 
 def ended(name: str, run_id: str) -> Result:
-    """What a step of the run came to that has ended."""
+    """The result of a finished step of the run."""
     store = open_store()
     state = store.run(run_id).state(name)
     assert state is not None, f"{name} has not begun in {run_id}"
@@ -91,14 +91,14 @@ def ended(name: str, run_id: str) -> Result:
 
 
 def reject(run_id: str, fails: bool) -> None:
-    """Record in MLflow that a run's student was rejected; end with exit code 3 where a rejection fails the run."""
+    """Record in MLflow that a run's student was rejected; exit with code 3 if `fails` is set."""
     registered = component("register", run_id)
     if fails:
         _fail(_rejection(ended("gate", run_id), registered))
 
 
 def _rejection(verdict: Result, registered: Result) -> Rejected:
-    """The rules that the student did not meet, and where the evidence is."""
+    """The error with the failed rules and the location of the evidence."""
     rules, record = STEPS["gate"].outcome(verdict), STEPS["register"].outcome(registered)
     return Rejected(f"{rules}; {record}; fail_when_rejected makes this run a failed one")
 

@@ -1,4 +1,4 @@
-"""Running a training: the job that a specification describes, recorded and watched, to a model for the store."""
+"""Running a training: its job, recorded in MLflow and watched, and the delivery of its model to the store."""
 
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -21,10 +21,10 @@ from understudy.train.validated import best_step
 
 
 def train(work: Work, spec: JobSpec) -> None:
-    """Run a training to its end; the model becomes the step's result.
+    """Run a training to completion; the model becomes the step's result.
 
     Raises:
-        UnderstudyError: it failed, or was asked to stop.
+        UnderstudyError: the training failed or was stopped.
     """
     assert isinstance(spec.payload, Training)
     platform().prepare(work.run)
@@ -46,7 +46,7 @@ def train(work: Work, spec: JobSpec) -> None:
 
 
 def _by_validation(curve: list[dict[str, Any]], train: Train) -> dict[str, str]:
-    """What validation had a say in: where a training ended, and which weights are the model."""
+    """The results of validation: the step where training ended early, and the step of the model's weights."""
     facts, last = {}, curve[-1]["step"]
     if train.patience and train.steps and last < train.steps:
         facts["ended_early"] = f"after {last:,} of {train.steps:,} steps"
@@ -56,7 +56,7 @@ def _by_validation(curve: list[dict[str, Any]], train: Train) -> dict[str, str]:
 
 
 def _name(model: Model) -> str:
-    """What a model is, in the recipe's words."""
+    """A model's name in the recipe: its type, factory or pretrained id."""
     if isinstance(model, ArchitectureModel):
         return str(model.type)
     return model.factory if isinstance(model, FactoryModel) else model.pretrained

@@ -17,7 +17,7 @@ from understudy.steps.step import Work
 log = logging.getLogger(__name__)
 
 STEP = re.compile("[0-9]{1,18}")
-TAIL = 4096  # bytes that contain the last line of the metrics
+TAIL = 4096  # bytes at the end of the metrics, enough for the last line
 LINE = TypeAdapter(Reported)
 
 
@@ -42,7 +42,7 @@ class Watch:
         size = self._spec.metrics.stat().st_size if self._spec.metrics.exists() else 0
         if size not in (0, self._read):
             self._read = size
-            with suppress(ValueError):  # a line that is being written, or whatever else a rank wrote there
+            with suppress(ValueError):  # an incomplete line, or anything else that a rank wrote
                 self._tell_step(LINE.validate_json(self._last_line(size)))
 
     def tell(self, text: str) -> None:
@@ -65,7 +65,7 @@ class Watch:
             self._tell_busy(waiting)
 
     def _tell_busy(self, waiting: float) -> None:
-        """Once for each job: cores are short."""
+        """Warn once per job that other programs use the cores."""
         threads = self._spec.threads
         fewer = f", or with fewer threads than {threads} ({self._spec.section}.threads)" if threads > 1 else ""
         words = (
