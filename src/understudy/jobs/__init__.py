@@ -1,1 +1,1 @@
-"""What a launcher and its ranks agree on: the specification, its folder, heartbeats, attempts, outcomes, logs."""
+"""The protocol between a launcher and its ranks: specification, folder, heartbeats, attempts, outcomes, logs."""

@@ -1,7 +1,7 @@
-"""Attempts: when a job's ranks come back, the first of them renames the folder that they write checkpoints into.
+"""Attempts of a job: each time its ranks rejoin, rank 0 renames the folder of their checkpoints.
 
-A rank of an earlier attempt that was only cut off (its node came back) finds its path gone, as a holder of a lost lease
-does: see store/lease.py.
+A rank of an earlier attempt that was only cut off (its node came back) finds its path gone, like the holder of a lost
+lease: see store/lease.py.
 """
 
 import errno
@@ -22,11 +22,11 @@ from understudy.jobs.outcome import OUTCOME, Outcome
 from understudy.jobs.specification import JobSpec
 
 PREFIX = "attempt."
-NAME = re.compile(r"attempt\.[0-9]{1,9}\.[0-9a-z]+")  # whatever else a rank gives such a name is no attempt
+NAME = re.compile(r"attempt\.[0-9]{1,9}\.[0-9a-z]+")  # ranks may give other names with this prefix
 FAILURES = "failures.jsonl"
-MOST = 4 * 2**20  # bytes of it that are read: a rank may leave a file of any size
+MOST = 4 * 2**20  # bytes read of that file: a rank may write any amount
 WORLD = "world"
-DIGITS = 8  # of a number of ranks, at most
+DIGITS = 8  # at most, of a number of ranks
 
 
 def latest(folder: Path) -> Path | None:
@@ -36,25 +36,25 @@ def latest(folder: Path) -> Path | None:
 
 
 def number(folder: Path) -> int:
-    """How many attempts a job has had, the newest among them."""
+    """The number of a job's newest attempt; 0 before the first."""
     attempt = latest(folder)
     return _number(attempt.name) if attempt else 0
 
 
 def ranks(spec: JobSpec) -> range:
-    """The ranks of a job's newest attempt: fewer than its most, where an elastic job has not all its nodes."""
+    """The ranks of a job's newest attempt: fewer than `world_size` while an elastic job lacks nodes."""
     attempt = latest(Path(spec.folder))
     try:
         if attempt is None:
             return range(spec.world_size)
         with opened(attempt / WORLD) as stream:
             return range(min(int(stream.read(DIGITS)), spec.world_size))
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # it is just beginning, or a rank made something else
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # the attempt is just beginning, or a rank replaced it
         return range(spec.world_size)
 
 
 def outcomes(spec: JobSpec) -> list[Outcome]:
-    """How the ranks of the newest attempt have ended that have."""
+    """Outcomes of the newest attempt's ranks that have ended, and of ranks that ended before they joined one."""
     refresh(Path(spec.folder))
     attempt = latest(Path(spec.folder))
     known = ("", attempt.name) if attempt else ("",)
@@ -64,35 +64,35 @@ def outcomes(spec: JobSpec) -> list[Outcome]:
 
 
 def is_complete(spec: JobSpec) -> bool:
-    """Whether every rank of the newest attempt is done, and its result there."""
+    """Whether every rank of the newest attempt succeeded, and its result exists."""
     attempt = latest(Path(spec.folder))
     if attempt is None or not (attempt / "output").is_dir():
         return False
-    # An outcome without an attempt is of a rank that ended before it joined one: no part of this result.
+    # An outcome without an attempt is that of a rank that ended before it joined one: no part of this result.
     own = [outcome for outcome in outcomes(spec) if outcome.attempt == attempt.name]
     done = [outcome for outcome in own if outcome.exit_code == 0]
     return len(done) == len(ranks(spec))
 
 
 def begin(spec: JobSpec, world_size: int) -> str:
-    """Start a job's next attempt. To be called by its first rank alone.
+    """Start a job's next attempt; only rank 0 calls this.
 
     Args:
         spec: the job.
-        world_size: how many ranks have joined.
+        world_size: number of ranks that have joined.
 
     Returns:
         The name of the attempt's folder.
 
     Raises:
-        Fenced: the job has ended, or was given up.
+        Fenced: the job is over, since its folder was removed.
     """
     folder = Path(spec.folder)
     while True:
         before = latest(folder)
         name = f"{PREFIX}{_number(before.name) + 1 if before else 1}.{secrets.token_hex(4)}"
-        # The rename is the fence: of two ranks 0 that begin an attempt one finds its source gone and looks again, and
-        # ranks of the attempt before can write their checkpoints nowhere.
+        # The rename is the fence. If two ranks 0 begin an attempt, one finds its source gone and looks again; ranks of
+        # the attempt before have no path left for checkpoints.
         try:
             with disk_errors(folder):
                 os.rename(before, folder / name) if before else (folder / name).mkdir()
@@ -109,7 +109,7 @@ def begin(spec: JobSpec, world_size: int) -> str:
 
 
 def failures(folder: Path) -> list[Outcome]:
-    """How the ranks of earlier attempts failed, the oldest first."""
+    """Failures of earlier attempts, the oldest first."""
     try:
         with opened(folder / FAILURES) as stream:
             lines = stream.read(MOST).splitlines()
@@ -117,13 +117,13 @@ def failures(folder: Path) -> list[Outcome]:
         return []
     found = []
     for line in lines:
-        with suppress(ValidationError):  # half a line, where the disk was full or two nodes wrote at once
+        with suppress(ValidationError):  # a partial line: the disk was full, or two nodes wrote concurrently
             found.append(OUTCOME.validate_json(line, strict=True))
     return found
 
 
 def report_hang(spec: JobSpec, text: str) -> None:
-    """Record that an attempt hung; the first node that notices it does."""
+    """Record that an attempt hung; only the first node to notice does so."""
     folder = Path(spec.folder)
     attempt = latest(folder)
     try:
@@ -135,12 +135,12 @@ def report_hang(spec: JobSpec, text: str) -> None:
 
 
 def _append(folder: Path, outcome: Outcome) -> None:
-    # A line break before it too: the disk may have been full in the middle of the line before.
+    # Begin with a line break too: a full disk may have cut off the line before.
     append(folder / FAILURES, f"\n{json.dumps(asdict(outcome))}\n")
 
 
 def keep_failures(spec: JobSpec) -> None:
-    """Append the earlier attempt's failure to the history: of all its ranks the one that made the others fail."""
+    """Append the earlier attempt's root failure to the history, and remove its outcomes, heartbeats and marks."""
     paths = list(Path(spec.folder).glob("outcome-*.json"))
     said = [Outcome.read(path) for path in paths]
     ended = [outcome for outcome in said if outcome is not None]
@@ -153,7 +153,7 @@ def keep_failures(spec: JobSpec) -> None:
 
 
 def _remove(paths: list[Path]) -> None:
-    """Remove files that ranks may have made: no folder, and nothing behind a link to one."""
+    """Remove files that ranks may have created, but no folders, and nothing below a symlinked folder."""
     for path in paths:
         if not path.parent.is_symlink() and (path.is_symlink() or not path.is_dir()):
             path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""A measuring of collectives: what it asks of a job's ranks, and the timings that they leave, in nccl-tests' terms."""
+"""A benchmark of collectives: its parameters, and the timings of its ranks in nccl-tests' terms."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ FILE = "collectives.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Collectives:
-    """All-reduces of several sizes between all ranks; what it leaves is timings."""
+    """All-reduces of several sizes between all ranks; the result is timings."""
 
     kind: Literal["collectives"] = "collectives"
     sizes: tuple[int, ...] = SIZES
-    """Bytes of each buffer; of float32, so multiples of 4."""
+    """Bytes of each buffer; float32, hence multiples of 4."""
 
     @property
     def reads(self) -> dict[str, str]:
@@ -28,14 +28,14 @@ class Collectives:
         return {}
 
     def reading(self, places: Mapping[str, str]) -> "Collectives":
-        """The same work on copies of nothing."""
+        """The same work: there are no folders to replace."""
         del places
         return self
 
 
 @dataclass(frozen=True)
 class Timing:
-    """How long an all-reduce took: the median of several, each as long as its slowest rank took."""
+    """Duration of an all-reduce: the median of several, each timed by its slowest rank."""
 
     size: int
     """Bytes of the buffer on every rank."""
@@ -43,11 +43,11 @@ class Timing:
 
     @property
     def algorithm_bandwidth(self) -> float:
-        """Bytes a second of the buffer: algbw of nccl-tests."""
+        """Buffer bytes per second: algbw of nccl-tests."""
         return self.size / self.seconds
 
     def bus_bandwidth(self, ranks: int) -> float:
-        """Bytes a second that each rank's link carried at least: busbw, the one to compare with the fabric's."""
+        """Bytes per second that each rank's link carried at least: busbw, comparable with the fabric's bandwidth."""
         return self.algorithm_bandwidth * 2 * (ranks - 1) / ranks
 
 
@@ -55,15 +55,15 @@ _TIMINGS = TypeAdapter(list[Timing])
 
 
 def write(folder: Path, timings: Iterable[Timing]) -> None:
-    """Leave the timings in a folder."""
+    """Write the timings into a folder."""
     (folder / FILE).write_bytes(_TIMINGS.dump_json(list(timings)))
 
 
 def read(folder: Path) -> list[Timing]:
-    """The timings in a folder.
+    """Read the timings in a folder.
 
     Raises:
-        UnderstudyError: there are none.
+        UnderstudyError: they are missing or malformed.
     """
     try:
         return _TIMINGS.validate_json((folder / FILE).read_bytes())

@@ -1,8 +1,8 @@
-"""Files in a job's folders, as its launcher reads and touches them: where a rank left a link, it goes nowhere.
+"""A launcher's access to files that ranks can write, without following symlinks.
 
-Ranks write there, and run more code than this project's; their launcher has the whole store and credentials. A log that
-was a link to /proc/self/environ had it print its passwords, and a probe that was one made files in other jobs' folders.
-What is no file, such as a pipe, would have it wait for ever.
+Ranks run more code than this project's; their launcher has the whole store and credentials. A log that was a link to
+/proc/self/environ made it print its passwords, and a probe that was a link created files in other jobs' folders.
+Reading something that is not a regular file, such as a pipe, could block forever.
 """
 
 import os
@@ -15,24 +15,24 @@ from pydantic import TypeAdapter, ValidationError
 from understudy.errors import UnderstudyError
 
 Read = TypeVar("Read")
-LARGEST = 2**20  # bytes of a JSON file; those of ranks have some hundred
+LARGEST = 2**20  # bytes of a JSON file; those of ranks have a few hundred
 
 
 def opened(path: Path) -> BinaryIO:
-    """A file that ranks wrote, to be read.
+    """Open a file that ranks wrote, for reading.
 
     Raises:
-        FileNotFoundError: there is none.
-        UnderstudyError: it is a link, or no file.
+        FileNotFoundError: the file does not exist.
+        UnderstudyError: the path is a symlink or not a regular file.
     """
     return os.fdopen(_descriptor(path, os.O_RDONLY), "rb")
 
 
 def read(path: Path, kind: TypeAdapter[Read]) -> Read | None:
-    """What a JSON file of the ranks' says; None when there is none, or when it says nothing of that kind.
+    """Parse a JSON file that ranks wrote; None if it is missing or not valid for `kind`.
 
     Raises:
-        UnderstudyError: it is a link, or no file.
+        UnderstudyError: the path is a symlink or not a regular file.
     """
     try:
         with opened(path) as stream:
@@ -42,10 +42,10 @@ def read(path: Path, kind: TypeAdapter[Read]) -> Read | None:
 
 
 def touch(path: Path) -> float:
-    """Make a file, or find it made, and give it the file system's time, which is returned.
+    """Create a file if it is missing, set its time to the file system's, and return that time.
 
     Raises:
-        UnderstudyError: it is a link, or no file.
+        UnderstudyError: the path is a symlink or not a regular file.
     """
     descriptor = _descriptor(path, os.O_RDONLY | os.O_CREAT)
     try:
@@ -56,10 +56,10 @@ def touch(path: Path) -> float:
 
 
 def append(path: Path, text: str) -> None:
-    """Add text to a file, which is made when there is none.
+    """Append text to a file, which is created if missing.
 
     Raises:
-        UnderstudyError: it is a link, or no file.
+        UnderstudyError: the path is a symlink or not a regular file.
     """
     with os.fdopen(_descriptor(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a", encoding="utf-8") as stream:
         stream.write(text)

@@ -1,4 +1,4 @@
-"""Heartbeats: every rank writes which step it has done, the launcher renews its lease; each observes the other."""
+"""Heartbeats: ranks write their progress, the launcher renews its lease, and each observes the other."""
 
 import os
 import socket
@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from understudy.jobs.files import read, touch
 
 BEFORE_TRAINING = ("importing", "joining the process group")
-"""Phases of a rank, as agent/worker.py and train/job.py report them, in which no rank has joined the others yet."""
+"""Phases, reported by agent/worker.py and train/job.py, in which a rank has not joined the process group."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def seconds_since_heartbeat(folder: Path, ranks: Iterable[int], since: float) ->
 
 
 def seconds_since_launcher(folder: Path) -> float:
-    """Seconds since the launcher last renewed the lease on the step that this job's folder belongs to."""
+    """Seconds since the launcher last renewed the lease on the job's step."""
     times = []
     for path in folder.parent.glob("[0-9]*/holder.*"):
         try:
@@ -61,13 +61,13 @@ def seconds_since_launcher(folder: Path) -> float:
 
 
 def refresh(folder: Path) -> None:
-    """Refresh the file system's view of a folder: NFS caches for a minute which files were not there."""
+    """Refresh the file system's view of a folder: NFS caches for a minute that a file is missing."""
     probe = folder / f".see-{socket.gethostname()}-{os.getpid()}"
     touch(probe)
     probe.unlink()
 
 
 def volume_time(folder: Path) -> float:
-    """The file system's own clock, which all nodes share."""
+    """The file system's clock, which all nodes share."""
     probe = folder / f".now-{socket.gethostname()}-{os.getpid()}"
     return touch(probe)

@@ -1,6 +1,4 @@
-"""Following the ranks' logs: each rank's file in the run folder is read from a stored offset, so a new launcher neither
-loses nor repeats a line.
-"""
+"""Following ranks' logs from stored offsets, so that a new launcher neither loses nor repeats a line."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -13,12 +11,12 @@ from understudy.store.files import read_json, write_json
 log = logging.getLogger(__name__)
 
 TAIL = 30
-MOST = 2**20  # bytes of a rank's log at one look
+MOST = 2**20  # bytes of a rank's log per read
 NAME = "jobs.log"
 
 
 class RunLog:
-    """The log of a run's jobs, for those who follow the run from its folder."""
+    """The log of a run's jobs, for processes that follow the run from its folder."""
 
     def __init__(self, logs: Path) -> None:
         self._path = logs / NAME
@@ -31,7 +29,7 @@ class RunLog:
             stream.write(f"{line}\n")
 
     def new(self) -> Iterator[str]:
-        """The lines that were added since the last time; a line whose use failed is returned again."""
+        """Lines added since the last call; a line whose consumer failed is yielded again."""
         if not self._path.exists():
             return
         with self._path.open("rb") as stream:
@@ -43,7 +41,7 @@ class RunLog:
 
 
 class RankLogs:
-    """All ranks' logs of a job, from where the previous launcher was."""
+    """The logs of a job's ranks, from the previous launcher's offsets."""
 
     def __init__(self, spec: JobSpec, say: Callable[[str], None]) -> None:
         self._spec, self._say = spec, say
@@ -52,11 +50,11 @@ class RankLogs:
         self._offsets = {int(rank): int(offset) for rank, offset in found.items()}
 
     def follow(self, nodes: Mapping[int, str], end: bool = False) -> None:
-        """Emit every complete line that was added, with the rank's node and number before it.
+        """Emit every new complete line, prefixed with the rank's node and number.
 
         Args:
-            nodes: by rank.
-            end: nothing more will be added: emit everything, an incomplete last line too.
+            nodes: node names by rank.
+            end: no more lines will come: emit an incomplete last line too.
         """
         for rank in range(self._spec.world_size):
             while lines := self._added(rank, end):
@@ -64,7 +62,7 @@ class RankLogs:
                     for line in lines:
                         self._say(f"[{nodes.get(rank, '?')} rank {rank}] {line.decode(errors='replace').rstrip()}")
                         self._offsets[rank] = self._offsets.get(rank, 0) + len(line)
-                finally:  # also if this pod is evicted in the middle of it
+                finally:  # even if this pod is evicted meanwhile
                     write_json(self._place, self._offsets)
                 if not end:
                     break

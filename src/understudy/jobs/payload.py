@@ -1,4 +1,4 @@
-"""What a job's ranks do, and what they read of the store for it: train or measure models, a version, or the network."""
+"""Payloads of jobs: the work of the ranks, and the store's folders that it reads."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,7 +10,7 @@ from understudy.recipe import EvaluatePrecision, Model, ObjectiveSection, Recipe
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """One model's training; what it leaves is a model's files."""
+    """Training of one model; the result is the model's files."""
 
     kind: Literal["training"] = "training"
     examples: str
@@ -18,64 +18,64 @@ class Training:
     """A fetched pretrained model to start from."""
     teacher: str | None
     teacher_model: Model | None
-    """What the recipe says of that teacher: its files are compared with it."""
+    """The teacher's model in the recipe, which its files must match."""
     teacher_precision: TeacherPrecision = "fp32"
-    """What its weights are kept in."""
+    """Precision of the teacher's weights."""
     teacher_shards: int | None = None
-    """How many ranks hold a copy of it together."""
+    """Number of ranks that share a copy of the teacher."""
     model: Model
     train: Train
     objectives: tuple[ObjectiveSection, ...]
-    """What the model learns from."""
+    """The model's objectives."""
     seed: int
     others: dict[str, Model] = field(default_factory=dict)
-    """Models that later jobs of the run will train, by their place in the recipe: tried on an example beforehand."""
+    """Models that other jobs of the run train, by their path in the recipe: tried on an example beforehand."""
     asked: tuple[ObjectiveSection, ...] = ()
-    """What the student will learn from: tried beforehand too, for what it asks of teacher and student."""
+    """The student's objectives: tried beforehand too, for the outputs that they need of teacher and student."""
     student_train: Train | None = None
-    """How it will be trained, where that is a later job's: what this names is looked for beforehand too."""
+    """The student's training settings, if a later job trains it: layer names in them are checked beforehand too."""
     student_world: tuple[int, int] = (1, 1)
-    """Nodes of that later job, and processes on each."""
+    """Nodes of that later job, and processes per node."""
     measured_in: EvaluatePrecision = "fp32"
-    """What the models of the run will be measured in: whether they compute in it is tried beforehand too."""
+    """Precision in which the run's models will be evaluated: tried beforehand too."""
 
     @property
     def reads(self) -> dict[str, str]:
-        """The folders that ranks read, by what they are."""
+        """The folders that ranks read, by name."""
         given = {"examples": self.examples, "teacher": self.teacher, "initial": self.initial}
         return {name: folder for name, folder in given.items() if folder}
 
     def reading(self, places: Mapping[str, str]) -> "Training":
-        """The same work on copies: folders by the names of `reads`."""
+        """The same work on copied folders, by the names of `reads`."""
         return replace(self, examples=places["examples"], teacher=places.get("teacher"), initial=places.get("initial"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The measuring of a run's models, side by side; what it leaves is measures, and results by model."""
+    """Side-by-side evaluation of a run's models; the result is measures, and results by model."""
 
     kind: Literal["evaluation"] = "evaluation"
     examples: str
     records: str | None
-    """Those that the examples were made from, where a model sees images of another shape."""
+    """The source records of the examples, if a model takes images of another shape."""
     models: dict[str, str]
     """Folders of saved models by role."""
     digests: dict[str, str]
     """The models' digests by role."""
     recipe: Recipe
-    """Says what the models are, what to measure and how."""
+    """Defines the models, and the measures with their settings."""
     known: dict[str, str] = field(default_factory=dict)
-    """Folders of results by role: of models that were measured before, and are only timed."""
+    """Folders of earlier results by role: these models are only timed."""
 
     @property
     def reads(self) -> dict[str, str]:
-        """The folders that ranks read, by what they are."""
+        """The folders that ranks read, by name."""
         results = {f"results of {role}": folder for role, folder in self.known.items()}
         records = {"records": self.records} if self.records else {}
         return {**self.models, "examples": self.examples, **records, **results}
 
     def reading(self, places: Mapping[str, str]) -> "Evaluation":
-        """The same work on copies: folders by the names of `reads`."""
+        """The same work on copied folders, by the names of `reads`."""
         models = {role: places[role] for role in self.models}
         known = {role: places[f"results of {role}"] for role in self.known}
         return replace(self, examples=places["examples"], records=places.get("records"), models=models, known=known)
@@ -83,11 +83,11 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class Serving:
-    """The scoring of test examples through a version, loaded as its users load it; what it leaves is their scores."""
+    """Scoring of test examples through a registered version, loaded as by its users; the result is the scores."""
 
     kind: Literal["serving"] = "serving"
     folder: str
-    """Has the version's files, as the registry gives them out, and the examples; it lies in the step's own folder."""
+    """A folder inside the step's: the version's files as the registry serves them, and the examples."""
 
     @property
     def reads(self) -> dict[str, str]:
@@ -95,7 +95,7 @@ class Serving:
         return {}
 
     def reading(self, places: Mapping[str, str]) -> "Serving":
-        """The same work on copies of nothing."""
+        """The same work: there are no folders to replace."""
         del places
         return self
 

@@ -1,4 +1,4 @@
-"""The job specification: one JSON file that every rank reads, with any launcher, and the paths of a job's files."""
+"""The job specification: one JSON file that the ranks of every launcher read, and the paths of a job's files."""
 
 import errno
 import json
@@ -17,66 +17,66 @@ from understudy.store.files import write_json
 
 Role = Literal["teacher", "distill", "control", "evaluate", "serving", "collectives"]
 SECTIONS: dict[Role, str] = {"control": "distill", "serving": "evaluate"}
-"""The section of `resources` of a role that has none of its own name."""
+"""Sections of `resources` for roles that have none of the same name."""
 
 
 @dataclass(frozen=True)
 class JobSpec:
     """One job.
 
-    `folder` is the step's leased work folder: checkpoints, progress, the outcome and the result are below it.
+    `folder` is the step's Platform.job_folder(): checkpoints, progress, outcomes and the result are below it.
     """
 
     version: str
     role: Role
     folder: str
     payload: Annotated[Payload, Field(discriminator="kind")]
-    """What its ranks do."""
+    """The work of the ranks."""
     resources: Resources
-    """The job's section of the recipe; `threads` and `device` are what it resolves to where the job runs."""
+    """The job's section of the recipe; `threads` and `device` are resolved from it on the job's platform."""
     threads: int
     device: Literal["cpu", "cuda"]
     logs: str
-    """The folder of the run's logs; ranks write into the one below it that has the role's name."""
+    """The run's log folder; ranks write into its subfolder named after the role."""
     factories: dict[str, str] = field(default_factory=dict)
-    """By factory of the recipe the digest of its source, as the step's key has it: ranks have to have the same."""
+    """Source digests of the recipe's factories, as in the step's key: the source on the ranks must match."""
     profile: bool = False
-    """Whether ranks leave a trace of some steps."""
+    """Whether ranks trace some steps."""
     supervised: bool = False
-    """Whether a launcher in a cluster watches: ranks that end early are started again, as the job's next attempt."""
+    """Whether a launcher in a cluster supervises the job: ranks that end early restart as its next attempt."""
     attempt: str = ""
-    """The folder below `folder` for checkpoints and the result; supervised ranks agree on it at the rendezvous."""
+    """The subfolder of `folder` for checkpoints and the result; supervised ranks agree on it at the rendezvous."""
     launcher_timeout: float = 600.0
-    """Seconds without a heartbeat of the launcher after which ranks take a checkpoint and leave."""
+    """Seconds without a launcher heartbeat after which ranks take a checkpoint and exit."""
 
     @property
     def nodes(self) -> int:
-        """The most nodes that the job has."""
+        """Maximum number of nodes."""
         return self.resources.nodes
 
     @property
     def processes(self) -> int:
-        """Ranks on each node."""
+        """Ranks per node."""
         return self.resources.processes
 
     @property
     def world_size(self) -> int:
-        """Ranks of the job, when it has all its nodes."""
+        """Number of ranks when the job has all its nodes."""
         return self.nodes * self.processes
 
     @property
     def min_nodes(self) -> int:
-        """The fewest nodes that the job continues with."""
+        """Minimum number of nodes to continue with."""
         return self.resources.min_nodes or self.nodes
 
     @property
     def hang_timeout(self) -> float:
-        """Seconds without a step after which the job counts as hung."""
+        """Seconds without a heartbeat of any rank after which the job counts as hung."""
         return float(self.resources.hang_timeout)
 
     @property
     def section(self) -> str:
-        """The job's section in the recipe; the control has that of distill."""
+        """The job's section in the recipe; the control uses that of distill, serving that of evaluate."""
         return f"resources.{SECTIONS.get(self.role, self.role)}"
 
     @property
@@ -85,17 +85,17 @@ class JobSpec:
         return Path(self.folder) / "job.json"
 
     def write(self, path: Path | None = None) -> Path:
-        """Write the specification into its folder, or to another place."""
+        """Write the specification to `path`, by default into its folder."""
         path = path or self.path
         write_json(path, _adapter().dump_python(self, mode="json", by_alias=True))
         return path
 
     @staticmethod
     def read(path: Path) -> "JobSpec":
-        """The specification in a file.
+        """Read a specification.
 
         Raises:
-            UnderstudyError: another version of understudy wrote it, in a form that this one does not know.
+            UnderstudyError: another version of understudy wrote it, in an incompatible format.
         """
         text = path.read_text()
         try:
@@ -110,32 +110,32 @@ class JobSpec:
 
     @property
     def metrics(self) -> Path:
-        """A line of JSON per report: step and steps, and of a training all else that train.job.Report has."""
+        """A JSON line per report: step and steps, and for a training the other fields of train.reports.Report."""
         return Path(self.folder) / "metrics.jsonl"
 
     @property
     def stop_file(self) -> Path:
-        """Ranks take a checkpoint and leave when this exists."""
+        """The stop file: once it exists, ranks take a checkpoint and exit."""
         return Path(self.folder) / "stop"
 
     @property
     def abandoned_file(self) -> Path:
-        """Exists when ranks ended because no launcher watched them; those that wait for others leave no outcome."""
+        """Exists if ranks ended because they saw no launcher; those that wait for others leave no outcome."""
         return Path(self.folder) / "abandoned"
 
     @property
     def work(self) -> Path:
-        """The folder of checkpoints and the result; a writer that was fenced finds it gone."""
+        """The folder of checkpoints and the result; a fenced writer finds it gone."""
         return Path(self.folder) / self.attempt
 
     @property
     def output(self) -> Path:
-        """The finished result's files."""
+        """The folder of the finished result."""
         return self.work / "output"
 
     @property
     def is_over(self) -> bool:
-        """Whether the job's folder was removed. A pod has it as a mount, which outlives it: empty, or stale on NFS."""
+        """Whether the job's folder was removed. A pod's mount outlives the folder: it is empty, or stale on NFS."""
         try:
             return not self.path.exists()
         except OSError as error:
@@ -145,7 +145,7 @@ class JobSpec:
 
     @property
     def rank_logs(self) -> Path:
-        """Where ranks and their agents write logs."""
+        """The log folder of ranks and node agents."""
         return Path(self.logs) / self.role
 
     def heartbeat(self, rank: int) -> Path:
@@ -153,7 +153,7 @@ class JobSpec:
         return Path(self.folder) / f"heartbeat-{rank}.json"
 
     def log(self, rank: int) -> Path:
-        """The log of a supervised job's rank, all attempts one after the other."""
+        """The log of a supervised job's rank, across all attempts."""
         return self.rank_logs / f"rank-{rank}.log"
 
     def agent_log(self, host: str) -> Path:
@@ -161,23 +161,23 @@ class JobSpec:
         return self.rank_logs / f"agent-{host}.log"
 
     def stacks(self, rank: int) -> Path:
-        """Where a rank that hangs leaves the stacks of its threads."""
+        """The thread stacks of a rank that hung."""
         return self.rank_logs / f"stacks-{rank}.txt"
 
     def collectives(self, rank: int) -> Path:
-        """Where it leaves what it did with the others last (JSON of torch's flight recorder)."""
+        """The last collectives of a rank that hung (JSON of torch's flight recorder)."""
         return self.rank_logs / f"collectives-{rank}.json"
 
     def trace(self, rank: int) -> Path:
-        """Where it leaves the trace of the steps that it recorded (Chrome's format)."""
+        """A rank's trace of the profiled steps (Chrome's format)."""
         return self.rank_logs / f"trace-{rank}.json.gz"
 
     def memory(self, rank: int) -> Path:
-        """Where it leaves what lay in its GPU's memory meanwhile: a pickle, for pytorch.org/memory_viz."""
+        """A rank's GPU memory snapshot of the profiled steps: a pickle, for pytorch.org/memory_viz."""
         return self.rank_logs / f"memory-{rank}.pickle"
 
     def profile_of(self, rank: int) -> Path:
-        """Where it leaves what it found in the trace."""
+        """A rank's analysis of its trace."""
         return self.rank_logs / f"profile-{rank}.json"
 
     def outcome(self, rank: int) -> Path:
@@ -185,7 +185,7 @@ class JobSpec:
         return Path(self.folder) / f"outcome-{rank}.json"
 
     def clear(self) -> None:
-        """Remove what a failed job left unfinished: otherwise there is no room on a full disk for its outcome."""
+        """Remove the unfinished files of a failed job: a full disk has no room for its outcome otherwise."""
         for path in [self.output, *self.work.glob("checkpoints/.writing-*")]:
             shutil.rmtree(path, ignore_errors=True)
 
@@ -196,7 +196,7 @@ def _adapter() -> TypeAdapter[JobSpec]:
 
 
 def _version(text: str) -> str:
-    """Who wrote a specification that cannot be read."""
+    """The version that wrote an unreadable specification."""
     try:
         values = json.loads(text)
     except ValueError:

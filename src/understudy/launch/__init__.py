@@ -1,1 +1,1 @@
-"""Launchers: who runs a job, on this machine or in a cluster."""
+"""Launchers, which run jobs on this machine or in a cluster."""

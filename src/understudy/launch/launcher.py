@@ -1,6 +1,6 @@
-"""Who runs a job: a launcher has one method, which takes a job specification and returns the job's outcome.
+"""The launcher interface: one method, from a job specification to the job's outcome.
 
-What a launcher needs beside that, it is made with: see Platform.launcher().
+All else that a launcher needs is passed to its constructor: see Platform.launcher().
 """
 
 from typing import Protocol
@@ -11,7 +11,7 @@ from understudy.launch.metrics import JobMetrics
 
 
 class Watch(Protocol):
-    """Who waits for a job."""
+    """Hooks of the caller that waits for a job."""
 
     def __call__(self) -> None:
         """Called several times a second while the job runs; an exception from it ends the waiting."""
@@ -21,22 +21,22 @@ class Watch(Protocol):
 
     @property
     def metrics(self) -> JobMetrics:
-        """Shown what is seen of a job in a cluster, in each round."""
+        """Receives each round's observation of a job in a cluster."""
 
 
 class Launcher(Protocol):
     """Runs jobs."""
 
     def run(self, spec: JobSpec, watch: Watch) -> Outcome:
-        """See a job to its end.
+        """Run a job to its end.
 
         Args:
             spec: the job; it is written into its folder first.
-            watch: who waits for it. An exception ends a job on this machine; one in a cluster goes on for whoever
-                comes next.
+            watch: the caller's hooks. An exception ends a job on this machine; one in a cluster continues for the
+                next launcher.
 
         Returns:
-            How the job ended.
+            The job's outcome.
 
         Raises:
             InputError: the job cannot run there.

@@ -1,7 +1,7 @@
-"""A job in numbers for Prometheus: what its launcher last knew of it, read at the time of the scrape.
+"""Prometheus metrics of a job: its launcher's last observation, read at the time of the scrape.
 
-One launcher watches one job, and sees all of its ranks through their files: so a scrape of the launcher is one of the
-ranks, whose pods stay closed. Series are named by run and step; all else that names the job is in understudy_job_info.
+One launcher watches one job and sees all of its ranks through their files. So a scrape of the launcher covers the
+ranks, whose pods stay closed. Series are labelled by run and step; all other labels are on understudy_job_info.
 """
 
 import time
@@ -21,13 +21,13 @@ from understudy.kube.job_state import Stage
 from understudy.metrics import REGISTRY
 
 RENDEZVOUS = "rendezvous"
-"""The pods run, and not every rank has joined the others."""
+"""The pods run, but not every rank has joined the process group."""
 STAGES: tuple[str, ...] = (*get_args(Stage), RENDEZVOUS)
 SUFFIX = {"gauge": "", "counter": "_total", "info": "_info"}
 
 
 class Reported(TypedDict):
-    """A line of a job's metrics file: step and steps, and of a training all else that train.job.Report has."""
+    """A line of a job's metrics file: step and steps, and for a training further fields of train.reports.Report."""
 
     step: int
     steps: int
@@ -38,7 +38,7 @@ class Reported(TypedDict):
     memory: NotRequired[int]
     waiting: NotRequired[float | None]
     unit: NotRequired[Literal["steps", "batches"]]
-    """Of an evaluation's steps."""
+    """Unit of an evaluation's steps."""
 
 
 CURVE: dict[str, tuple[str, str]] = {
@@ -50,37 +50,37 @@ CURVE: dict[str, tuple[str, str]] = {
     "rate": ("targets_per_second", "Targets (images or tokens, as understudy_job_info says) a second, over all ranks."),
     "memory": ("memory_bytes", "The most that a GPU of the first rank held, or that rank's resident set."),
 }
-"""What of a line is shown: the metric's name after understudy_job_, and its help."""
+"""Exported fields of a line: the metric's name after understudy_job_, and its help."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A job in a cluster as its launcher saw it in one round."""
+    """A launcher's observation of a job in a cluster, in one round."""
 
     kind: str
     name: str
-    """Of the object in the cluster."""
+    """Name of the object in the cluster."""
     stage: str
     """One of STAGES."""
     attempt: int
-    """How often ranks have begun together; 0 before the first time."""
+    """Number of the newest attempt; 0 before the first."""
     failures: tuple[str, ...] = ()
-    """Of earlier attempts of this run, each outcome's kind."""
+    """Outcome kinds of this run's failed attempts."""
     starts: int = 0
     """Starts since the last progress."""
     running_pods: int = 0
     heartbeats: Mapping[int, Heartbeat] = field(default_factory=dict)
-    """By rank."""
+    """Heartbeats by rank."""
 
 
 class JobMetrics(Collector):
-    """The numbers of one job.
+    """Metrics of one job.
 
     Args:
         run: the run's id.
         step: the step of the pipeline.
         recipe: the recipe's name.
-        unit: what the rate counts.
+        unit: the unit that the rate counts.
         clock: Unix seconds.
     """
 
@@ -93,11 +93,11 @@ class JobMetrics(Collector):
         self._seconds: dict[str, float] = defaultdict(float)
 
     def report(self, line: Reported) -> None:
-        """Take in the newest line of the job's metrics file."""
+        """Record the newest line of the job's metrics file."""
         self._reported = {**line}
 
     def observe(self, seen: Seen) -> None:
-        """Take in a round of the launcher."""
+        """Record a round of the launcher."""
         now = self._clock()
         if self._seen:
             before, at = self._seen
@@ -105,13 +105,13 @@ class JobMetrics(Collector):
         self._seen = seen, now
 
     def collect(self) -> Iterator[Metric]:
-        """All families, of what is known now."""
+        """All metric families, with their current values."""
         seen = self._seen
         about = {"kind": seen[0].kind, "name": seen[0].name} if seen else {}
         yield self._family("info", "job", "What the job is.", [({**self._info, **about}, 1)])
         for key, (name, words) in CURVE.items():
             value = self._reported.get(key)
-            if isinstance(value, int | float):  # ranks wrote it, and they run their users' code
+            if isinstance(value, int | float):  # written by ranks, which run user code
                 yield self._family("gauge", f"job_{name}", words, [({}, value)])
         if seen:
             yield from self._stages(seen[0])
@@ -156,7 +156,7 @@ class JobMetrics(Collector):
 
 @contextmanager
 def exposed(metrics: JobMetrics) -> Iterator[None]:
-    """While a job runs: its numbers are among those of this process."""
+    """Expose a job's metrics among those of this process, within the context."""
     REGISTRY.register(metrics)
     try:
         yield

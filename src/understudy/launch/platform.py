@@ -1,4 +1,4 @@
-"""Where jobs run, on this machine or in a cluster: the one place that chooses, and what other code asks about it."""
+"""The platform of jobs, this machine or a cluster: its interface, and the one function that selects it."""
 
 import os
 from pathlib import Path
@@ -17,59 +17,59 @@ LOCAL, CLUSTER = "local", "cluster"
 
 
 class Platform(Protocol):
-    """Where jobs run."""
+    """The machine or cluster that runs jobs."""
 
     @property
     def detached(self) -> bool:
-        """Whether a job outlives the process that launched it, and the next launcher finds it and watches it.
+        """Whether a job outlives the process that launched it, and the next launcher adopts it.
 
         SIGTERM then means an eviction of this process, not a stop of the run. The ranks are supervised: those that
-        end early are started again, as the job's next attempt.
+        end early restart as the job's next attempt.
         """
 
     @property
     def remote(self) -> bool:
-        """Whether what this process prints is read on another machine, where its files and names mean nothing."""
+        """Whether this process's output is read on another machine, where its paths and host names mean nothing."""
 
     @property
     def launcher_timeout(self) -> float:
-        """Seconds without a heartbeat of the launcher after which ranks take a checkpoint and leave."""
+        """Seconds without a launcher heartbeat after which ranks take a checkpoint and exit."""
 
     def check(self, resources: JobResources) -> None:
-        """Refuse a recipe's jobs that cannot run here, before any work.
+        """Reject a recipe whose jobs cannot run here, before any work.
 
         Raises:
-            InputError: a job asks for what is not here.
+            InputError: a job needs something that this platform lacks.
         """
 
     def prepare(self, run: Run) -> None:
-        """Get ready for a run's jobs."""
+        """Prepare for a run's jobs."""
 
     def job_device(self, resources: Resources) -> Device:
-        """What a job's ranks compute on, found without importing torch.
+        """The device of a job's ranks, determined without importing torch.
 
         Raises:
             InputError: the recipe names a pool that this cluster does not have.
         """
 
     def cores(self, resources: Resources) -> int:
-        """Cores that a job of one process may take."""
+        """Number of cores for a job of one process."""
 
     def job_folder(self, lease: Lease) -> Path:
-        """The folder of the job of the step that this lease is for."""
+        """The job's folder for the step of this lease."""
 
     def launcher(self, run: Run, step: str, key: str) -> Launcher:
-        """Who runs the job of a step, by the step's key."""
+        """The launcher of a step's job; `key` is the step's key."""
 
     def reachable(self, url: str) -> str:
-        """How a reader of the output gets to a web page."""
+        """How to open a web page: a URL, or a command and a URL."""
 
 
 def platform() -> Platform:
-    """Where this process's jobs run, as the environment says.
+    """The platform of this process's jobs, selected by an environment variable.
 
     Raises:
-        InputError: it names no launcher that there is.
+        InputError: the variable names an unknown launcher.
     """
     from understudy.launch.kubernetes.platform import KubernetesPlatform
     from understudy.launch.local.platform import LocalPlatform

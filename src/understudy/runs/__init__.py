@@ -1,1 +1,1 @@
-"""Whole runs in a cluster without KFP: submitted, followed, and what they leave behind."""
+"""Whole runs in a cluster without KFP: submission, following, and orphaned jobs."""

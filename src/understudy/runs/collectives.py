@@ -1,4 +1,4 @@
-"""The Job that measures a pool's collectives: submitted, followed to its end, and removed, whatever comes of it."""
+"""The Job that measures a pool's collectives: submitted, followed to its end, and removed in any case."""
 
 import secrets
 import time
@@ -13,7 +13,7 @@ from understudy.recipe import Resources
 from understudy.runs import following, submission
 from understudy.runs.orphans import stop
 
-DEADLINE = 900  # seconds, with pulling the images
+DEADLINE = 900  # seconds, including image pulls
 MODULE = "understudy.launch.kubernetes.collectives"
 
 
@@ -23,15 +23,15 @@ def measure(kube: Kube, cluster: Cluster, resources: Resources, say: Callable[[s
     Args:
         kube: the namespace.
         cluster: its settings.
-        resources: the pool, how many nodes, and how many processes on each.
-        say: called with the lines of the log, the table among them.
+        resources: the pool, the number of nodes, and of processes on each.
+        say: called with each line of the log, including the table.
 
     Returns:
         The exit code.
 
     Raises:
         InputError: the cluster has no such pool, or cannot run the job.
-        UnderstudyError: it was not done in time, or its pod cannot start.
+        UnderstudyError: it exceeded its deadline, or its pod cannot start.
     """
     _check(kube, cluster, resources)
     name = f"collectives-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
@@ -57,7 +57,7 @@ def _check(kube: Kube, cluster: Cluster, resources: Resources) -> None:
 
 
 def render(name: str, cluster: Cluster, resources: Resources) -> KubernetesObject:
-    """The Job: a run's own, without a recipe, and without credentials that it has no use for."""
+    """The Job: like a run's, without a recipe, and without credentials that it does not need."""
     job = submission.render(name, cluster, cluster.default_pool)
     pod = job["spec"]["template"]["spec"]
     [container] = pod["containers"]

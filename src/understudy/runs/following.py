@@ -1,4 +1,4 @@
-"""Following a run in a cluster from outside: its pods' logs, what they wait for, and how it ended."""
+"""Following a run in a cluster from outside: its pods' logs, the reasons for waiting, and its exit code."""
 
 import re
 import time
@@ -20,7 +20,7 @@ from understudy.runs.orphans import pod_exit_code, stop
 from understudy.runs.submission import FINAL
 
 SILENCE = 60.0  # seconds without a line after which a connection may have been dropped on its way
-SETTLING = 20.0  # seconds in which volumes usually come; a run's recipe is there only after its pod
+SETTLING = 20.0  # seconds in which volumes usually mount; a run's recipe is created only after its Job
 SKEW = 300  # seconds by which this machine's clock and a node's may differ
 PASSING = (
     "exceeded quota",
@@ -30,7 +30,7 @@ PASSING = (
     "etcdserver",
     "connection refused",
 )
-"""Texts of refusals that may pass within a minute; a quota too, unless the request exceeds all of it."""
+"""Messages of refusals that may pass within a minute; a quota too, unless the request exceeds all of it."""
 AWAY = (
     "node {node} does not answer, and Kubernetes makes no other pod for the run while this one may still be alive: "
     "bring the node back, delete its Node object, or stop the run and run the recipe again"
@@ -38,7 +38,7 @@ AWAY = (
 
 
 def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
-    """Repeat the logs of a run's pods until it has ended. A run whose first pod cannot start for a minute is ended.
+    """Forward the logs of a run's pods until it has ended. A run whose first pod cannot start for a minute is ended.
 
     Returns:
         The run's exit code.
@@ -77,7 +77,7 @@ def follow(kube: Kube, name: str, say: Callable[[str], None]) -> int:
 
 
 def pending(pods: list[KubernetesObject]) -> JobState | None:
-    """What keeps a run's pod from starting, or from being replaced; None when one runs."""
+    """The reason why a run's pod does not start, or is not replaced; None when one runs."""
     now = time.time()
     phases = [(pod.get("status", {}).get("phase", "Pending"), pod) for pod in pods]
     waiting = [pod for phase, pod in phases if phase == "Pending"]
@@ -91,7 +91,7 @@ def pending(pods: list[KubernetesObject]) -> JobState | None:
 def with_events(
     kube: Kube, job: KubernetesObject | None, pods: list[KubernetesObject], state: JobState | None
 ) -> JobState | None:
-    """What a run waits for, with what only events show: why there is no pod, or why one gets no volumes."""
+    """The pending state, with reasons that only events show: why there is no pod, or why its volumes do not mount."""
     try:
         if job and not pods and "startTime" in job.get("status", {}):
             said = [one for one in kube.events(job) if one.get("reason") == "FailedCreate"]
@@ -100,12 +100,12 @@ def with_events(
             why, lasted = mount_error(kube.events(first_pending(pods)))
             return replace(state, detail=f"its pod does not start: {why}") if lasted > SETTLING else state
     except Refused:
-        return state  # the Role understudy-user had no right to events before
+        return state  # an older Role understudy-user lacks permission for events
     return state
 
 
 def _pod_refused(why: str) -> JobState:
-    """A run without a pod; Kubernetes tries again, and that helps unless what is wrong is the run's own."""
+    """The state of a run without a pod. Kubernetes retries, which helps unless the fault is in the run itself."""
     passes = any(words in why for words in PASSING) and not _is_beyond_its_quota(why)
     return JobState("pending", why, broken="" if passes else why)
 
@@ -119,12 +119,12 @@ def _is_beyond_its_quota(why: str) -> bool:
 
 
 def _amounts(listed: str) -> dict[str, str]:
-    """Amounts as a refusal lists them: requests.cpu=2,requests.memory=1Gi."""
+    """The amounts in a refusal: requests.cpu=2,requests.memory=1Gi."""
     return dict(one.split("=") for one in listed.split(","))
 
 
 def _stream(kube: Kube, pod: KubernetesObject, said: dict[str, str], say: Callable[[str], None]) -> None:
-    """A pod's new lines; after a lost connection, or one that may be, its log is read on from the last one's time."""
+    """Forward a pod's new lines. After a lost or silent connection, the log resumes from the last line's time."""
     name = pod["metadata"]["name"]
     if pod.get("status", {}).get("phase") == "Pending":
         return

@@ -1,7 +1,7 @@
 """Orphans: jobs in the cluster whose run has ended, was terminated, or no longer exists.
 
-A KFP run that is terminated keeps its Workflow and only sets its deadline to 0, so what the Workflow owns keeps
-burning GPUs; and a launcher that was killed cannot end its job.
+A terminated KFP run keeps its Workflow and only sets its deadline to 0, so the Workflow's jobs keep occupying GPUs.
+And a launcher that was killed cannot end its job.
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ def list_jobs(kube: Kube, now: float) -> list[ClusterJob]:
 
 
 def trainings(kube: Kube, selector: str) -> list[tuple[JobKind, KubernetesObject]]:
-    """Training jobs with these labels, of every kind that the cluster has: its settings may name another since."""
+    """Training jobs with these labels, of every kind in the cluster: its settings may name another kind by now."""
     kinds = [kind for kind in KINDS.values() if kube.has(kind)]
     return [(kind, job) for kind in kinds for job in kube.jobs(kind, selector)]
 
@@ -61,10 +61,10 @@ def remove(kube: Kube, one: ClusterJob) -> None:
 
 
 def stop(kube: Kube, run: str) -> int:
-    """End a run and its trainings, which take a checkpoint within their grace period; what has ended stays.
+    """End a run and its trainings, which save a checkpoint within their grace period; ended jobs stay.
 
     Returns:
-        How many objects that were.
+        The number of objects deleted.
     """
     chosen = f"{OURS},{RUN}={run[:63]}"
     drivers = kube.ask(kube.batch.list_namespaced_job, kube.namespace, label_selector=chosen)["items"]

@@ -1,7 +1,7 @@
 """A run in a cluster without KFP: a Job whose pod runs the recipe's pipeline and launches its trainings.
 
-The pod may be evicted at any time: the next one resumes the run and finds its jobs. The Job owns them, so deleting the
-Job ends all of the run.
+The pod may be evicted at any time: the next one resumes the run and its jobs. The Job owns them, so deleting the Job
+ends the whole run.
 """
 
 import secrets
@@ -42,7 +42,7 @@ from understudy.store.remote_cache import ADDRESS
 ACCOUNT = "understudy-pipeline"
 CONTAINER = "driver"
 SETTINGS_FOLDER, RECIPE_FOLDER = "/etc/understudy", "/etc/understudy-run"
-FINAL = [1, 2, 3]  # exit codes of a run that has an answer; another pod would find the same one
+FINAL = [1, 2, 3]  # exit codes of a run with a final result; another pod would reach the same one
 KEPT = 24 * 3600
 
 
@@ -62,10 +62,10 @@ def settings(kube: Kube) -> Cluster:
 
 
 def check(kube: Kube, cluster: Cluster, recipe: Recipe) -> None:
-    """Whether the recipe's jobs can run there, before anything is submitted.
+    """Check that the recipe's jobs can run in the cluster, before anything is submitted.
 
     Raises:
-        InputError: the operator, a pool, a queue or the claim is not there or not what is needed.
+        InputError: the operator, a pool, a queue or the claim is missing or unsuitable.
     """
     for section, resources in recipe.resources.by_job.items():
         cluster.pool_of(resources, f"resources.{section}")
@@ -92,17 +92,17 @@ def check(kube: Kube, cluster: Cluster, recipe: Recipe) -> None:
 
 
 def own_pool(cluster: Cluster, recipe: Recipe) -> Pool:
-    """The pool of a run's own pod: the cluster's default, or where its jobs are when one node has the store.
+    """The pool of a run's driver pod: the cluster's default, or that of its jobs if the store is on one node.
 
     Raises:
-        InputError: the jobs are in several pools then.
+        InputError: the store is on one node, and the jobs are in several pools.
     """
     if not cluster.one_node:
         return cluster.default_pool
     jobs = dict(recipe.resources.by_job)
     if not recipe.teacher.train:
         del jobs["teacher"]
-    if not recipe.resources.evaluate:  # it goes where distill goes; nobody wrote a place that could be corrected
+    if not recipe.resources.evaluate:  # it goes where distill goes; the recipe has no line to correct
         del jobs["evaluate"]
     if len({job.pool for job in jobs.values()}) > 1:
         places = ", ".join(f"resources.{name}.pool" for name in jobs)
@@ -122,13 +122,13 @@ def queue(kube: Kube, name: str) -> Any:
 
 
 def submit(kube: Kube, cluster: Cluster, recipe: Recipe, *, profile: bool = False) -> str:
-    """Start a run, with its trainings recorded where they are to be profiled.
+    """Start a run, optionally with profiles of its trainings.
 
     Returns:
         The run's id, which is the Job's name too.
 
     Raises:
-        UnderstudyError: the cluster does not take it, or not all of it; what may be left of it is named.
+        UnderstudyError: the cluster rejects it or a part of it; the message names the run if a part may be left.
     """
     name = f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
     job = render(name, cluster, own_pool(cluster, recipe), fetches=bool(hub_ids(recipe)), profile=profile)
@@ -158,10 +158,10 @@ def render(
     """The Job of a run, on nodes of a pool.
 
     Args:
-        name: the run's.
+        name: the run's name.
         cluster: its settings.
-        pool: where its pod goes.
-        fetches: whether a step of it fetches something. All steps are this pod's, so all of them may go out then.
+        pool: the pool of its pod.
+        fetches: whether a step downloads something. All steps run in this pod, so all of them have network access then.
         profile: whether its trainings are profiled.
     """
     labels = {**DRIVER, RUN: name, **(FETCHES if fetches else {})}
@@ -196,7 +196,7 @@ def render(
 
 
 def _sources(run: str, fetches: bool) -> dict[str, VolumeSource]:
-    """The volumes of a run's pod, beside the store and /tmp, by their names."""
+    """The volumes of a run's pod by name, besides the store and /tmp."""
     sources: dict[str, VolumeSource] = {
         "settings": {"configMap": {"name": CONFIG}},
         "recipe": {"configMap": {"name": run}},

@@ -1,6 +1,6 @@
-"""A store into a vault and back: what refers to objects is read first and restored last.
+"""Backup of a store to a vault, and restore: references to objects are read first and restored last.
 
-Objects never change, and what refers to one was written after it. So whatever runs meanwhile, a backup has the object
+Objects never change, and a reference to one is written after it. So whatever runs meanwhile, a backup has the object
 of each of its finished steps, unless gc removed it, and then the step is done again. Work in progress is left out: its
 checkpoints change, and without them a training begins anew.
 """
@@ -22,24 +22,24 @@ from understudy.store.version import VERSION
 
 KIND = "store"
 REFERRING = ("servers", judged.FOLDER, "runs", step_cache.FOLDER)
-"""Folders with what refers to objects; the step cache is restored last of all."""
+"""Folders with references to objects; the step cache is restored last of all."""
 OBJECT = re.compile(r"objects/(..)/(\1[0-9a-f]{62})/.+", re.DOTALL)
-"""The place of an object's file; its second group is the digest."""
+"""The path of an object's file; its second group is the digest."""
 MARK = "restoring.json"
-"""Says which snapshot is being restored, so that a restore that was killed goes on."""
+"""Names the snapshot that is being restored, so that a killed restore resumes."""
 
 
 DAMAGED = "damaged, left out: "
-"""How a line begins that says what a snapshot should have and has not."""
+"""The prefix of a line about a damaged object that the snapshot lacks."""
 
 
 def back_up(store: Store, vault: Vault, tell: Callable[[str], None]) -> Snapshot:
-    """Copy a store into a vault. Runs may go on.
+    """Copy a store into a vault. Runs may continue.
 
     Args:
         store: the store.
-        vault: where to.
-        tell: called with what is left out, and why.
+        vault: the target.
+        tell: called with each omission and its reason.
     """
     entries = [
         vault.add_bytes(content, f"{part}/{path}") for part in REFERRING for path, content in _read(store.folder / part)
@@ -57,7 +57,7 @@ def back_up(store: Store, vault: Vault, tell: Callable[[str], None]) -> Snapshot
 
 
 def _read(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Every file below a folder as it is now; what is half written, and what vanishes meanwhile, is left out."""
+    """The current content of every file below a folder, except for half-written and vanishing files."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
         if path.is_symlink() or any(part.startswith(".") for part in name.parts):
@@ -78,11 +78,11 @@ def _of_object(store: Store, vault: Vault, digest: str) -> list[Entry]:
 
 
 def restore(vault: Vault, snapshot: Snapshot, folder: Path) -> None:
-    """Make a store of a snapshot, in an empty place. One that was interrupted goes on with the same snapshot.
+    """Restore a snapshot into an empty folder. An interrupted restore resumes with the same snapshot.
 
     Raises:
-        InputError: there is a store already, or the snapshot is of another kind or version.
-        UnderstudyError: it was changed, or a file of it is damaged; no step of the store is known then.
+        InputError: the folder is not empty, or the snapshot is of another kind or version.
+        UnderstudyError: it was changed, or a file of it is damaged; no cached step lacks its object then.
     """
     if (snapshot.kind, snapshot.version) != (KIND, str(VERSION)):
         raise InputError(
@@ -109,10 +109,10 @@ def restore(vault: Vault, snapshot: Snapshot, folder: Path) -> None:
 
 
 def _objects(vault: Vault, snapshot: Snapshot) -> Mapping[str, list[Entry]]:
-    """The files of each object, with the manifest that its digest is of.
+    """The files of each object, including the manifest that its digest names.
 
     Raises:
-        UnderstudyError: the snapshot is of no store.
+        UnderstudyError: the snapshot is not of a store.
     """
     found: dict[str, list[Entry]] = {}
     paths = by_path(snapshot)
@@ -130,7 +130,7 @@ def _objects(vault: Vault, snapshot: Snapshot) -> Mapping[str, list[Entry]]:
 
 
 def _fits(path: str) -> bool:
-    """Whether file systems take a name that is so long."""
+    """Whether file systems accept a path of this length."""
     return len(path) < 2000 and all(len(part.encode()) < 256 for part in path.split("/"))
 
 

@@ -1,4 +1,4 @@
-"""A bucket, or any other place that fsspec knows: files below an address, with readable errors."""
+"""A bucket, or any other storage that fsspec supports: files below an address, with readable errors."""
 
 import errno
 from collections.abc import Iterator, Sequence
@@ -20,10 +20,10 @@ class Bucket:
     """Files by their paths below an address. Its errors are raised as UnderstudyError.
 
     Args:
-        url: s3://BUCKET/PREFIX, or anything else that fsspec knows.
+        url: s3://BUCKET/PREFIX, or any other URL that fsspec supports.
 
     Raises:
-        InputError: that is no address, or one with credentials in it.
+        InputError: the URL is no address, or contains credentials.
     """
 
     def __init__(self, url: str) -> None:
@@ -40,7 +40,7 @@ class Bucket:
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
-        """s3fs gives most answers of S3 as an OSError of some number; files that are not there are the caller's."""
+        """Convert errors: s3fs raises most S3 errors as an OSError of some number. The caller handles missing files."""
         from aiohttp import ClientError as Broken
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -56,9 +56,9 @@ class Bucket:
         return f"{self._root}/{name}"
 
     def _ready(self, name: str) -> str:
-        """A path that can be written to."""
+        """A path whose folder exists."""
         path = self._path(name)
-        if "s3" not in self._files.protocol:  # there it would make a bucket out of a mistyped name
+        if "s3" not in self._files.protocol:  # on S3 it would create a bucket for a mistyped name
             self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
         return path
 
@@ -69,7 +69,7 @@ class Bucket:
             return int(self._files.size(path)) if self._files.exists(path) else None
 
     def read(self, name: str) -> bytes | None:
-        """A small file whole; None when there is none."""
+        """The content of a small file; None when there is none."""
         with self._in_words():
             try:
                 return bytes(self._files.cat_file(self._path(name)))
@@ -77,12 +77,12 @@ class Bucket:
                 return None
 
     def write(self, name: str, content: bytes) -> None:
-        """Make or replace a small file."""
+        """Create or replace a small file."""
         with self._in_words():
             self._files.pipe_file(self._ready(name), content)
 
     def put(self, source: Path, name: str) -> None:
-        """Make or replace a file with one from here."""
+        """Create or replace a file with a local one."""
         with self._in_words():
             self._files.put_file(str(source), self._ready(name))
 
@@ -106,10 +106,10 @@ class Bucket:
                 self._files.rm([self._path(name) for name in names])
 
     def get(self, name: str, target: Path) -> bool:
-        """Copy a file to here; whether there is one.
+        """Copy a file to a local path; False if there is none.
 
         Raises:
-            FileNotFoundError: the folder here is gone.
+            FileNotFoundError: the local folder is gone.
         """
         try:
             with self._in_words():

@@ -1,4 +1,4 @@
-"""Bytes on disk: written aside, flushed, renamed; and their SHA-256, remembered while a file is untouched."""
+"""Atomic writes of files (aside, flush, rename), and their SHA-256, cached while a file is untouched."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ def canonical(value: Any) -> bytes:
 
 
 HEXADECIMAL = re.compile("[0-9a-f]{64}")
-"""What a digest looks like."""
+"""The pattern of a digest."""
 
 
 def sha256(data: bytes) -> str:
@@ -39,7 +39,7 @@ def flush(path: Path) -> None:
 
 
 def share(folder: Path) -> None:
-    """Leave what this process writes to its group too, where a folder is meant for a group (its set-group-ID bit).
+    """Make files of this process writable for its group, if a folder has the set-group-ID bit.
 
     Pods that share a volume may run as different users of one group.
     """
@@ -48,7 +48,7 @@ def share(folder: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file whole or not at all.
+    """Write a JSON file atomically.
 
     Raises:
         UnderstudyError, InputError: the disk is full or read-only.
@@ -57,7 +57,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all; one that is there keeps its mode.
+    """Write a file atomically; an existing one keeps its mode.
 
     Raises:
         UnderstudyError, InputError: the disk is full or read-only.
@@ -84,11 +84,11 @@ def read_json(path: Path) -> Any:
 
 
 class Fingerprints:
-    """SHA-256 of files, computed again only when the file's inode says it was touched.
+    """SHA-256 of files, computed again only when a file's inode has changed.
 
     The identity is (device, inode, size, mtime, ctime). A program can set mtime back, but not ctime: a file that was
-    changed in place with the same size and time is noticed. A file touched within the last second is read every time,
-    since a second change within the clock's tick would leave no trace. Silent disk corruption is not noticed;
+    changed in place with the same size and time is detected. A file touched within the last second is read every time,
+    since a second change within the clock's tick would leave no trace. Silent disk corruption is not detected;
     Objects.damage(thorough=True) reads every byte for that.
     """
 
@@ -103,12 +103,12 @@ class Fingerprints:
         return str(known[-1]) if isinstance(known, list) and known[:-1] == identity(path) else self.read(path)
 
     def read(self, path: Path) -> str:
-        """The file's SHA-256, all bytes read now; what was remembered of it is replaced."""
+        """The file's SHA-256, all bytes read now; the cached one is replaced."""
         before = identity(path)
         digest = hash_file(path)
         # The identity was taken before the bytes were read: a change in between gives another ctime, and is read again.
         if time.time_ns() - before[-1] > self._SETTLED and os.access(self._folder, os.W_OK):
-            with suppress(UnderstudyError):  # a full disk costs time, no more
+            with suppress(UnderstudyError):  # a full disk only costs time
                 write_json(self._entry(path), [*before, digest])
         return digest
 
@@ -124,7 +124,7 @@ class Fingerprints:
 
 
 def identity(path: Path) -> list[int]:
-    """What a file's inode says of it; another write makes another one, with the same size and time too."""
+    """A file's identity by its inode; every write changes it, even with the same size and time."""
     stat = path.stat()
     return [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
 

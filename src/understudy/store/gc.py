@@ -18,12 +18,12 @@ from understudy.store.lease import is_held
 from understudy.store.store import Store
 
 YOUNG = 3600.0  # seconds in which an object may still be on its way into the step cache
-SETTLED = 60.0  # seconds in which another gc may still be looking at what it put into the trash
+SETTLED = 60.0  # seconds in which another gc may still be checking what it moved to the trash
 
 
 @dataclass(frozen=True)
 class Removal:
-    """One thing that may go, why, and how many bytes that frees."""
+    """A path to remove, the reason, and the bytes that this frees."""
 
     path: Path
     why: str
@@ -31,7 +31,7 @@ class Removal:
 
 
 def reachable(store: Store, registered: Iterable[str], cached: Iterable[str]) -> set[str]:
-    """Every digest that the roots reach over the inputs in the manifests."""
+    """All digests that are reachable from the roots through the inputs in the manifests."""
     live = [run for run in store.runs() if run.is_live]
     todo = [*registered, *cached, *(digest for run in live for digest in run.uses)]
     found = set[str]()
@@ -44,7 +44,7 @@ def reachable(store: Store, registered: Iterable[str], cached: Iterable[str]) ->
 
 
 def plan(store: Store, registered: Iterable[str], forget_after: float | None = None) -> list[Removal]:
-    """What gc would remove.
+    """List the removals that gc would make.
 
     Args:
         store: the store.
@@ -52,14 +52,14 @@ def plan(store: Store, registered: Iterable[str], forget_after: float | None = N
         forget_after: forget finished steps, ended runs and abandoned work not used for this many seconds;
             None keeps them all.
     """
-    # First what is forgotten: it no longer keeps its object. What runs begin to use meanwhile, collect() finds.
+    # Forgotten steps first: they no longer keep their objects. collect() detects objects that come into use meanwhile.
     now = time.time()
     old = [] if forget_after is None else _unused(store, now - forget_after)
     forgotten = {removal.path.stem for removal in old if removal.path.parent.name == step_cache.FOLDER}
     cached = [step.digest for step in store.step_cache if step.key not in forgotten]
     kept = reachable(store, registered, cached)
     unreached = (store.objects.path(digest) for digest in store.objects if digest not in kept)
-    # ctime, since a rename leaves mtime as it was: an object made a year ago is young in the trash.
+    # ctime, since a rename leaves mtime as it was: an object built a year ago is young in the trash.
     trash = (path for path in (store.folder / "trash").glob("*") if now - _renamed(path) > SETTLED)
     parts = [store.folder / name for name in ("work", step_cache.FOLDER, "runs", "fingerprints")]
     aside = (path for part in parts for path in part.glob(".*"))
@@ -87,7 +87,7 @@ def _is_worked_on(store: Store, work: Path) -> bool:
 
 
 def _may_be_abandoned(store: Store, work: Path) -> bool:
-    """Whether nobody works on it, or that cannot be known; then collect() says so, and leaves it."""
+    """Whether no process works on it, or its lease cannot be read; collect() then reports and leaves it."""
     try:
         return not _is_worked_on(store, work)
     except OSError:
@@ -99,7 +99,7 @@ def _is_old(path: Path, now: float) -> bool:
 
 
 def _touched(path: Path) -> float:
-    """When it was last changed; infinity when another process has removed it."""
+    """The time of its last change; infinity if another process has removed it."""
     return next(map(_changed, _all_of(path)), math.inf)
 
 
@@ -108,20 +108,20 @@ def _renamed(path: Path) -> float:
 
 
 def _last_written(work: Path) -> float:
-    """When something in there was; the folder itself changes with every check of its lease."""
+    """The last change below a folder; the folder itself changes with every check of its lease."""
     itself, *below = [_changed(found) for found in _all_of(work)] or [math.inf]
     return max(below, default=itself)
 
 
 def _changed(found: os.stat_result) -> float:
-    """When something was changed. A rank can give its files a time to come, but not as ctime: that is the system's."""
+    """The time of a change. A rank can set an mtime in the future, but not a ctime, which the system sets."""
     return min(found.st_mtime, found.st_ctime)
 
 
 def _all_of(path: Path) -> Iterator[os.stat_result]:
-    """A file, or a folder and all below it. Links are not followed; what this user may not look into is left out."""
+    """The status of a file, or of a folder and all below it, without following links and without unreadable folders."""
     todo = [str(path)]
-    while todo:  # without recursion: ranks may have made folders in folders in folders
+    while todo:  # without recursion: ranks may have nested folders deeply
         place = todo.pop()
         with suppress(OSError):
             found = os.lstat(place)
@@ -135,13 +135,13 @@ def _removal(path: Path, why: str) -> Removal:
 
 
 def collect(store: Store, removals: Iterable[Removal], registered: Iterable[str]) -> int:
-    """Remove what was planned, but for what has come into use since.
+    """Remove what was planned, except for paths that have come into use since.
 
-    An object is moved to the trash first and looked up again: a run that began to use it in between gets it back. So is
-    what was in the trash: another gc, however slow, may be about to give it back.
+    An object is moved to the trash first and looked up again: if a run began to use it in between, it is restored. An
+    object that was already in the trash is looked up too: another gc, however slow, may be about to restore it.
 
     Returns:
-        Bytes that were freed.
+        The bytes freed.
 
     Raises:
         UnderstudyError: something could not be removed; all the rest was.
@@ -158,8 +158,8 @@ def collect(store: Store, removals: Iterable[Removal], registered: Iterable[str]
             elif path.parent.name != "work" or not _is_worked_on(store, path):
                 _remove(path)
                 freed += removal.size
-    # Checked once more, now that they are in the trash. A run that recorded its use before the move is found here, and
-    # its object is restored; one that records it later does not find the object and makes it again.
+    # Checked once more, now that they are in the trash. If a run recorded its use before the move, its object is
+    # restored here; a run that records it later does not find the object and builds it again.
     kept = reachable(store, registered, (step.digest for step in store.step_cache))
     freed += sum(_clear(store, removal, trash, kept, failed) for removal, trash in aside)
     if failed:
@@ -171,20 +171,20 @@ def collect(store: Store, removals: Iterable[Removal], registered: Iterable[str]
 
 
 def _clear(store: Store, removal: Removal, trash: Path, kept: set[str], failed: list[str]) -> int:
-    """Remove an object from the trash, or give it back when it is needed; returns the bytes that were freed."""
+    """Remove an object from the trash, or restore it if it is needed; returns the bytes freed."""
     digest = trash.name.partition(".")[0]
     with _told(trash, failed):
         if digest not in kept or store.objects.path(digest).exists():
             _remove(trash)
             return removal.size
-        if trash != removal.path:  # what others have set aside may be damaged, and is left to them
+        if trash != removal.path:  # one set aside by others may be damaged, and is left to them
             os.rename(trash, removal.path)
     return 0
 
 
 @contextmanager
 def _told(path: Path, failed: list[str]) -> Iterator[None]:
-    """Say what could not be removed, and go on: what one rank left there must not keep all else."""
+    """Record a path that could not be removed, and continue: one rank's leftovers must not block the rest."""
     try:
         yield
     except OSError as error:
@@ -192,11 +192,11 @@ def _told(path: Path, failed: list[str]) -> Iterator[None]:
 
 
 def _remove(path: Path) -> None:
-    """Move it aside in one step, then delete it: a holder of a lease in there is fenced."""
+    """Rename a path aside atomically, then delete it: a lease holder inside is fenced."""
     if not path.is_dir():
         path.unlink(missing_ok=True)
         return
-    # Under its own name, not under that of an earlier try, which would get longer with each.
+    # Without the suffix of an earlier try, or the name would grow with each.
     aside = path.with_name(f".{path.name.lstrip('.').partition('.')[0]}.{secrets.token_hex(4)}")
     try:
         os.rename(path, aside)
@@ -206,10 +206,10 @@ def _remove(path: Path) -> None:
 
 
 def _remove_tree(folder: Path) -> None:
-    """Delete all of a folder that can be deleted.
+    """Delete as much of a folder as can be deleted.
 
     Raises:
-        OSError: something could not; it names what stood in the way first.
+        OSError: something could not; it names the first obstacle.
     """
     errors = list[OSError]()
     try:

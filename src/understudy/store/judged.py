@@ -1,7 +1,7 @@
-"""How many models were judged on one test split for one registered model: a test split wears out.
+"""The count of models judged on one test split for one registered model: a test split wears out.
 
-Each has a folder named by its number, with an empty file named by its digest: `judged/KEY/7/DIGEST`. To take a number
-is to rename a folder to it, which one contender alone can do. It is kept: a run that repeats finds its number again.
+Each has a folder named by its number, with an empty file named by its digest: `judged/KEY/7/DIGEST`. A model takes a
+number by renaming a folder to it, which only one contender can do. It keeps it: a repeated run gets the same number.
 """
 
 import errno
@@ -17,13 +17,13 @@ FOLDER = "judged"
 
 
 def number_of(store: Path, name: str, split: str, digest: str) -> int:
-    """Which one a model is of those that were judged so, counted from 1; it is counted if it was not yet.
+    """A model's number among those judged on a split, counted from 1; a new model is counted.
 
     Args:
         store: the store's folder.
         name: the registered model's name.
         split: the digest of the test examples.
-        digest: the model's.
+        digest: the model's digest.
     """
     folder = store / FOLDER / sha256(canonical({"name": name, "split": split}))
     with disk_errors(folder):
@@ -47,7 +47,7 @@ def _takes(aside: Path, place: Path) -> bool:
     try:
         os.rename(aside, place)
     except OSError as error:
-        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # file systems differ in which they say
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # which one differs between file systems
             raise
         return False
     return True

@@ -1,9 +1,9 @@
 """Leases without locks: the process that renames the step's work folder to its own name holds it.
 
-A step's work is in `work/KEY/EPOCH.HOLDER/`. To take it over is to rename that folder to the next epoch and one's
-own name: rename is atomic on local and NFS-like file systems, so one contender wins. And since everything that a
-holder still wants to write (a checkpoint, the result, its entry in the step cache) is renamed out of, or into, a path
-below that folder, a holder that was frozen and comes back finds its path gone: the fence is the file system itself.
+A step's work is in `work/KEY/EPOCH.HOLDER/`. A process takes it over by renaming that folder to the next epoch and
+its name: rename is atomic on local and NFS-like file systems, so one contender wins. Everything that a holder writes
+later (a checkpoint, the result, its entry in the step cache) is renamed out of, or into, a path below that folder. So
+the path is the fencing token: a holder that was frozen and resumes no longer finds it.
 """
 
 import json
@@ -25,7 +25,7 @@ FREE = "free"
 
 @dataclass(frozen=True)
 class Process:
-    """One process on one boot of one machine, so that a number used again is not mistaken for it."""
+    """A process on one boot of one machine, so that a reused PID is not mistaken for it."""
 
     host: str
     boot: str
@@ -44,7 +44,7 @@ class Process:
         return Process(*_machine(), pid, _started(pid) or "")
 
     def is_gone(self) -> bool:
-        """Whether it surely ended. False also when it ran where this process cannot look."""
+        """Whether it has certainly ended. Also False for a process of another machine, boot or PID namespace."""
         if (self.host, self.boot, self.namespace) != _machine():
             return False
         return _started(self.pid) != self.started
@@ -80,7 +80,7 @@ class Lease:
 
     @property
     def epoch(self) -> int:
-        """Rises with each holder."""
+        """A number that rises with each holder."""
         return int(self.folder.name.split(".")[0])
 
     def check(self) -> None:
@@ -94,17 +94,17 @@ class Lease:
 
     def _renew(self) -> None:
         beat = self.folder / _holder_file(self.folder.name)
-        # Six times within the lease: a volume that is away for a moment costs some of them, and not the lease.
+        # Six times within the lease: a brief outage of the volume costs some of them, and not the lease.
         while not self._done.wait(self._seconds / 6):
             try:
                 os.utime(beat)
             except FileNotFoundError:
                 return  # another holder has taken over
-            except OSError:  # a volume that is away for a moment; others take over when it stays away
+            except OSError:  # a brief outage of the volume; if it lasts, another holder takes over
                 continue
 
     def staging(self) -> Path:
-        """A new empty folder below the lease, to be published from."""
+        """A new empty folder below the lease, to publish from."""
         self.check()
         path = self.folder / f"staging-{secrets.token_hex(4)}"
         with disk_errors(path):
@@ -129,7 +129,7 @@ class Lease:
         """End the work: remove its folder."""
         self._done.set()
         self._thread.join()
-        # Renamed first: another process must not find half of a tree that is being removed, and take it over.
+        # Renamed first: another process must not take over a half-removed tree.
         gone = self.folder.parent.with_name(f".{self.folder.parent.name}.{secrets.token_hex(4)}")
         if self.folder.is_dir():
             os.rename(self.folder.parent, gone)
@@ -141,7 +141,7 @@ def _holder_file(name: str) -> str:
 
 
 def acquire(work: Path, key: str, seconds: float) -> Lease | None:
-    """Take the lease on a key if it is free, never given, or its holder ended or stopped renewing it.
+    """Take the lease on a key if it is free or new, or its holder ended or stopped renewing it.
 
     Args:
         work: the store's folder of work in progress.
@@ -160,7 +160,7 @@ def acquire(work: Path, key: str, seconds: float) -> Lease | None:
         if not _can_be_taken_over(current, seconds):
             return None
         # The new holder's file is written before the rename and under the new name, so that a folder never has a name
-        # without the file that says who holds it and when it was last renewed.
+        # without the file that records its holder and the last renewal.
         epoch = int(current.name.split(".")[0]) + 1
         target = root / f"{epoch}.{name}"
         try:
@@ -185,7 +185,7 @@ def is_held(work: Path, key: str, seconds: float) -> bool:
 
 
 def wait_for(work: Path, key: str, seconds: float, give_up: Callable[[], bool]) -> Lease | None:
-    """Wait until the lease can be had; None as soon as give_up() returns true."""
+    """Wait for the lease; None as soon as give_up() returns true."""
     while not give_up():
         if lease := acquire(work, key, seconds):
             return lease
@@ -202,8 +202,8 @@ def _current(root: Path) -> Path | None:
 
 
 def _first(root: Path, name: str, seconds: float) -> Lease | None:
-    # Made aside and renamed as a whole: rename does not replace a folder that holds something, so of two first holders
-    # one gets an error.
+    # Created aside and renamed as a whole: rename does not replace a folder with content, so of two first holders one
+    # gets an error.
     aside = root.with_name(f".{root.name}.{name}")
     folder = aside / f"1.{name}"
     folder.mkdir(parents=True)
@@ -223,13 +223,13 @@ def _write_holder(folder: Path, name: str) -> None:
 def _can_be_taken_over(folder: Path, seconds: float) -> bool:
     if folder.name.endswith(FREE):
         return True
-    # Whether a process of this machine and boot is alive can be checked: its work is taken over at once. One elsewhere
-    # is only known by its heartbeats, and that takes the whole lease.
+    # A dead process of this machine and boot is detected immediately. One elsewhere is detected only by its missing
+    # heartbeats, which takes the whole lease.
     process = _holder(folder)
-    beat = folder / _holder_file(folder.name) if process else folder  # a lost power may have lost the file
+    beat = folder / _holder_file(folder.name) if process else folder  # a power loss may have lost the file
     try:
         return (process is not None and process.is_gone()) or _now(folder) - beat.stat().st_mtime > seconds
-    except FileNotFoundError:  # it changes hands right now
+    except FileNotFoundError:  # another holder is taking over
         return False
 
 
@@ -242,7 +242,7 @@ def _holder(folder: Path) -> Process | None:
 
 
 def _now(folder: Path) -> float:
-    """The file system's own clock: a beat is compared with it, never with this machine's."""
+    """The file system's clock: a heartbeat is compared with it, never with this machine's."""
     probe = folder.parent / f".now.{secrets.token_hex(8)}"
     probe.touch()
     try:
@@ -252,7 +252,7 @@ def _now(folder: Path) -> float:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what earlier holders left half done: their names, and results that were not published."""
+    """Remove the leftovers of earlier holders: their holder files, and unpublished results."""
     for path in folder.iterdir():
         if path.name.startswith("holder.") and path.name != _holder_file(folder.name):
             path.unlink(missing_ok=True)

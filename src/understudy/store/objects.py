@@ -18,7 +18,7 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an object is: its kind, its files, the digests that it was made from, and small facts about it."""
+    """The description of an object: its kind, its files, the digests of its inputs, and small facts about it."""
 
     kind: str
     files: tuple[tuple[str, int, str], ...]
@@ -32,7 +32,7 @@ class Manifest:
 
     @staticmethod
     def decode(value: Mapping[str, Any]) -> "Manifest":
-        """The manifest that a parsed manifest.json holds."""
+        """The manifest in a parsed manifest.json."""
         files = tuple((entry["path"], entry["size"], entry["sha256"]) for entry in value["files"])
         return Manifest(value["kind"], files, value["inputs"], value["facts"])
 
@@ -65,7 +65,7 @@ class Objects:
         return (path.name for path in sorted(self._folder.glob("??/*")))
 
     def resolve(self, prefix: str) -> str:
-        """The one digest that begins with a prefix.
+        """The only digest that begins with a prefix.
 
         Raises:
             InputError: none does, or more than one.
@@ -92,8 +92,8 @@ class Objects:
             encoded = manifest.encode()
             digest = sha256(encoded)
             (staged / MANIFEST).write_bytes(encoded)
-            # Files, then the folder that names them. A rename may reach the disk before the bytes do: after a lost
-            # power the object would have its name and empty files.
+            # Files, then the folder that names them. A rename may reach the disk before the bytes do: after a power
+            # loss the object would have its name and empty files.
             for path in [*staged.rglob("*"), staged]:
                 flush(path)
             self._move(staged, digest)
@@ -102,12 +102,12 @@ class Objects:
     def _move(self, staged: Path, digest: str) -> None:
         target = self.path(digest)
         target.parent.mkdir(parents=True, exist_ok=True)
-        while True:  # until it is there, or another intact copy is: another process may publish, or damage be set aside
+        while True:  # until an intact copy is there: another process may publish, or a damaged copy be set aside
             try:
                 os.rename(staged, target)
                 break
             except OSError as error:
-                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # file systems differ in which they say
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # which one differs between file systems
                     raise
             if not self.damage(digest, thorough=True):
                 os.utime(target)  # young again: gc leaves it alone until its step is in the step cache
@@ -118,7 +118,7 @@ class Objects:
         flush(self._folder)
 
     def set_aside(self, digest: str) -> Path | None:
-        """Take an object out of the store; its bytes are in the trash until the next gc. None when it is gone."""
+        """Move an object to the trash, where it stays until the next gc. None if it is gone."""
         trash = self._folder.parent / "trash" / f"{digest}.{secrets.token_hex(4)}"
         trash.parent.mkdir(exist_ok=True)
         try:
@@ -128,11 +128,11 @@ class Objects:
         return trash
 
     def damage(self, digest: str, thorough: bool = False) -> list[str]:
-        """What is wrong with an object, a line each; empty when it is whole.
+        """The defects of an object, a line each; empty if it is intact.
 
         Args:
             digest: the object.
-            thorough: read every byte; otherwise a file that was not touched since it was last read is believed.
+            thorough: read every byte; otherwise a file that was not touched since it was last read is trusted.
         """
         root = self.path(digest)
         manifest = self.manifest(digest)

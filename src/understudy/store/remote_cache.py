@@ -1,7 +1,7 @@
 """The remote cache: a bucket with a copy of the step cache and its objects, for stores that come and go.
 
-A run looks there before it does a step, and sends the result there: a cluster without shared volume, a second one, and
-a laptop do nothing twice. A step's entry is sent last, so a step that is in the remote cache is complete.
+A run looks there before each step, and sends the result there: a cluster without a shared volume, a second one, and a
+laptop repeat no step. A step's entry is sent last, so a step in the remote cache is complete.
 """
 
 import json
@@ -25,8 +25,8 @@ class RemoteCache:
     """A bucket of finished steps.
 
     Args:
-        url: s3://BUCKET/PREFIX, or anything else that fsspec knows.
-        tell: called with what is sent or fetched.
+        url: s3://BUCKET/PREFIX, or any other URL that fsspec supports.
+        tell: called with each transfer.
     """
 
     def __init__(self, url: str, tell: Callable[[str], None]) -> None:
@@ -34,7 +34,7 @@ class RemoteCache:
         self._tell = tell
 
     def fetch(self, store: Store, key: str) -> bool:
-        """Bring a finished step into a store, unless the bucket has none of that key, or not all of it.
+        """Copy a finished step into a store, unless the bucket has none of that key, or only a part of it.
 
         Returns:
             Whether it is in the store now.
@@ -46,7 +46,7 @@ class RemoteCache:
         cached = _cached_step(bucket, key)
         if cached is None or not transfer.holds(bucket, cached.digest):
             return False
-        # The object first: a step in the cache whose object is missing would be looked for, and not found, at each run.
+        # The object first: a cached step without its object would be looked for in vain at each run.
         transfer.pull(store, cached.digest, self._url, lambda name: self._tell(f"fetching {name} from {self._url}"))
         store.step_cache.put(cached)
         return True
@@ -61,8 +61,8 @@ class RemoteCache:
         if cached is None:
             return  # gc forgot it meanwhile
         bucket = Bucket(self._url)
-        # Two clusters may have made the same step, and not the same bits. The later one counts, so that a result that
-        # was forgotten here and made again does not lose to an older one there.
+        # Two clusters may have run the same step with different bits. The later result counts, so that one that was
+        # forgotten here and computed again does not lose to an older one there.
         known = _cached_step(bucket, key)
         if known and known.at >= cached.at and transfer.holds(bucket, known.digest):
             return
@@ -74,7 +74,7 @@ def address() -> str | None:
     """The remote cache that the environment names; None where there is none.
 
     Raises:
-        InputError: the environment has the variable's old name, which would be left out of account.
+        InputError: the environment has the variable's old name, which would be ignored.
     """
     if os.environ.get(OLD_ADDRESS):
         raise InputError(f"environment variable {OLD_ADDRESS}: it is called {ADDRESS} now; rename it where it is set")
@@ -97,7 +97,7 @@ def entry(key: str) -> str:
 
 
 def _cached_step(bucket: Bucket, key: str) -> CachedStep | None:
-    """The step that the bucket has of a key; None when it has none, or a damaged one: the step is then done again."""
+    """The bucket's step of a key; None if it is missing or damaged: the step is then done again."""
     encoded = bucket.read(entry(key))
     try:
         cached = CachedStep.decode(json.loads(encoded)) if encoded else None

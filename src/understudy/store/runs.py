@@ -38,7 +38,7 @@ class StepState:
 
     @property
     def words(self) -> str:
-        """How far it is, in words: 20/60 steps  loss 0.1234, 900 images/s, 40 s left."""
+        """The progress as text: 20/60 steps  loss 0.1234, 900 images/s, 40 s left."""
         count = f"{self.done:g}/{self.total:g} {self.unit}  " if self.total else ""
         left = f"{duration(self.left)} left" if self.left else ""
         return f"{count}{', '.join(filter(None, (self.detail, left)))}".rstrip()
@@ -46,7 +46,7 @@ class StepState:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What was known when a run began: the content of run.json."""
+    """Facts recorded when a run began: the content of run.json."""
 
     name: str = ""
     tracking_uri: str = ""
@@ -57,14 +57,14 @@ class RunFacts:
 
     @staticmethod
     def read(path: Path) -> "RunFacts":
-        """The facts of a run whose file may have gone with its folder meanwhile."""
+        """The facts in a file; empty ones if it was removed with its folder meanwhile."""
         value = read_json(path) or {}
         driver = value.get("driver")
         return RunFacts(**{**value, "driver": Process(**driver) if driver else None})
 
 
 def duration(seconds: float) -> str:
-    """A time that passes, for a reader: 5 s, 3 min, 2 h, 4 days."""
+    """A duration as text: 5 s, 3 min, 2 h, 4 days."""
     for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
@@ -84,7 +84,7 @@ class Run:
 
     @property
     def recipe(self) -> Mapping[str, object]:
-        """The complete recipe that the run was started with, as plain data: the store does not know what it means."""
+        """The complete recipe of the run, as plain data: the store does not interpret it."""
         value = read_json(self.folder / "recipe.json")
         if value is None:
             raise UnderstudyError(f"{self.folder}: no such run; understudy store ls --runs lists them")
@@ -92,7 +92,7 @@ class Run:
 
     @property
     def facts(self) -> RunFacts:
-        """What was known when the run began."""
+        """Facts recorded when the run began."""
         return RunFacts.read(self.folder / "run.json")
 
     def record(self, state: StepState) -> None:
@@ -110,7 +110,7 @@ class Run:
         return sorted((state for state in states if state), key=lambda state: state.started)
 
     def note(self, text: str) -> None:
-        """Add a note to the run's output that changed nothing in its result."""
+        """Add a note to the run's output; it has no effect on the result."""
         with disk_errors(self.folder), (self.folder / "notes").open("a") as stream:
             stream.write(f"{text}\n")
 
@@ -121,7 +121,7 @@ class Run:
         return path.read_text().splitlines() if path.exists() else []
 
     def use(self, digest: str) -> None:
-        """Keep gc away from an object while the run lives. To be called before the object is looked for."""
+        """Protect an object from gc while the run lives. Call before looking for the object."""
         with disk_errors(self.folder):
             (self.folder / "uses" / digest).touch()
 
@@ -131,8 +131,8 @@ class Run:
         return {path.name for path in (self.folder / "uses").glob("*")}
 
     def live(self) -> None:
-        """Renew the run's heartbeat, though nothing else changes."""
-        with suppress(OSError):  # a volume that is away for a moment; the next heartbeat is an hour later
+        """Renew the run's heartbeat when nothing else changes."""
+        with suppress(OSError):  # a brief outage of the volume; the next heartbeat is an hour later
             os.utime(self.folder / "run.json")
 
     def request_stop(self) -> None:
@@ -141,7 +141,7 @@ class Run:
 
     @property
     def profiles(self) -> Path:
-        """The folder of the profiles of its trainings; it is there where they are wished for."""
+        """The folder of its trainings' profiles; it exists if profiling was requested."""
         return self.folder / "profiles"
 
     @property
@@ -166,7 +166,7 @@ class Run:
 
     @property
     def exit_code(self) -> int | None:
-        """How the run ended; None when it has not, or was killed."""
+        """The run's exit code; None if it has not ended, or was killed."""
         ended = read_json(self.folder / "ended.json")
         return int(ended["exit_code"]) if ended else None
 
@@ -182,7 +182,7 @@ class Run:
 
 
 def create(runs: Path, name: str, recipe: Mapping[str, object], tracking_uri: str, run_id: str | None = None) -> Run:
-    """Make a run's folder. With a run id that has one already (a retried first step), that one is taken."""
+    """Create a run's folder, or reuse the existing one of its id (a retried first step)."""
     run = Run(runs / (run_id or f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"))
     if (run.folder / "run.json").exists():
         return run

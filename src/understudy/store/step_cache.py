@@ -1,4 +1,4 @@
-"""The step cache: which object a finished step gave, by its step key; one small JSON file per step."""
+"""The step cache: the object of each finished step, by step key, in one small JSON file per step."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ FOLDER = "step-cache"
 
 @dataclass(frozen=True)
 class CachedStep:
-    """A finished step: what its key was made of, the object that it gave, and how long it took, in seconds."""
+    """A finished step: the parts of its key, the digest of its object, and its duration in seconds."""
 
     key: str
     step: str
@@ -30,7 +30,7 @@ class CachedStep:
 
     @staticmethod
     def decode(value: Any) -> "CachedStep | None":
-        """The step that plain data describes; None when it describes none: the step is then done again."""
+        """The step that plain data describes; None if it describes none: the step is then done again."""
         try:
             return CachedStep(**value) if value else None
         except TypeError:
@@ -56,11 +56,11 @@ class StepCache:
         return CachedStep.decode(read_json(self._path(key)))
 
     def put(self, cached: CachedStep) -> None:
-        """Write a step down, or replace the one of its key."""
+        """Record a step, or replace the one of its key."""
         write_json(self._path(cached.key), cached.encode())
 
     def put_fenced(self, cached: CachedStep, folder: Path) -> None:
-        """put(), from a file that is written inside a lease's folder and moved out of it.
+        """Record a step by a file that is written inside a lease's folder and renamed out of it.
 
         Raises:
             FileNotFoundError: the folder is gone: another holder has the lease, and nothing was written.

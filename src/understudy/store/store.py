@@ -1,4 +1,4 @@
-"""One store: a folder with a version, its objects, its step cache, its leases and runs."""
+"""The store: a folder with a version, objects, a step cache, leases and runs."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -16,10 +16,10 @@ from understudy.store.step_cache import FOLDER, CachedStep, StepCache
 
 
 class Store:
-    """The shared volume. Several processes on several machines may use it at once."""
+    """The shared volume. Several processes on several machines may use it concurrently."""
 
     def __init__(self, folder: Path, lease_seconds: float = 30.0) -> None:
-        """Open a store, or make one where there is none.
+        """Open a store, or create one if there is none.
 
         Raises:
             InputError: it has another version, or cannot be written.
@@ -32,7 +32,7 @@ class Store:
             except FileNotFoundError as error:
                 raise InputError(f"{self.folder}: cannot be made; point UNDERSTUDY_HOME or --home elsewhere") from error
             share(self.folder.parent)
-            version.check(self.folder)  # first, so that a store of another version stays as it is
+            version.check(self.folder)  # first, so that a store of another version stays unchanged
             for part in ("objects", FOLDER, "work", "runs", "fingerprints"):
                 (self.folder / part).mkdir(parents=True, exist_ok=True)
             version.write(self.folder)
@@ -41,15 +41,15 @@ class Store:
         self.step_cache = StepCache(self.folder / FOLDER)
 
     def cached_step(self, key: str, run: Run | None = None) -> CachedStep | None:
-        """The finished step of a key, if its object is there and whole; None when the work is to be done.
+        """The finished step of a key, if its object exists and is intact; None if the work must be done.
 
-        A damaged object is set aside here, so that it is made again. The run, if given, uses the object from now on,
-        and gets a note about the damage.
+        A damaged object is set aside, so that it is built again. The run, if given, uses the object from now on, and
+        gets a note about the damage.
         """
         cached = self.step_cache.get(key)
         if cached is None:
             return None
-        # Said before it is looked for: gc looks at what live runs use only after it has moved an object aside.
+        # Recorded before the object is looked up: gc reads the uses of live runs only after moving an object aside.
         if run:
             run.use(cached.digest)
         if not self.objects.path(cached.digest).exists():
@@ -67,7 +67,7 @@ class Store:
         return leases.acquire(self.folder / "work", key, self.lease_seconds)
 
     def wait_for(self, key: str, give_up: Callable[[], bool]) -> Lease | None:
-        """The lease on a step's work as soon as it can be had; None when give_up() returns true first."""
+        """The lease on a step's work as soon as it is free; None when give_up() returns true first."""
         return leases.wait_for(self.folder / "work", key, self.lease_seconds, give_up)
 
     def conclude(
@@ -87,7 +87,7 @@ class Store:
             Fenced: the lease was lost; nothing went into the step cache.
         """
         key = lease.folder.parent.name
-        # Both renames come out of the lease's folder, so a holder that was fenced fails here with nothing written down.
+        # Both renames come out of the lease's folder, so a fenced holder fails here with nothing in the step cache.
         try:
             digest = self.objects.publish(staged, kind, inputs, facts)
             cached = CachedStep(key, step, dict(parts), digest, seconds, time.time())
@@ -98,11 +98,11 @@ class Store:
         return digest
 
     def remember_server(self, address: str, digests: Iterable[str] = ()) -> None:
-        """Write down that models of this store are registered there; gc asks every such server.
+        """Record a server where models of this store are registered; gc queries every such server.
 
         Args:
-            address: the server's.
-            digests: what is registered there, where the server may show an account a part only.
+            address: the server's address.
+            digests: the models registered there, if the server may show an account only some of them.
         """
         known = self.folder / "servers" / sha256(address.encode())[:16]
         with disk_errors(self.folder):
@@ -112,18 +112,18 @@ class Store:
         write_json(known.with_suffix(".json"), {"address": address})
 
     def number_judged(self, name: str, split: str, digest: str) -> int:
-        """Which one a model is of those that were judged on a test split for a registered model, counted from 1.
+        """A model's number among those judged on a test split for a registered model, counted from 1.
 
         Args:
-            name: the registered model's.
+            name: the registered model's name.
             split: the digest of the test examples.
-            digest: the model's; it is counted once.
+            digest: the model's digest; it is counted once.
         """
         return judged.number_of(self.folder, name, split, digest)
 
     @property
     def registered(self) -> dict[str, list[Path]]:
-        """The digests of remember_server(), each with its file at every server."""
+        """The digests of remember_server(), each with its file for every server."""
         found: dict[str, list[Path]] = {}
         for file in sorted((self.folder / "servers").glob("*/[0-9a-f]*")):
             found.setdefault(file.name, []).append(file)

@@ -1,7 +1,7 @@
-"""Objects to and from a bucket: for a second cluster, or for a store on a temporary volume.
+"""Transfer of objects to and from a bucket: for a second cluster, or for a store on a temporary volume.
 
-A file that is there with its size is not sent again, so an interrupted transfer resumes. The manifest is sent last, so
-an object that has one is complete there too. What is fetched is hashed before it becomes an object here.
+A file that exists there with its size is not sent again, so an interrupted transfer resumes. The manifest is sent
+last, so an object with a manifest is complete there. Fetched files are hashed before they become a local object.
 """
 
 import json
@@ -22,13 +22,13 @@ def push(store: Store, digest: str, url: str, tell: Tell) -> int:
     """Copy an object into a bucket.
 
     Args:
-        store: it has the object.
+        store: the store with the object.
         digest: the object.
-        url: s3://BUCKET/PREFIX, or anything else that fsspec knows.
+        url: s3://BUCKET/PREFIX, or any other URL that fsspec supports.
         tell: called with each file that is sent.
 
     Returns:
-        Bytes that were sent.
+        The bytes sent.
 
     Raises:
         UnderstudyError: the object is damaged, or the bucket cannot be written.
@@ -53,11 +53,11 @@ def pull(store: Store, digest: str, url: str, tell: Tell) -> int:
     """Copy an object out of a bucket; arguments and errors as of push().
 
     Returns:
-        Bytes that were fetched.
+        The bytes fetched.
 
     Raises:
         InputError: the bucket has no such object.
-        UnderstudyError: what it has is damaged, or it cannot be read.
+        UnderstudyError: the copy there is damaged, or the bucket cannot be read.
     """
     if not store.objects.damage(digest):
         return 0
@@ -81,10 +81,10 @@ def pull(store: Store, digest: str, url: str, tell: Tell) -> int:
 
 
 def _fetch(store: Store, digest: str, manifest: Manifest, bucket: Bucket, aside: Path, tell: Tell) -> int:
-    """Bytes that were fetched of an object; what an earlier process had fetched is kept aside.
+    """Fetch an object, except for the files that an earlier process fetched; returns the bytes fetched.
 
     Raises:
-        FileNotFoundError: another process does it now.
+        FileNotFoundError: another process has taken over.
     """
     fetched, part = 0, aside.with_name("part")
     with disk_errors(aside):
@@ -94,9 +94,9 @@ def _fetch(store: Store, digest: str, manifest: Manifest, bucket: Bucket, aside:
             if target.exists() and hash_file(target) == expected:
                 continue
             tell(name)
-            for folder in reversed(Path(name).parents):  # never the lease's own, which may be gone
+            for folder in reversed(Path(name).parents):  # never the lease's folder, which may be gone
                 (aside / folder).mkdir(exist_ok=True)
-            part.unlink(missing_ok=True)  # of a process that was killed, and may not be dead
+            part.unlink(missing_ok=True)  # left by a killed process, which may still be alive
             try:
                 if not bucket.get(_path(digest, name), part) or hash_file(part) != expected:
                     raise _damaged(bucket, digest, name)
@@ -120,13 +120,13 @@ def _path(digest: str, name: str) -> str:
 
 
 def _manifest(bucket: Bucket, digest: str) -> Manifest | None:
-    """The manifest that a bucket has of an object; None when there is none, or another one.
+    """A bucket's manifest of an object; None if it is missing or does not match the digest.
 
     Raises:
-        UnderstudyError: it is none that understudy has written.
+        UnderstudyError: it was not written by understudy.
     """
-    # Its own hash is its name, so nobody can give an object another manifest; but who can write to the bucket can add
-    # objects, and whoever names one by its digest must not get files outside of its folder.
+    # The manifest's hash is the object's name, so it cannot be replaced. But any account with write access to the
+    # bucket can add objects, and fetching one by its digest must not write outside of its folder.
     encoded = bucket.read(_path(digest, MANIFEST))
     if not encoded or sha256(encoded) != digest:
         return None

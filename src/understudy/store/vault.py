@@ -1,8 +1,8 @@
-"""Backups in a bucket: files by their SHA-256, and snapshots, which say what lay where when.
+"""Backups in a bucket: files by their SHA-256, and snapshots, which list the files of a moment by path.
 
-A file is sent once, however many snapshots have it. A snapshot is written last: one that is there has all its files.
-Nothing is encrypted here, and whoever can write to the bucket can change a backup; what is read is hashed, so damage is
-found.
+A file is sent once, however many snapshots have it. A snapshot is written last: an existing one has all its files.
+Nothing is encrypted here, and any account with write access to the bucket can change a backup. Files are hashed when
+they are read, so damage is detected.
 """
 
 import tempfile
@@ -23,7 +23,7 @@ SNAPSHOTS, FILES = "snapshots", "files"
 
 @dataclass(frozen=True)
 class Entry:
-    """A file of a snapshot: its path there, its bytes, and what its place said of its last change."""
+    """A file of a snapshot: its path, its size and SHA-256, and the last change that its source reported."""
 
     path: str
     size: Annotated[int, Field(ge=0)]
@@ -33,7 +33,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What was backed up at a moment. `kind` is store or registry; `version` is the layout of what was backed up."""
+    """The files backed up at a moment. `kind` is store or registry; `version` is the version of its layout."""
 
     name: str
     kind: str
@@ -51,22 +51,22 @@ _SNAPSHOT = TypeAdapter(Snapshot)
 
 
 class Vault:
-    """A place for backups.
+    """Storage for backups.
 
     Args:
-        url: s3://BUCKET/PREFIX, or anything else that fsspec knows.
+        url: s3://BUCKET/PREFIX, or any other URL that fsspec supports.
 
     Raises:
-        InputError: that is no address.
+        InputError: the URL is no address, or contains credentials.
     """
 
     def __init__(self, url: str) -> None:
         self._bucket = Bucket(url)
         self.sent = 0
-        """Bytes that were sent so far."""
+        """The bytes sent so far."""
 
     def add(self, source: Path, path: str, digest: str | None = None, changed: str = "") -> Entry:
-        """Send a file that nobody changes meanwhile, unless the vault has its content."""
+        """Send a file that does not change meanwhile, unless the vault has its content."""
         entry = Entry(path, source.stat().st_size, digest or hash_file(source), changed)
         if not self.holds(entry):
             self._bucket.put(source, _place(entry.sha256))
@@ -74,7 +74,7 @@ class Vault:
         return entry
 
     def add_bytes(self, content: bytes, path: str) -> Entry:
-        """Send the content of a small file, as it was read."""
+        """Send the content of a small file, unless the vault has it."""
         entry = Entry(path, len(content), sha256(content))
         if not self.holds(entry):
             self._bucket.write(_place(entry.sha256), content)
@@ -102,7 +102,7 @@ class Vault:
         )
 
     def commit(self, kind: str, version: str, entries: Iterable[Entry]) -> Snapshot:
-        """Write a snapshot of files that were added."""
+        """Write a snapshot of added files."""
         made = time.time()
         name = f"{kind}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(made))}"
         snapshot = Snapshot(name, kind, version, made, tuple(entries))
@@ -119,7 +119,7 @@ class Vault:
 
         Raises:
             InputError: there is none.
-            UnderstudyError: it is none that understudy has written.
+            UnderstudyError: it is not as understudy wrote it.
         """
         encoded = self._bucket.read(f"{SNAPSHOTS}/{name}.json")
         if encoded is None:
@@ -138,7 +138,7 @@ class Vault:
         return snapshot
 
     def changed(self, name: str, what: str) -> UnderstudyError:
-        """What to raise of a snapshot that is not as understudy has written it."""
+        """The error for a snapshot that is not as understudy wrote it."""
         return UnderstudyError(
             f"{self._bucket.url}: {SNAPSHOTS}/{name}.json was changed or is damaged: {what}. Take another snapshot, or "
             "the bucket's own versions of that file"
@@ -162,12 +162,13 @@ class Vault:
                 target.unlink()
 
     def forget(self, kind: str, before: float) -> int:
-        """Remove snapshots of a kind that were made before, but never the newest, and the files that no other has.
+        """Remove a kind's snapshots from before a time, but never the newest, and the files that no other has.
 
-        Called by whoever adds to this vault, one at a time: a file that is added for a snapshot to come is in none yet.
+        Only one process at a time may add to a vault or call this: a file that is added for a snapshot to come is in
+        none yet.
 
         Returns:
-            How many snapshots were removed.
+            The number of snapshots removed.
         """
         names = self.names()
         own = [name for name in names if name.startswith(f"{kind}-")]
@@ -182,7 +183,7 @@ class Vault:
 
 
 def by_path(snapshot: Snapshot | None) -> Mapping[str, Entry]:
-    """A snapshot's files by their paths; nothing of none."""
+    """A snapshot's files by their paths; empty without a snapshot."""
     return {entry.path: entry for entry in (snapshot.entries if snapshot else ())}
 
 

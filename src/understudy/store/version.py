@@ -1,4 +1,4 @@
-"""The store's version: how its folder is laid out. Another version is refused; migrate() renames an older one in place.
+"""The store's version: the layout of its folder. Another version is refused; migrate() upgrades an older one in place.
 
 Version 1 called the folder of the step cache `memo`. Nothing else has changed since.
 """
@@ -18,13 +18,13 @@ from understudy.store.lease import Lease
 VERSION = 2
 OLD, OLD_FOLDER = 1, "memo"
 BEGUN = "1 to 2"
-"""In between: neither the old understudy nor this one opens the store, and so misses steps that are not moved yet."""
+"""During a migration: neither the old understudy nor this one opens the store, so neither misses unmoved steps."""
 LEASE = sha256(b"migrate to version 2")
-"""The key of the lease that migrate() holds; hexadecimal like a step's, so that gc knows what to do with its folder."""
+"""The key of the lease that migrate() holds; hexadecimal like a step's, so that gc handles its folder."""
 
 
 def check(folder: Path) -> None:
-    """Refuse a store that this understudy does not write. A folder without a version is none yet.
+    """Refuse a store that this understudy does not write. A folder without a version is not a store yet.
 
     Raises:
         InputError: it has another version, or its version cannot be read.
@@ -46,7 +46,7 @@ def check(folder: Path) -> None:
 
 
 def write(folder: Path) -> None:
-    """Give a new store its version; one that another process has made meanwhile keeps its own, and is checked."""
+    """Give a new store its version; one that another process created meanwhile keeps its version, and is checked."""
     if _version(folder) is None:
         write_json(_file(folder), {"version": VERSION})
     else:
@@ -54,17 +54,17 @@ def write(folder: Path) -> None:
 
 
 def migrate(folder: Path, lease_seconds: float = 30.0) -> bool:
-    """Bring a store of version 1 to this version. An interrupted migration resumes; of several at once, one does it.
+    """Migrate a store of version 1 to this version. An interrupted migration resumes; of concurrent ones, one does it.
 
     Args:
-        folder: the store's.
+        folder: the store's folder.
         lease_seconds: how long the holder of a lease may go without renewing it.
 
     Returns:
-        Whether there was anything to do.
+        Whether this call migrated the store.
 
     Raises:
-        InputError: the store has a version that this understudy does not know, or cannot be written.
+        InputError: the store has an unsupported version, or cannot be written.
         UnderstudyError: a step in it is in progress.
     """
     if _version(folder) not in (OLD, BEGUN):
@@ -82,20 +82,20 @@ def migrate(folder: Path, lease_seconds: float = 30.0) -> bool:
 
 
 def _migrate_under(lease: Lease, folder: Path, lease_seconds: float) -> bool:
-    """migrate(), by the one who holds the lease; False when another process was done just before."""
+    """Migrate under the lease; False if another process has just finished."""
     if _version(folder) == VERSION:
         return False
     with disk_errors(folder):
         _refuse_live(folder, lease_seconds)
         _set_version(lease, folder, BEGUN)
-        _refuse_live(folder, lease_seconds)  # a process that had opened the store before may have begun a step
+        _refuse_live(folder, lease_seconds)  # a process that opened the store earlier may have begun a step
         _move_entries(folder / OLD_FOLDER, folder / step_cache.FOLDER)
         _set_version(lease, folder, VERSION)
     return True
 
 
 def _refuse_live(folder: Path, lease_seconds: float) -> None:
-    """Raises UnderstudyError while a step is in progress: its result would be written to the old place."""
+    """Raise UnderstudyError while a step is in progress: its result would be written to the old folder."""
     work = folder / "work"
     keys = [path.name for path in work.glob("[!.]*") if path.name != LEASE]
     held = [key for key in keys if leases.is_held(work, key, lease_seconds)]
@@ -124,9 +124,9 @@ def _set_version(lease: Lease, folder: Path, version: Any) -> None:
 
 
 def _move_entries(old: Path, new: Path) -> None:
-    """Move every file, then remove the folder; a second time nothing is left to do.
+    """Move every file, then remove the folder. Idempotent.
 
-    One by one, since the target may be there: an earlier migration that was killed has made it.
+    Files move one by one, since the target may exist, from an earlier migration that was killed.
     """
     new.mkdir(exist_ok=True)
     while old.is_dir():
@@ -148,7 +148,7 @@ def _file(folder: Path) -> Path:
 
 
 def _version(folder: Path) -> Any:
-    """The version that is written down; None where none is.
+    """The recorded version; None if there is none.
 
     Raises:
         InputError: the file is damaged.

@@ -1,7 +1,7 @@
-"""Carrying out what was decided: the only place of a launcher that changes anything in the cluster.
+"""Actions of the controller: all changes that it makes in the cluster.
 
-Before each change it asks whether the launcher still holds the step's lease: one that was frozen may have lost the job
-to another. What fails halfway is decided and done again in the next round, so everything here may be done twice.
+Each change is preceded by a check of the step's lease: a launcher that was frozen may have lost the job to another. An
+action that fails halfway is decided and done again in the next round, so every action is idempotent.
 """
 
 from collections.abc import Callable
@@ -29,13 +29,13 @@ from understudy.launch.kubernetes.status import JobStatus
 
 
 class Actions:
-    """What can be done about one job.
+    """Actions on one job.
 
     Args:
         job: the job.
         kube: the cluster.
-        watch: called before each change; an exception from it prevents it.
-        say: called with what is done, and what is waited for.
+        watch: called before each change; an exception from it prevents the change.
+        say: called with a line about each action and each wait.
     """
 
     def __init__(self, job: Job, kube: Kube, watch: Callable[[], None], say: Callable[[str], None]) -> None:
@@ -43,10 +43,10 @@ class Actions:
         self._manifest = job.manifest()
         self._events = Events(kube, job.kind)
         self._restarted: Event | None = None
-        """Said of the next job that is submitted: nobody looks at one that was deleted."""
+        """Reported for the next job that is submitted: events of a deleted job go unread."""
 
     def carry_out(self, decision: Decision, status: JobStatus) -> Outcome | None:
-        """Do what was decided; the job's outcome if that is the end of it."""
+        """Carry out a decision; returns the job's outcome if the decision ends it."""
         for text in decision.messages:
             self._say(text)
         outcome = self._carry_out(decision, status)
@@ -78,9 +78,9 @@ class Actions:
         self._kube.delete_job(self._job.kind, name)
 
     def _submit(self) -> Outcome | None:
-        """Submit the job; the outcome when it is not accepted."""
-        self._watch()  # removing the earlier attempt's outcomes needs the lease as much as submitting does
-        # A stop request was for the ranks of an earlier job; the new ones would end at their first report.
+        """Submit the job; returns an outcome if it is not accepted."""
+        self._watch()  # removing the earlier attempt's outcomes needs the lease too
+        # A stop request was for the ranks of an earlier job; new ranks would end at their first report.
         self._job.spec.stop_file.unlink(missing_ok=True)
         attempts.keep_failures(self._job.spec)
         try:
@@ -98,7 +98,7 @@ class Actions:
         return None
 
     def _report(self, decision: Decision, status: JobStatus) -> None:
-        """Write events of what was done: of the job, and when it has ended badly, of its owner, which stays."""
+        """Write events of a decision for the job and, unless it succeeded, for its owner, which remains."""
         jobs = [status.found] if status.found else [job for job in status.candidates or () if _is_for(decision, job)]
         for event in events_of(decision, status):
             for job in jobs:
@@ -109,15 +109,15 @@ class Actions:
             self._restarted = restarted(decision, status)
 
     def _let_ranks_meet(self) -> None:
-        """Open the way between the job's nodes, before they are there."""
+        """Create the NetworkPolicy that lets the job's nodes communicate, before their pods exist."""
         if self._job.spec.nodes > 1 and self._kube.has_policy(network.RANKS):
             self._kube.create_policy(network.render(self._job.identity, self._job.owner))
 
     def _delete_pods(self, decision: DeletePods) -> None:
         for name in decision.dead:
             self._watch()
-            # A grace of 0 removes it from the API although its node never confirms. Its processes may live on there:
-            # that is why a new attempt renames the folder that ranks write to (jobs/attempts.py).
+            # A grace period of 0 removes it from the API although its node never confirms. Its processes may live on:
+            # therefore a new attempt renames the folder that ranks write to (jobs/attempts.py).
             self._kube.delete_pod(name, grace=0)
         for name in decision.others:
             self._watch()

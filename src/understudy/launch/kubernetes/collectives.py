@@ -1,7 +1,7 @@
-"""All-reduces over a pool's nodes, measured by a job that is launched as every training is.
+"""A benchmark of all-reduces over a pool's nodes, launched like a training.
 
-python -m understudy.launch.kubernetes.collectives POOL NODES PROCESSES, in a launcher's pod. The job's folder lies
-in the store while it runs, and nothing stays of it.
+python -m understudy.launch.kubernetes.collectives POOL NODES PROCESSES, in a launcher's pod. The job's folder is
+in the store while it runs, and is removed afterwards.
 """
 
 import logging
@@ -29,27 +29,27 @@ from understudy.store import Lease, Store
 from understudy.store.files import sha256
 
 log = logging.getLogger("understudy.launch.kubernetes.collectives")  # `python -m` calls this module __main__
-HANG = 180  # seconds; the first collective may take a while to find its way
+HANG = 180  # seconds; the first collective may take a while to connect
 HOME = "UNDERSTUDY_HOME"
 
 
 @dataclass(frozen=True)
 class Watch:
-    """Who waits for the job: the log says what it does."""
+    """Hooks of this process, which waits for the job."""
 
     lease: Lease
     metrics: JobMetrics
 
     def __call__(self) -> None:
-        """Nobody else may have the work."""
+        """Check the lease."""
         self.lease.check()
 
     def tell(self, text: str) -> None:
-        """The controller has logged it."""
+        """Do nothing: the controller has logged it."""
 
 
 def main() -> int:
-    """Measure, and print the table; the exit code."""
+    """Measure and print the table; returns the exit code."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(STOPPED))
     logs.configure()
     pool, nodes, processes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

@@ -1,7 +1,7 @@
-"""The controller: observes a job, asks the diagnosis what to do, and does it, until there is a verdict.
+"""The controller: observes a job, diagnoses it and acts, in rounds, until there is a verdict.
 
 Any launcher that holds the step's lease can take over from any other at any time, such as one whose pod was evicted:
-what is known of a job is in the cluster and in the job's folder, and History lists what is not.
+a job's state is in the cluster and in the job's folder. History lists the exceptions.
 """
 
 import time
@@ -26,8 +26,8 @@ from understudy.launch.kubernetes.observation import observe
 from understudy.launch.kubernetes.status import JobStatus
 from understudy.launch.metrics import Seen
 
-TICK = 0.5  # seconds between two looks at the lease and the ranks' logs
-ROUND = 1.5  # seconds between two rounds, each of which asks the API server
+TICK = 0.5  # seconds between two checks of the lease and the ranks' logs
+ROUND = 1.5  # seconds between two rounds, each of which queries the API server
 
 
 def run(
@@ -39,7 +39,7 @@ def run(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Outcome:
-    """See a job to its end.
+    """Run a job to its end.
 
     Args:
         job: the job; its specification is written first.
@@ -47,12 +47,12 @@ def run(
         watch: called several times a second, and before each change; an exception from it leaves the job to the next
             launcher.
         tell: called with the job's state, whenever that changes.
-        show: called with what was seen of the job, in each round.
-        clock: seconds, from any beginning.
-        sleep: lets so many of them pass.
+        show: called with the observation of the job, in each round.
+        clock: seconds, from an arbitrary start.
+        sleep: sleeps for some seconds.
 
     Returns:
-        How the job ended.
+        The job's outcome.
     """
     controller = Controller(job, kube, watch, tell, show, clock)
     while (outcome := controller.tick()) is None:
@@ -75,7 +75,7 @@ class Controller:
         self._job, self._kube, self._watch, self._clock = job, kube, watch, clock
         self._tell, self._show = tell, show
         job.folder.mkdir(exist_ok=True)
-        job.spec.rank_logs.mkdir(parents=True, exist_ok=True)  # a pod that mounts it would make it root's
+        job.spec.rank_logs.mkdir(parents=True, exist_ok=True)  # a pod that mounts it would create it as root
         job.spec.write()
         self._words = RunLog(Path(job.spec.logs))
         self._logs = RankLogs(job.spec, self._words.say)
@@ -86,7 +86,7 @@ class Controller:
         self._due = clock()
 
     def tick(self) -> Outcome | None:
-        """Follow the ranks' logs, and reconcile when the last round is long enough ago; the verdict if there is one."""
+        """Follow the ranks' logs, and reconcile if a round is due; returns the verdict if there is one."""
         try:
             return self._tick()
         except Fenced:
@@ -104,7 +104,7 @@ class Controller:
         return self._retries.call("cluster", self._reconcile)
 
     def _give_up(self) -> None:
-        """Delete the job, as far as that is possible: of two errors the first is the one to report."""
+        """Delete the job if possible; a second error is suppressed, since the first is the one to report."""
         with suppress(UnderstudyError, OSError):
             self._actions.delete_job(self._history.name or self._job.name)
 
@@ -118,29 +118,29 @@ class Controller:
         self._history = self._history.after(status)
         self._show(status.seen(self._history.starts.count))
         decision = self._with_evidence(decide(status, self._history), status)
-        # Before it is carried out, since what is carried out may raise: the API server deletes the job, its answer is
-        # lost, and the next round finds the job gone. Only the intention tells the two apart.
+        # Before the action, which may raise: the API server deletes the job, its response is lost, and the next round
+        # finds the job gone. Only the pending decision distinguishes that from a deletion by another client.
         self._history = self._history.with_pending(decision)
         outcome = self._actions.carry_out(decision, status)
         if outcome:
             self._follow(end=True)
-        # Only now: a decision that was not carried out to its end is taken again from the same history.
+        # Only now: an incomplete action is decided again from the same history.
         self._history = self._history.after_action(decision, status)
         return outcome
 
     def _with_evidence(self, decision: Decision, status: JobStatus) -> Decision:
-        """A verdict with its evidence, collected now: once the job is deleted, its pods are gone."""
+        """Add the evidence to a verdict now: once the job is deleted, its pods are gone."""
         if isinstance(decision, Finish) and decision.explain:
             return replace(decision, outcome=explained(decision.outcome, status, self._logs), explain=False)
         return decision
 
     def _follow(self, *, end: bool = False) -> None:
-        """Repeat what the ranks have written into their logs since the last time."""
+        """Emit the ranks' new log lines."""
         said = heartbeats(self._job.folder, range(self._job.spec.world_size))
         self._logs.follow({rank: beat.node for rank, beat in said.items()}, end)
 
     def _say(self, text: str) -> None:
-        """Log the job's state, unless that was the last line."""
+        """Log the job's state, unless it was the last line."""
         if text != self._said:
             self._said = text
             self._words.say(f"{self._job.identity.step}: {text}")

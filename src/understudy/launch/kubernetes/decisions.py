@@ -1,4 +1,4 @@
-"""What a rule can decide: what is to be done about a job, as a value. The controller does it."""
+"""Decisions of rules about a job, as values; the controller carries them out."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from understudy.jobs.outcome import Outcome
 
 
 class Announced:
-    """A decision with the lines that are logged when it is carried out."""
+    """A decision with the lines to log when it is carried out."""
 
     @property
     def messages(self) -> tuple[str, ...]:
@@ -16,12 +16,12 @@ class Announced:
 
 @dataclass(frozen=True)
 class Submit(Announced):
-    """Submit the job: there is none that does its work."""
+    """Submit the job: none exists for its work."""
 
 
 @dataclass(frozen=True)
 class Adopt(Announced):
-    """Watch a job that is there already, whichever launcher submitted it."""
+    """Watch an existing job, whichever launcher submitted it."""
 
     name: str
     delete: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Adopt(Announced):
 
 @dataclass(frozen=True)
 class DeleteJobs(Announced):
-    """Delete jobs that have ended, or whose result was lost, and look again."""
+    """Delete jobs that have ended, or whose result was lost, and observe again."""
 
     names: tuple[str, ...]
 
@@ -59,12 +59,12 @@ class Restart(Announced):
 
 @dataclass(frozen=True)
 class DeletePods(Announced):
-    """Delete pods, so that the operator makes others elsewhere."""
+    """Delete pods, so that the operator recreates them elsewhere."""
 
     dead: tuple[str, ...]
-    """They are force-deleted, since their node does not answer."""
+    """Pods to force-delete, since their node does not respond."""
     others: tuple[str, ...]
-    """They have their grace period."""
+    """Pods to delete with their grace period."""
     why: str
 
     @property
@@ -75,7 +75,7 @@ class DeletePods(Announced):
 
 @dataclass(frozen=True)
 class Resize(Announced):
-    """Have the job ask for fewer nodes."""
+    """Make the job request fewer nodes."""
 
     nodes: int
     why: str
@@ -88,7 +88,7 @@ class Resize(Announced):
 
 @dataclass(frozen=True)
 class Announce(Announced):
-    """Log what has happened; there is nothing to do about it."""
+    """Log events that need no action."""
 
     lines: tuple[str, ...]
 
@@ -103,7 +103,7 @@ class Wait(Announced):
     """Do nothing until the next round."""
 
     why: str = ""
-    """What for; empty where the job's own progress shows it."""
+    """The reason; empty if the job's progress shows it."""
 
     @property
     def messages(self) -> tuple[str, ...]:
@@ -113,11 +113,11 @@ class Wait(Announced):
 
 @dataclass(frozen=True)
 class Finish(Announced):
-    """Give the verdict. Unless it is a success, the job is deleted."""
+    """End with a verdict. Unless it is a success, the job is deleted."""
 
     outcome: Outcome
     explain: bool = False
-    """Whether the message is to include the evidence: how pods ended, and the rank's last lines."""
+    """Whether to add the evidence to the message: how pods ended, and the rank's last lines."""
 
 
 Decision = Submit | Adopt | DeleteJobs | Restart | DeletePods | Resize | Announce | Wait | Finish

@@ -1,7 +1,7 @@
-"""The diagnosis: the rules, in the order in which they are asked, and the first decision that one of them takes.
+"""The diagnosis: the rules in order of precedence; the first decision counts.
 
-A new rule is a function in `rules/`, its place in RULES, its row in the fault table of docs/operating/supervision.md,
-and its test.
+A new rule needs a function in `rules/`, a position in RULES, a row in the fault table of
+docs/operating/supervision.md, and a test.
 """
 
 from collections.abc import Callable
@@ -51,7 +51,7 @@ RULES: tuple[Rule, ...] = (
     job_left_over,
     pods_left_over,
     no_job,
-    # It has ended. Success comes first: even if something else happened, the result is there.
+    # The job has ended. Success comes first: even if something else happened, the result exists.
     rank_failed_before,
     result_complete,
     outcomes_missing,
@@ -59,17 +59,17 @@ RULES: tuple[Rule, ...] = (
     node_lost,
     run_stopped,
     rank_failed,
-    # It would end like this again and again. These come before the rules that restart it: none may do so without end.
+    # Permanent failures. They come before the rules that restart the job: none may do so forever.
     memory_exceeded,
     launcher_unseen,
     killed_too_often,
     no_progress,
-    # It is worth another attempt.
+    # Failures that are worth another attempt.
     rank_lost,
     result_missing,
     pods_evicted,
     ended_without_outcome,
-    # It does not get what it needs.
+    # The job cannot start for lack of resources.
     too_few_nodes,
     container_cannot_start,
     volume_missing,
@@ -81,7 +81,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def decide(status: JobStatus, history: History) -> Decision:
-    """What to do about a job: to wait, with the reason, when no rule decides anything."""
+    """The decision about a job: that of the first rule with one, otherwise to wait, with the reason."""
     for rule in RULES:
         if decision := rule(status, history):
             return decision

@@ -1,8 +1,7 @@
-"""Elastic jobs: with how many nodes a job continues that cannot get all. Only PyTorchJobs can: see Job.kind.
+"""Elastic jobs: the number of nodes of a job that cannot get all. Only PyTorchJobs are elastic: see Job.kind.
 
-torchrun's rendezvous accepts the nodes that arrive, within the range. That is not enough where the queue
-admits a job whole or not at all, and where the pod that hosts the rendezvous finds no node: then the job itself is made
-smaller.
+torchrun's rendezvous accepts the nodes that arrive, within the range. That is not enough if the queue admits jobs only
+as a whole, or if the pod that hosts the rendezvous is unschedulable: then the job itself is resized.
 """
 
 from collections.abc import Sequence
@@ -14,12 +13,12 @@ from understudy.kube.pods import name, phase, unschedulable
 
 
 def size(job: KubernetesObject) -> int:
-    """How many nodes a PyTorchJob asks for now."""
+    """Number of nodes that a PyTorchJob requests now."""
     return int(job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"])
 
 
 def smaller_size(spec: JobSpec, job: KubernetesObject, state: JobState, pods: Sequence[KubernetesObject]) -> int | None:
-    """A number of nodes that the job may get, when it has waited long enough for what it asks; None when it may wait.
+    """A smaller number of nodes, which the job may get; None if it should wait for those that it requests.
 
     Args:
         spec: the job, with its range.
@@ -37,35 +36,35 @@ def smaller_size(spec: JobSpec, job: KubernetesObject, state: JobState, pods: Se
     homeless = [pod for pod in pods if unschedulable(pod)]
     if state.stage != "pending" or not homeless:
         return None
-    # As many as found a node; one less than now at least, or the job would be changed into what it is.
+    # As many as were scheduled, and at least one fewer than now: otherwise nothing would change.
     return max(spec.min_nodes, min(now - 1, len(pods) - len(homeless)))
 
 
 def sufficient_pods(spec: JobSpec, pods: Sequence[KubernetesObject]) -> Sequence[KubernetesObject]:
-    """The pods that count: those that found a node, if they suffice for the job and its first pod is among them.
+    """The scheduled pods if they suffice for the job and include its first pod, otherwise all pods.
 
-    The first one hosts the rendezvous.
+    The first pod hosts the rendezvous.
     """
     here = [pod for pod in pods if not unschedulable(pod)]
     return here if _suffice(spec, here) else pods
 
 
 def enough_running(spec: JobSpec, pods: Sequence[KubernetesObject]) -> bool:
-    """Whether so many pods run, the first among them, that the job does without the others."""
+    """Whether enough pods run, including the first, for the job to do without the others."""
     return _suffice(spec, [pod for pod in pods if phase(pod) == "Running"])
 
 
 def _suffice(spec: JobSpec, pods: Sequence[KubernetesObject]) -> bool:
     if len(pods) >= spec.nodes:
         return True
-    # torchrun's range alone is not enough: of two pods for one free node the one that hosts the rendezvous is as likely
-    # to be left out, and then there is no rendezvous (docs/how-it-works/notes.md).
+    # torchrun's range alone is not enough: with two pods for one free node, the host of the rendezvous is as likely to
+    # be left out, and then there is no rendezvous (docs/how-it-works/notes.md).
     has_host = any(name(pod).endswith("-worker-0") for pod in pods)
     return has_host and len(pods) >= spec.min_nodes
 
 
 def resize_patch(job: KubernetesObject, nodes: int) -> KubernetesObject:
-    """The patch that makes a PyTorchJob request so many nodes, unless it was changed since it was observed."""
-    # The resource version makes it a compare-and-swap: Kueue, or another launcher, may change the job at this moment.
+    """The patch that sets the number of nodes of a PyTorchJob, unless the job was changed since it was observed."""
+    # The resource version makes it a compare-and-swap: Kueue or another launcher may change the job concurrently.
     spec = {"elasticPolicy": {"maxReplicas": nodes}, "pytorchReplicaSpecs": {"Worker": {"replicas": nodes}}}
     return {"metadata": {"resourceVersion": job["metadata"]["resourceVersion"]}, "spec": spec}

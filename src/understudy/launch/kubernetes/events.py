@@ -1,7 +1,7 @@
-"""Events: what a launcher did to its job, said where `kubectl describe` shows it, of the job and of what owns it.
+"""Kubernetes events about a launcher's actions, for `kubectl describe` of the job and its owner.
 
-An event's name follows from what it says, and of which occurrence: a launcher that does something twice, or takes over
-from another one, says nothing twice. The log has all of it too; so a cluster that takes no events loses no work.
+An event's name is derived from its text and its occurrence: a repeated action, or a takeover from another launcher,
+creates no duplicates. The log has the same lines, so a cluster that rejects events loses no work.
 """
 
 import logging
@@ -26,17 +26,17 @@ log = logging.getLogger(__name__)
 
 
 class Event(NamedTuple):
-    """What has happened, in a word and in a sentence."""
+    """An event: the reason in a word, and the message in a sentence."""
 
     reason: str
     message: str
     type: Literal["Normal", "Warning"] = "Warning"
     occurrence: str = ""
-    """What tells it from an event with the same words."""
+    """Distinguishes it from an event with the same words."""
 
 
 def events_of(decision: Decision, status: JobStatus) -> Iterator[Event]:
-    """What is said of the job that was there when a decision was carried out. A new one's is said when it is there."""
+    """Events of a decision, for the job that existed then. The event of a new job follows when it exists."""
     match decision:
         case Adopt(name):
             yield Event("LauncherReplaced", f"{socket.gethostname()} watches {name} now", "Normal")
@@ -59,20 +59,20 @@ def events_of(decision: Decision, status: JobStatus) -> Iterator[Event]:
 
 
 def restarted(decision: Restart, status: JobStatus) -> Event:
-    """What is said of the job that is submitted after this one."""
+    """The event of the job that is submitted after this one."""
     reason = "Evicted" if was_disrupted(status.pods) else "Restarted"
     return Event(reason, f"submitted again, to go on from the last checkpoint: {decision.why}")
 
 
 class Events:
-    """Writes events; what the cluster does not take is logged, and is no reason to wait or to fail."""
+    """Writes events; one that the cluster rejects is logged, and is no reason to wait or to fail."""
 
     def __init__(self, kube: Kube, kind: JobKind) -> None:
         self._kube, self._kind = kube, kind
         self._refused = False
 
     def of_job(self, job: KubernetesObject, event: Event) -> None:
-        """Write an event of a job."""
+        """Write an event for a job."""
         meta = job["metadata"]
         self.of(
             {
@@ -85,7 +85,7 @@ class Events:
         )
 
     def of(self, thing: KubernetesObject, event: Event) -> None:
-        """Write an event of an object, by a reference to it."""
+        """Write an event for an object, by a reference to it."""
         if self._refused:
             return
         try:
@@ -98,8 +98,8 @@ class Events:
 
 
 def rendered(thing: KubernetesObject, event: Event, namespace: str) -> KubernetesObject:
-    """An event as the API takes it (core/v1)."""
-    said = event.message.strip().partition("\n")[0][:LONGEST]  # the lines after it are a rank's log
+    """The manifest of an event (core/v1)."""
+    said = event.message.strip().partition("\n")[0][:LONGEST]  # further lines are a rank's log
     about = sha256("\0".join((thing["uid"], event.reason, said, event.occurrence)).encode())[:16]
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     return {

@@ -1,4 +1,4 @@
-"""The evidence for the verdict on a failed job: how its pods ended, and the last lines of what failed."""
+"""Evidence for the verdict on a failed job: how its pods ended, and the last log lines."""
 
 from dataclasses import replace
 
@@ -13,9 +13,9 @@ def explained(outcome: Outcome, status: JobStatus, logs: RankLogs) -> Outcome:
     """An outcome whose message includes the evidence.
 
     Args:
-        outcome: the verdict; a rank's own one if it is the cause.
-        status: the job when the verdict was given.
-        logs: of the ranks.
+        outcome: the verdict; that of a rank if it is the cause.
+        status: the job's status at the verdict.
+        logs: the logs of the ranks.
     """
     known = death(status.pods)
     message = f"{outcome.message} ({known})" if known else outcome.message
@@ -24,7 +24,7 @@ def explained(outcome: Outcome, status: JobStatus, logs: RankLogs) -> Outcome:
 
 
 def _rank_lines(outcome: Outcome, status: JobStatus, logs: RankLogs) -> list[str]:
-    """The last lines of the rank whose outcome it is; a mistake in the recipe is clear without them."""
+    """The last lines of the rank with this outcome; an error in the recipe is clear without them."""
     if outcome.exit_code == InputError.exit_code:
         return []
     spec = status.job.spec

@@ -1,18 +1,18 @@
-"""What a launcher remembers from one round to the next: one frozen value, rebuilt from each job status.
+"""A launcher's memory from one round to the next: one frozen value, rebuilt from each job status.
 
-A new launcher starts with an empty one. It recovers what it needs; the rest costs one repetition at most:
+A new launcher starts with an empty history. Its loss costs one repetition at most:
 
-- `name` comes from the cluster: the job is found by the label of its key.
+- `name` comes from the cluster, which is queried by the label of the job's key.
 - The failures that count against `max_restarts` are on the volume (`failures.jsonl`), not in here.
 - `since` and `terminating` are reset: every minute of recovery starts again, then the verdict is the same.
 - `starts` and `abandoned` are reset: a job without progress is started ten times more. A launcher that fails is
-  replaced five times at most (`backoffLimit`). One that is evicted is replaced always: only evictions of launchers
-  without end could start a job without end.
-- `pending` is reset: a job that was to be restarted is found as it is, or gone, and decided on or submitted again.
-- `announced` is reset: how ranks of this run failed is logged once more.
-- `ran_at` is reset: that a job ran without one of its pods is forgotten. It fails if that pod's volume has been
+  replaced five times at most (`backoffLimit`), an evicted one always: a job could restart forever only if launchers
+  were evicted forever.
+- `pending` is reset: a job that was to be restarted is either there, and is diagnosed again, or gone, and is submitted.
+- `announced` is reset: rank failures of this run are logged once more.
+- `ran_at` is reset: it is lost that a job ran without one of its pods. The job fails if that pod's volume has been
   missing for ten minutes and the others happen to be starting then.
-- `scales` comes from events, which Kubernetes keeps for an hour; later a pending job is judged by the nodes there are.
+- `scales` comes from events, which Kubernetes keeps for an hour; later a pending job is judged by the existing nodes.
 """
 
 import math
@@ -32,38 +32,38 @@ NO_STATE = ("", False, False)
 
 @dataclass(frozen=True)
 class History:
-    """What the rounds before this one have shown."""
+    """The history of the rounds before this one."""
 
     name: str = ""
-    """Of the job that is watched; empty while there is none."""
+    """Name of the watched job; empty while there is none."""
     last_state: tuple[str, bool, bool] = NO_STATE
     """The job's stage, whether it is broken, whether its queue can never admit it."""
     since: float = 0.0
-    """Since when it is in this state, by the launcher's clock: other machines' may differ."""
+    """When it entered this state, by the launcher's clock: those of other machines may differ."""
     terminating: Mapping[str, float] = field(default_factory=dict)
-    """Since when pods (uids) have been seen as deleted and still there."""
+    """When pods (uids) were first seen as terminating."""
     starts: Starts = field(default_factory=Starts)
     abandoned: frozenset[str] = frozenset()
     """Jobs (uids) whose ranks ended because they saw no launcher, though there was one."""
     pending: Restart | Finish | None = None
-    """The decision that is not yet carried out: the answer to a deletion may be lost, and then the job is gone."""
+    """The decision not yet carried out: if the response to a deletion was lost, the job may be gone."""
     announced: int = 0
-    """How many failures of earlier attempts were logged."""
+    """Number of failures of earlier attempts that were logged."""
     ran_at: float = -math.inf
-    """When as many pods ran as the job needs."""
+    """When as many pods as the job needs last ran."""
     scales: bool = False
-    """Whether a cluster autoscaler has had a node for the job: it may have one again."""
+    """Whether a cluster autoscaler reported a suitable kind of node: it may provide one later."""
 
     def after(self, status: JobStatus) -> "History":
-        """What is known when a job status has been seen."""
+        """The history after observing a job status."""
         terminating = {uid: self.terminating.get(uid, status.at) for uid in _terminating(status.pods)}
         if status.candidates is not None:
             return replace(self, terminating=terminating)
         state = status.state
-        # Not the detail: its text changes while the reason stays (how many nodes lack what), and each time the minute
-        # would start again.
+        # Without the detail: its text changes while the reason stays (the number of nodes, say), and each change would
+        # restart the minute.
         where = state.stage, bool(state.broken), state.is_never_admitted
-        stays = self.last_state in (where, (*where[:2], True))  # what is only no longer hopeless has waited as long
+        stays = self.last_state in (where, (*where[:2], True))  # an end of is_never_admitted restarts nothing
         return replace(
             self,
             last_state=where,
@@ -76,11 +76,11 @@ class History:
         )
 
     def with_pending(self, decision: Decision) -> "History":
-        """What is known when a decision is about to be carried out."""
+        """The history before carrying out a decision."""
         return replace(self, pending=decision if isinstance(decision, Restart | Finish) else None)
 
     def after_action(self, decision: Decision, status: JobStatus) -> "History":
-        """What is known when a decision has been carried out."""
+        """The history after carrying out a decision."""
         match decision:
             case Submit():
                 return replace(self, name=status.job.name, last_state=NO_STATE)
@@ -89,8 +89,8 @@ class History:
             case Restart():
                 return replace(self, name="", pending=None)
             case Resize(nodes):
-                # A minute for the first node less, ten seconds for each further one; once the job is as small as it may
-                # be, the whole minute counts again before it is judged.
+                # A minute before the first reduction, ten seconds before each further one; at the minimum size the
+                # whole minute counts again before the job is judged.
                 ahead = RECOVERY - RESIZE if nodes > status.job.spec.min_nodes else 0.0
                 return replace(self, since=status.at - ahead)
             case Announce():
@@ -102,9 +102,9 @@ class History:
         return status.at - self.since
 
     def overdue(self, pods: Iterable[KubernetesObject], at: float) -> tuple[str, ...]:
-        """The names of pods that were seen as deleted for longer than their grace period: their node is dead."""
-        # By the launcher's own clock, since it saw the deletion. The pod's deletionTimestamp is the API server's time,
-        # and where clocks differed a pod was force-deleted that still wrote its checkpoint.
+        """Names of pods that have been terminating for longer than their grace period: their node is dead."""
+        # By the launcher's clock, since it saw the deletion. The pod's deletionTimestamp is the API server's time: with
+        # clocks that differed, a pod was force-deleted while it wrote its checkpoint.
         names = []
         for meta in (pod["metadata"] for pod in pods):
             allowed = meta.get("deletionGracePeriodSeconds", 0) + TERMINATION
@@ -118,7 +118,7 @@ def _terminating(pods: Iterable[KubernetesObject]) -> list[str]:
 
 
 def _abandoned_jobs(status: JobStatus) -> frozenset[str]:
-    """The job, if its ranks ended because they saw no launcher."""
+    """The job (uid), if its ranks ended because they saw no launcher."""
     if status.found is None or not status.state.has_ended or not status.was_abandoned:
         return frozenset()
     return frozenset([status.found["metadata"]["uid"]])

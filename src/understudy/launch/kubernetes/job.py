@@ -1,4 +1,4 @@
-"""Everything that a launcher knows about its job before it asks the cluster."""
+"""A launcher's job, as defined before any query of the cluster."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,17 +24,17 @@ class Job:
     resources: Resources
     cluster: Cluster
     since: float
-    """When the run began (Unix seconds): how ranks failed in earlier runs does not count for this one."""
+    """When the run began (Unix seconds): rank failures of earlier runs do not count."""
     owner: OwnerReference | None
-    """It outlives the launcher's pod; the job is deleted with it."""
+    """The job is deleted with this object, which outlives the launcher's pod."""
     task: TaskConfig = NOTHING
-    """What was set on the task that launches it."""
+    """Settings of the task that launches it."""
     kind: JobKind = PYTORCHJOB
-    """What it is in the cluster."""
+    """The kind of its object in the cluster."""
 
     @property
     def folder(self) -> Path:
-        """Where its ranks write, and its launcher reads."""
+        """The folder that its ranks write and its launcher reads."""
         return Path(self.spec.folder)
 
     @property
@@ -48,7 +48,7 @@ class Job:
         return f"{KEY}={self.identity.labels[KEY]}"
 
     def manifest(self) -> KubernetesObject:
-        """The object in the cluster, as the API takes it.
+        """The manifest of the object in the cluster.
 
         Raises:
             InputError: the recipe names a pool that this cluster does not have, or the task's settings do not fit.

@@ -1,4 +1,4 @@
-"""The launcher of a cluster: a job is an object of the cluster's operator, and the controller sees it to its end."""
+"""The Kubernetes launcher: a job is an object of the cluster's operator, supervised by the controller."""
 
 import logging
 from contextlib import suppress
@@ -27,19 +27,19 @@ class KubernetesLauncher:
     """Runs the job of one step of one run."""
 
     kind: JobKind
-    """What the job is in the cluster."""
+    """The kind of the job's object in the cluster."""
     identity: Identity
     since: float
     """When the run began (Unix seconds)."""
     cluster: Cluster
     task: TaskConfig
-    """What was set on the task that this process is."""
+    """Settings of the task that this process runs."""
 
     def run(self, spec: JobSpec, watch: Watch) -> Outcome:
-        """See a job to its end; arguments, outcome and errors as of Launcher.run()."""
+        """Run a job to its end; arguments, outcome and errors as of Launcher.run()."""
         kube = Kube()
         retry_while_away(lambda: preflight.check(kube, self.kind, self.cluster, spec.resources, spec.section), watch)
-        # Each request by itself, so that an outage between two of them repeats the second only.
+        # Separate retries, so that an outage between two requests repeats only the second.
         owner = retry_while_away(lambda: owner_now(kube), watch)
         job = Job(spec, self.identity, spec.resources, self.cluster, self.since, owner, self.task, self.kind)
         retry_while_away(lambda: preflight.refuse_duplicate(kube, self.kind, job.selector), watch)
@@ -50,12 +50,12 @@ class KubernetesLauncher:
             raise
 
     def _end_with_the_run(self, kube: Kube, owner: OwnerReference | None) -> None:
-        """Delete the job where the run is over; otherwise it goes on for the next launcher.
+        """Delete the job if the run is over; otherwise it continues for the next launcher.
 
-        "Terminate" in KFP kills a task within two seconds of SIGTERM, and leaves what its Workflow owns as it is. Where
-        that is too short for two requests, the ranks find out by themselves that no launcher is left.
+        "Terminate" in KFP kills a task within two seconds of SIGTERM, and leaves the objects of its Workflow as they
+        are. If that is too short for two requests, the ranks detect by themselves that no launcher is left.
         """
-        with suppress(UnderstudyError):  # nobody is left to be told; see above
+        with suppress(UnderstudyError):  # no caller is left; see above
             if owner and (why := why_ended(kube, owner)):
                 kube.delete_job(self.kind, self.identity.name)
                 log.warning("%s: the job %s ends, after a checkpoint", why, self.identity.name)

@@ -1,6 +1,6 @@
-"""Observing a job: the only place of a launcher that asks the API server and the volume how it is.
+"""Observation of a job: the queries of its state in the API server and on the volume.
 
-What is expensive, or takes rights that an account may lack, is asked only when a rule could need it.
+Queries that are expensive, or need rights that an account may lack, run only if a rule could need the answer.
 """
 
 from collections.abc import Sequence
@@ -25,24 +25,24 @@ from understudy.launch.kubernetes.status import JobStatus
 
 
 def observe(job: Job, kube: Kube, history: History, at: float) -> JobStatus:
-    """How a job is.
+    """Observe a job.
 
     Args:
         job: the job.
         kube: the cluster.
-        history: the rounds before; without a name of a job all that do the work are looked for.
-        at: what time it is, by the launcher's clock.
+        history: the rounds before; without a job name, all jobs that do the work are listed.
+        at: the time, by the launcher's clock.
     """
     if not history.name:
         candidates = tuple(kube.jobs(job.kind, job.selector))
         left: tuple[KubernetesObject, ...] = ()
-        # A JobSet keeps its name from one TrainJob to the next, so the new one's pods would meet those of the old one.
+        # A JobSet keeps its name from one TrainJob to the next, so new pods would clash with the old ones.
         if not candidates and not job.kind.replaces_pods:
             left = tuple(kube.pods(job.kind.pods_of(job.name)))
         return JobStatus(job, at, candidates, pods=left, is_complete=attempts.is_complete(job.spec))
     found = kube.job(job.kind, history.name)
     pods = elastic.sufficient_pods(job.spec, kube.pods(job.kind.pods_of(history.name))) if found else []
-    # Workloads are listed whole, so this is asked only while a queue holds the job back.
+    # This lists all Workloads, so it runs only while a queue suspends the job.
     workload = kube.workload_of(found) if found and job.kind.is_suspended(found) else None
     status = JobStatus(
         job,
@@ -61,22 +61,22 @@ def observe(job: Job, kube: Kube, history: History, at: float) -> JobStatus:
     )
     if status.state.has_ended:
         return _with_the_end(status, kube)
-    # Events and nodes cost a question per pod. No rule acts on them in the first minute, in which most of what they
-    # tell mends by itself; a healthy job never asks for them.
+    # Events and nodes cost a request per pod. No rule acts on them in the first minute, in which most faults recover
+    # by themselves; a healthy job never needs them.
     after = history.after(status)
     return _with_reports(status, after, kube) if after.seconds_in_state(status) >= RECOVERY else status
 
 
 def _with_the_end(status: JobStatus, kube: Kube) -> JobStatus:
-    """Add what is asked of a job that has ended."""
+    """Add the queries for a job that has ended."""
     if status.state.stage == "gone":
         over = ""
-        with suppress(Refused):  # as far as this account may know it
+        with suppress(Refused):  # this account may lack the right
             over = why_ended(kube, status.job.owner) if status.job.owner else ""
         return replace(status, owner_ended=over)
     says_why = status.failed or status.is_complete or status.was_abandoned or was_disrupted(status.pods)
     if status.state.stage == "failed" and not says_why:
-        # The pod that ended first: the others failed since they had lost it, and their logs say only that.
+        # The pod that ended first: the others failed because they lost it, and their logs show only that.
         first = first_dead(status.pods)
         lines = kube.log(first, TAIL) if first else []
         return replace(status, pod_log=(f"the last lines of {first}:", *lines) if lines else ())
@@ -84,7 +84,7 @@ def _with_the_end(status: JobStatus, kube: Kube) -> JobStatus:
 
 
 def _with_reports(status: JobStatus, history: History, kube: Kube) -> JobStatus:
-    """Add what is asked of a job that does not start for long."""
+    """Add the queries for a job that has not started for a while."""
     stage, pods = status.state.stage, status.pods
     if status.state.broken or status.found is None:
         return status
@@ -95,17 +95,17 @@ def _with_reports(status: JobStatus, history: History, kube: Kube) -> JobStatus:
     if not pods:
         return replace(status, events=tuple(kube.refusals(status.job.kind, status.found)))
     events = tuple(event for pod in pods for event in kube.events(pod))
-    # Where an autoscaler may make a node, those that are there now say nothing about what can be.
+    # If an autoscaler may add a node, the existing nodes prove nothing.
     judged = not history.scales and not may_get_a_node(events)
     return replace(status, events=events, nodes=_open_nodes(pods[0], kube) if judged else None)
 
 
 def _open_nodes(pod: KubernetesObject, kube: Kube) -> tuple[KubernetesObject, ...] | None:
-    """The nodes that a pod may go to: all, or where one node has the store, that node."""
+    """Candidate nodes of a pod: all, or only the node that has the store; None if they cannot be listed."""
     try:
         nodes: Sequence[KubernetesObject] = kube.nodes()
     except Refused:
-        return None  # to list nodes takes a ClusterRole, which not every namespace's account is given
+        return None  # listing nodes takes a ClusterRole, which not every account has
     for claim in shared_claims(pod):
         others = kube.pods(f"{STORE}={claim}")
         there = {other["spec"].get("nodeName") for other in others if other["status"].get("phase") == "Running"}

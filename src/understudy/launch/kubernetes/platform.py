@@ -1,4 +1,4 @@
-"""A cluster as the place where jobs run: this process is a pod's, its jobs have pods of their own and outlive it."""
+"""The cluster platform: this process runs in a pod, and its jobs in other pods, which outlive it."""
 
 import os
 from dataclasses import dataclass
@@ -17,50 +17,50 @@ from understudy.store import Run
 from understudy.store.lease import Lease
 
 KFP_TIMEOUT = 40.0
-"""Seconds without a launcher after which the ranks of a KFP run leave. "Terminate" kills a task, and nothing starts it
-again; so the minute in which they have to end has room for two looks at the lease, a step and a checkpoint."""
+"""Seconds without a launcher after which the ranks of a KFP run exit. "Terminate" kills a task, and nothing restarts
+it; so the minute in which the ranks have to end has room for two checks of the lease, a step and a checkpoint."""
 
 
 @dataclass(frozen=True)
 class KubernetesPlatform:
-    """Jobs run in the cluster that this process runs in; answers as of Platform."""
+    """Runs jobs in the cluster of this process; methods as of Platform."""
 
     kind: JobKind | None = None
-    """The kind of job; None: as the cluster's settings say."""
+    """The kind of job; None for that in the cluster's settings."""
     detached: bool = True
     remote: bool = True
 
     @property
     def launcher_timeout(self) -> float:
-        """As the cluster's settings say, and no longer than KFP_TIMEOUT in a task of KFP."""
+        """The cluster's setting, at most KFP_TIMEOUT in a task of KFP."""
         given = cluster_settings().launcher_timeout
         return min(given, KFP_TIMEOUT) if KFP_POD in os.environ else given
 
     def check(self, resources: JobResources) -> None:
-        """Nothing is refused here: whoever submits a run asks runs.submission.check(), and the launcher asks again."""
+        """Do nothing: a submission calls runs.submission.check(), and the launcher checks again."""
 
     def prepare(self, run: Run) -> None:
-        """Nothing: jobs run in other pods."""
+        """Do nothing: jobs run in other pods."""
 
     def job_device(self, resources: Resources) -> Literal["cpu", "cuda"]:
-        """GPUs where the job's pool or the task that launches it has some, unless the recipe says which."""
+        """The recipe's device; for auto, cuda if the job's pool or the task that launches it has GPUs."""
         if resources.device != "auto":
             return resources.device
         has_gpus = cluster_settings().pool_of(resources, "resources").gpu or task_config.of_this_step().gpus
         return "cuda" if has_gpus else "cpu"
 
     def cores(self, resources: Resources) -> int:
-        """Those that the job asks for, or all of its node."""
+        """The cores that the job requests; by default as many as this process's node has."""
         return max(1, int(amount(resources.cpu))) if resources.cpu else os.cpu_count() or 1
 
     def job_folder(self, lease: Lease) -> Path:
-        """Beside the lease's, not in it: a job outlives the launcher's pod, and so the lease."""
+        """A folder beside the lease's, since a job outlives the launcher's pod, and so the lease."""
         folder = lease.folder.parent / "job"
         folder.mkdir(exist_ok=True)
         return folder
 
     def launcher(self, run: Run, step: str, key: str) -> Launcher:
-        """Objects of the cluster's operator."""
+        """The launcher for the cluster's operator."""
         from understudy.kube.identity import Identity
         from understudy.launch.kubernetes.launcher import KubernetesLauncher
 
@@ -74,7 +74,7 @@ class KubernetesPlatform:
         )
 
     def reachable(self, url: str) -> str:
-        """The name of a Service is known in its namespace alone: to others a port is forwarded."""
+        """The URL; the name of a Service resolves only in its namespace, so a port is forwarded first."""
         if not url.startswith("http"):
             return "understudy ui"
         server = urlsplit(url)

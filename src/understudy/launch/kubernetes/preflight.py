@@ -1,4 +1,4 @@
-"""What a job needs of the cluster's operator, looked at before anything is submitted."""
+"""Checks of the cluster's operator before a job is submitted."""
 
 from contextlib import suppress
 
@@ -13,17 +13,17 @@ from understudy.recipe import Resources
 
 
 def check(kube: Kube, kind: JobKind, cluster: Cluster, resources: Resources, where: str) -> None:
-    """Whether the operator is there and can give a job what it asks for.
+    """Check that the operator is installed and can meet a job's requirements.
 
     Args:
-        kube: the namespace.
-        kind: what the job is to be.
+        kube: client of the namespace.
+        kind: the kind of job.
         cluster: the cluster's settings.
-        resources: what the recipe gives to the job.
-        where: the recipe's section that says so.
+        resources: the job's resources in the recipe.
+        where: the recipe's section of these resources.
 
     Raises:
-        InputError: it is not, or cannot; the message names the setting and the fix.
+        InputError: it is not installed, or cannot; the message names the setting and the fix.
     """
     if not kube.has(kind):
         raise InputError(kind.missing)
@@ -32,10 +32,10 @@ def check(kube: Kube, kind: JobKind, cluster: Cluster, resources: Resources, whe
 
 
 def refuse_duplicate(kube: Kube, kind: JobKind, selector: str) -> None:
-    """Refuse to submit a job while one of another kind does the same work: each would end the other's ranks.
+    """Reject a job while one of another kind does the same work: each would end the other's ranks.
 
     Raises:
-        InputError: there is one, since the cluster's settings named another launcher when it was submitted.
+        InputError: such a job exists; the cluster's settings named another launcher when it was submitted.
     """
     for other in KINDS.values():
         if other is kind or not kube.has(other):

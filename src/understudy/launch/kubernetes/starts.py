@@ -1,4 +1,4 @@
-"""Counting starts without progress: a job that is started again and again will not recover without help."""
+"""Starts without progress: a job that is started again and again will not recover without help."""
 
 from dataclasses import dataclass, replace
 
@@ -8,21 +8,21 @@ from understudy.launch.kubernetes.status import JobStatus
 
 @dataclass(frozen=True)
 class Starts:
-    """How often a job was started since it last made progress."""
+    """The starts of a job since its last progress."""
 
     count: int = 0
     best: int = -1
     """The furthest step of any start."""
     pods: frozenset[str] = frozenset()
-    """Of the last start (uids): a start is counted when all pods are new."""
+    """Pods (uids) of the last start: a start is counted when all pods are new."""
     job: str = ""
-    """Of the last start (uid): a job that ended before its pods were seen was started too."""
+    """Job (uid) of the last start: a job that ended before its pods were seen was started too."""
 
     def after(self, status: JobStatus) -> "Starts":
-        """Take in what is there now."""
+        """The starts after observing a job status."""
         starts = self
         job = status.found["metadata"]["uid"] if status.found else self.job
-        # A job that has run is queued again when it is preempted. A new one begins in its queue: that forgives nothing,
+        # A job that has run is queued again when it is preempted. A new job begins in its queue: that resets nothing,
         # or a job that is submitted again and again would never end.
         is_preempted = status.state.stage == "queued" and job == self.job
         if is_preempted or was_disrupted(status.pods):

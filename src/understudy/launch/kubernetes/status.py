@@ -14,59 +14,59 @@ from understudy.launch.metrics import RENDEZVOUS, Seen
 
 @dataclass(frozen=True)
 class JobStatus:
-    """A job as it was at one time. What depends on a stage is empty in the others."""
+    """The status of a job at one time. Fields that depend on a stage are empty in the others."""
 
     job: Job
     at: float
-    """When that was, by the launcher's clock."""
+    """Time of the observation, by the launcher's clock."""
     candidates: tuple[KubernetesObject, ...] | None = None
     """All jobs that do the same work, while the launcher watches none yet; None as soon as it does."""
     name: str = ""
-    """Of the job that is watched."""
+    """Name of the watched job."""
     found: KubernetesObject | None = None
-    """The job that is watched; None when it is not there any more."""
+    """The watched job; None if it no longer exists."""
     pods: tuple[KubernetesObject, ...] = ()
-    """Its pods; of an elastic job those that suffice, when others find no node."""
+    """Its pods; of an elastic job the scheduled ones, if they suffice."""
     state: JobState = field(default_factory=lambda: JobState("gone"))
     """Read from the objects in the cluster."""
 
     heartbeats: Mapping[int, Heartbeat] = field(default_factory=dict)
-    """By rank."""
+    """Heartbeats by rank."""
     outcomes: tuple[Outcome, ...] = ()
-    """How ranks of the newest attempt have ended that have."""
+    """Outcomes of the newest attempt's ranks that have ended."""
     attempt: int = 0
-    """How often its ranks have begun together, in earlier runs too."""
+    """Number of the newest attempt, counted across runs."""
     failures: tuple[Outcome, ...] = ()
-    """How earlier attempts of this run failed, the oldest first."""
+    """Failures of earlier attempts of this run, the oldest first."""
     is_complete: bool = False
-    """Whether every rank of the newest attempt is done, and its result there."""
+    """Whether every rank of the newest attempt succeeded, and its result exists."""
     has_to_stop: bool = False
     """Whether the ranks were asked to take a checkpoint and end."""
     was_abandoned: bool = False
     """Whether ranks ended because they saw no launcher."""
 
     owner_ended: str = ""
-    """Why the job's owner no longer needs it. Asked when the job is gone."""
+    """Why the job's owner no longer needs it. Queried when the job is gone."""
     events: tuple[KubernetesObject, ...] = ()
-    """What was reported of the pods that wait, or of the job when it has no pods. Asked when that lasts."""
+    """Events of the pods that wait, or of the job if it has no pods. Queried after a minute."""
     nodes: tuple[KubernetesObject, ...] | None = None
-    """Nodes that its first pod may go to. Asked when it finds none for long; None when they cannot be listed."""
+    """Candidate nodes of its first pod. Queried after a minute without a node; None if they cannot be listed."""
     pod_log: tuple[str, ...] = ()
-    """The last lines of the first pod that died, with a heading. Asked when the job failed without an outcome."""
+    """The last lines of the first pod that died, with a heading. Queried when the job failed without an outcome."""
 
     @property
     def step(self) -> int:
-        """How far the ranks are; -1 before the first step."""
+        """The furthest step of any rank; -1 before the first."""
         return max((beat.step for beat in self.heartbeats.values()), default=-1)
 
     @property
     def stage(self) -> str:
-        """Where the job is: as in its state, or at the rendezvous."""
+        """The stage of the job's state, or the rendezvous."""
         meeting = not self.heartbeats or any(beat.phase in BEFORE_TRAINING for beat in self.heartbeats.values())
         return RENDEZVOUS if self.state.stage == "running" and meeting else self.state.stage
 
     def seen(self, starts: int) -> Seen:
-        """What of it is shown in the metrics; `starts` are those since the last progress."""
+        """The observation for the metrics; `starts` counts those since the last progress."""
         return Seen(
             kind=self.job.kind.name,
             name=self.name,
@@ -85,14 +85,14 @@ class JobStatus:
 
     @property
     def failed(self) -> list[Outcome]:
-        """The outcomes that are no success."""
+        """The unsuccessful outcomes."""
         return [outcome for outcome in self.outcomes if outcome.exit_code]
 
     @property
     def cause(self) -> Outcome | None:
-        """What ended the newest attempt; None while it runs, and when no rank reported it.
+        """The root failure of the newest attempt; None while it runs, and if no rank reported a failure.
 
-        An attempt in which some ranks are done and another one failed has ended: the failed one is restarted, and
+        An attempt in which some ranks succeeded and another failed has ended: the failed rank is restarted, and
         waits for the others in vain.
         """
         if self.is_complete or not self.failed:

@@ -1,9 +1,9 @@
-"""What this process's own machine or pod can compute on."""
+"""The device of this machine or pod."""
 
 from pathlib import Path
 from typing import Literal
 
 
 def device_here() -> Literal["cpu", "cuda"]:
-    """Cpu or cuda, found without importing torch."""
+    """Detect the device without importing torch."""
     return "cuda" if Path("/proc/driver/nvidia/version").exists() and Path("/dev/nvidiactl").exists() else "cpu"

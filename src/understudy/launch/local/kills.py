@@ -1,4 +1,4 @@
-"""Why a process was killed, as far as the kernel's count of those that it ended for want of memory tells."""
+"""Reasons for a SIGKILL, as far as the kernel's count of out-of-memory (OOM) kills shows them."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ LESS = "a smaller batch_size, larger gradient_accumulation_steps or strategy fsd
 
 
 def ended_for_memory() -> int | None:
-    """How many processes the kernel has ended because memory ran out; None where it does not say."""
+    """Number of OOM kills since boot; None if the kernel does not report it."""
     try:
         counted = re.search(r"^oom_kill (\d+)$", VMSTAT.read_text(), re.MULTILINE)
     except OSError:
@@ -17,10 +17,10 @@ def ended_for_memory() -> int | None:
 
 
 def why_killed(before: int | None) -> str:
-    """What is to be said of a process that ended with SIGKILL.
+    """The explanation for a process that ended with SIGKILL.
 
     Args:
-        before: how many had been ended for memory when it began.
+        before: number of OOM kills when it began.
     """
     now = ended_for_memory()
     if before is None or now is None:

@@ -23,17 +23,17 @@ WORKER = "understudy.agent.worker"
 
 @dataclass(frozen=True)
 class LocalLauncher:
-    """Runs the jobs of one run; in the run's warm process where it has one."""
+    """Runs the jobs of one run, if possible as forks of the run's warm process."""
 
     of: Run
 
     def run(self, spec: JobSpec, watch: Watch) -> Outcome:
-        """See a job to its end; arguments, outcome and errors as of Launcher.run().
+        """Run a job to its end; arguments, outcome and errors as of Launcher.run().
 
-        The outcome is the first failing rank's, or follows from the end of its process.
+        The outcome is the root failure of the ranks, or follows from the exit code of their process.
 
         Raises:
-            InputError: the job cannot fit this machine.
+            InputError: the job has several nodes, or cannot fit this machine.
         """
         if spec.nodes > 1:
             raise InputError(
@@ -69,7 +69,7 @@ def _start(spec: JobSpec, path: Path, of: Run) -> warm.Worker | subprocess.Popen
 
 
 def command(spec: JobSpec, path: Path) -> list[str]:
-    """What starts the job on one node: the worker itself when it is alone, otherwise torchrun."""
+    """The command that starts the job: the worker itself for a single rank, otherwise torchrun."""
     module = WORKER if spec.world_size == 1 else "understudy.launch.local.torchrun"
     return [sys.executable, "-m", module, str(path)]
 
@@ -80,7 +80,7 @@ def _environment(spec: JobSpec) -> dict[str, str]:
 
 
 def _outcome(spec: JobSpec, returncode: int, before: int | None) -> Outcome:
-    """The outcome of the rank that made the job fail; if there is none, what the process's exit code means."""
+    """The root failure of the ranks; without one, the outcome that the process's exit code means."""
     said = (Outcome.read(spec.outcome(rank)) for rank in range(-1, spec.world_size))
     ended = [outcome for outcome in said if outcome is not None]
     failures = [outcome for outcome in ended if outcome.exit_code]
@@ -90,13 +90,13 @@ def _outcome(spec: JobSpec, returncode: int, before: int | None) -> Outcome:
 
 
 def death(rank: int, code: int, spec: JobSpec, before: int | None) -> Outcome:
-    """What a rank's end without an outcome means.
+    """The outcome of a rank that ended without writing one.
 
     Args:
         rank: the rank.
         code: its exit code; negative for a signal.
         spec: its job.
-        before: how many processes the kernel had ended for want of memory when the job began.
+        before: number of OOM kills when the job began.
     """
     name = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     hint = f" {why_killed(before)}" if code == -signal.SIGKILL else ""

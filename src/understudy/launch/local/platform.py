@@ -1,4 +1,4 @@
-"""This machine as the place where jobs run: they are processes here and end with the step that launched them."""
+"""The local platform: jobs are processes of this machine and end with the step that launched them."""
 
 import os
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from understudy.store.lease import Lease
 
 @dataclass(frozen=True)
 class LocalPlatform:
-    """Jobs run on this machine; answers as of Platform."""
+    """Runs jobs on this machine; methods as of Platform."""
 
     detached: bool = False
     remote: bool = False
     launcher_timeout: float = JobSpec.launcher_timeout
 
     def check(self, resources: JobResources) -> None:
-        """Refuse jobs of several nodes."""
+        """Reject jobs of several nodes."""
         for job, found in resources.by_job.items():
             if found.nodes > 1:
                 raise InputError(
@@ -33,25 +33,25 @@ class LocalPlatform:
                 )
 
     def prepare(self, run: Run) -> None:
-        """Have a process import what a job of a single process will need: the evaluation is one in every run."""
+        """Start the warm process, for jobs of a single process: by default the evaluation of every run is one."""
         warm.begin(run)
 
     def job_device(self, resources: Resources) -> Literal["cpu", "cuda"]:
-        """What this machine has, unless the recipe says which."""
+        """The recipe's device; for auto, this machine's."""
         return device_here() if resources.device == "auto" else resources.device
 
     def cores(self, resources: Resources) -> int:
-        """All that there are."""
+        """All cores of this machine."""
         return os.cpu_count() or 1
 
     def job_folder(self, lease: Lease) -> Path:
-        """The lease's own: what a job without a launcher would write there is nobody's."""
+        """The lease's folder: a job that outlives its launcher loses the path with the lease."""
         return lease.folder
 
     def launcher(self, run: Run, step: str, key: str) -> Launcher:
-        """Processes of this machine."""
+        """The launcher of local processes."""
         return LocalLauncher(run)
 
     def reachable(self, url: str) -> str:
-        """The page itself; `understudy ui` shows what lies in a file."""
+        """The URL; for a page in a local file, `understudy ui`."""
         return url if url.startswith("http") else "understudy ui"

@@ -1,4 +1,4 @@
-"""A job that certainly does not fit this machine is refused before it begins, with what it takes and what there is."""
+"""Rejection of jobs that certainly do not fit this machine, before they begin."""
 
 from pathlib import Path
 
@@ -17,11 +17,11 @@ GIB = 2**30
 
 
 def refuse_what_cannot_fit(run: Run, spec: JobSpec) -> None:
-    """Refuse a job that takes more memory, or writes more, than there is, whatever it does.
+    """Reject a job whose minimum memory or disk space is more than is free.
 
     Args:
-        run: the job's.
-        spec: the job, whose folder may hold checkpoints to go on from.
+        run: the job's run.
+        spec: the job; its folder may contain checkpoints to resume from.
 
     Raises:
         InputError: it cannot fit; the message has both numbers and the fix.
@@ -69,14 +69,14 @@ def _refuse_evaluation(spec: JobSpec, work: Evaluation) -> None:
 
 
 def _smaller(takes: int, has: int, found: Degrees, setting: str) -> str:
-    """What would take less."""
+    """Advice on how to need less memory."""
     if takes // found.dp_replicate <= has:
         return f"{setting}: fsdp holds them once, and not {found.dp_replicate} times"
     return "take a smaller model, or a machine with more memory"
 
 
 def _degrees(strategy: StrategyName | Degrees, spec: JobSpec) -> Degrees | None:
-    """None where they do not fit the number of processes, as the job will tell."""
+    """The degrees; None if they do not fit the number of processes, which the job will report."""
     try:
         return degrees(strategy, spec.nodes, spec.processes, spec.section)
     except ValueError:
@@ -84,7 +84,7 @@ def _degrees(strategy: StrategyName | Degrees, spec: JobSpec) -> Degrees | None:
 
 
 def _written(folder: Path) -> int:
-    """Bytes that are there already, for the job to keep or to replace."""
+    """Bytes of the files that the job will keep or replace."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 

@@ -1,4 +1,4 @@
-"""What this machine, or the container that this process is in, still has: memory for processes, and room on a disk."""
+"""Free memory and disk space of this machine, or of the container of this process."""
 
 import os
 from collections.abc import Iterator
@@ -8,14 +8,13 @@ PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
 def free_memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
-    """Bytes that processes here may still take, swap and what the system would drop for them included.
+    """Bytes of memory available to processes here, including swap and reclaimable caches.
 
-    The least of what the machine has and what each control group that this process is in has left; both versions of
-    control groups are known.
+    The minimum over the machine and each control group of this process; both cgroup versions are supported.
 
     Args:
-        proc: where the kernel's files are.
-        cgroups: where control groups are.
+        proc: where procfs is mounted.
+        cgroups: where control groups are mounted.
     """
     lines = (line.split() for line in (proc / "meminfo").read_text().splitlines())
     machine = {fields[0].rstrip(":"): int(fields[1]) * 1024 for fields in lines if len(fields) > 1}
@@ -30,21 +29,21 @@ def free_disk(folder: Path) -> int:
 
 
 def _left(proc: Path, cgroups: Path, swap: int) -> Iterator[int]:
-    """What each group has left that limits this process."""
+    """Bytes left in each control group that limits this process."""
     for line in (proc / "self" / "cgroup").read_text().splitlines():
         _, controllers, name = line.split(":", 2)
         version, root = (2, cgroups) if not controllers else (1, cgroups / "memory")
         if controllers not in ("", "memory"):
             continue
         own = Path(name.lstrip("/"))
-        for group in (root / path for path in (own, *own.parents)):  # a container sees its own group as the root
+        for group in (root / path for path in (own, *own.parents)):  # a container sees its group as the root
             found = _of_version_2(group, swap) if version == 2 else _of_version_1(group, swap)
             if found is not None:
                 yield found
 
 
 def _of_version_2(group: Path, swap: int) -> int | None:
-    """What a group of version 2 has left; None of one without a limit."""
+    """Bytes left in a cgroup v2; None if it has no limit."""
     limit, used = _number(group / "memory.max"), _number(group / "memory.current")
     if limit is None or used is None:
         return None
@@ -54,7 +53,7 @@ def _of_version_2(group: Path, swap: int) -> int | None:
 
 
 def _of_version_1(group: Path, swap: int) -> int | None:
-    """What a group of version 1 has left; None of one that is not there."""
+    """Bytes left in a cgroup v1; None if it does not exist."""
     limit, used = _number(group / "memory.limit_in_bytes"), _number(group / "memory.usage_in_bytes")
     if limit is None or used is None:
         return None
@@ -66,7 +65,7 @@ def _of_version_1(group: Path, swap: int) -> int | None:
 
 
 def _droppable(group: Path, prefix: str) -> int:
-    """Bytes of cached files, and of the kernel's own caches, that count as used and are dropped for processes."""
+    """Bytes of page cache and kernel caches that count as used but are reclaimed for processes."""
     kinds = {f"{prefix}active_file", f"{prefix}inactive_file", "slab_reclaimable"}
     try:
         lines = [line.split() for line in (group / "memory.stat").read_text().splitlines()]
@@ -76,7 +75,7 @@ def _droppable(group: Path, prefix: str) -> int:
 
 
 def _number(path: Path) -> int | None:
-    """A file's number; None where there is no such file, or no limit."""
+    """The number in a file; None if there is no file or no limit."""
     try:
         text = path.read_text().strip()
     except OSError:

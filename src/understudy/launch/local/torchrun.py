@@ -1,4 +1,4 @@
-"""torchrun on this machine, which ends with its parent and reports which rank failed first and how.
+"""torchrun on this machine: it ends with its parent, and reports the first rank to fail.
 
 python -m understudy.launch.local.torchrun JOB.json
 """
@@ -15,7 +15,7 @@ log = logging.getLogger("understudy.launch.local.torchrun")  # `python -m` calls
 
 
 def main() -> int:
-    """Run the job's ranks; the exit code is 0 when all of them ended well."""
+    """Run the job's ranks; the exit code is 0 if all succeeded."""
     die_with_parent()
     import signal
 
@@ -60,8 +60,8 @@ def first_to_fail(failures: dict[int, tuple[int, int]]) -> tuple[int, int]:
     """The rank that failed first, and its exit code.
 
     Args:
-        failures: by rank, when it was noticed in whole seconds, and its exit code. What torchrun did itself is among
-            them: SIGTERM at once to those that were left, and SIGKILL half a minute later.
+        failures: by rank, the time of detection in whole seconds, and the exit code. They include torchrun's kills:
+            SIGTERM immediately for the remaining ranks, and SIGKILL half a minute later.
     """
     start = min(at for at, _ in failures.values())
 

@@ -1,9 +1,9 @@
-"""A process that has the heavy libraries imported and forks a worker for each job, so that a run imports them once.
+"""The warm process of a run: it imports the heavy libraries once, and forks a worker for each job.
 
     python -m understudy.launch.local.warm SOCKET RUN_FOLDER
 
-It lives as long as the run's driver. A worker lives as long as the step that asked for it holds its connection, and
-no longer than this process. Nothing is computed here before a fork, so a forked worker is in every respect a new one.
+It lives as long as the run's driver. A worker lives as long as the connection of the step that requested it, and no
+longer than this process. Nothing is computed here before a fork, so a forked worker is in every respect a new one.
 """
 
 import json
@@ -31,7 +31,7 @@ GONE = -signal.SIGKILL
 
 
 def begin(run: Run) -> None:
-    """Start to import for a run on this machine, unless that was begun before."""
+    """Start the warm process of a run on this machine, unless it was started before."""
     if not run.facts.driver or (run.folder / ADDRESS).exists():
         return
     name = f"understudy-{secrets.token_hex(16)}"
@@ -47,10 +47,10 @@ def begin(run: Run) -> None:
 
 @dataclass(frozen=True)
 class Request:
-    """What a step asks for: one line of JSON over its connection."""
+    """A step's request for a worker: one line of JSON over its connection."""
 
     module: str
-    """Whose main() the worker runs."""
+    """The module whose main() the worker runs."""
     argument: str
     environment: Mapping[str, str]
     log: str
@@ -58,7 +58,7 @@ class Request:
 
 
 class Worker:
-    """A worker forked for this process; it is used as a subprocess.Popen is."""
+    """A worker forked for this process, used like a subprocess.Popen."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -98,7 +98,7 @@ class Worker:
 
 
 def start(run: Run, module: str, argument: str, environment: dict[str, str], log: Path) -> Worker | None:
-    """Have a worker forked; None when this run has no such process, and one has to be started the usual way.
+    """Request a forked worker; None if the run has no warm process, so that the caller has to start one.
 
     Args:
         run: the run whose process forks.
@@ -119,7 +119,7 @@ def start(run: Run, module: str, argument: str, environment: dict[str, str], log
 
 
 def _connect(name: str, server: Process) -> socket.socket | None:
-    """A connection, as soon as the server has imported; None when it is gone."""
+    """A connection, once the server has finished its imports; None if it is gone."""
     connection = socket.socket(socket.AF_UNIX)
     while not server.is_gone():
         try:
@@ -142,12 +142,12 @@ def serve(name: str, driver: Process) -> None:
         for key, _ in jobs.watched.select(timeout=0.25):
             if key.fileobj is listener:
                 jobs.begin(listener.accept()[0], listener)
-            elif key.fd in jobs.watched.get_map():  # the worker's end and its step's may come together
+            elif key.fd in jobs.watched.get_map():  # a worker and its step may end together
                 jobs.look_after(key)
 
 
 class _Jobs:
-    """The workers that are running: each has a connection to its step and a descriptor of its process."""
+    """The running workers: each has a connection to its step and a descriptor of its process (pidfd)."""
 
     def __init__(self) -> None:
         self.watched = selectors.DefaultSelector()
@@ -158,7 +158,7 @@ class _Jobs:
             connection.close()
             return
         asked = Request(**json.loads(connection.makefile("rb").readline()))
-        # The worker dies with its parent, and that is this process: the step that asked for it is another one.
+        # The worker dies with its parent, which is this process and not the requesting step.
         request = replace(asked, environment={**asked.environment, "UNDERSTUDY_PARENT": str(os.getpid())})
         child = os.fork()
         if child == 0:
@@ -171,7 +171,7 @@ class _Jobs:
         self.watched.register(connection, selectors.EVENT_READ, (child, descriptor, connection))
 
     def look_after(self, key: selectors.SelectorKey) -> None:
-        """A worker ended, or its step did: end the other too."""
+        """Clean up after the end of a worker or its step: end the other too."""
         child, descriptor, connection = key.data
         if key.fileobj is connection:
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
@@ -187,7 +187,7 @@ class _Jobs:
 
 
 def _work(request: Request) -> None:
-    """What a forked child does: become the worker, never return."""
+    """Become the worker, in the forked child; never returns."""
     code = 1
     try:
         log = os.open(request.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
@@ -205,9 +205,9 @@ def _work(request: Request) -> None:
 
 @contextmanager
 def _living_as_long_as(driver: Process) -> Iterator[None]:
-    """End this process when the driver is gone, from a thread: what it does meanwhile takes seconds.
+    """End this process when the driver is gone; a thread checks this, since the imports take seconds.
 
-    The thread is over before the first fork, which it would not survive and might hold a lock at.
+    The thread ends before the first fork, which it would not survive and might hold a lock at.
     """
     done = threading.Event()
 
@@ -236,7 +236,7 @@ def main() -> None:
         import understudy.train.job  # noqa: F401
 
     serve(sys.argv[1], driver)
-    os._exit(0)  # Python's own end takes a second and more with these libraries
+    os._exit(0)  # Python's shutdown takes over a second with these libraries
 
 
 if __name__ == "__main__":

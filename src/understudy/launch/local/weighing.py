@@ -1,9 +1,9 @@
-"""How many bytes a training's weights are, asked before its job begins.
+"""Bytes of a training's weights, determined before its job begins.
 
     python -m understudy.launch.local.weighing JOB.json
 
-Of files their sizes tell. An architecture of transformers is built without memory, by a process that has torch, as the
-job's own have: the step's has not. Code of a user's own may do anything when it is built, and is not weighed.
+Weight files have sizes. An architecture of transformers is built on the meta device, in a separate process: the step's
+process does not import torch. User code may do anything when it is built, and is not weighed.
 """
 
 import subprocess
@@ -26,12 +26,12 @@ MODULE = "understudy.launch.local.weighing"
 
 
 def weighed(run: Run, spec: JobSpec, work: Training) -> Held:
-    """The weights of a training, 0 where they cannot be known beforehand.
+    """Bytes of a training's weights, 0 where they cannot be determined beforehand.
 
     Args:
-        run: whose warm process is asked, where it has one.
-        spec: the job's.
-        work: what it does.
+        run: the run, whose warm process is used if it has one.
+        spec: the job.
+        work: the job's payload.
     """
     teacher = weight_bytes(Path(work.teacher)) if work.teacher else 0
     if work.initial:
@@ -40,7 +40,7 @@ def weighed(run: Run, spec: JobSpec, work: Training) -> Held:
 
 
 def _asked(run: Run, spec: JobSpec) -> int:
-    """What a process says that builds the model without memory; 0 of one that cannot be built, as the job will tell."""
+    """Bytes of the model, built on the meta device; 0 if it cannot be built, which the job will report."""
     path, answer, log = spec.write(), _answer(spec), Path(spec.logs) / f"{spec.role}.log"
     answer.unlink(missing_ok=True)
     worker = warm.start(run, MODULE, str(path), environment(), log)
@@ -60,7 +60,7 @@ def _answer(spec: JobSpec) -> Path:
 
 
 def main() -> int:
-    """Write how many bytes the weights of a job's model are."""
+    """Write the bytes of the weights of a job's model."""
     die_with_parent()
     from understudy.models.describe import describe
     from understudy.plan.weights import weights_of

@@ -1,1 +1,1 @@
-"""What runs inside the MLflow server. Nothing else in the package imports it."""
+"""Code that runs inside the MLflow server. Nothing else in the package imports it."""

@@ -1,7 +1,7 @@
-"""The MLflow server's app: MLflow's own accounts behind the front, with the rules that they lack and an audit.
+"""The MLflow server's app: MLflow with accounts, behind an allowlist, with additional rules and an audit log.
 
-`python -m understudy.registry.server_app.app ARGUMENTS` makes the accounts and becomes `mlflow server ARGUMENTS` with
-this app.
+`python -m understudy.registry.server_app.app ARGUMENTS` creates the accounts and becomes `mlflow server ARGUMENTS`
+with this app.
 """
 
 import logging
@@ -37,15 +37,15 @@ from understudy.registry.signature import signing_key
 APP = "understudy"  # the name of create_app among pyproject.toml's entry points
 CONFIG = Path(__file__).with_name("accounts.ini")
 log = logging.getLogger("understudy.registry.server_app.app")  # `python -m` calls this module __main__
-PROXIES = "FORWARDED_ALLOW_IPS"  # uvicorn's
+PROXIES = "FORWARDED_ALLOW_IPS"  # read by uvicorn
 OLD = ("UNDERSTUDY_REVIEWERS", "UNDERSTUDY_PIPELINE_USERNAME", "UNDERSTUDY_PIPELINE_PASSWORD")  # of version 0.1
 
 
 def create_app() -> FastAPI:
-    """The app, for `mlflow server --app-name understudy`: made once in every worker.
+    """The app for `mlflow server --app-name understudy`, created once in every worker.
 
     Raises:
-        InputError: a setting is missing or wrong.
+        InputError: a setting is missing or wrong, or the server does not run under uvicorn.
     """
     logs.configure()
     _configure()
@@ -66,7 +66,7 @@ def create_app() -> FastAPI:
 
 
 def main() -> None:
-    """Make the accounts and become the server: what is wrong is said once, before any worker is there."""
+    """Create the accounts and become the server. Errors are reported once, before any worker starts."""
     try:
         logs.configure()
         installation.check()
@@ -77,13 +77,13 @@ def main() -> None:
     except (UnderstudyError, MlflowException) as error:
         sys.exit(f"the MLflow server does not start: {error}")
     os.environ["MLFLOW_AUTH_CONFIG_PATH"] = str(CONFIG)
-    os.environ["MLFLOW_BASIC_AUTH_FAIL_CLOSED"] = "true"  # a request that no check of MLflow's is about is refused
-    os.environ.setdefault(PROXIES, "")  # it would believe whoever comes over loopback, a port-forward too
+    os.environ["MLFLOW_BASIC_AUTH_FAIL_CLOSED"] = "true"  # refuse requests that no MLflow check covers
+    os.environ.setdefault(PROXIES, "")  # the default trusts loopback clients, a port-forward too
     os.execv(sys.executable, [sys.executable, "-m", "mlflow", "server", "--app-name", APP, *sys.argv[1:]])
 
 
 def make_accounts() -> None:
-    """Make the admin's account, the tables, and the teams' roles, or find them made.
+    """Create the admin's account, the tables, and the teams' roles if they do not exist.
 
     Raises:
         InputError, MlflowException: a setting is missing or wrong.
@@ -104,7 +104,7 @@ def make_accounts() -> None:
 
 
 def _configure() -> None:
-    """Accounts live in the database of the runs and models that they may use."""
+    """Store the accounts in the database of the runs and models that they may use."""
     database = _setting(DATABASE)
     connections.make_room(database)
     auth.auth_config = auth.auth_config._replace(database_uri=database, authorization_function=FUNCTION)

@@ -1,7 +1,7 @@
-"""Who changed what in the registry and its accounts: written by the server into a table to which it only adds.
+"""Audit log of changes to the registry and its accounts, in an append-only table of the server's database.
 
-A change is written when it was made: with the state before and after, the account, and the address that the request
-came from. Runs and their metrics are not changes of this kind. Admins read the audit at PATH.
+Each successful change is recorded with the state before and after, the account, and the client's address. Runs are
+audited only when they are deleted or restored, metrics never. Admins read the audit at PATH.
 """
 
 import json
@@ -42,20 +42,20 @@ MESSAGES = {
     for method in methods
 }
 REGISTRY = ("registered-models", "model-versions")
-LONG = 256  # characters of a value in a state; a longer one is told apart by its digest
+LONG = 256  # characters of a value in a state; a longer one is replaced by its digest
 MANY = 16_384  # characters of all tags or aliases in a state
 SECRET = re.compile("password|secret|token", re.IGNORECASE)
 
 
 class Where(NamedTuple):
-    """From where a request came: the other end of the connection, and what that says of others before it."""
+    """The origin of a request: the address of the connection's peer, and its X-Forwarded-For header."""
 
     address: str | None
     forwarded: str | None
 
 
 class Change(NamedTuple):
-    """A request that may change something, as it came."""
+    """A request that may change something, with the state before it."""
 
     what: str
     asked: dict[str, Any]
@@ -63,16 +63,16 @@ class Change(NamedTuple):
 
 
 def audited(app: Flask) -> None:
-    """Write down every change that the app makes from now on. Called before MLflow adds what it does after a request.
+    """Record every change that the app makes from now on. Call before MLflow adds its after-request handlers.
 
-    Flask does that in reverse order: so the state is looked at when all of it is done.
+    Flask runs these in reverse order, so the state is read after all of MLflow's.
     """
     app.after_request(_write)
     app.add_url_rule(PATH, "understudy_audit", _page, methods=["GET"])
 
 
 def observed(app: Flask) -> None:
-    """Look at the state before every change. Called after MLflow added its checks: what they refuse is no change."""
+    """Read the state before every change. Call after MLflow added its checks: a refused request is no change."""
     app.before_request(_look)
 
 
@@ -85,7 +85,7 @@ def _look() -> None:
 
 
 def _asked() -> dict[str, Any]:
-    """What a request says, read as MLflow's handler reads it, without secrets."""
+    """A request's parameters, parsed as MLflow's handler parses them, without secrets."""
     rule = request.url_rule.rule if request.url_rule else ""
     kind = MESSAGES.get((rule, request.method))
     if kind:
@@ -99,13 +99,13 @@ def _asked() -> dict[str, Any]:
 def _message(empty: Any) -> dict[str, Any]:
     try:
         said: dict[str, Any] = json.loads(message_to_json(handlers._get_request_message(empty)))
-    except MlflowException:  # which the handler will meet, too, and answer with
+    except MlflowException:  # the handler raises it too, and answers with it
         return {}
     return said
 
 
 def _state(what: str, asked: dict[str, Any]) -> dict[str, Any] | None:
-    """What is known of the model and version, or of the account; None when there is no such thing."""
+    """The state of the model and version, or of the account; None if it does not exist."""
     try:
         if what.startswith(REGISTRY) and "name" in asked:
             return _model(asked["name"], asked.get("version"))
@@ -132,7 +132,7 @@ def _model(name: str, version: str | None) -> dict[str, Any]:
 
 
 def _shortened(values: Mapping[str, Any]) -> Any:
-    """Values for a state, which each further change writes twice: however long they are, its line is not."""
+    """Values shortened for a state: each further change writes them twice, so its line must be short."""
     said = {name: _short(value) for name, value in values.items()}
     return said if len(json.dumps(said)) <= MANY else _digest(json.dumps(dict(values), sort_keys=True))
 
@@ -157,7 +157,7 @@ def _write(response: Response) -> Response:
 
 
 def write_sign_in(who: str, what: str, before: dict[str, Any] | None, after: dict[str, Any], where: Where) -> None:
-    """Write down what the setting made of an account when it signed in: no request asked for that."""
+    """Record a change to an account at sign-in, which follows from the setting and not from a request."""
     asked = {"username": who}
     _add(who, Change(f"SIGN-IN {what}", asked, before), asked, after, where)
 
@@ -181,13 +181,13 @@ def _add(who: str, change: Change, asked: dict[str, Any], after: dict[str, Any] 
 
 
 def _made(response: Response) -> dict[str, Any]:
-    """The number of a version that was made."""
+    """The number of a created version."""
     made = (response.get_json(silent=True) or {}).get("model_version", {}) if response.is_json else {}
     return {"version": made["version"]} if "version" in made else {}
 
 
 def _page() -> Response:
-    """The lines after a number, as many as fit a page; for admins."""
+    """The lines after a number, as many as fit a page; for admins only."""
     if not auth.sender_is_admin():
         return Response("Permission denied", 403)
     lines = lines_after(auth.store.engine, request.args.get("after", 0, type=int))

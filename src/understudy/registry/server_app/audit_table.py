@@ -1,4 +1,4 @@
-"""The table of the audit's lines, in the server's database: lines are added to it, and nothing else."""
+"""The append-only table of audit lines, in the server's database."""
 
 from typing import Any
 
@@ -16,14 +16,14 @@ LINES = Table(
 
 
 def make_table(engine: Engine) -> None:
-    """Make the table, or find it made."""
+    """Create the table if it does not exist."""
     LINES.metadata.create_all(engine)
 
 
 def append(engine: Engine, entry: dict[str, Any]) -> str:
-    """Write an entry behind the last one, and return its line.
+    """Append an entry and return its line.
 
-    Of two servers that take the same number the database lets one have it; the other takes the next.
+    If two servers insert the same number, the database accepts one; the other retries with the next number.
     """
     newest = select(LINES.c.number, LINES.c.line).order_by(LINES.c.number.desc()).limit(1)
     while True:
@@ -40,7 +40,7 @@ def append(engine: Engine, entry: dict[str, Any]) -> str:
 
 
 def lines_after(engine: Engine, number: int) -> list[str]:
-    """The lines after a number, as many as fit a page: one at least, where there is one."""
+    """The lines after a number, as many as fit a page: at least one, if there is any."""
     wanted = select(LINES.c.line).where(LINES.c.number > number).order_by(LINES.c.number).limit(PAGE)
     lines, length = list[str](), 0
     with engine.connect() as connection:

@@ -1,17 +1,17 @@
-"""How much of all requests' bodies is held at once: read as JSON, a body takes twenty times its size.
+"""Memory budget for the bodies of all requests: parsed as JSON, a body takes twenty times its size.
 
-What there is no room for waits, in the order in which it came, and then nothing of it is held here.
+Bodies without room wait in order of arrival, and are not read meanwhile.
 """
 
 import asyncio
 
 SMALL = 64 * 2**10
-"""In bytes. Bodies up to it are not counted, so that most requests go on while large ones wait for each other."""
+"""In bytes. Bodies up to this size are not counted, so most requests proceed while large ones wait for each other."""
 ROOM = 16 * 2**20
 
 
 class Budget:
-    """Room for bodies, for those who run in one event loop."""
+    """Room for bodies, shared by the tasks of one event loop."""
 
     def __init__(self, room: int = ROOM) -> None:
         self._free = room
@@ -19,7 +19,7 @@ class Budget:
         self._returned = asyncio.Event()
 
     async def take(self, size: int) -> int:
-        """Wait for room, and take it. What was taken is given back once."""
+        """Wait for room and take it. Return the amount, to be given back once."""
         if size <= SMALL:
             return 0
         async with self._turn:
@@ -30,6 +30,6 @@ class Budget:
         return size
 
     def give_back(self, taken: int) -> None:
-        """Let others have it."""
+        """Return room to the budget."""
         self._free += taken
         self._returned.set()

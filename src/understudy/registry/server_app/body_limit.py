@@ -1,7 +1,7 @@
-"""How much a request may bring: files any amount, everything else as much as MLflow's client ever sends.
+"""Limits on request bodies: none for files, and for all else the most that MLflow's client ever sends.
 
-A body is held in memory until it was answered. So it comes in time or not at all, and large ones wait until there is
-room for them (`body_budget.py`). None is read before its sender has an account: the door stands behind this.
+A body stays in memory until its request is answered. So it must arrive in time, and large ones wait for room
+(`body_budget.py`). No body is read before authentication, which runs inside this middleware.
 """
 
 import asyncio
@@ -13,20 +13,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from understudy.registry.server_app.body_budget import Budget
 
 LIMIT = 4 * 2**20
-"""In bytes. MLflow's client sends at most 1 MB of metrics at once."""
+"""In bytes. MLflow's client sends at most 1 MB of metrics in a request."""
 GRAPHQL = "/graphql"
 QUERY = 64 * 2**10
-"""For a query of GraphQL, which is parsed whole before MLflow looks how much it asks for."""
+"""The same for a GraphQL query, which MLflow parses whole before it checks the complexity."""
 TIMES = 50
-"""So much more room it takes than JSON of its size."""
+"""The room that a GraphQL query takes, as a multiple of JSON of the same size."""
 FILES = ("/api/2.0/mlflow-artifacts/artifacts/", "/ajax-api/2.0/mlflow-artifacts/artifacts/")
-"""Where files are put, which are streamed to their place; who has no account is refused before a byte is read."""
+"""Upload paths. Files are streamed to storage; without authentication a request is refused before a byte is read."""
 SECONDS = 60.0
-"""For so long a large body waits for room, and then any body may take to come."""
+"""How long a large body waits for room, and how long any body may then take to arrive."""
 
 
 class _RefusedError(Exception):
-    """A body that is not taken."""
+    """A refused body, with the answer to its request."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -34,14 +34,14 @@ class _RefusedError(Exception):
 
 
 class BodyLimit:
-    """ASGI middleware that answers a request that brings too much with 413 (RFC 9110, 15.5.14)."""
+    """ASGI middleware that answers an oversized request with 413 (RFC 9110, 15.5.14)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
         self.budget = Budget()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and stop reading it when it is too long."""
+        """Pass a request on, and stop reading it if it is too long."""
         if scope["type"] != "http" or (scope["method"] == "PUT" and scope["path"].startswith(FILES)):
             await self.app(scope, receive, send)
             return
@@ -56,13 +56,13 @@ class BodyLimit:
 
         async def watched(message: Message) -> None:
             nonlocal answered
-            if answered or not body.refused:  # what is answered to a body that broke off is not what is said
+            if answered or not body.refused:  # drop the app's answer to a refused body
                 answered = True
                 await send(message)
 
         try:
             await self.app(scope, body.receive, watched)
-        except* _RefusedError:  # in a group: MLflow's middleware has a task for each request
+        except* _RefusedError:  # in a group: MLflow's middleware runs each request in a task
             pass
         finally:
             self.budget.give_back(body.taken)
@@ -71,7 +71,7 @@ class BodyLimit:
 
 
 class _Body:
-    """A body as it comes, from when it is first asked for."""
+    """A body as it arrives, from the first read on."""
 
     def __init__(self, receive: Receive, limit: int, expected: int, budget: Budget) -> None:
         self._receive, self._limit, self._expected, self._budget = receive, limit, expected, budget
@@ -81,7 +81,7 @@ class _Body:
         self.refused: _RefusedError | None = None
 
     async def receive(self) -> Message:
-        if self._whole:  # what comes now is that the client is gone
+        if self._whole:  # only the client's disconnect can follow
             return await self._receive()
         if self.refused:
             raise self.refused
@@ -100,7 +100,7 @@ class _Body:
         return message
 
     async def _begin(self) -> None:
-        """Wait for room."""
+        """Wait for room, and set the body's deadline."""
         try:
             async with asyncio.timeout(SECONDS):
                 self.taken = await self._budget.take(self._expected)
@@ -115,7 +115,7 @@ class _Body:
 
 
 def _size(headers: Headers) -> int | None:
-    """How long a body is said to be; None for one that comes in chunks."""
+    """The declared length of a body; None for a chunked one."""
     said = headers.get("content-length", "")
     if said.isdecimal():
         return int(said)

@@ -1,8 +1,8 @@
-"""How many requests a worker works on at once, and how many connections to the database these have: two each.
+"""Limits on a worker's concurrent requests and its database connections: two connections per request.
 
-MLflow's `log_batch` holds one and waits for a second. With fewer than two for each thread, threads wait for one
-another until they are refused, 30 s later; with more threads, PostgreSQL refuses connections. What comes beyond the
-threads waits for one of them.
+MLflow's `log_batch` uses one connection while it waits for a second. With fewer than two per thread, threads wait for
+each other until they are refused, 30 s later; with more threads, PostgreSQL refuses connections. Further requests
+wait for a free thread.
 """
 
 import argparse
@@ -18,20 +18,20 @@ from understudy.errors import InputError
 SETTING = "UNDERSTUDY_MLFLOW_THREADS"
 OVERFLOW = "MLFLOW_SQLALCHEMYSTORE_MAX_OVERFLOW"
 KEPT = 5
-"""Connections that SQLAlchemy keeps open, of each of three pools: for runs, for models, for accounts."""
+"""Connections that SQLAlchemy keeps open in each of three pools: for runs, for models, for accounts."""
 SQLITE = 40
-"""As many as starlette has. One writes at a time, and who waits has a connection."""
+"""Starlette's default. One thread writes at a time, and the waiting ones have their connections."""
 OTHERS = 16
-"""With two connections for each, and what the pools keep, 47: two servers have fewer than PostgreSQL's usual 97."""
+"""With two connections each and 15 in the pools, a server has 47, so two stay below PostgreSQL's usual 97."""
 LEAST = 4
-"""With these, four workers have 92."""
+"""The minimum. With these, four workers have 92 connections."""
 
 
 def threads(database: str, workers: int = 1) -> int:
-    """How many requests each of some workers works on at once.
+    """The number of requests that each worker handles concurrently.
 
     Raises:
-        InputError: the setting is no such number.
+        InputError: the setting is no number, or below LEAST.
     """
     said = os.environ.get(SETTING)
     if said is None:
@@ -42,32 +42,32 @@ def threads(database: str, workers: int = 1) -> int:
 
 
 def workers(arguments: Sequence[str]) -> int:
-    """How many workers the arguments of `mlflow server` ask for."""
+    """The number of workers in the arguments of `mlflow server`."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--workers", "-w", type=int, default=int(os.environ.get("MLFLOW_WORKERS") or 4))
     return max(1, int(parser.parse_known_args(list(arguments))[0].workers))
 
 
 def make_room(database: str) -> None:
-    """Give each thread of this worker its connections, before MLflow makes its pools."""
+    """Size the connection pools for this worker's threads, before MLflow creates them."""
     os.environ.setdefault(OVERFLOW, str(2 * threads(database) - KEPT))
 
 
 class Threads:
-    """ASGI middleware that gives the worker its threads when it starts."""
+    """ASGI middleware that sets the worker's number of threads at startup."""
 
     def __init__(self, app: ASGIApp, number: int) -> None:
         self.app = app
         self.number = number
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Set their number, which is that of the event loop, and pass everything on."""
+        """Set the event loop's thread limit, and pass everything on."""
         if scope["type"] == "lifespan":
             anyio.to_thread.current_default_thread_limiter().total_tokens = self.number
         await self.app(scope, receive, send)
 
 
 def with_threads(app: FastAPI, number: int) -> FastAPI:
-    """The app, working on this many requests at once."""
+    """The app, limited to this number of concurrent requests."""
     app.add_middleware(Threads, number=number)
     return app

@@ -1,7 +1,7 @@
-"""The door: who asks is found out before anything of a request is read, and beside the event loop.
+"""Authentication middleware: it checks the headers before the body is read, and outside the event loop.
 
-MLflow asks who it is in the event loop, where a password's hash, or an API server that is slow, held up everybody; and
-it reads a whole body first, of anybody. So who has no account is answered here, by the headers alone.
+MLflow authenticates in the event loop, where a password hash or a slow API server blocked all requests. It also reads
+the whole body first, even of an unknown sender. So unauthenticated requests are answered here, by the headers alone.
 """
 
 import anyio.to_thread
@@ -18,13 +18,13 @@ from understudy.registry.server_app.sign_in import NOBODY, PLACE, SENDER, Refusa
 from understudy.registry.server_app.teams import Account
 
 PASSWORDS = 2
-"""So many are checked at once: each takes 0.1 s of a core, and 32 MiB."""
+"""Concurrent password checks: each takes 0.1 s of a core, and 32 MiB."""
 TOKENS = 8
-"""So many are asked about at once. They wait apart from passwords, so that a slow issuer holds up tokens alone."""
+"""Concurrent token checks. They wait apart from passwords, so a slow issuer delays only tokens."""
 
 
 class Door:
-    """ASGI middleware that lets in who has an account, and whoever asks for what is everybody's."""
+    """ASGI middleware that passes authenticated requests, and all requests for unprotected routes."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -57,7 +57,7 @@ class Door:
 
 
 def _answer(refused: Refusal) -> Response:
-    if refused is NOBODY:  # in MLflow's form, at which a browser asks for a password, and clients give their hint
+    if refused is NOBODY:  # in MLflow's form: browsers then prompt for a password, and clients print their hint
         return PlainTextResponse(refused.message, refused.status, {"WWW-Authenticate": 'Basic realm="mlflow"'})
     response = JSONResponse({"error_code": refused.code, "message": refused.message}, refused.status)
     if refused.status == 401:
@@ -66,6 +66,6 @@ def _answer(refused: Refusal) -> Response:
 
 
 def behind_door(app: FastAPI) -> FastAPI:
-    """The app with the door before all that reads a request."""
+    """The app with authentication before anything that reads a request."""
     app.add_middleware(Door)
     return app

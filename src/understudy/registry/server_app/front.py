@@ -1,9 +1,9 @@
-"""The front: what may be asked of MLflow's server at all. Everything else is not found, whoever asks.
+"""Allowlist of the requests that reach MLflow's server. All others are answered with 404, for every account.
 
-MLflow 3.17 mounts more than tracking and registry, and its accounts do not guard all of it. Its assistant serves
-whoever comes over loopback, a port-forward too, with any account: it can be told to run commands, with the server's
-environment, which holds the passwords. So the requests that are served are listed here, and MLflow never sees another.
-What is answered to whom is decided behind the front, by MLflow's accounts and by `rules.py`.
+MLflow 3.17 mounts more than tracking and registry, and its accounts do not protect all of it. Its assistant serves
+any account over loopback, a port-forward too: it runs commands on request, with the server's environment, which
+contains the passwords. So the served requests are listed here, and MLflow never sees another. Authorization follows
+behind the allowlist, by MLflow's accounts and by `rules.py`.
 """
 
 import json
@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from understudy.registry.server_app.body_limit import BodyLimit
 from understudy.registry.server_app.page_settings import PageSettings
 
-# A line: methods, then paths. {name} is one part of a path, {name...} all that follows.
+# A line: methods, then paths. {name} is one segment of a path, {name...} the rest.
 PROGRAMS = """
 POST         experiments/create experiments/delete experiments/restore experiments/update
 POST         experiments/set-experiment-tag experiments/delete-experiment-tag
@@ -72,8 +72,8 @@ GET          /ajax-api/2.0/mlflow/metrics/get-history-bulk /ajax-api/2.0/mlflow/
 """
 
 
-# What the pages ask for before they show anything: answered from here, always the same. MLflow's own answers would come
-# from the gateway, would ask for usage data, and tell what the server runs on.
+# Fixed answers to requests that the pages send before they show anything. MLflow's answers would come from the
+# gateway, request usage data, and reveal the server's setup.
 FIXED = {
     "/ajax-api/2.0/mlflow/gateway-proxy": {"endpoints": []},
     "/ajax-api/3.0/mlflow/ui-telemetry": {
@@ -86,14 +86,14 @@ FIXED = {
 
 
 class Served(NamedTuple):
-    """Requests that pass: a path's pattern and its methods."""
+    """Allowed requests: a path pattern and its methods."""
 
     path: re.Pattern[str]
     methods: frozenset[str]
 
 
 def served() -> tuple[Served, ...]:
-    """All that passes. What programs ask for has a second address, where the pages ask for the same."""
+    """All allowed requests. Routes for programs have a second address, which the pages use."""
     both = ("/api", "/ajax-api")
     return tuple(
         route
@@ -117,15 +117,15 @@ def _read(prefix: str, table: str) -> list[Served]:
 
 
 def _pattern(path: str) -> re.Pattern[str]:
-    """A pattern for whole paths, in which `re.escape` has put a backslash before braces and dots."""
+    """A pattern for whole paths, where `re.escape` has put a backslash before braces and dots."""
     rest = re.sub(r"\\\{\w+\\\.\\\.\\\.\\\}", "(?s:.+)", re.escape(path))
     return re.compile(re.sub(r"\\\{\w+\\\}", "[^/]+", rest))
 
 
 class Front:
-    """The front as ASGI middleware (https://asgi.readthedocs.io/en/latest/specs/www.html).
+    """The allowlist as ASGI middleware (https://asgi.readthedocs.io/en/latest/specs/www.html).
 
-    It looks at the path as MLflow's routers will: decoded and not normalised, so that `//` or `..` hide nothing.
+    It matches the path as MLflow's routers will: decoded and not normalised, so that `//` or `..` hide nothing.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -133,7 +133,7 @@ class Front:
         self.served = served()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it from here: mostly that there is no such thing."""
+        """Pass a request on, or answer it here, mostly with 404."""
         if scope["type"] == "lifespan" or self._passes(scope):
             await self.app(scope, receive, send)
         elif scope["type"] == "http":
@@ -157,14 +157,14 @@ def _answer(status: int, content: object) -> tuple[Message, Message]:
 
 
 def _not_found(path: str) -> tuple[Message, Message]:
-    """The answer, in the form in which MLflow's clients expect an error."""
+    """A 404 in the error format of MLflow's clients."""
     said = f"{path} is not served here; tracking, model registry, artifacts, accounts and their pages are"
     return _answer(404, {"error_code": "ENDPOINT_NOT_FOUND", "message": said})
 
 
 def behind_front(app: FastAPI) -> FastAPI:
-    """The app with the front before everything else that it has."""
+    """The app with the allowlist before everything else."""
     app.add_middleware(PageSettings)
     app.add_middleware(BodyLimit)
-    app.add_middleware(Front)  # the last one that is added is asked first
+    app.add_middleware(Front)  # the last one added runs first
     return app

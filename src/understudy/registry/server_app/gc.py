@@ -1,9 +1,9 @@
-"""What was deleted in MLflow some time ago goes for good, but for what a version of a model needs.
+"""Garbage collection of deleted runs, logged models and experiments in MLflow that no model version needs.
 
-`mlflow gc` asks neither the registry nor this server's rules: it takes the run, the logged model and the files of a
-champion whose run somebody deleted before the promotion, or an admin after it. And it deletes files by asking the
-server, which serves no such request. So the database and the bucket are asked here, as MLflow's own command asks them,
-with the versions in between: `python -m understudy.registry.server_app.gc --days 30 --yes`.
+`mlflow gc` checks neither the registry nor this server's rules: it removes the run, the logged model and the files of
+a champion whose run was deleted before the promotion, or by an admin after it. It also deletes files through the
+server, which serves no such request. So this module works on the database and the bucket, as MLflow's command does,
+and checks the versions in between: `python -m understudy.registry.server_app.gc --days 30 --yes`.
 """
 
 import argparse
@@ -28,22 +28,22 @@ from understudy.registry.server_app.promotion import listings, pages
 
 DAY = 86_400_000  # milliseconds
 CLOCKS = 60_000
-"""How far the clocks of two servers that make versions may be apart, in milliseconds."""
+"""Clock skew allowed between two servers that create versions, in milliseconds."""
 
 
 class Deleted(NamedTuple):
-    """Something that was deleted long enough ago, and where its files lie."""
+    """Something that was deleted long enough ago, and the address of its files."""
 
     thing: Thing
     files: str
 
 
 class Trash:
-    """What is deleted in a server's database, its files, and what versions still need of it.
+    """The deleted things in a server's database, their files, and the versions that still need them.
 
     Args:
         database: the address of the server's database.
-        files: where the server's files lie.
+        files: the address of the server's files.
 
     Raises:
         InputError: the database has another schema than this MLflow's.
@@ -51,37 +51,37 @@ class Trash:
 
     def __init__(self, database: str, files: str) -> None:
         schema.check(database)
-        os.environ[BACKEND_STORE_URI_ENV_VAR] = database  # which MLflow's handlers read
+        os.environ[BACKEND_STORE_URI_ENV_VAR] = database  # read by MLflow's handlers
         self._store = handlers._get_tracking_store()
         self._files = get_artifact_repository(files)
         kept_table.make_table(self._store.engine)
         self._needed: dict[Thing, str] = {}
-        self._seen = 0  # the newest version that was asked about, in milliseconds
+        self._seen = 0  # creation time of the newest version seen, in milliseconds
 
     def older_than(self, days: float) -> Iterator[Deleted]:
-        """What was deleted so many days ago: logged models and runs, then the experiments that are empty without."""
+        """Things deleted so many days ago: logged models and runs, then the experiments left without runs."""
         age = int(days * DAY)
         for name in self._store._get_deleted_logged_models(older_than=age):
-            # MLflow shows a deleted logged model only to who says so.
+            # MLflow returns a deleted logged model only on request.
             found = self._store.get_logged_model(name, allow_deleted=True)
             yield Deleted(("logged-model", name), str(found.artifact_location))
         for name in self._store._get_deleted_runs(older_than=age):
             yield Deleted(("run", name), str(self._store.get_run(name).info.artifact_uri))
         before = f"last_update_time < {int(time.time() * 1000) - age}"
         deleted = pages(lambda token: self._store.search_experiments(ViewType.DELETED_ONLY, 1000, before, None, token))
-        for found in list(deleted):  # all of it first: what is removed meanwhile would shift the next page
+        for found in list(deleted):  # the whole list first: removals would shift the next page
             name = str(found.experiment_id)
             if not self._store.search_runs([name], "", ViewType.ALL, max_results=1):
                 yield Deleted(("experiment", name), str(found.artifact_location))
 
     def needed_by(self, deleted: Deleted) -> str:
-        """The version that needs it, in words; nothing when none does."""
+        """A description of the version that needs it; empty if none does."""
         self._look()
         kind, name = deleted.thing
         return kept_table.needed(self._store.engine, kind, [name]) or self._needed.get(deleted.thing, "")
 
     def holds(self, deleted: Deleted, days: float) -> bool:
-        """Whether it was deleted so many days ago still: the list may be hours old when its turn comes."""
+        """Whether it is still due for removal: the list may be hours old when its turn comes."""
         kind, name = deleted.thing
         if kind == "experiment":
             return bool(self._store.get_experiment(name).lifecycle_stage == LifecycleStage.DELETED)
@@ -89,7 +89,7 @@ class Trash:
         return name in listed(older_than=int(days * DAY))
 
     def _look(self) -> None:
-        """Ask the registry what its versions need: a version's source never changes, so of the newer ones alone."""
+        """Collect the requirements of new versions only: a version's source never changes."""
         since = self._seen - CLOCKS
         for listing in listings():
             for version in takewhile(lambda version: version.creation_timestamp >= since, listing):
@@ -97,7 +97,7 @@ class Trash:
                 self._needed |= dict.fromkeys(needs(version), f"version {version.version} of {version.name}")
 
     def remove(self, deleted: Deleted) -> None:
-        """Remove its files, then what the database has of it: after a kill in between the next call ends it."""
+        """Remove its files, then its rows in the database: after a kill in between, the next call finishes."""
         kind, name = deleted.thing
         place = posixpath.normpath(deleted.files.removeprefix(ROOT)).strip("/")
         if deleted.files.startswith(ROOT) and name in place.split("/"):
@@ -111,12 +111,12 @@ class Trash:
 
 
 def collect(trash: Trash, days: float, yes: bool) -> Iterator[str]:
-    """Remove what was deleted so many days ago and is not needed; a line about each.
+    """Remove the things that were deleted so many days ago and are not needed; a line about each.
 
     Args:
-        trash: of which server.
+        trash: the server's deleted things.
         days: since the deletion.
-        yes: remove; otherwise only say what would be.
+        yes: remove; otherwise only list.
     """
     for deleted in trash.older_than(days):
         words = " ".join(deleted.thing).replace("-", " ", 1)
@@ -133,7 +133,7 @@ def collect(trash: Trash, days: float, yes: bool) -> Iterator[str]:
 
 
 def main() -> None:
-    """Collect what is deleted on the server that the environment names."""
+    """Collect the garbage of the server in the environment's settings."""
     parser = argparse.ArgumentParser(description="Remove for good what was deleted in MLflow, and no version needs.")
     parser.add_argument("--days", type=float, required=True, help="since it was deleted; 7 or more")
     parser.add_argument("--yes", action="store_true", help="remove it; without, it is only listed")

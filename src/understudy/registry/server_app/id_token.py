@@ -1,4 +1,4 @@
-"""A person's ID token (OpenID Connect Core 1.0, section 2), checked with the keys that its issuer publishes."""
+"""Verification of a person's ID token (OpenID Connect Core 1.0, section 2) with its issuer's published keys."""
 
 import json
 from functools import lru_cache
@@ -12,17 +12,17 @@ from understudy.registry.server_app.teams import LONGEST, PERSON, Account, Peopl
 from understudy.registry.server_app.token_review import TokenRefusedError
 
 SIGNATURES = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-"""With keys of which one half is secret: none, and no HMAC, whose key would be one that everybody can fetch."""
+"""Asymmetric algorithms only: not `none`, and no HMAC, whose key would be the public one."""
 SECONDS = 5.0
-SKEW = 30.0  # seconds that clocks may differ
+SKEW = 30.0  # allowed clock skew in seconds
 
 
 def person(token: str, people: People) -> Account:
-    """The person whose token this is.
+    """The account of a token's person.
 
     Raises:
-        TokenRefusedError: it is not from this issuer, not for this server, expired, changed, or names nobody.
-        UnderstudyError: the issuer's keys cannot be had.
+        TokenRefusedError: it is not from this issuer, not for this server, expired, changed, or names no person.
+        UnderstudyError: the issuer's keys cannot be fetched.
     """
     try:
         key = _keys(people.issuer).get_signing_key_from_jwt(token).key
@@ -62,7 +62,7 @@ def _groups(claims: dict[str, Any], claim: str) -> frozenset[str]:
 
 @lru_cache
 def _keys(issuer: str) -> jwt.PyJWKClient:
-    """The issuer's keys, fetched when they are first needed and again every five minutes."""
+    """The issuer's keys, fetched on first use and again every five minutes."""
     place = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
     try:
         with urlopen(place, timeout=SECONDS) as response:

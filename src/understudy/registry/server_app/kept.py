@@ -1,8 +1,8 @@
-"""What a promoted version needs stays as it is: its files, the logged model and the run that they are of, the evidence.
+"""Retention of a promoted version: its files, their logged model and run, and the evidence become read-only.
 
-The alias points to a version, and a version to files that the account which made them could replace, or delete with
-their run or experiment. All files go through this server, whose accounts know no bucket. So no copy is made: from the
-promotion on the server lets nobody but an admin write there.
+The alias points to a version, and the version to files that their creator could replace, or delete with their run or
+experiment. All files go through this server, whose accounts have no access to the bucket. So no copy is needed: from
+the promotion on, the server lets only admins write there.
 """
 
 import posixpath
@@ -49,7 +49,7 @@ def _run(message: Any) -> list[Thing]:
 
 
 def _metric(message: Any) -> list[Thing]:
-    """A metric may be a logged model's, too, which need not be of the same run."""
+    """A metric may also belong to a logged model, even one of another run."""
     return [*_run(message), ("logged-model", message.model_id)]
 
 
@@ -63,7 +63,7 @@ def _logged_model(_: Any) -> list[Thing]:
 
 
 def _experiment(message: Any) -> list[Thing]:
-    """Its number in one spelling: the database finds experiment 7 as 007, too."""
+    """The experiment by its canonical number: the database also matches 007 with experiment 7."""
     name = str(message.experiment_id)
     return [("experiment", str(int(name)) if name.isdecimal() else name)]
 
@@ -79,23 +79,23 @@ CHANGES: dict[type[object], Callable[[Any], list[Thing]]] = {
     CreateLoggedModel: lambda message: [("run", str(message.source_run_id))],
     DeleteExperiment: _experiment,
 }
-"""The requests that change one of these, and which ones."""
+"""Requests that change a run, logged model or experiment, and the things that each of them changes."""
 
 
 def keep(version: Any) -> None:
-    """Keep what a model's version needs, from now on."""
+    """Retain a model version's requirements from now on."""
     words = f"version {version.version} of {version.name}, which was promoted"
     keep_rows(auth.store.engine, dict.fromkeys(needs(version), words))
 
 
 def needs(version: Any) -> set[Thing]:
-    """What a model's version needs: its files, their logged model and run, and the experiments of these."""
+    """A model version's requirements: its files, their logged model and run, and the experiments of these."""
     files = handlers._get_model_registry_store().get_model_version_download_uri(version.name, version.version)
     return lineage(files, version.run_id)
 
 
 def lineage(files: str, run_id: str | None) -> set[Thing]:
-    """Files at an address, their logged model and run, the run that is named beside them, and the experiments."""
+    """The files at an address, their logged model and run, the given run, and the experiments of these."""
     things = _at(files)
     runs = {run_id or "", *(name for kind, name in things if kind == "run")}
     runs |= {_run_of(name) or "" for kind, name in things if kind == "logged-model"}
@@ -105,7 +105,7 @@ def lineage(files: str, run_id: str | None) -> set[Thing]:
 
 
 def _run_of(logged_model: str) -> str | None:
-    """The run that made a logged model, be it deleted or not."""
+    """The source run of a logged model, deleted or not; None if there is no such model."""
     try:
         found = handlers._get_tracking_store().get_logged_model(logged_model, allow_deleted=True)
         return str(found.source_run_id or "")
@@ -114,7 +114,7 @@ def _run_of(logged_model: str) -> str | None:
 
 
 def _of_run(run: str) -> set[Thing]:
-    """A run's files, the evidence among them, and its experiment; nothing for a run that is not there."""
+    """A run's files, including the evidence, and its experiment; empty for a run that does not exist."""
     try:
         info = handlers._get_tracking_store().get_run(run).info
     except MlflowException:
@@ -123,7 +123,7 @@ def _of_run(run: str) -> set[Thing]:
 
 
 def _at(uri: str) -> set[Thing]:
-    """A place of files, EXPERIMENT/RUN/... or EXPERIMENT/models/MODEL/..., and what MLflow has there."""
+    """The files at EXPERIMENT/RUN/... or EXPERIMENT/models/MODEL/..., and the things that they belong to."""
     if not uri.startswith(ROOT):
         return set()
     place = posixpath.normpath(uri.removeprefix(ROOT)).strip("/")
@@ -137,7 +137,7 @@ def _at(uri: str) -> set[Thing]:
 
 
 def guard_kept() -> None:
-    """Put this rule before MLflow's own check of every request that writes to a run, model, experiment or file."""
+    """Check every request that writes to a run, logged model, experiment or file, before MLflow's check of it."""
     guarded = set()
     for path, kind, methods in handlers.get_service_endpoints(MlflowService, lambda kind: kind):
         if kind not in CHANGES:
@@ -154,14 +154,14 @@ def guard_kept() -> None:
 
 
 def _validators(path: str, method: str) -> tuple[dict[Any, Any], Any]:
-    """MLflow's table with the check of a request, and its key there, as MLflow looks it up."""
+    """MLflow's table with the check of a request, and the key by which MLflow looks it up."""
     if "/mlflow/logged-models" in path:
         return auth.LOGGED_MODEL_BEFORE_REQUEST_VALIDATORS, (auth._re_compile_path(path), method)
     return auth.BEFORE_REQUEST_VALIDATORS, (path, method)
 
 
 def _allowed(kind: Any, checked: Callable[[], bool]) -> bool:
-    for sort, name in CHANGES[kind](handlers._get_request_message(kind())):  # read as the handler will read it
+    for sort, name in CHANGES[kind](handlers._get_request_message(kind())):  # parsed as the handler parses it
         needed_by = needed(auth.store.engine, sort, [name]) if name else ""
         if needed_by:
             said = f"{sort.replace('-', ' ')} {name} stays as it is: {needed_by}, needs it. An admin may change it."
@@ -189,15 +189,15 @@ def _may_write(path: str | None, action: str) -> bool:
 
 
 def _canonical(path: str) -> str | None:
-    """A path of the server's files in its one spelling; None where it is not below their root."""
+    """The canonical form of a path of the server's files; None if it is not below their root."""
     canonical = auth._canonical_artifact_proxy_path(path)
     return None if canonical is None else posixpath.normpath(canonical).strip("/")
 
 
 def _guarded(repository_of: Callable[[], Any]) -> Any:
-    """The server's files, each asked about once more when it is put in its place: its upload may have begun before.
+    """The server's files, with a second check when a file is published: its upload may have begun before a promotion.
 
-    Meanwhile a promotion knows of it.
+    Publishing is recorded meanwhile, so a promotion detects it.
     """
     repository = repository_of()
     if not getattr(repository, "guards_kept", False):
@@ -230,10 +230,10 @@ def _publish(publish: Callable[..., None], root: str, staged: str, place: str, *
 
 @contextmanager
 def _put(path: str) -> Iterator[None]:
-    """Within this context a file is put in its place, which is refused where a promoted version needs it.
+    """Context for publishing a file, which is refused if a promoted version needs the path.
 
-    First it is said, then asked: a promotion forbids first and looks then, so one of the two sees the other. What is
-    forbidden already is not said: whoever tried it again and again would hold up a roll-back.
+    The upload is recorded first, then checked. A promotion forbids first, then looks for uploads, so one of the two
+    sees the other. A path that is already forbidden is not recorded: repeated attempts would block a roll-back.
     """
     _refuse_kept(path)
     with upload(auth.store.engine, _canonical(path) or path):
@@ -247,5 +247,5 @@ def _refuse_kept(path: str) -> None:
 
 
 def uploads_below(version: Any) -> list[str]:
-    """The files of a version, or of its run, that this server or one beside it is putting in their place now."""
+    """The files of a version, or of its run, that any server is publishing now."""
     return under_way(auth.store.engine, [place for kind, place in needs(version) if kind == "files"])

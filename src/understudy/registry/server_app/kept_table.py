@@ -1,6 +1,6 @@
-"""The table of what promoted versions need, in the server's database: rows are added to it, and nothing else.
+"""The append-only table of the requirements of promoted versions, in the server's database.
 
-A table of its own, since every write to a run or a file asks it: a look at a primary key costs less than a search.
+A separate table, since every write to a run or a file queries it: a primary-key lookup costs less than a search.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,16 +24,16 @@ KEPT = Table(
 
 
 def make_table(engine: Engine) -> None:
-    """Make the table, or find it made."""
+    """Create the table if it does not exist."""
     KEPT.metadata.create_all(engine)
 
 
 def keep(engine: Engine, things: Mapping[tuple[Kind, str], str]) -> None:
-    """Keep things from now on; those that are kept stay as they are.
+    """Retain things from now on; existing rows stay unchanged.
 
     Args:
         engine: the server's database.
-        things: by kind and id, who needs them, in words.
+        things: by kind and id, a description of the version that needs each.
     """
     for (kind, name), needed_by in things.items():
         if not needed(engine, kind, [name]):
@@ -41,12 +41,12 @@ def keep(engine: Engine, things: Mapping[tuple[Kind, str], str]) -> None:
                 with engine.begin() as connection:
                     row = {"kind": kind, "digest": sha256(name.encode()), "id": name, "needed_by": needed_by}
                     connection.execute(insert(KEPT).values(row))
-            except IntegrityError:  # a server beside this one was as quick
+            except IntegrityError:  # another server inserted it first
                 continue
 
 
 def needed(engine: Engine, kind: Kind, names: Iterable[str]) -> str:
-    """Who needs the first of these things that is needed; nothing when nobody does."""
+    """A description of a version that needs one of these things; empty if none does."""
     digests = [sha256(name.encode()) for name in names]
     wanted = select(KEPT.c.needed_by).where(KEPT.c.kind == kind, KEPT.c.digest.in_(digests)).limit(1)
     with engine.connect() as connection:

@@ -1,4 +1,4 @@
-"""Aliases that could be taken for champion: a letter off, two neighbours swapped, or letters that look like others."""
+"""Confusables of the alias champion: one letter off, two neighbours swapped, or letters that look like others."""
 
 import re
 
@@ -6,11 +6,11 @@ from understudy.registry.names import CHAMPION
 
 LETTERS = str.maketrans({"0": "o", "1": "i", "l": "i", "4": "a", "_": None, "-": None})
 SEVERAL = (("d", "ci"), ("ii", "h"), ("rn", "m"))
-"""Letters that look like one: cl like d, li like h, rn like m. An l has become an i by then."""
+"""Letters that together look like one: cl like d, li like h, rn like m. An l is already an i here."""
 
 
 def lookalike(alias: str) -> str:
-    """What is wrong with an alias that is not the champion's, or nothing."""
+    """Why an alias could be mistaken for champion; empty if it could not."""
     if not re.fullmatch("[A-Za-z0-9_-]*", alias):
         return f"the alias {alias!r} has other characters than ASCII's letters and digits; some look like others"
     if alias.lower() != CHAMPION and _nearly_equal(_folded(alias), _folded(CHAMPION)):
@@ -19,7 +19,7 @@ def lookalike(alias: str) -> str:
 
 
 def _folded(alias: str) -> str:
-    """An alias in letters of which no two look alike."""
+    """An alias in letters that do not look alike."""
     word = alias.lower().translate(LETTERS)
     for letters, same in SEVERAL:
         word = word.replace(letters, same)
@@ -27,7 +27,7 @@ def _folded(alias: str) -> str:
 
 
 def _nearly_equal(word: str, other: str) -> bool:
-    """Whether at most one letter of a word is another, missing or too many, or two neighbours are swapped."""
+    """Whether at most one letter is replaced, missing or added, or two neighbours are swapped."""
     short, long = sorted((word, other), key=len)
     if len(long) - len(short) > 1:
         return False

@@ -1,8 +1,8 @@
-"""The MLflow server in numbers for Prometheus: requests by the kind of thing they are about, refusals, audit lines.
+"""Prometheus metrics of the MLflow server: requests by route and status, sign-in failures, audit lines.
 
-On an address of its own, since the server's is open to whoever has an account, and to the Ingress. The numbers name no
-model, run, account or address: routes are those that the front lists, and all else that a client may choose is counted
-as `other`. Why not MLflow's own exporter: docs/operating/monitoring.md.
+They have a separate address, since the server's is open to every account and to the Ingress. Labels contain no model,
+run, account or address: routes come from the allowlist, and any other value that a client chooses is counted as
+`other`. docs/operating/monitoring.md explains why MLflow's exporter is not used.
 """
 
 import re
@@ -47,12 +47,12 @@ def _routes(table: str) -> set[str]:
 
 
 ROUTES = _routes(PROGRAMS) | _routes(ROLES) | {"audit"}
-"""What the API is about: the first part of the paths that the front lists."""
+"""Route labels of the API: the first segment of each path in the allowlist."""
 PATHS = {path for line in (PAGES + ARTIFACTS).splitlines() for path in line.split()[1:] if "{" not in path}
 
 
 def route(path: str) -> str:
-    """The kind of thing that a request is about: one of ROUTES, artifacts, page, health, or other."""
+    """The route label of a request: one of ROUTES, artifacts, page, health, or other."""
     found = API.match(path)
     if found and found[1] == "mlflow-artifacts":
         return "artifacts"
@@ -64,13 +64,13 @@ def route(path: str) -> str:
 
 
 class Measured:
-    """ASGI middleware that counts and times what comes, before anybody refuses it."""
+    """ASGI middleware that counts and times all requests, including refused ones."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and count it when it is answered, or when it broke off."""
+        """Pass a request on, and count it when it is answered or interrupted."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -94,16 +94,16 @@ def _count(scope: Scope, status: int, seconds: float) -> None:
     REQUESTS.labels(about, scope["method"] if scope["method"] in METHODS else "other", status).inc()
     DURATION.labels(about).observe(seconds)
     shown = Headers(scope=scope).get("authorization")
-    if status == 401 and shown:  # without: a browser that is yet to be asked for a name
+    if status == 401 and shown:  # without it: a browser that has not prompted for a name yet
         scheme = shown.partition(" ")[0].lower()
         SIGN_IN_FAILURES.labels(scheme if scheme in ("basic", "bearer") else "other").inc()
 
 
 def measured(app: FastAPI) -> FastAPI:
-    """The app with its requests counted, and with the numbers served where the environment says.
+    """The app with its requests counted, and with the metrics served at the environment's address.
 
     Raises:
-        InputError: the address is taken: another worker has it, and would count without this one.
+        InputError: the address is taken by another worker, whose metrics would not include this one's.
     """
     app.add_middleware(Measured)
     if metrics.address() and not metrics.serve():

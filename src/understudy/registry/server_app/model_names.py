@@ -1,8 +1,8 @@
-"""Names that a model may have here: such as MLflow's rights can hold, and read as that one model's.
+"""Validation of model names: a permission must be able to contain the name, and must mean that model only.
 
-A team's right to a model is a row with its name. MLflow reads a right to `*` as one to every model, and the row's
-column is a character shorter than a model's name may be. So these names are refused to everybody, an admin too, before
-anything is made.
+A team's permission for a model is a row with its name. MLflow reads a permission for `*` as one for every model, and
+the row's column is a character shorter than a model's name may be. So these names are refused, to admins too, before
+anything is created.
 """
 
 import json
@@ -15,9 +15,9 @@ from mlflow.server import handlers
 
 from understudy.registry.server_app.ownership import EVERYTHING
 
-LONGEST = 255  # characters of a name in MLflow's table of rights
+LONGEST = 255  # characters of a name in MLflow's table of permissions
 FIELDS: dict[type[object], str] = {CreateRegisteredModel: "name", RenameRegisteredModel: "new_name"}
-"""The requests that give a model its name, and where they say it."""
+"""Requests that name a model, and the field with the name."""
 NAMING: dict[tuple[str, str], Any] = {
     (path, method): kind
     for path, kind, methods in handlers.get_service_endpoints(ModelRegistryService, lambda kind: kind)
@@ -27,7 +27,7 @@ NAMING: dict[tuple[str, str], Any] = {
 
 
 def named(app: Flask) -> None:
-    """Refuse other names. Called after MLflow added its checks, which let an admin pass unasked."""
+    """Refuse invalid names. Call after MLflow added its checks, which admins bypass."""
     app.before_request(_refusal)
 
 
@@ -43,7 +43,7 @@ def _refusal() -> Response | None:
 def _wrong(kind: Any) -> str:
     try:
         name = getattr(handlers._get_request_message(kind()), FIELDS[kind])
-    except MlflowException:  # which the handler will meet, too, and answer with
+    except MlflowException:  # the handler raises it too, and answers with it
         return ""
     if name.strip() == EVERYTHING:
         return f"a model is not called {name!r}: MLflow reads a right to it as one to every model"

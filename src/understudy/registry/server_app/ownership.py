@@ -1,7 +1,7 @@
-"""What a team made is the team's. Two roles of MLflow's have the rights to it: one who reads, one who writes.
+"""Team ownership of experiments and models, as permissions of two MLflow roles: a reading and a writing one.
 
-An account has the roles that the setting gives it, from one sign-in to the next; nothing is an account's own. MLflow
-keeps rights when a model is deleted or renamed, so they are removed or moved here: a name can be another team's next.
+An account gets its roles from the setting, at each sign-in; it owns nothing itself. MLflow keeps permissions when a
+model is deleted or renamed, so they are removed or moved here: another team can use the name next.
 """
 
 import time
@@ -26,18 +26,18 @@ PREFIX = "team:"
 READERS, WRITERS = "read", "write"
 RIGHTS = {READERS: READ.name, WRITERS: MANAGE.name}
 EVERYTHING = "*"
-"""What MLflow reads as all things of a kind, not as the one that is called so."""
+"""The wildcard: MLflow reads it as all things of a kind, not as a name."""
 SECONDS = 60.0
-"""For so long an account's roles are not compared with the setting again."""
+"""How long an account's roles are not compared with the setting again."""
 
 _joined: dict[str, tuple[frozenset[str], float]] = {}
 _lock = Lock()
 
 
 def make_roles(accounts: Accounts) -> None:
-    """Make the roles of all teams, or find them made, and give a team what its writers had made as their own.
+    """Create the roles of all teams if they do not exist, and give each team the things that its writers manage.
 
-    A right to everything is no team's: one may be left of a model that was called so.
+    A permission for everything is removed: one may be left of a model with that name.
     """
     for kind in KINDS:
         disown(kind, EVERYTHING)
@@ -51,7 +51,7 @@ def make_roles(accounts: Accounts) -> None:
 
 
 def _hand_over(name: str, team: str) -> None:
-    """What an account may manage by itself, from the time before there were teams."""
+    """Give a team the things that an account manages itself, from the time before teams."""
     for role in auth.store.list_user_roles(auth.store.get_user(name).id):
         for right in role.permissions if not role.name.startswith(PREFIX) else ():
             kind, thing = right.resource_type, right.resource_pattern
@@ -62,24 +62,24 @@ def _hand_over(name: str, team: str) -> None:
 
 
 class Roles(NamedTuple):
-    """The teams' roles that an account had, and those that it has."""
+    """The team roles of an account before and after a change."""
 
     before: frozenset[str]
     after: frozenset[str]
 
 
 def has_joined(accounts: Accounts, account: Account) -> bool:
-    """Whether an account was given its roles lately."""
+    """Whether an account got its current roles recently."""
     with _lock:
         had, until = _joined.get(account.name, (None, 0.0))
     return had == _roles(accounts, account) and time.time() < until
 
 
 def join(accounts: Accounts, account: Account) -> Roles | None:
-    """Give an account the roles that are its own by the setting, and take all other ones of teams away.
+    """Give an account its team roles by the setting, and remove all its other team roles.
 
     Returns:
-        What was changed; None when nothing was.
+        The change; None if there was none.
     """
     if has_joined(accounts, account):
         return None
@@ -107,7 +107,7 @@ def own(team: str, kind: Kind, name: str) -> None:
     """Give a thing to a team.
 
     Raises:
-        ValueError: it is named as everything is.
+        ValueError: its name is the wildcard.
     """
     _refuse_everything(name)
     for right, permission in RIGHTS.items():
@@ -116,7 +116,7 @@ def own(team: str, kind: Kind, name: str) -> None:
 
 
 def team_of(kind: Kind, name: str) -> str | None:
-    """The team that a thing belongs to; None for what an admin made, or was there before the teams."""
+    """The team that owns a thing; None if an admin created it, or it is older than the teams."""
     with auth.store.ManagedSessionMaker() as session:
         rights = session.query(SqlRole.name).join(SqlRolePermission, SqlRolePermission.role_id == SqlRole.id)
         found = rights.filter(
@@ -129,16 +129,16 @@ def team_of(kind: Kind, name: str) -> str | None:
 
 
 def disown(kind: Kind, name: str) -> None:
-    """Take every team's right to a thing away, since it is gone."""
+    """Remove every team's permissions for a thing that is gone."""
     with auth.store.ManagedSessionMaker(read_only=False) as session:
         _rights(session, kind, name).delete(synchronize_session=False)
 
 
 def rename(kind: Kind, name: str, new_name: str) -> None:
-    """Let the teams' rights to a thing follow its name.
+    """Move the teams' permissions for a thing to its new name.
 
     Raises:
-        ValueError: the new name is that of everything.
+        ValueError: the new name is the wildcard.
     """
     _refuse_everything(new_name)
     with auth.store.ManagedSessionMaker(read_only=False) as session:
@@ -147,13 +147,13 @@ def rename(kind: Kind, name: str, new_name: str) -> None:
 
 
 def _refuse_everything(name: str) -> None:
-    """The last guard, whatever let such a name pass."""
+    """Refuse the wildcard as a name, in case no earlier check did."""
     if name == EVERYTHING:
         raise ValueError(f"{name}: a right to it is one to everything")
 
 
 def _rights(session: Any, kind: Kind, name: str) -> Any:
-    """The rights of all teams to a thing."""
+    """The permissions of all teams for a thing."""
     roles = session.query(SqlRole.id).filter(SqlRole.name.startswith(PREFIX))
     return session.query(SqlRolePermission).filter(
         SqlRolePermission.role_id.in_(roles),
@@ -167,7 +167,7 @@ def _role(team: str, right: str) -> str:
 
 
 def _unless_there(make: Callable[[], Any]) -> None:
-    """Make something that a request, or a server, beside this one may make at the same time."""
+    """Create something that a concurrent request or another server may create too."""
     try:
         make()
     except MlflowException as error:
@@ -176,5 +176,5 @@ def _unless_there(make: Callable[[], Any]) -> None:
 
 
 def _is_taken(cause: BaseException | None) -> bool:
-    """Whether the database found it there. MLflow looks first, and both may have looked before either made it."""
+    """Whether the database reports a duplicate. MLflow checks first, but both may check before either inserts."""
     return isinstance(cause, IntegrityError) and "unique" in str(cause.orig).lower()

@@ -1,7 +1,7 @@
-"""What MLflow's pages find set in a browser before their script runs: they collect no usage data, and do not say so.
+"""Browser settings for MLflow's pages, set before their script runs: no usage data, and no notice about it.
 
-The server sends none anywhere (MLFLOW_DISABLE_TELEMETRY) and serves no route that takes any, but the pages do not ask
-for that before they say "MLflow collects usage data".
+The server sends no usage data (MLFLOW_DISABLE_TELEMETRY) and serves no route that accepts any, but the pages show
+"MLflow collects usage data" without checking that.
 """
 
 import json
@@ -22,13 +22,13 @@ UNCONDITIONAL = (b"if-none-match", b"if-modified-since", b"range", b"accept-enco
 
 
 class PageSettings:
-    """ASGI middleware that puts a script for these settings before all others of the one page that MLflow has."""
+    """ASGI middleware that inserts a script for these settings before all others of MLflow's only page."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on; where it was for the page, and that came, send it with the script."""
+        """Pass a request on; if it returns the page, add the script."""
         if scope["type"] != "http" or scope["method"] != "GET" or scope["path"] != "/":
             await self.app(scope, receive, send)
             return

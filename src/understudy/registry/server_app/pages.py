@@ -1,8 +1,8 @@
-"""The app of `understudy ui`: MLflow's pages behind the front, for who has the token that the command printed.
+"""The app of `understudy ui`: MLflow's pages behind the allowlist, for requests with the token that it printed.
 
-It serves loopback only and has no accounts, but every account of the machine is there: it could read what the user may
-read, through an experiment whose files lie elsewhere, and move `champion`. The token comes with the page's address, and
-stays in the browser as a cookie; other programs send it as a password.
+It serves loopback only and has no accounts, but every user of the machine can reach loopback. Without a token they
+could read the files of the user who started it, through an experiment whose files lie elsewhere, and move `champion`.
+The token comes with the page's address, and stays in the browser as a cookie; other programs send it as a password.
 """
 
 import base64
@@ -21,13 +21,13 @@ from understudy.registry.server import UI_TOKEN
 from understudy.registry.server_app.front import behind_front
 
 COOKIE = "understudy-ui"
-# At a loopback address MLflow's assistant, which is not served here, would open by itself the first time.
+# At a loopback address MLflow's assistant, which is not served here, would open by itself on the first visit.
 OPENED = """<!DOCTYPE html><title>MLflow</title><script>
 localStorage.setItem("mlflow.assistant.fab.autoOpenedOnFirstLoad_v1", "true");
 location.replace("/" + location.hash);
 </script>
 """
-UNSEEN = {"Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}  # for a page whose address has the token
+UNSEEN = {"Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}  # for a page whose address contains the token
 
 
 def create_app() -> FastAPI:
@@ -38,14 +38,14 @@ def create_app() -> FastAPI:
 
 
 class Locked:
-    """ASGI middleware that lets through who shows the token, and whoever asks whether the server is there."""
+    """ASGI middleware that passes requests with the token, and health checks."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self.app = app
         self.token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, take the token, or refuse."""
+        """Pass a request on, store its token as a cookie, or refuse it."""
         if scope["type"] == "lifespan" or scope["path"] == "/health" or self._knows(Headers(scope=scope)):
             await self.app(scope, receive, send)
         elif scope["type"] == "websocket":

@@ -1,7 +1,7 @@
-"""What the server does when the alias champion moves: it marks the versions, signs them, and keeps what they need.
+"""Promotion: before the alias champion moves, the server tags and retains the versions, and signs the new one.
 
-All before the alias moves: whatever fails afterwards, no version was the champion without them. A roll-back needs the
-version that was the champion as it was, so both are marked.
+It does all this before the move: whatever fails afterwards, no version is the champion without it. A roll-back needs
+the former champion unchanged, so both versions are tagged.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ from understudy.registry.signature import SIGNATURE, signed, signing_key
 SERVERS = (PROMOTED, SIGNATURE)
 """The tags that only the server sets."""
 PROMPT = "mlflow.prompt."
-"""What the tags begin with that MLflow marks prompts with."""
+"""The prefix of MLflow's tags for prompts."""
 ALIAS_REQUESTS = {
     (path, method): message
     for path, message, methods in handlers.get_service_endpoints(ModelRegistryService, lambda message: message)
@@ -33,12 +33,12 @@ ALIAS_REQUESTS = {
 
 
 def promoting(app: Flask) -> None:
-    """Do so with every request that moves the alias. Called after MLflow added its checks."""
+    """Promote on every request that moves the alias. Call after MLflow added its checks."""
     app.before_request(_refused_or_promoted)
 
 
 def keep_promoted() -> None:
-    """Keep what the versions need that were promoted before there was such a rule."""
+    """Retain the requirements of versions that were promoted before this rule existed."""
     store = handlers._get_model_registry_store()
     models = pages(lambda token: store.search_registered_models(page_token=token))
     champions = {(m.name, str(v)) for m in models for alias, v in m.aliases.items() if is_champion(alias)}
@@ -48,7 +48,7 @@ def keep_promoted() -> None:
 
 
 def listings() -> Iterator[Iterator[Any]]:
-    """All versions, the newest first, then those that say to be prompts, which MLflow leaves out of its lists."""
+    """All versions, the newest first, then those tagged as prompts, which MLflow's lists omit."""
     for wanted in (None, f"tags.`{PROMPT}is_prompt` = 'true'"):
         yield pages(partial(_listed, wanted))
 
@@ -59,7 +59,7 @@ def _listed(wanted: str | None, token: str | None) -> Any:
 
 
 def pages(page: Callable[[str | None], Any]) -> Iterator[Any]:
-    """What a list has on all its pages."""
+    """The items of all pages of a list."""
     token = None
     while True:
         found = page(token)
@@ -70,7 +70,7 @@ def pages(page: Callable[[str | None], Any]) -> Iterator[Any]:
 
 
 def _refused_or_promoted() -> Response | None:
-    """MLflow answers for what its handlers raise, and not for what stands before them."""
+    """Promote, and answer with its error: MLflow converts only the errors of its handlers."""
     try:
         _promote()
     except MlflowException as error:
@@ -84,7 +84,7 @@ def _promote() -> None:
         return
     try:
         message = handlers._get_request_message(kind())
-    except MlflowException:  # which the handler will meet, too, and answer with
+    except MlflowException:  # the handler raises it too, and answers with it
         return
     if not is_champion(message.alias):
         return
@@ -99,7 +99,7 @@ def _promote() -> None:
 
 
 def _refuse_uploads(found: Any) -> None:
-    """Refuse while a file is put in its place that was allowed before: it would be another one than was looked at."""
+    """Refuse while an upload from before the promotion is in progress: it could replace a file that was reviewed."""
     if paths := uploads_below(found):
         raise MlflowException(
             f"files of version {found.version} of {found.name} are being uploaded ({', '.join(paths[:3])}); ask again "
@@ -109,7 +109,7 @@ def _refuse_uploads(found: Any) -> None:
 
 
 def _mark(found: Any, said: str) -> None:
-    """Tag a version as promoted: from now on its account can change its tags no more."""
+    """Tag a version as promoted: from now on its account cannot change its tags."""
     store = handlers._get_model_registry_store()
     if PROMOTED not in found.tags:
         store.set_model_version_tag(found.name, found.version, ModelVersionTag(PROMOTED, said))
@@ -117,9 +117,9 @@ def _mark(found: Any, said: str) -> None:
 
 
 def _sign(name: str, number: str) -> None:
-    """Sign the version that a reviewer names, and no other: an alias may have been set in the database.
+    """Sign only the version in a reviewer's request: other aliases may have been set in the database.
 
-    Its digest is read after the mark: before, its account could still change it.
+    Its digest is read after the version is tagged: before that, its account could still change it.
     """
     key, found = signing_key(), found_in_registry("get_model_version", name, number)
     if key is None or found is None or DIGEST not in found.tags:
@@ -130,7 +130,7 @@ def _sign(name: str, number: str) -> None:
 
 
 def _champions(message: Any) -> list[Any]:
-    """The version that is the champion, and the one that a request makes it."""
+    """The current champion, and the version that a request promotes."""
     model = found_in_registry("get_registered_model", message.name)
     if model is None:
         return []
@@ -152,7 +152,7 @@ def is_champion(alias: str) -> bool:
 
 
 def found_in_registry(method: str, *key: str) -> Any:
-    """What the registry has; None when there is no such thing, which MLflow's own check then deals with."""
+    """The registry's entity; None if it does not exist, which MLflow's check then handles."""
     try:
         return getattr(handlers._get_model_registry_store(), method)(*key)
     except MlflowException as error:

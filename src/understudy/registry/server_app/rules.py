@@ -1,9 +1,9 @@
-"""Rules that MLflow's own rights do not know: who promotes, what of it may change afterwards, and whose files count.
+"""Authorization rules beyond MLflow's permissions, for promotion, promoted versions, and the source of files.
 
-MLflow's app `basic-auth` knows who may edit a model, not which of its aliases: whoever may set `challenger` may set
-`champion`, and the account that made a model may do anything with it. And it lets a version point anywhere, at
-somebody else's bucket too, which the server would read with credentials of its own. So the requests that could do so
-are asked here first; they are those of MLflow's own tables, at all of their addresses. Admins pass unasked.
+MLflow's app `basic-auth` authorizes edits of a model, not of single aliases: an account that may set `challenger` may
+set `champion`, and the creator of a model may do anything with it. It also lets a version point anywhere, even to a
+foreign bucket, which the server would read with its credentials. So such requests are checked here first, at all
+addresses in MLflow's tables. Admins bypass the rules.
 """
 
 import re
@@ -46,17 +46,17 @@ LOOSE = (
     "{} is looked up anew whenever it is read, so its files can be changed; make a version that names the files "
     "themselves (mlflow-artifacts:/EXPERIMENT/RUN/artifacts/PATH), as mlflow.register_model does"
 )
-OURS = re.compile(r"mlflow-artifacts:/(?!/)[^?#%\\\s]+")  # a path on this server, in one spelling
+OURS = re.compile(r"mlflow-artifacts:/(?!/)[^?#%\\\s]+")  # a path on this server, in canonical form
 
 
 class Rule(NamedTuple):
-    """What a request would do that only reviewers may, in words or nothing; what a reviewer needs for it besides."""
+    """The description of a reviewer-only change, or nothing, and the check that a reviewer must also pass."""
 
     change: Callable[[Any], str]
-    reviewer: Callable[[], bool] | None = None  # None: what MLflow asks of everybody
+    reviewer: Callable[[], bool] | None = None  # None: MLflow's check
 
 
-# Who may
+# Changes for reviewers only
 
 
 def _set(message: Any) -> str:
@@ -98,20 +98,20 @@ def _mark_of_model(message: Any) -> str:
 
 
 def _may_promote() -> bool:
-    """Whether a reviewer may read what becomes the champion, whose files have to lie where they can be kept."""
+    """Whether a reviewer may read the new champion, whose files must lie where they can be retained."""
     if not auth.validate_can_read_model_or_prompt_version():
         return False
     message = handlers._get_request_message(SetRegisteredModelAlias())
     if found_in_registry("get_model_version", message.name, message.version):
         registry = handlers._get_model_registry_store()
         place = str(registry.get_model_version_download_uri(message.name, message.version))
-        if not OURS.fullmatch(place):  # a version of before there was a rule for its source
+        if not OURS.fullmatch(place):  # a version from before the rule for sources
             said = f"version {message.version} of {message.name}: {LOOSE.format(place)}"
             raise MlflowException(said, INVALID_PARAMETER_VALUE)
     return True
 
 
-# A reviewer need not be able to edit a model to move its champion, only to read it.
+# To move the champion, a reviewer must be able to read the model, not to edit it.
 RULES: dict[type[object], Rule] = {
     SetRegisteredModelAlias: Rule(_set, _may_promote),
     DeleteRegisteredModelAlias: Rule(_unset, auth.validate_can_read_model_or_prompt_version),
@@ -128,7 +128,7 @@ RULES: dict[type[object], Rule] = {
 }
 
 
-# What no account may but an admin's
+# Changes for admins only
 
 
 def _placed(message: Any) -> str:
@@ -155,7 +155,7 @@ def _source(message: Any) -> str:
 
 
 def _foreign(message: Any, place: str) -> str:
-    """A promotion keeps all that a version comes from as it is: so it comes from where its account may write."""
+    """Refuse a lineage that the account cannot write to: a promotion makes all of it read-only."""
     things = lineage(place, message.run_id)
     if all(_permission(name).can_update for kind, name in things if kind == "experiment"):
         return ""
@@ -170,14 +170,14 @@ def _permission(experiment: str) -> Any:
 
 
 def _evidence(message: Any) -> str:
-    """A run that is named as a version's is its evidence, and stays as it is once the version is promoted."""
+    """Refuse a run that the account cannot write to: a version's run is its evidence, and read-only once promoted."""
     if not message.run_id or auth.validate_can_update_run():
         return ""
     return f"run_id: {message.run_id} is a run that this account cannot write to; name one of its own"
 
 
 def _place(source: str) -> str:
-    """Where the files of a source lie: of a logged model or version, what the server knows of it."""
+    """The address of a source's files; for a logged model or version, the one that the server has recorded."""
     scheme, _, rest = source.partition(":")
     first = rest.strip("/").partition("/")[0]
     tracking = handlers._get_tracking_store()
@@ -190,7 +190,7 @@ def _place(source: str) -> str:
 
 
 def _version_of(named: str) -> tuple[str, str]:
-    """The model and version that NAME/VERSION or NAME@ALIAS says."""
+    """The model and version of NAME/VERSION or NAME@ALIAS."""
     name, at, alias = named.partition("@")
     if at:
         return name, str(handlers._get_model_registry_store().get_model_version_by_alias(name, alias).version)
@@ -204,12 +204,12 @@ def _marked(message: Any) -> str:
 
 
 def _hidden(tag: Any) -> str:
-    """MLflow lists no model or version that says to be a prompt: neither gc, nor who reviews, would see it."""
+    """Refuse tags of prompts: MLflow omits prompts from its lists, so neither gc nor reviewers would see the model."""
     return f"tags: {tag.key} is for prompts, which this server has none of" if tag.key.startswith(PROMPT) else ""
 
 
 def _dated(message: Any) -> str:
-    """How old a model is for a promotion's policy is how old its first version with that digest is."""
+    """Refuse changes to the digest: promotion policy takes a model's age from its first version with that digest."""
     return f"the tag {DIGEST} is set when a version is made, and stays as it is" if message.key == DIGEST else ""
 
 
@@ -233,8 +233,8 @@ RIGHTS = (
 
 
 def guard() -> None:
-    """Put the rules before MLflow's own check of every request that they are about."""
-    for path in RIGHTS:  # who owns a model could take its reviewers' rights to it away
+    """Run the rules before MLflow's check of every request that they cover."""
+    for path in RIGHTS:  # a model's owner could revoke its reviewers' permissions
         auth.BEFORE_REQUEST_VALIDATORS[path, "POST"] = auth.sender_is_admin
     guarded = set()
     for service in (ModelRegistryService, MlflowService):
@@ -249,7 +249,7 @@ def guard() -> None:
 
 
 def _allowed(kind: Any, checked: Callable[[], bool]) -> bool:
-    message = handlers._get_request_message(kind())  # read as the handler will read it
+    message = handlers._get_request_message(kind())  # parsed as the handler parses it
     rule = RULES.get(kind)
     change = rule.change(message) if rule else ""
     if change and (team := team_of("registered_model", message.name)) not in accounts().reviews(sender()):
@@ -261,7 +261,7 @@ def _allowed(kind: Any, checked: Callable[[], bool]) -> bool:
 
 
 def _who(team: str | None) -> str:
-    """Who may, in words; whoever reads this may read the model."""
+    """The authorized accounts, in words, for an account that may read the model."""
     found = accounts().teams.get(team or "")
     if not found:
         return f"Admins may; the model is of no team that the server's {SETTING} names."

@@ -1,8 +1,8 @@
-"""The schema of the server's database: the one that is there, the one that this MLflow needs, and the way between.
+"""The schema of the server's database: its current revision, the one that this MLflow requires, and the upgrade.
 
-MLflow upgrades a database when it starts, without a word, if its version has a table more or its accounts have another
-schema; otherwise it stops. While several servers run, of two versions, no database may change under them. So the
-server looks first and refuses, and one Job upgrades: `python -m understudy.registry.server_app.schema`.
+At startup MLflow silently upgrades a database if its version has an additional table or another schema of accounts;
+otherwise it stops. The database must not change while servers of two versions run. So the server checks first and
+refuses, and one Job upgrades: `python -m understudy.registry.server_app.schema`.
 """
 
 import os
@@ -26,18 +26,18 @@ DATABASE = "MLFLOW_BACKEND_STORE_URI"
 
 
 class Chain(NamedTuple):
-    """Tables that have their revisions in a table of their own."""
+    """A group of tables that share a table with their revision."""
 
     words: str
     versions: str
     """The table with the revision."""
     first: str
-    """A table that is there from the first revision on."""
+    """A table that exists from the first revision on."""
     scripts: Config
 
 
 class Revision(NamedTuple):
-    """How far a database is in a chain: None where it has none of its tables, "" for one from before all revisions."""
+    """A database's revision in a chain: None if it has none of the tables, "" if it is older than all revisions."""
 
     chain: Chain
     found: str | None
@@ -45,7 +45,7 @@ class Revision(NamedTuple):
 
     @property
     def is_old(self) -> bool:
-        """Whether the tables are there, and are those of an older version."""
+        """Whether the tables exist and are those of an older version."""
         return self.found is not None and self.found != self.needed
 
 
@@ -56,10 +56,10 @@ CHAINS = (
 
 
 def revisions(engine: Engine) -> list[Revision]:
-    """How far a database is.
+    """A database's revision in each chain.
 
     Raises:
-        InputError: a newer version was here.
+        InputError: a newer version has upgraded it.
     """
     tables = set(inspect(engine).get_table_names())
     return [_revision(engine, chain, chain.first in tables) for chain in CHAINS]
@@ -81,7 +81,7 @@ def _revision(engine: Engine, chain: Chain, is_there: bool) -> Revision:
 
 
 def check(uri: str) -> None:
-    """Refuse a database of another schema. An empty one is filled by the server itself.
+    """Refuse a database of another schema. The server itself fills an empty one.
 
     Raises:
         InputError: it has to be upgraded first, or is too new.
@@ -101,13 +101,13 @@ def check(uri: str) -> None:
 
 
 def upgrade(uri: str) -> list[str]:
-    """Bring a database to the schema that this MLflow needs; an empty one gets its tables. Safe to call again.
+    """Upgrade a database to this MLflow's schema; an empty one gets its tables. Idempotent.
 
     Returns:
-        What was done, a line for each chain.
+        A line about each chain.
 
     Raises:
-        InputError: a newer version was here.
+        InputError: a newer version has upgraded it.
     """
     engine = mlflow_schema.create_sqlalchemy_engine_with_retry(uri)
     try:
@@ -140,7 +140,7 @@ def main() -> None:
             print(line, flush=True)
     except (UnderstudyError, MlflowException) as error:
         sys.exit(f"the database was not upgraded: {error}")
-    except SQLAlchemyError as error:  # whose message may hold the address with its password
+    except SQLAlchemyError as error:  # its message may contain the address with the password
         sys.exit(f"the database was not upgraded: {type(error).__name__} of {type(error.__cause__).__name__}")
 
 

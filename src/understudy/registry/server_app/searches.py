@@ -1,8 +1,8 @@
-"""A search looks among what its account reads, and at nothing else: so neither rows nor tokens tell of the rest.
+"""Search isolation: queries select only readable rows, so neither results nor page tokens reveal the others.
 
-MLflow searches everything and takes the rows out afterwards that an account may not read. The token of the next page
-was left, or counted them: whoever asked often enough read names and tags of another team letter by letter. Here the
-database is asked for readable rows alone; MLflow's filter comes afterwards, as before, and finds nothing to take out.
+MLflow searches all rows and then removes those that an account may not read. The token of the next page remained, or
+counted them: with enough queries an account read names and tags of another team letter by letter. Here the database
+query selects readable rows only; MLflow's filter still follows, and has nothing to remove.
 """
 
 import re
@@ -24,29 +24,29 @@ from mlflow.utils.workspace_utils import DEFAULT_WORKSPACE_NAME
 from understudy.registry.server_app.sign_in import sender
 
 Reads = Callable[[str], bool]
-UNNAMED = "\0"  # no right names it: whether it is read says what holds for all that no right names
+UNNAMED = "\0"  # in no permission, so it stands for everything that no permission names
 LOGGED_MODELS = "_apply_filter_string_datasets_search_logged_models"
 NUMBER = re.compile("0|[1-9][0-9]{0,9}")
-LARGEST = 2**31 - 1  # number of an experiment that the database can be asked for
+LARGEST = 2**31 - 1  # the largest experiment number that the database accepts
 
 
 class Readable(NamedTuple):
-    """What an account reads: these alone, or all but these."""
+    """The things that an account may read: only these, or all but these."""
 
     things: tuple[str, ...] | tuple[int, ...]
     all_but: bool
 
     def among(self, column: Any) -> Any:
-        """The condition for a column of the database."""
+        """The condition on a database column."""
         return column.not_in(self.things) if self.all_but else column.in_(self.things)
 
 
 Found = Callable[[User], Readable]
-"""How it is found what an account reads of a kind."""
+"""Computes an account's readable things of one kind."""
 
 
 def search_what_is_read() -> None:
-    """Put this before every search that MLflow filters afterwards."""
+    """Restrict every search that MLflow filters afterwards."""
     registry, tracking = registry_store.SqlAlchemyStore, tracking_store.SqlAlchemyStore
     auth._role_based_read_predicate = partial(_once, auth._role_based_read_predicate)
     for store, search, found in (
@@ -68,7 +68,7 @@ def search_what_is_read() -> None:
 
 
 def _once(predicate: Callable[..., Reads], *asked: Any, **besides: Any) -> Reads:
-    """MLflow's word on what an account reads: found once in a request, in which its filter asks for it again."""
+    """MLflow's read predicate, computed once per request, since MLflow's filter requires it again."""
     if not has_request_context():
         return predicate(*asked, **besides)
     known: dict[str, Reads] = g.setdefault("understudy_reads", {})
@@ -79,7 +79,7 @@ def _once(predicate: Callable[..., Reads], *asked: Any, **besides: Any) -> Reads
 
 
 def _prepared(store: Any, search: Callable[..., Any], found: Found, *asked: Any, **besides: Any) -> Any:
-    """A search that has what its account reads before it takes a connection: no thread waits with one for another."""
+    """Compute the readable things before the search takes a connection, so no thread waits with one for another."""
     _known(found)
     return search(store, *asked, **besides)
 
@@ -90,14 +90,14 @@ def _narrowed(store: Any, query: Callable[..., Any], column: Any, found: Found, 
 
 
 def _experiments_narrowed(clauses: Callable[..., Any], *asked: Any) -> Any:
-    """MLflow's conditions on an experiment's own columns, and those on its tags."""
+    """MLflow's conditions on an experiment's columns, narrowed, and those on its tags."""
     own, others = clauses(*asked)
     readable = _known(_experiments)
     return (own if readable is None else [*own, readable.among(SqlExperiment.experiment_id)]), others
 
 
 def _known(found: Found) -> Readable | None:
-    """What the account that searches reads; None for an admin, who reads everything, and for the server itself."""
+    """The searching account's readable things; None for an admin, who reads everything, and for the server itself."""
     if not has_request_context():
         return None
     known: dict[Found, Readable | None] = g.setdefault("understudy_readable", {})
@@ -116,7 +116,7 @@ def _versions(user: User) -> Readable:
 
 
 def _of_models(user: User, reads: Callable[[Any], bool]) -> Readable:
-    """MLflow has rights to prompts besides, which are models in the same table."""
+    """Include MLflow's permissions for prompts, which are models in the same table."""
     prompt = [RegisteredModelTag(IS_PROMPT_TAG_KEY, "true")]
     return _readable(
         user,
@@ -130,21 +130,21 @@ def _experiments(user: User) -> Readable:
 
 
 def _logged_models(user: User) -> Readable:
-    """As MLflow filters them: by their experiment, and by a right to all logged models that may be taken away."""
+    """As MLflow filters them: by their experiment, and by the permission for all logged models, which may be denied."""
     besides = [auth.Requirement("logged_model", "*", auth.ACTION_NOT_DENIED)]
     reads = auth._role_based_read_predicate(user.username, "experiment", also_require=besides)
     return _numbered(user, reads)
 
 
 def _numbered(user: User, reads: Reads) -> Readable:
-    """Experiments, which the database knows by a number: a right that names none is one to nothing."""
+    """Experiments by their number in the database: a permission without a valid number permits nothing."""
     things, all_but = _readable(user, ("experiment",), reads)
     numbers = [int(thing) for thing in things if NUMBER.fullmatch(str(thing))]
     return Readable(tuple(number for number in numbers if number <= LARGEST), all_but)
 
 
 def _readable(user: User, kinds: tuple[str, ...], reads: Reads) -> Readable:
-    """What an account reads, by MLflow's own word on each thing that a right of it names."""
+    """An account's readable things, by MLflow's predicate for each thing that one of its permissions names."""
     grants = auth.store.list_grants(user.id, DEFAULT_WORKSPACE_NAME, kinds)
     named = {grant.resource_pattern for grant in grants if grant.resource_type in kinds}
     all_but = reads(UNNAMED)

@@ -1,7 +1,7 @@
-"""Who asks: an account with a password, or whoever a token is issued for, by the header Authorization alone.
+"""Authentication by the Authorization header alone: an account with a password, or the subject of a token.
 
-`door.py` asks once for each request; MLflow, which asks several times, is told what was found by `authenticate`. An
-account that comes with a token is made when it is first seen. It has no password: nobody can sign in with one.
+`door.py` authenticates each request once; `authenticate` gives the result to MLflow, which needs it several times.
+The account of a token is created at its first sign-in. It has no password, so no password signs it in.
 """
 
 import logging
@@ -28,11 +28,11 @@ from understudy.registry.server_app.tokens import KNOWN, account_of
 
 log = logging.getLogger(__name__)
 FUNCTION = f"{__name__}:authenticate"
-NO_PASSWORD = "!"  # no hash: no password has it
+NO_PASSWORD = "!"  # not a hash: no password matches it
 
 
 class Refusal(NamedTuple):
-    """What is answered to whom nobody knows."""
+    """The answer to a request that could not be authenticated."""
 
     status: int
     code: str
@@ -41,11 +41,11 @@ class Refusal(NamedTuple):
 
 NOBODY = Refusal(401, "UNAUTHENTICATED", "this server asks for an account's name and password, or for a token")
 SENDER: ContextVar[Account | None] = ContextVar("SENDER", default=None)
-"""Who asks, in a request that came through the door."""
+"""The sender of an authenticated request."""
 
 UNKNOWN = Where(None, None)
 PLACE: ContextVar[Where] = ContextVar("PLACE", default=UNKNOWN)
-"""From where, while it is found out who asks."""
+"""The origin of a request, for the audit during authentication."""
 
 
 @cache
@@ -55,7 +55,7 @@ def accounts() -> Accounts:
 
 
 def authenticate() -> Authorization | Response:
-    """Who asks, for MLflow. What did not come through the door is nobody's."""
+    """The sender, for MLflow; the basic-auth refusal for a request without one."""
     account = SENDER.get()
     if account is None:
         refused: Response = auth.make_basic_auth_response()
@@ -64,7 +64,7 @@ def authenticate() -> Authorization | Response:
 
 
 def sender() -> Account:
-    """Who asks, in a request that MLflow has let through."""
+    """The sender of a request that MLflow has let through."""
     account = SENDER.get()
     if account is None:
         raise LookupError("this request did not come through the door")
@@ -72,7 +72,7 @@ def sender() -> Account:
 
 
 def credentials(header: str | None) -> Authorization | None:
-    """A token, or a name with a password; None for all else that the header Authorization may be."""
+    """A token, or a name with a password; None for any other Authorization header."""
     shown = Authorization.from_header(header)
     if shown is None or (shown.type == "bearer" and not shown.token):
         return None
@@ -80,13 +80,13 @@ def credentials(header: str | None) -> Authorization | None:
 
 
 def seen_lately(shown: Authorization) -> Account | None:
-    """Whose credentials these are, if that was found in the last minute: nothing is hashed or asked for it."""
+    """The account of credentials that were verified in the last minute, without a hash or a request."""
     account = KNOWN.get(shown.token) if shown.token else _password_lately(shown)
     return account if account and has_joined(accounts(), account) else None
 
 
 def signed_in(shown: Authorization) -> Account | Refusal:
-    """Whose credentials these are, or the answer to whom nobody knows. It takes a while: others may be asked."""
+    """The account of these credentials, or a refusal. Slow: it computes a hash, or calls the token's issuer."""
     try:
         if shown.token:
             account = _with_token(shown.token)
@@ -117,7 +117,7 @@ def _with_token(token: str) -> Account | Refusal:
 
 
 def _with_password(name: str, password: str) -> Account | Refusal:
-    """An account whose password this is. Who has none is asked as long: else the time tells who has one."""
+    """The account with this password. A name without one takes as long, or timing would reveal it."""
     if not name.isprintable() or not 0 < len(name) <= LONGEST:  # PostgreSQL takes no NUL in a text
         return NOBODY
     if auth._authenticate_cached(name, password):
@@ -128,7 +128,7 @@ def _with_password(name: str, password: str) -> Account | Refusal:
 
 
 def _password_lately(shown: Authorization) -> Account | None:
-    """The account whose password MLflow found to be right in the last minute."""
+    """The account whose password MLflow verified in the last minute."""
     if auth._USER_AUTH_CACHE is None:
         return None
     key = auth._auth_cache_key(shown.username or "", shown.password or "")
@@ -144,19 +144,19 @@ def _has_password(name: str) -> bool:
 
 @cache
 def _decoy() -> str:
-    """The hash of a password that nobody has."""
+    """The hash of a random password."""
     return generate_password_hash(secrets.token_hex())
 
 
 def _make(name: str) -> None:
-    """Make an account, or find it made."""
+    """Create an account if it does not exist."""
     if auth.store.has_user(name):
         return
     try:
         with auth.store.ManagedSessionMaker(read_only=False) as session:
             session.add(SqlUser(username=name, password_hash=NO_PASSWORD, is_admin=False))
     except (IntegrityError, MlflowException):
-        if not auth.store.has_user(name, use_primary=True):  # else a server beside this one was as quick
+        if not auth.store.has_user(name, use_primary=True):  # otherwise another server created it first
             raise
     else:
         write_sign_in(name, "users", None, {"is_admin": False}, PLACE.get())

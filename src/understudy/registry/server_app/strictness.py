@@ -1,9 +1,8 @@
-"""Requests that can be read in one way only.
+"""Validation that refuses ambiguous requests.
 
-MLflow's accounts and its handlers read a request each for themselves, and not always alike: a DELETE's rights were
-checked on its query and its body was carried out; `runId` was carried out where `run_uuid` was checked. So a reader
-deleted what was another's. A request that says a thing in two places, or in a spelling that only one of them reads, is
-refused.
+MLflow's authorization and its handlers parse a request separately, and not always alike: of a DELETE the query was
+authorized and the body executed; `run_uuid` was authorized and `runId` executed. So a reader could delete other
+accounts' things. A request that states a value in two places, or in a spelling that only one of them reads, is refused.
 """
 
 import json
@@ -17,7 +16,7 @@ NAME = re.compile("[a-z][a-z0-9_]*")
 
 
 def strict(app: Flask) -> None:
-    """Refuse such requests. Called before MLflow adds its checks."""
+    """Refuse ambiguous requests. Call before MLflow adds its checks."""
     app.before_request(_refusal)
 
 
@@ -30,13 +29,13 @@ def _refusal() -> Response | None:
 
 
 def _ambiguity() -> str:
-    """What of the request could be read in two ways, or nothing."""
+    """A description of the request's ambiguity; empty if it has none."""
     if request.method in ("GET", "HEAD"):
         return "a GET has no body" if request.get_data(cache=True) else _names(set(request.args))
     if request.query_string:
         return f"a {request.method} says what it means in its body, not in its query"
     if request.mimetype == "application/x-www-form-urlencoded" and request.path.endswith("/users/create-ui"):
-        return ""  # the one form, which MLflow guards with a token
+        return ""  # the only form, which MLflow protects with a token
     if not request.get_data(cache=True):
         return ""
     try:

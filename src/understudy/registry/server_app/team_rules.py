@@ -1,7 +1,7 @@
-"""What is another team's is not there: it is answered as what does not exist, and what is made is one team's.
+"""Tenant isolation: other teams' things are answered as missing, and each new thing belongs to one team.
 
-MLflow's rights decide who reads and changes a thing. But MLflow answers a model or an experiment that is another's with
-403, and one that does not exist with 404, so that names could be found out; and it gives what is made to the account.
+MLflow's permissions decide who reads and changes a thing. But MLflow answers 403 for another team's model or
+experiment and 404 for a missing one, which reveals names; and it gives a new thing to the account.
 """
 
 from collections.abc import Callable
@@ -27,13 +27,13 @@ ROSTERS = (
     *(routes.GET_ROLE, routes.AJAX_GET_ROLE),
     *(routes.LIST_ROLE_PERMISSIONS, routes.AJAX_LIST_ROLE_PERMISSIONS),
 )
-"""Who else has an account, which teams there are, and what is theirs."""
+"""Lists of accounts, of teams, and of the teams' permissions."""
 RAISING = (auth.validate_can_read_metric_history_bulk, auth.validate_can_read_metric_history_bulk_interval)
-"""MLflow's checks that say of a run that it is not there; all others refuse it as they refuse another team's."""
+"""MLflow's checks that report a missing run as missing; all others refuse it like another team's."""
 
 
 def guard_teams() -> None:
-    """Put these rules before MLflow's checks, and before all that was put there earlier."""
+    """Run these rules before MLflow's checks, and before all rules added earlier."""
     for path in ROSTERS:
         auth.BEFORE_REQUEST_VALIDATORS[path, "GET"] = auth.sender_is_admin
     for service in (ModelRegistryService, MlflowService):
@@ -94,11 +94,11 @@ def _reads_experiment(number: str) -> bool:
     return bool(auth._get_experiment_permission(number, sender().name).can_read)
 
 
-# What is made
+# Creation
 
 
 def _making(kind: Any, checked: Callable[[], bool]) -> bool:
-    """Who writes for one team makes things. That a name is another team's cannot be hidden: it is one for all."""
+    """Only a writer of one team creates things. A name taken by another team cannot be hidden: names are shared."""
     teams, name = accounts().writes(sender()), handlers._get_request_message(kind()).name
     if not teams:
         raise MlflowException(
@@ -116,7 +116,7 @@ def _making(kind: Any, checked: Callable[[], bool]) -> bool:
 
 
 def _is_taken(kind: Any, name: str) -> bool:
-    """Whether a name is that of something which the account does not see."""
+    """Whether something that the account cannot see has this name."""
     if kind is CreateRegisteredModel:
         return found_in_registry("get_registered_model", name) is not None and not _reads_model(name)
     found = handlers._get_tracking_store().get_experiment_by_name(name)
@@ -124,9 +124,9 @@ def _is_taken(kind: Any, name: str) -> bool:
 
 
 def _give(kind: ownership.Kind, name: str) -> None:
-    """What an account made is its team's; an admin's that writes for none, nobody's.
+    """Give a new thing to its account's team; one of an admin who writes for no team has no team.
 
-    SQLite gives the number of an experiment that was removed for good to the next one, and its rights may be left.
+    SQLite reuses the number of an experiment that was removed for good, and its permissions may be left.
     """
     ownership.disown(kind, name)
     teams = accounts().writes(sender())
@@ -163,4 +163,4 @@ AFTERWARDS: dict[str, Callable[[Any], Callable[[Response], None]]] = {
     "delete_can_manage_registered_model_permission": lambda handler: partial(_model_gone, handler),
     "rename_registered_model_permission": lambda handler: partial(_model_renamed, handler),
 }
-"""What MLflow does after a request, and what is done instead or besides."""
+"""MLflow's after-request handlers, by name, and their replacements or wrappers."""

@@ -1,8 +1,8 @@
-"""Which accounts may come, and what each of them is to which team: the setting UNDERSTUDY_ACCOUNTS of the server.
+"""The server's accounts and their roles in teams: the setting UNDERSTUDY_ACCOUNTS.
 
-Names are whole. A service account is called system:serviceaccount:NAMESPACE:NAME, as Kubernetes calls it, a person
-who signs in through OpenID Connect person:NAME, and a group of theirs group:NAME. Any other name is an account with a
-password.
+Names are complete, never patterns. A service account is system:serviceaccount:NAMESPACE:NAME, as in Kubernetes, a
+person who signs in through OpenID Connect person:NAME, and a group of theirs group:NAME. Any other name is an account
+with a password.
 """
 
 import os
@@ -24,7 +24,7 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 class Account(NamedTuple):
-    """Who asks: an account's name, and the groups that its token says it is in."""
+    """An account's name, and the groups in its token."""
 
     name: str
     groups: frozenset[str] = frozenset()
@@ -52,16 +52,16 @@ Name = Annotated[str, Field(min_length=1), AfterValidator(_whole)]
 
 
 class Section(BaseModel):
-    """A part of the setting: frozen, and nothing unknown in it."""
+    """A part of the setting: frozen, without unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Team(Section):
-    """The accounts of a team. All of them read what the team made."""
+    """The accounts of a team. All of them read the team's things."""
 
     writers: frozenset[Name] = frozenset()
-    """They make experiments and models, which are the team's, and change them."""
+    """They create and change experiments and models, which belong to the team."""
     readers: frozenset[Name] = frozenset()
     reviewers: frozenset[Name] = frozenset()
     """They move the alias champion of the team's models."""
@@ -78,7 +78,7 @@ class People(Section):
 
     issuer: Annotated[str, AfterValidator(_issuer)]
     audience: str = "mlflow"
-    """The client's id, for which the tokens are issued."""
+    """The client id for which the tokens are issued."""
     name_claim: str = "sub"
     """The claim that names a person."""
     groups_claim: str = "groups"
@@ -107,11 +107,11 @@ class Accounts(Section):
         )
 
     def writes(self, account: Account) -> frozenset[str]:
-        """The teams for which an account makes things: more than one only through groups."""
+        """The teams for which an account creates things: more than one only through groups."""
         return frozenset(name for name, team in self.teams.items() if _in(account, team.writers))
 
     def reviews(self, account: Account) -> frozenset[str]:
-        """The teams whose champions an account moves: none for which it writes, through a group either."""
+        """The teams whose champions an account moves: none for which it writes, even through a group."""
         found = frozenset(name for name, team in self.teams.items() if _in(account, team.reviewers))
         return found - self.writes(account)
 
@@ -122,10 +122,10 @@ def _in(account: Account, names: Iterable[str]) -> bool:
 
 
 def read() -> Accounts:
-    """The setting of this server; no team where it is missing.
+    """The setting of this server; no teams if it is missing.
 
     Raises:
-        InputError: it is wrong.
+        InputError: it is invalid.
     """
     try:
         return Accounts.model_validate(yaml.safe_load(os.environ.get(SETTING, "")) or {})

@@ -1,4 +1,4 @@
-"""Whose a token is: asked once of who issued it, and remembered for at most a minute."""
+"""The account of a token, as verified by its issuer, cached for at most a minute."""
 
 import hashlib
 import time
@@ -12,25 +12,25 @@ from understudy.registry.server_app.teams import Account, People
 from understudy.registry.server_app.token_review import TokenRefusedError, service_account
 
 SECONDS = 60.0
-"""For so long a token goes on being taken whose pod is gone, or whose person left a group's team."""
+"""How long a token is still accepted after its pod is gone, or its person has left a group."""
 MOST = 10_000
 
 
 class Remembered:
-    """Accounts by the digest of their token, each until a time: no token is kept."""
+    """A cache of accounts by the digest of their token, each with an expiry; it stores no tokens."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._known: dict[bytes, tuple[Account, float]] = {}
 
     def get(self, token: str) -> Account | None:
-        """Whose a token is, if that was asked lately."""
+        """The cached account of a token; None if there is none, or it has expired."""
         with self._lock:
             found = self._known.get(_digest(token))
         return found[0] if found and time.time() < found[1] else None
 
     def keep(self, token: str, account: Account, expiry: float) -> None:
-        """Remember whose a token is, never for longer than it lives (Unix seconds)."""
+        """Cache the account of a token, never beyond the token's expiry (Unix seconds)."""
         with self._lock:
             if len(self._known) >= MOST:
                 self._known = {key: value for key, value in self._known.items() if value[1] > time.time()}
@@ -46,11 +46,11 @@ KNOWN = Remembered()
 
 
 def account_of(token: str, people: People | None) -> Account:
-    """Whose a token is.
+    """The account of a token.
 
     Raises:
-        TokenRefusedError: it is no token for this server.
-        UnderstudyError: who issued it cannot be asked.
+        TokenRefusedError: the token is not valid for this server.
+        UnderstudyError: its issuer does not answer.
     """
     known = KNOWN.get(token)
     if known is not None:
@@ -65,7 +65,7 @@ def account_of(token: str, people: People | None) -> Account:
 
 
 def _claims(token: str) -> dict[str, Any]:
-    """What a token says, unchecked: it tells whom to ask about it, and one that cannot be good is not asked about."""
+    """A token's unverified claims: they name its issuer, and rule out tokens that cannot be valid."""
     try:
         claims: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
     except jwt.PyJWTError as error:

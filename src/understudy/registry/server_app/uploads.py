@@ -1,7 +1,7 @@
-"""The files that the server is putting in their place now: a row for each, in its database, for the time that it takes.
+"""Uploads in progress: a row in the server's database for each file that is being published.
 
-An upload to S3 shows when it ends, and whether it may be made is asked before. So a promotion, which forbids uploads
-from then on, has to know of those that were allowed and have not ended.
+An upload to S3 becomes visible when it ends, but is authorized before it begins. So a promotion, which forbids later
+uploads, must detect those that were authorized and have not ended.
 """
 
 import secrets
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from sqlalchemy import Column, Engine, Float, MetaData, String, Table, Text, delete, insert, select
 
 LONGEST = 24 * 3600.0
-"""Seconds after which an upload counts as ended: its server may have been killed, and the row stayed."""
+"""Seconds after which an upload counts as ended: its server may have been killed, which leaves the row."""
 
 UPLOADS = Table(
     "understudy_uploads",
@@ -24,17 +24,17 @@ UPLOADS = Table(
 
 
 def make_table(engine: Engine) -> None:
-    """Make the table, or find it made."""
+    """Create the table if it does not exist."""
     UPLOADS.metadata.create_all(engine)
 
 
 @contextmanager
 def upload(engine: Engine, path: str) -> Iterator[None]:
-    """Within this context the server puts a file in its place.
+    """Context in which the server publishes a file.
 
     Args:
         engine: the server's database.
-        path: of the file below the server's root, in its one spelling.
+        path: the file's canonical path below the server's root.
     """
     row = {"id": secrets.token_hex(16), "path": path, "began": time.time()}
     with engine.begin() as connection:
@@ -47,13 +47,13 @@ def upload(engine: Engine, path: str) -> Iterator[None]:
 
 
 def folders(path: str) -> list[str]:
-    """A path and all folders that it is below."""
+    """A path and all folders above it."""
     parts = path.split("/")
     return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
 def under_way(engine: Engine, places: Iterable[str]) -> list[str]:
-    """The files below these folders that a server is putting in their place."""
+    """The files below these folders that a server is publishing."""
     wanted = set(places)
     with engine.connect() as connection:
         lately = select(UPLOADS.c.path).where(UPLOADS.c.began > time.time() - LONGEST)

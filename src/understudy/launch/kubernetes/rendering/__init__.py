@@ -1,1 +1,1 @@
-"""A job as the object that an operator takes: its pod, what was set on its task, and each kind of job around it."""
+"""Manifests of jobs: the pod, the settings of the KFP task, and each kind of job around it."""

@@ -1,7 +1,7 @@
-"""The pod of one node of a job, the same for every operator: its node, its resources, its volumes and variables.
+"""The pod of one node of a job, the same for every operator: node selection, resources, volumes and environment.
 
-Of the store it has its own work, and what it reads: nothing of another job's, and nothing that others read to write to.
-They are mounts of one volume: with the same claim as two volumes a pod waits forever for the second (Kubernetes 1.34).
+From the store it mounts its work and its inputs: no other job's files, and nothing writable that others read. These are
+mounts of one volume: with the same claim as two volumes a pod waits forever for the second (Kubernetes 1.34).
 """
 
 import os
@@ -30,19 +30,19 @@ from understudy.launch.kubernetes.rendering.pod_security import SECURITY, contai
 from understudy.recipe import Resources
 
 CACHE = "/var/cache/understudy"  # where the node cache is mounted
-GROUP = 1000  # of the images, and of the store
-GONE_NODE = 30  # seconds until a pod gives up on a node that does not answer
+GROUP = 1000  # the group of the images and of the store
+GONE_NODE = 30  # seconds until a pod leaves a node that does not respond
 
 
 def command(spec: JobSpec) -> list[str]:
-    """What starts the ranks on one node."""
+    """The command that starts the ranks on one node."""
     return ["python", "-m", "understudy.agent.node", str(spec.path)]
 
 
 def pod_template(
     kind: JobKind, spec: JobSpec, identity: Identity, resources: Resources, cluster: Cluster
 ) -> PodTemplate:
-    """The pod of one node.
+    """The pod template of one node.
 
     Raises:
         InputError: the recipe names a pool that this cluster does not have, or the store is not on the claim.
@@ -69,7 +69,7 @@ def pod_template(
 
 
 def _sources(resources: Resources, cluster: Cluster) -> dict[str, VolumeSource]:
-    """The volumes of a job's pod, beside the store and /tmp, by their names."""
+    """The volumes of a job's pod, besides the store and /tmp, by name."""
     sources: dict[str, VolumeSource] = {"shm": {"emptyDir": {"medium": "Memory", "sizeLimit": resources.shared_memory}}}
     if cluster.cache:
         sources["cache"] = cluster.cache
@@ -83,16 +83,16 @@ def _container(kind: JobKind, spec: JobSpec, resources: Resources, cluster: Clus
         mounts.append({"name": "cache", "mountPath": CACHE})
     made = container(kind.container, cluster, command(spec), [*mounts, *_store_mounts(spec, cluster)])
     made["env"] = _environment(spec, cluster)
-    # A rank may take what a node has to spare of its processors; what it takes of its memory, it keeps.
+    # No limit for CPU: a rank may use spare cores, which can be taken back, unlike memory.
     limits = {name: value for name, value in asked.items() if name != "cpu"}
     made["resources"] = {"requests": asked, "limits": limits}
     return made
 
 
 def _store_mounts(spec: JobSpec, cluster: Cluster) -> list[VolumeMount]:
-    """The folders of the store that ranks have, each where the launcher has it.
+    """Mounts of the store's folders for ranks, at the same paths as in the launcher.
 
-    They write into the job's folder and their logs. The folder above the job's tells whether a launcher still watches.
+    Ranks write to the job's folder and their logs. The folder above the job's shows whether a launcher still watches.
     """
     work = posixpath.dirname(spec.folder)
     read = [path for path in spec.payload.reads.values() if not _is_below(path, work)]
@@ -119,7 +119,7 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def fs_group(cluster: Cluster) -> int | None:
-    """The group to which a job's volumes are given. A new disk is root's; an emptyDir is everybody's."""
+    """The fsGroup of a job's volumes: a new disk belongs to root, while an emptyDir is open to every user."""
     return None if not cluster.cache or "emptyDir" in cluster.cache else GROUP
 
 
@@ -127,12 +127,12 @@ def _security(cluster: Cluster) -> PodSecurityContext:
     group = fs_group(cluster)
     if group is None:
         return SECURITY
-    # Otherwise every file of a disk is given away anew at each start, which takes minutes where there are many.
+    # The default changes the group of every file at each start, which takes minutes if there are many.
     return {**SECURITY, "fsGroup": group, "fsGroupChangePolicy": "OnRootMismatch"}
 
 
 def _cache(cluster: Cluster) -> dict[str, str]:
-    """What a node agent has to know about its cache."""
+    """Environment variables of the node agent's cache."""
     if not cluster.cache:
         return {}
     known = {node_cache.CACHE: CACHE}
@@ -143,7 +143,7 @@ def _cache(cluster: Cluster) -> dict[str, str]:
 
 
 def _toleration(what: str) -> Toleration:
-    """For how long a pod stays on a node that does not answer: left to itself, Kubernetes waits for 300 s."""
+    """How long a pod stays on a node that does not respond: by default Kubernetes waits for 300 s."""
     key = f"node.kubernetes.io/{what}"
     return {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": GONE_NODE}
 
@@ -152,7 +152,7 @@ def _environment(spec: JobSpec, cluster: Cluster) -> list[Variable]:
     values = {
         "OMP_NUM_THREADS": str(spec.threads),
         "TOKENIZERS_PARALLELISM": "false",
-        "HF_HUB_OFFLINE": "1",  # what has to be fetched was fetched by the step, once
+        "HF_HUB_OFFLINE": "1",  # the step has fetched everything, once
         "PYTHONDONTWRITEBYTECODE": "1",
         "HOME": "/tmp",
         logs.VARIABLE: os.environ.get(logs.VARIABLE, "text"),  # a job logs as its launcher does

@@ -1,15 +1,15 @@
-"""A job's pod with what its pool adds: lists are merged by names, and nothing that was there is lost."""
+"""The merge of a pool's patch into a job's pod: lists are merged by name, and no entry is lost."""
 
 from understudy.kube.objects import Container, PodTemplate, ResourceRequirements
 from understudy.kube.pod_patch import ContainerPatch, PodPatch, ResourcesPatch
 
 
 def patched(template: PodTemplate, patch: PodPatch) -> PodTemplate:
-    """A pod's template with a pool's patch, which kube/pod_patch.py has checked.
+    """Merge a pool's patch, which kube/pod_patch.py has checked, into a pod template.
 
     Args:
-        template: the pod of a job; its one container is the ranks'. It stays as it is.
-        patch: the pool's.
+        template: the pod of a job; its one container is the ranks'. It is not modified.
+        patch: the pool's patch.
     """
     added, spec = patch.get("spec", {}), template["spec"].copy()
     metadata, named = template["metadata"].copy(), patch.get("metadata", {})
@@ -42,7 +42,7 @@ def _container(ours: Container, patch: ContainerPatch) -> Container:
 
 
 def _resources(ours: ResourceRequirements, patch: ResourcesPatch) -> ResourceRequirements:
-    """What is limited and not requested is requested too: extended resources and huge pages must be both alike."""
+    """Merge resources. A limit is also the default request: extended resources and huge pages need them equal."""
     limits = patch.get("limits", {})
     made: ResourceRequirements = {
         "requests": ours["requests"] | limits | patch.get("requests", {}),

@@ -1,6 +1,6 @@
-"""Pods for namespaces that enforce the Pod Security Standard `restricted`: no root, and an image that nobody can write.
+"""Pods for namespaces that enforce the Pod Security Standard `restricted`: no root, and a read-only root file system.
 
-Each of them mounts folders of the store, and a /tmp of its own.
+Each pod mounts folders of the store, and a private /tmp.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,15 +15,15 @@ def container(name: str, cluster: Cluster, command: list[str], mounts: Iterable[
     """A container of the trainer's image.
 
     Args:
-        name: the container's.
-        cluster: whose image and store.
-        command: what it runs.
-        mounts: of other volumes than /tmp.
+        name: the container's name.
+        cluster: the cluster, for its image.
+        command: the command to run.
+        mounts: mounts besides /tmp.
     """
     return {
         "name": name,
         "image": cluster.image,
-        "imagePullPolicy": "IfNotPresent",  # tags are never given to another image
+        "imagePullPolicy": "IfNotPresent",  # tags are immutable
         "command": command,
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -35,7 +35,7 @@ def container(name: str, cluster: Cluster, command: list[str], mounts: Iterable[
 
 
 def volumes(cluster: Cluster, others: Mapping[str, VolumeSource]) -> list[Volume]:
-    """The store, /tmp, and other volumes by their names."""
+    """The store, /tmp, and other volumes by name."""
     ours: dict[str, VolumeSource] = {
         "store": {"persistentVolumeClaim": {"claimName": cluster.claim}},
         "tmp": {"emptyDir": {}},

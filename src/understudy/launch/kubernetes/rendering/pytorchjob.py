@@ -1,8 +1,8 @@
-"""A job specification as a PyTorchJob of the Kubeflow Training Operator (kubeflow.org/v1).
+"""The manifest of a PyTorchJob of the Kubeflow Training Operator (kubeflow.org/v1).
 
-A job has workers only and an elasticPolicy, since the init container that the operator gives to the workers of a
-master is refused where Pod Security is `restricted`. The operator then calls the job a success as soon as one worker
-has ended well: the verdict is the launcher's, see controller.py.
+A job has workers only and an elasticPolicy: with a master, the operator adds an init container to the workers, which
+Pod Security `restricted` rejects. The operator then reports a success as soon as one worker succeeds: the launcher
+decides on the verdict, see controller.py.
 """
 
 from typing import Any
@@ -36,15 +36,15 @@ def render(
     owner: OwnerReference | None,
     task: TaskConfig = NOTHING,
 ) -> KubernetesObject:
-    """The PyTorchJob, as the API takes it.
+    """The manifest of a PyTorchJob.
 
     Args:
-        spec: the job; it is on the claim.
-        identity: whose job it is.
-        resources: what the recipe gives to it.
-        cluster: where it runs.
+        spec: the job; its folder is on the claim.
+        identity: the job's name and labels.
+        resources: the job's resources in the recipe.
+        cluster: the cluster's settings.
         owner: an owner reference; the job is deleted with this object.
-        task: what was set on the task that launches it.
+        task: settings of the task that launches it.
 
     Raises:
         InputError: the recipe names a pool that this cluster does not have, or the task's settings do not fit the job.
@@ -63,7 +63,7 @@ def render(
 
 def _spec(spec: JobSpec, identity: Identity, template: PodTemplate) -> Any:
     return KubeflowOrgV1PyTorchJobSpec(
-        # The operator makes the rendezvous endpoint (PET_RDZV_ENDPOINT) of this: the first worker's pod hosts it.
+        # The operator derives the rendezvous endpoint (PET_RDZV_ENDPOINT) from this: the first worker's pod hosts it.
         elastic_policy=KubeflowOrgV1ElasticPolicy(
             rdzv_backend="c10d",
             rdzv_id=identity.name,

@@ -1,7 +1,7 @@
-"""What was set on the task that launches a job, carried on to the job's pods: GPUs, a node selector, volumes.
+"""Settings of the KFP task that launches a job, applied to the job's pods: GPUs, a node selector, volumes.
 
-The task's own pod is small and only launches. What KFP passes on (kfp.dsl.TaskConfig) reaches the step as JSON in the
-environment. It says where and with what a job runs. Of it a step's key knows only whether there are GPUs to compute on.
+The task's pod is small and only launches. KFP passes the settings (kfp.dsl.TaskConfig) to the step as JSON in the
+environment. They decide where and with which resources a job runs; a step's key depends only on whether it has GPUs.
 """
 
 import json
@@ -30,12 +30,12 @@ from understudy.kube.settings import CERTIFICATES, CONFIG, ENVIRONMENT, FETCHING
 
 VARIABLE = "UNDERSTUDY_TASK"
 PRIVATE = ("MLFLOW_", "UNDERSTUDY_")  # variables of the launcher itself
-KEPT = ("store", "cache")  # volumes that nothing may replace
-GPUS = ("gpu", "mig-")  # how the names of GPU resources start after the vendor's
+KEPT = ("store", "cache")  # volumes that no task may replace
+GPUS = ("gpu", "mig-")  # prefixes of GPU resources' names, after the vendor's
 
 
 class Asked(BaseModel):
-    """Amounts by the resource's name."""
+    """Amounts by resource name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -44,12 +44,12 @@ class Asked(BaseModel):
 
     @property
     def whole(self) -> ResourceRequirements:
-        """As Kubernetes reads it: what is limited and not requested is requested too."""
+        """The amounts as Kubernetes reads them: a limit is the default request."""
         return {"requests": self.limits | self.requests, "limits": self.limits}
 
 
 class TaskConfig(BaseModel):
-    """What was set on a task. It overrides the cluster's settings where both set the same thing."""
+    """Settings of a task. They override the cluster's where both set the same field."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -63,17 +63,17 @@ class TaskConfig(BaseModel):
 
     @property
     def gpus(self) -> dict[str, str]:
-        """The task's GPUs: how many, by the resource that counts them."""
+        """The number of the task's GPUs, by resource name."""
         asked = self.resources.whole["requests"]
         return {name: count for name, count in asked.items() if name.partition("/")[2].startswith(GPUS)}
 
     def merged(self, template: PodTemplate, spec: JobSpec, cluster: Cluster) -> PodTemplate:
-        """A pod's template with what was set on the task.
+        """Merge the task's settings into a pod template.
 
         Args:
-            template: the pod of a job; its first container is the ranks'. It stays as it is.
+            template: the pod of a job; its first container is the ranks'. It is not modified.
             spec: the job.
-            cluster: where it runs.
+            cluster: the cluster's settings.
 
         Raises:
             InputError: the task has fewer GPUs than the job needs, or mounts something else at the store's path.
@@ -102,17 +102,17 @@ class TaskConfig(BaseModel):
                 )
 
     def _tolerations(self, ours: list[Toleration]) -> list[Toleration]:
-        """One for the same taint replaces ours, even if it only adds a duration."""
+        """Merge tolerations. The task's replaces ours for the same taint, even if it only adds a duration."""
         kept = [one for one in ours if not any(_replaces(given, one) for given in self.tolerations)]
         return [*kept, *self.tolerations]
 
     def _environment(self, ours: list[Variable]) -> list[Variable]:
-        """Values and references as they were given; what only launchers may know is left out."""
+        """Merge variables. The task's stay as given, without those that only launchers may read."""
         given = {variable["name"]: variable for variable in self.env if not _is_private(variable)}
         return [*(found for found in ours if found["name"] not in given), *given.values()]
 
     def _resources(self, ours: ResourceRequirements) -> ResourceRequirements:
-        """A resource that the task names is the task's alone: half of ours could contradict it."""
+        """Merge resources. The task's request and limit both replace ours, of which either could contradict them."""
         given = self.resources.whole
         named = given["requests"].keys()
         requests = {name: amount for name, amount in ours["requests"].items() if name not in named}
@@ -122,9 +122,9 @@ class TaskConfig(BaseModel):
     def _mount(
         self, mounts_before: list[VolumeMount], volumes_before: list[Volume], spec: JobSpec, cluster: Cluster
     ) -> tuple[list[VolumeMount], list[Volume]]:
-        """Mounts and volumes with the task's. A mount of the task replaces ours at its path; the store stays.
+        """Merge mounts and volumes. A mount of the task replaces ours at its path; the store stays.
 
-        The task itself has the whole store at its path. Ranks have folders of it, and get no more than one says.
+        The task mounts the whole store at its path; ranks mount single folders, and further ones only by name.
         """
         sources = self._sources()
         volumes = {volume["name"]: volume for volume in volumes_before}
@@ -145,7 +145,7 @@ class TaskConfig(BaseModel):
                 _refuse_the_store(mount, home)
             if (volume.get("persistentVolumeClaim") or {}).get("readOnly"):
                 mount = {**mount, "readOnly": True}  # noqa: PLW2901 (for one volume of a claim it is the mount's to say)
-            name = "store"  # one volume for one claim, wherever else it is wanted
+            name = "store"  # one volume per claim, for all of its mounts
             if not is_store:
                 name = mount["name"]
                 while name in ours or volumes.get(name, {**volume, "name": name}) != {**volume, "name": name}:
@@ -156,7 +156,7 @@ class TaskConfig(BaseModel):
         return list(mounts.values()), [volume for name, volume in volumes.items() if name in used]
 
     def _sources(self) -> dict[str, Volume]:
-        """The task's volumes, by the names that its mounts use."""
+        """The task's volumes by name."""
         sources: dict[str, Volume] = {}
         for volume in self.volumes:
             if sources.setdefault(volume["name"], volume) != volume:
@@ -171,7 +171,7 @@ NOTHING = TaskConfig()
 
 
 def hand_over(values: Mapping[str, Any] | None) -> None:
-    """Leave what was set on a task to the step that this process does.
+    """Pass a task's settings to the step of this process, through its environment.
 
     Args:
         values: the fields of kfp's TaskConfig; None for those that were not set.
@@ -183,10 +183,10 @@ def hand_over(values: Mapping[str, Any] | None) -> None:
 
 
 def of_this_step() -> TaskConfig:
-    """What was set on this step's task; nothing where no KFP server runs it.
+    """The settings of this step's task; empty if no KFP server runs it.
 
     Raises:
-        InputError: it is not what KFP writes.
+        InputError: they are not in the format of KFP.
     """
     try:
         return TaskConfig.model_validate_json(os.environ.get(VARIABLE, "{}"))
@@ -197,19 +197,19 @@ def of_this_step() -> TaskConfig:
 
 
 def _replaces(given: Toleration, ours: Toleration) -> bool:
-    """Whether a toleration is for the same taint as ours, in key and value."""
+    """Whether a toleration matches the taint of ours: key, value and effect."""
     if given.get("effect") not in (None, "", ours.get("effect")):
         return False
     return _taint(given) == _taint(ours)
 
 
 def _taint(toleration: Toleration) -> tuple[str | None, str, str]:
-    """What a toleration tolerates, but for its effect."""
+    """The taint of a toleration, without its effect."""
     return toleration.get("key"), toleration.get("operator") or "Equal", toleration.get("value") or ""
 
 
 def _affinity(ours: Affinity | None, given: Affinity) -> Affinity:
-    """By kind and by rule: a pool's requirement stays when the task only prefers something."""
+    """Merge affinities by kind and rule: a pool's requirement stays if the task only has preferences."""
     merged = ours.copy() if ours else Affinity()
     if "nodeAffinity" in given:
         merged["nodeAffinity"] = merged.get("nodeAffinity", {}) | given["nodeAffinity"]
@@ -221,7 +221,7 @@ def _affinity(ours: Affinity | None, given: Affinity) -> Affinity:
 
 
 def _is_private(variable: Variable) -> bool:
-    """Whether a variable is the launcher's own, by its name or by where its value comes from."""
+    """Whether a variable is private to the launcher, by its name or by the source of its value."""
     source = variable.get("valueFrom") or ValueSource()
     secret = (source.get("secretKeyRef") or {}).get("name")
     values = (source.get("configMapKeyRef") or {}).get("name")
@@ -229,7 +229,7 @@ def _is_private(variable: Variable) -> bool:
 
 
 def _is_launchers(volume: Volume) -> bool:
-    """Whether a volume holds what only launchers read: the cluster's settings, a proxy's certificates, credentials."""
+    """Whether a volume is for launchers only: the cluster's settings, a proxy's certificates, credentials."""
     sources: list[Mapping[str, Any]] = [volume, *(volume.get("projected") or ProjectedSource()).get("sources", ())]
     settings = {(source.get("configMap") or {}).get("name") for source in sources}
     named = [source.get("secret") or {} for source in sources]
@@ -238,7 +238,7 @@ def _is_launchers(volume: Volume) -> bool:
 
 
 def _refuse_the_store(mount: VolumeMount, home: str) -> None:
-    """Refuse a mount of the store's claim that is not of a folder beside understudy's home."""
+    """Reject a mount of the store's claim, unless it is of a folder beside understudy's home."""
     first = posixpath.normpath(mount.get("subPath") or ".").split("/")[0]
     if "subPathExpr" in mount or first in ("", ".", "..", home):
         raise InputError(

@@ -1,8 +1,8 @@
-"""A job specification as a TrainJob of Kubeflow Trainer 2.1 (trainer.kubeflow.org/v1alpha1), and its limits.
+"""The manifest of a TrainJob of Kubeflow Trainer 2.1 (trainer.kubeflow.org/v1alpha1), and its limits.
 
-A TrainJob fills in the pod template of a TrainingRuntime, ours: manifests/components/trainer. The Trainer makes a
-JobSet of both. What of a pod a TrainJob has no field for, the runtime says for all jobs of its namespace; a job that
-needs it otherwise is refused. How a failed pod is dealt with is in the runtime too: the job fails, or all pods restart.
+A TrainJob fills in the pod template of our TrainingRuntime, manifests/components/trainer. The Trainer creates a JobSet
+from both. Pod fields that a TrainJob lacks are set by the runtime, for all jobs of its namespace; a job that needs
+other values is rejected. The runtime also handles failed pods: the job fails, or all pods restart.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ NODE = "node"
 """The runtime's one replicated job: its pods are the job's nodes."""
 Overridden = Literal["serviceAccountName", "nodeSelector", "tolerations", "affinity", "imagePullSecrets", "volumes"]
 OVERRIDDEN: Final[tuple[Overridden, ...]] = get_args(Overridden)
-"""The fields of a pod that a TrainJob can set, beside those of its container."""
+"""Pod fields that a TrainJob can set, besides those of its container."""
 DEFAULT_GRACE = 30  # Kubernetes' own termination grace period, in seconds
 ELSE = "or set launcher: pytorchjob in the cluster's settings"
 
@@ -38,10 +38,10 @@ def render(
     owner: OwnerReference | None,
     task: TaskConfig = NOTHING,
 ) -> KubernetesObject:
-    """The TrainJob, as the API takes it; arguments and errors as of pytorchjob.render().
+    """The manifest of a TrainJob; arguments and errors as of pytorchjob.render().
 
     Raises:
-        InputError: the job is elastic, too.
+        InputError: also if the job is elastic.
     """
     _refuse_elastic(resources, spec.section)
     template = task.merged(pod_template(TRAINJOB, spec, identity, resources, cluster), spec, cluster)
@@ -72,7 +72,7 @@ def _trainer(spec: JobSpec, container: Container) -> KubernetesObject:
 
 
 def _overrides(template: PodTemplate) -> list[KubernetesObject]:
-    """What of the runtime's pod is otherwise in this job; the Trainer merges one after the other into it."""
+    """Overrides of the runtime's pod, which the Trainer merges one after the other."""
     pod = template["spec"]
     mounts = _once_each(pod["containers"][0]["volumeMounts"])
     fields: dict[str, object] = {field: pod[field] for field in OVERRIDDEN if field in pod}
@@ -86,7 +86,7 @@ def _override(pod: PodSpec, mounts: list[VolumeMount], fields: Mapping[str, obje
 
 
 def _once_each(mounts: list[VolumeMount]) -> list[list[VolumeMount]]:
-    """Mounts in lists that have each volume once: one with the store in it twice was refused as a duplicate."""
+    """Split mounts into lists with each volume once: a list with the store twice was rejected as a duplicate."""
     lists: list[list[VolumeMount]] = [[]]
     for mount in mounts:
         names = [{taken["name"] for taken in found} for found in lists]
@@ -97,16 +97,16 @@ def _once_each(mounts: list[VolumeMount]) -> list[list[VolumeMount]]:
 
 
 def check(kube: Kube, cluster: Cluster, resources: Resources, where: str) -> None:
-    """Whether the namespace's runtime gives a job what the job asks for, before it is submitted.
+    """Check that the namespace's runtime meets a job's requirements, before it is submitted.
 
     Args:
-        kube: the namespace.
-        cluster: its settings.
-        resources: what the recipe gives to the job.
-        where: the recipe's section that says so.
+        kube: client of the namespace.
+        cluster: the cluster's settings.
+        resources: the job's resources in the recipe.
+        where: the recipe's section of these resources.
 
     Raises:
-        InputError: there is no runtime, or it does not; the message names the setting and the fix.
+        InputError: there is no runtime, or it does not meet them; the message names the setting and the fix.
     """
     _refuse_elastic(resources, where)
     pod = _runtime_pod(kube)
@@ -137,7 +137,7 @@ def check(kube: Kube, cluster: Cluster, resources: Resources, where: str) -> Non
 
 
 def _check_patch(pod: KubernetesObject, patch: PodPatch) -> None:
-    """Whether the runtime's pod has what a pool's patch says and a TrainJob has no field for."""
+    """Check that the runtime's pod has the fields of a pool's patch that a TrainJob lacks."""
     for name, value in patch.get("spec", {}).items():
         if name not in (*OVERRIDDEN, "containers") and pod.get(name) != value:
             raise InputError(

@@ -1,1 +1,1 @@
-"""The rules of the diagnosis, by what they look at: pure functions from job status and history to a decision."""
+"""The rules of the diagnosis, by subject: pure functions from job status and history to a decision."""

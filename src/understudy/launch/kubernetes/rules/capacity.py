@@ -1,4 +1,4 @@
-"""Rules for what a cluster has no room for: whether it may come, and with how few nodes the job can do meanwhile."""
+"""Rules for lack of capacity: whether it may come, and with how few nodes the job can run meanwhile."""
 
 from understudy.errors import FAILED
 from understudy.jobs.outcome import Outcome
@@ -11,7 +11,7 @@ from understudy.launch.kubernetes.status import JobStatus
 
 
 def too_few_nodes(status: JobStatus, history: History) -> Decision | None:
-    """Do with fewer nodes, where the recipe allows it and the cluster has had a minute to give all of them."""
+    """Resize to fewer nodes, if the recipe allows it and the cluster has had a minute to provide all of them."""
     if status.found is None or history.seconds_in_state(status) < RECOVERY or is_scaling(status.events):
         return None
     spec = status.job.spec
@@ -22,7 +22,7 @@ def too_few_nodes(status: JobStatus, history: History) -> Decision | None:
 
 
 def queue_never_admits(status: JobStatus, history: History) -> Decision | None:
-    """A job that is larger than its queue's whole quota, or whose queue does not exist, would wait forever."""
+    """Fail a job that is larger than its queue's whole quota, or whose queue does not exist: it would wait forever."""
     state = status.state
     if state.stage != "queued" or not state.is_never_admitted or history.seconds_in_state(status) < RECOVERY:
         return None
@@ -30,7 +30,7 @@ def queue_never_admits(status: JobStatus, history: History) -> Decision | None:
 
 
 def pods_refused(status: JobStatus, history: History) -> Decision | None:
-    """A job without pods: the cluster refuses them, or no operator makes them."""
+    """Fail a job whose pods the cluster rejects; wait if no operator creates them."""
     if status.state.stage != "pending" or status.pods or history.seconds_in_state(status) < RECOVERY:
         return None
     reasons = status.job.kind.refusals
@@ -42,7 +42,7 @@ def pods_refused(status: JobStatus, history: History) -> Decision | None:
 
 
 def node_never_fits(status: JobStatus, history: History) -> Decision | None:
-    """A pod that no node could take even if it were empty would wait forever, unless an autoscaler may make one."""
+    """Fail a job with a pod that fits no node, even an empty one, unless an autoscaler may add one."""
     state = status.state
     if state.stage != "pending" or not status.pods or history.seconds_in_state(status) < RECOVERY:
         return None
@@ -51,7 +51,7 @@ def node_never_fits(status: JobStatus, history: History) -> Decision | None:
     if status.nodes is None:
         unknown = "whether a node could ever take it is not known, since this account may not list nodes"
         return Wait(f"pending: {state.detail}; {unknown}")
-    # The autoscaler has made all nodes that it may, and none of this kind has come up yet: they are on their way.
+    # The autoscaler has reached its maximum, and no node of this kind is up yet: they are on their way.
     if has_all_nodes(status.events) and not has_its_kind(status.pods[0], status.nodes):
         return None
     why = never_fits(status.pods[0], status.nodes)

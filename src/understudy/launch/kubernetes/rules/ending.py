@@ -1,6 +1,6 @@
-"""Rules for a job that has ended: whether it succeeded. The operator's status is not enough for that.
+"""Rules for a job that has ended. The operator's status does not show whether it succeeded.
 
-A PyTorchJob is Succeeded as soon as one worker has; a job succeeded when its result is complete and every rank of its
+A PyTorchJob is Succeeded as soon as one worker is; a job succeeded when its result is complete and every rank of its
 last attempt reported success.
 """
 
@@ -14,20 +14,20 @@ from understudy.launch.kubernetes.status import JobStatus
 
 
 def result_complete(status: JobStatus, _history: History) -> Decision | None:
-    """The job succeeded."""
+    """Finish a job that succeeded."""
     return Finish(Outcome(DONE)) if status.state.has_ended and status.is_complete else None
 
 
 def outcomes_missing(status: JobStatus, history: History) -> Decision | None:
-    """A job that succeeded gets ten seconds until the outcomes of its ranks are visible on the volume."""
-    # The operator's status may be here before the outcomes of ranks on other nodes are visible on the volume.
+    """Wait up to ten seconds for the outcomes of a job that succeeded."""
+    # The operator's status may arrive before the outcomes of ranks on other nodes are visible on the volume.
     if status.state.stage != "succeeded" or history.seconds_in_state(status) >= SETTLE:
         return None
     return Wait("succeeded: waiting for the outcomes of its ranks")
 
 
 def job_deleted(status: JobStatus, _history: History) -> Decision | None:
-    """A job of this run that is gone was deleted with its run, or by another client."""
+    """Finish a job of this run that was deleted with its run, or by another client."""
     if status.state.stage != "gone" or not status.is_ours:
         return None
     if status.owner_ended:
@@ -36,7 +36,7 @@ def job_deleted(status: JobStatus, _history: History) -> Decision | None:
 
 
 def launcher_unseen(status: JobStatus, history: History) -> Decision | None:
-    """Ranks that see no launcher take a checkpoint and end: the job is restarted, unless that repeats too often."""
+    """Restart a job whose ranks saw no launcher, and so ended at a checkpoint; fail if it repeats too often."""
     if not _has_no_outcome(status) or not status.was_abandoned:
         return None
     times = len(history.abandoned)
@@ -48,25 +48,25 @@ def launcher_unseen(status: JobStatus, history: History) -> Decision | None:
 
 
 def result_missing(status: JobStatus, _history: History) -> Decision | None:
-    """A job that succeeded for its operator only is restarted: its ranks ended before they reported an outcome."""
+    """Restart a job that succeeded only for its operator: ranks ended before they reported an outcome."""
     if status.state.stage != "succeeded":
         return None
     return Restart("not every rank reported an outcome")
 
 
 def pods_evicted(status: JobStatus, _history: History) -> Decision | None:
-    """A job whose pods were evicted, or that was deleted with the run that had submitted it, is restarted."""
+    """Restart a job whose pods were evicted, or that was deleted with the run that had submitted it."""
     if not _has_no_outcome(status):
         return None
-    # DisruptionTarget is how the cluster reports that the pod was not the cause. A gone job of
-    # another run was deleted with that run.
+    # By DisruptionTarget the cluster reports that the pod was not the cause. A gone job of another run was deleted
+    # with that run.
     if status.state.stage != "gone" and not was_disrupted(status.pods):
         return None
     return Restart(death(status.pods) or status.state.detail)
 
 
 def ended_without_outcome(status: JobStatus, _history: History) -> Decision | None:
-    """A job that failed without an outcome of any rank: what its pods printed is all that is known."""
+    """Fail a job without an outcome of any rank; the logs of its pods are the only evidence."""
     if not _has_no_outcome(status):
         return None
     return Finish(Outcome(FAILED, status.state.detail, "unreported"), explain=True)

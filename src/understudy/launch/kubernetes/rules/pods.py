@@ -1,4 +1,4 @@
-"""Rules for pods that cannot start, or that end by what happens around them."""
+"""Rules for pods that cannot start, exceed their memory, or lose their node."""
 
 from understudy.errors import FAILED
 from understudy.jobs.outcome import Outcome
@@ -10,11 +10,11 @@ from understudy.launch.kubernetes.status import JobStatus
 
 
 def node_lost(status: JobStatus, _history: History) -> Decision | None:
-    """Force-delete the pods of a dead node, and restart the others with their replacements; or all of them."""
+    """Force-delete the pods of a dead node and restart the others; if pods are not replaced, restart the job."""
     dead = status.state.dead
     if not dead:
         return None
-    # The others wait in a collective for the dead ones, without notice: all of them restart together.
+    # The others wait in a collective for the dead ones and do not notice: all of them restart together.
     if not status.job.kind.replaces_pods:  # a Job waits for its pods until it is deleted itself
         return Restart(status.state.detail)
     staying = [pod for pod in status.pods if "deletionTimestamp" not in pod["metadata"]]
@@ -23,7 +23,7 @@ def node_lost(status: JobStatus, _history: History) -> Decision | None:
 
 
 def memory_exceeded(status: JobStatus, _history: History) -> Decision | None:
-    """A container that was killed for its memory would take as much again."""
+    """Fail a job with a container that ran out of memory (OOM): it would need as much again."""
     for pod in status.pods:
         ended = out_of_memory(pod)
         if ended is not None:
@@ -36,28 +36,28 @@ def memory_exceeded(status: JobStatus, _history: History) -> Decision | None:
 
 
 def container_cannot_start(status: JobStatus, history: History) -> Decision | None:
-    """An image that cannot be pulled, or a container that cannot be made, has a minute to recover."""
+    """Fail a job whose image cannot be pulled, or whose container cannot be created, for a minute."""
     if not status.state.broken or history.seconds_in_state(status) < RECOVERY:
         return None
     return Finish(Outcome(FAILED, status.state.broken), explain=True)
 
 
 def volume_missing(status: JobStatus, history: History) -> Decision | None:
-    """A pod that gets no volume or no network has ten minutes, unless the job runs without it."""
+    """Fail a job with a pod that gets no volume or network for ten minutes, unless it runs without that pod."""
     if status.state.stage != "pulling" or not status.events:
         return None
     why, lasted = mount_error(status.events)
     pod = name(first_pending(status.pods))
     if not why:
         return None
-    # Both: what was reported of the pod may be older than the last time that the job ran well without it.
+    # Both: the pod's events may be older than the last time that the job ran well without it.
     if min(lasted, status.at - history.ran_at) < UNMOUNTED:
         return Wait(f"pulling: {pod} does not start yet: {why}")
     return Finish(Outcome(FAILED, f"{pod} did not start for {lasted / 60:.0f} minutes: {why}"), explain=True)
 
 
 def operator_silent(status: JobStatus, history: History) -> Decision | None:
-    """Pods that have ended stay as they are until the operator replaces them, or sets the job's status."""
+    """Wait, with a hint, if the operator neither replaces pods that have ended nor sets the job's status."""
     state = status.state
     if state.stage not in ("ending", "restarting") or history.seconds_in_state(status) < RECOVERY:
         return None

@@ -1,4 +1,4 @@
-"""Rules for what ranks report: how they ended, how earlier attempts failed, and whether there is progress."""
+"""Rules for reports of ranks: outcomes, failures of earlier attempts, and progress."""
 
 from understudy.errors import FAILED, STOPPED
 from understudy.jobs.outcome import Outcome
@@ -10,28 +10,28 @@ from understudy.launch.kubernetes.status import JobStatus
 
 
 def rank_failed_before(status: JobStatus, history: History) -> Decision | None:
-    """Announce how an earlier attempt failed: the operator, or the node agents, restart the ranks by themselves."""
+    """Announce failures of earlier attempts: the operator, or the node agents, restart the ranks by themselves."""
     news = status.failures[history.announced :]
     words = tuple(f"restarting at the last checkpoint: {outcome.message}" for outcome in news)
     return Announce(words) if words else None
 
 
 def run_stopped(status: JobStatus, _history: History) -> Decision | None:
-    """The ranks were asked to take a checkpoint and end, and did."""
+    """Finish a job whose ranks were asked to take a checkpoint and end, and did."""
     cause = status.cause
     return Finish(cause) if cause and cause.exit_code == STOPPED and status.has_to_stop else None
 
 
 def rank_failed(status: JobStatus, _history: History) -> Decision | None:
-    """A rank failed permanently: a mistake in the recipe or in a model's code, memory, a full disk."""
+    """Fail a job with a permanent failure: an error in the recipe or in a model's code, memory, a full disk."""
     cause = status.cause
     return Finish(cause, explain=True) if cause and not _will_pass(cause) else None
 
 
 def killed_too_often(status: JobStatus, _history: History) -> Decision | None:
-    """After a killed rank a job restarts as often as the recipe allows; after an eviction or a lost node always."""
-    # Only ranks that were killed. An eviction or a lost node is no fault of the job's, and on spot nodes those alone
-    # would use max_restarts up.
+    """Fail a job whose ranks were killed more often than the recipe allows; evictions and lost nodes do not count."""
+    # Only ranks that were killed. An eviction or a lost node is not the job's fault, and on spot nodes those alone
+    # would use up max_restarts.
     killed = [outcome for outcome in status.failures if outcome.kind == "killed"]
     section, allowed = status.job.spec.section, status.job.spec.resources.max_restarts
     if len(killed) <= allowed:
@@ -41,9 +41,9 @@ def killed_too_often(status: JobStatus, _history: History) -> Decision | None:
 
 
 def no_progress(status: JobStatus, history: History) -> Decision | None:
-    """A job that was started ten times without a further step fails: the cause is permanent."""
-    # A bound on all other rules that restart: each of them is right once, and a job whose ranks die in the same way
-    # before every checkpoint would be restarted forever.
+    """Fail a job that was started ten times without a further step: the cause is permanent."""
+    # A bound on all other rules that restart: each of them is right once, but a job whose ranks die in the same way
+    # before every checkpoint would restart forever.
     if status.candidates is not None or history.starts.count <= STARTS:
         return None
     last = status.failures[-1].message if status.failures else death(status.pods)
@@ -53,7 +53,7 @@ def no_progress(status: JobStatus, history: History) -> Decision | None:
 
 
 def rank_lost(status: JobStatus, _history: History) -> Decision | None:
-    """A rank was killed, lost its peers, or was evicted after a checkpoint: the job is restarted."""
+    """Restart a job with a rank that was killed, lost its peers, or was evicted after a checkpoint."""
     cause = status.cause
     return Restart(cause.message) if cause and _will_pass(cause) else None
 
