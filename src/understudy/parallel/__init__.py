@@ -1,1 +1,1 @@
-"""How a model is spread over processes: degrees on one device mesh, applied in a fixed order; and its checkpoints."""
+"""Parallelism: a model over processes, by degrees on one device mesh, applied in a fixed order; and its checkpoints."""

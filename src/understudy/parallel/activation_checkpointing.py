@@ -1,7 +1,7 @@
-"""Activation checkpointing: what a block computes is computed again in the backward pass instead of kept.
+"""Activation checkpointing: recompute a block's activations in the backward pass instead of saving them.
 
-Chen et al. 2016. `full` keeps a block's inputs alone. `selective` keeps attention and every second product of matrices
-too, which cost most to compute again (as torchtitan does).
+Chen et al. 2016. `full` saves only a block's inputs. `selective` also saves attention and every second matrix
+multiplication, which cost most to recompute (as torchtitan does).
 """
 
 from collections.abc import Callable, Iterator
@@ -26,12 +26,12 @@ PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.a
 
 
 def checkpoint_activations(model: nn.Module, kind: Literal["full", "selective"], where: str) -> None:
-    """Let a model's repeated blocks compute again what they do not keep, in place.
+    """Enable activation checkpointing for a model's repeated blocks, in place.
 
     Args:
-        model: before it is sharded.
-        kind: what is kept besides a block's inputs.
-        where: the recipe's path of the training, for errors.
+        model: not sharded yet.
+        kind: the activations to save besides a block's inputs.
+        where: the training's path in the recipe, for errors.
 
     Raises:
         InputError: the model has no repeated blocks.
@@ -43,8 +43,8 @@ def checkpoint_activations(model: nn.Module, kind: Literal["full", "selective"],
         contexts = options["context_fn"] = _selective_contexts
         options["respect_saved_tensors_hooks"] = True
     for block in found:
-        # What is computed again would move running means a second time. A compiler keeps such a change out of what it
-        # computes again by itself, and takes no contexts but those of selective.
+        # Recomputation would update running means a second time. A compiler keeps such updates out of recomputation by
+        # itself, and accepts no context_fn but that of `selective`.
         eager = {**options, "context_fn": partial(_contexts, block, contexts)} if list(block.buffers()) else options
         block.forward = partial(_recomputed, block.forward, eager, options)
 
@@ -59,7 +59,7 @@ def _recomputed(
 
 
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
-"""Around what a block computes, the first time and again."""
+"""Contexts of a block's forward pass and of its recomputation."""
 
 
 def _no_contexts() -> Contexts:
@@ -83,7 +83,7 @@ def _again(block: nn.Module, context: AbstractContextManager[Any]) -> Iterator[N
 
 
 class _Policy:
-    """Which operations of a block keep what they computed."""
+    """Decides which operations of a block save their outputs."""
 
     def __init__(self) -> None:
         self._products = {True: 0, False: 0}
@@ -92,7 +92,7 @@ class _Policy:
         del given, named
         if operation in ATTENTION:
             return CheckpointPolicy.MUST_SAVE
-        if operation in PRODUCTS:  # counted apart, first and second time, so that both say the same
+        if operation in PRODUCTS:  # counted separately in forward pass and recomputation, so that both decide alike
             again = bool(context.is_recompute)
             self._products[again] += 1
             if self._products[again] % 2:

@@ -1,7 +1,7 @@
-"""Activation offload: what a block keeps for its backward pass waits in the CPU's memory, and comes back for it.
+"""Activation offload: a block's saved tensors are moved to CPU memory, and back for its backward pass.
 
-What a block keeps is then on the GPU for one block at a time, in exchange for two copies of it over the bus (Ren et al.
-2021). Weights stay where they are: what fully_shard has gathered is given up and gathered again anyway.
+The GPU then holds the saved tensors of one block at a time, at the price of two copies over the bus (Ren et al. 2021).
+Weights are not moved: fully_shard frees all-gathered weights and gathers them again anyway.
 """
 
 from collections.abc import Callable
@@ -17,11 +17,11 @@ CPU = torch.device("cpu")
 
 
 def offload_activations(model: nn.Module, where: str) -> None:
-    """Let a model's repeated blocks keep what they keep in the CPU's memory, in place.
+    """Offload the saved tensors of a model's repeated blocks to CPU memory, in place.
 
     Args:
-        model: before it is sharded, and after checkpoint_activations(): then a block's inputs alone are moved.
-        where: the recipe's path of the training, for errors.
+        model: not sharded yet, and after checkpoint_activations(): then only tensors that it saves are moved.
+        where: the training's path in the recipe, for errors.
 
     Raises:
         InputError: the model has no repeated blocks.
@@ -43,7 +43,7 @@ def _offloaded(block: nn.Module, forward: Callable[..., Any], *given: Any, **nam
 
 
 def _away(tensor: Tensor) -> Tensor:
-    # Pinned, so that the GPU goes on meanwhile; later copies of the same stream wait for this one.
+    # Pinned, so that the GPU continues meanwhile; later copies on the same stream wait for this one.
     copy = torch.empty(tensor.shape, dtype=tensor.dtype, device=CPU, pin_memory=tensor.is_cuda)
     return copy.copy_(tensor, non_blocking=True)
 

@@ -1,4 +1,4 @@
-"""Applying degrees to a model, in one fixed order: split its layers, recompute activations, shard it, replicate it."""
+"""Parallelise a model in one fixed order: split its layers, checkpoint activations, shard it, replicate it."""
 
 import copy
 from collections.abc import Mapping
@@ -22,22 +22,22 @@ from understudy.recipe import Compression, Degrees, Pipeline
 
 
 class Spread:
-    """How the models of a job are spread over its ranks. To be made on every rank.
+    """Distributes the models of a job over its ranks. Construct it on every rank.
 
     Args:
         found: the degrees.
-        device: this rank's.
-        precision: of matrix products; parameters stay in fp32.
-        pipeline: the recipe's, where there are stages.
-        compression: the recipe's, of gradients that DistributedDataParallel sends.
-        apart: whether replicas train apart: their gradients stay their own.
-        offloaded: whether shards, with all that belongs to them, lie in the CPU's memory.
+        device: this rank's device.
+        precision: type of matrix multiplications; parameters stay in fp32.
+        pipeline: the recipe's settings of stages.
+        compression: the recipe's compression of gradients that DistributedDataParallel sends.
+        apart: whether replicas train independently, without averaging gradients.
+        offloaded: whether shards, their gradients and optimiser state are in CPU memory.
     """
 
     own: list[Stateful]
-    """What this rank has for itself of models that were replicated: a checkpoint holds it for each rank."""
+    """Per-rank state of replicated models, which a checkpoint stores for each rank."""
     home: torch.device
-    """Where models lie between their uses."""
+    """Device of models between uses."""
 
     def __init__(
         self,
@@ -63,21 +63,21 @@ class Spread:
         where: str = "train",
         savers: Savers = NONE,
     ) -> nn.Module:
-        """The model, each rank with its part, as far as its parts differ: layers split, and in shards; see split()."""
+        """The model with its layers split and sharded, but not replicated yet; see split()."""
         self.split(model, tensor_plan, where, savers)
         return self.sharded(model)
 
     def split(self, model: nn.Module, tensor_plan: Mapping[str, str] | None, where: str, savers: Savers) -> None:
-        """Split a model's layers in place, as far as degrees ask for it.
+        """Split a model's layers as its degrees require, and apply savers, in place.
 
         Args:
-            model: whole, the same on all ranks; its tensors may be without memory.
-            tensor_plan: what goes before the architecture's own plan for tensor parallel; None leaves layers whole.
-            where: the recipe's path of the training, for errors.
-            savers: the recipe's.
+            model: whole, the same on all ranks; with memory or without.
+            tensor_plan: overrides the architecture's tensor-parallel plan; None leaves layers whole.
+            where: the training's path in the recipe, for errors.
+            savers: the recipe's savers.
 
         Raises:
-            InputError: the layers cannot be split, or there are no blocks for savers.
+            InputError: the layers cannot be split, or savers cannot be applied.
         """
         found = self.degrees
         if found.tp > 1 and tensor_plan is not None:
@@ -89,32 +89,32 @@ class Spread:
 
     @property
     def wraps(self) -> bool:
-        """Whether fully_shard is around models. What is offloaded needs it, even on a single process: it brings weights
-        to the device that computes.
+        """Whether fully_shard wraps models.
+
+        Offloaded ones need it even on a single process: it moves weights to the device that computes.
         """
-        # DDP takes no tensors that are split already, and no pipeline: copies are then those of fully_shard with a
-        # single shard.
+        # DDP supports neither split tensors nor pipelines: replicas then use fully_shard with a single shard.
         split = self.degrees.tp > 1 or self.degrees.pp > 1
         return self._offloaded or self.degrees.shards or (split and self.meshes.replicate.size() > 1)
 
     def sharded(self, model: nn.Module) -> nn.Module:
-        """The model, with each of its repeated blocks in shards, and then what is left; its layers stay whole.
+        """The model with fully_shard around each repeated block, then around the rest; layers are not split.
 
-        The stages of ZeRO (Rajbhandari et al. 2020): before the third, weights that a forward pass has gathered stay.
+        ZeRO stages (Rajbhandari et al. 2020): below the third, weights stay all-gathered after a forward pass.
         """
         if not self.wraps:
             return model
         options: dict[str, Any] = {"mesh": self.meshes.fsdp, "mp_policy": _policy(self.precision)}
         if self._offloaded:
             options["offload_policy"] = CPUOffloadPolicy(pin_memory=self.device.type == "cuda")
-        # Schedules that compute the gradients of weights later look for them in the graph, where shards are not.
+        # Schedules that defer weight gradients look for the weights in the autograd graph, where shards are not.
         again = None if self.degrees.zero_stage == 3 and not self._splits_backward else False
         for part in (*(block for block in blocks(model) if next(block.parameters(), None) is not None), model):
             fully_shard(part, **options, reshard_after_forward=again)
         return model
 
     def for_questions(self, found: Degrees) -> "Spread":
-        """For a model beside this one's that is only asked, with degrees of its own on the same processes."""
+        """A Spread for an inference-only model on the same processes, with different degrees."""
         if found == self.degrees:
             return self
         other = copy.copy(self)
@@ -126,13 +126,13 @@ class Spread:
     def own_positions(
         self, inputs: Tensor, labels: Tensor, positions: Tensor | None = None
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """This rank's part of sequences: inputs, labels, and what a model has to be told of `positions` beside them.
+        """This rank's part of sequences: inputs, labels, and the model's keyword arguments `positions` and `mask`.
 
         Args:
-            inputs: of whole sequences.
-            labels: of the same.
-            positions: of several documents in a sequence, each in its own; their `mask` is told, too, where a rank does
-                not see from its part of them which positions are whose.
+            inputs: whole sequences.
+            labels: of the same sequences.
+            positions: each token's position in its document, if a sequence has several. The `mask` is returned where a
+                rank cannot derive the documents from its part of the positions.
         """
         mesh = self.meshes.cp
         if mesh.size() == 1:
@@ -143,17 +143,17 @@ class Spread:
         return inputs[:, own], labels[:, own], {"positions": positions[:, own], "mask": document_mask(positions)}
 
     def replicated(self, model: nn.Module) -> nn.Module:
-        """The model with its copies on other ranks, if there are any: gradients come out averaged over them.
+        """The model in DDP, which averages gradients over the copies on other ranks, if there are any.
 
-        Replicas that train apart stay as they are.
+        Replicas that train independently stay as they are.
 
         Args:
             model: as over_ranks() returns it, with its weights.
         """
         if self._apart or self.meshes.replicate.size() == 1 or isinstance(model, FSDPModule):
             return model
-        # Without find_unused_parameters DDP sorts its buckets anew after the first step, and with them the order in
-        # which more than two ranks' gradients are summed: a run that resumes would part from one that went on.
+        # Without find_unused_parameters DDP rebuilds its buckets after the first step, and with them the order in which
+        # more than two ranks' gradients are summed: a resumed run would diverge from an uninterrupted one.
         group = self.meshes.replicate.get_group()
         copies = DistributedDataParallel(model, process_group=group, find_unused_parameters=True)
         if self._compression:
@@ -174,14 +174,14 @@ class Spread:
 def _policy(precision: torch.dtype) -> MixedPrecisionPolicy:
     if precision is torch.float32:
         return MixedPrecisionPolicy()
-    # The sum of several ranks' gradients in fp16 would overflow where none of them does.
+    # In fp16 the sum of several ranks' gradients would overflow where none of them does.
     return MixedPrecisionPolicy(precision, torch.float32 if precision is torch.float16 else None)
 
 
 def gradient_sync(model: nn.Module, found: Degrees, last: bool) -> AbstractContextManager[None]:
-    """The context of one part's backward pass: gradients are averaged over processes after the last one.
+    """Context of a micro-batch's backward pass: gradients are averaged over processes only after the last one.
 
-    Where gradients are sharded it is after each: in between they would be whole.
+    Sharded gradients are averaged after each: otherwise they would be whole in between.
     """
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(last or (found.shards and found.zero_stage > 1))
@@ -193,12 +193,12 @@ def gradient_sync(model: nn.Module, found: Degrees, last: bool) -> AbstractConte
 
 
 def reshard(model: nn.Module) -> None:
-    """Give up what a forward pass has gathered and would keep for a backward pass."""
+    """Free all-gathered parameters that a forward pass would keep for a backward pass."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model below the wrapper of DDP, or of DataParallel."""
+    """The model inside a DDP or DataParallel wrapper."""
     return model.module if isinstance(model, DistributedDataParallel | DataParallel) else model

@@ -1,4 +1,4 @@
-"""The repeated blocks of a model: what is sharded, and computed again, one at a time."""
+"""The repeated blocks of a model: the units of sharding and recomputation."""
 
 from torch import nn
 
@@ -6,21 +6,21 @@ from understudy.errors import InputError
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:
-    """The model's repeated blocks: the children of its largest ModuleList; none when it has no such list."""
+    """The model's repeated blocks: the children of its largest ModuleList, or an empty list."""
     lists: list[nn.Module] = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     return list(max(lists, key=_weight).children()) if lists else []
 
 
 def needed_blocks(model: nn.Module, setting: str, otherwise: str) -> list[nn.Module]:
-    """The blocks that a setting is about.
+    """The blocks that a setting applies to.
 
     Args:
-        model: may have none.
-        setting: its place in the recipe, for the error.
-        otherwise: what to do without blocks, for the error.
+        model: the model.
+        setting: its path in the recipe, for the error.
+        otherwise: the fix for a model without blocks, for the error.
 
     Raises:
-        InputError: the model has none.
+        InputError: the model has no blocks.
     """
     if found := blocks(model):
         return found

@@ -1,9 +1,9 @@
-"""Checkpoints: sharded, copied and written while training goes on, complete or not there, loaded onto any degrees.
+"""Checkpoints: sharded, asynchronous, atomic, and loadable onto any degrees.
 
-The copy is made while the next step computes its gradients, which changes no weight; copied() waits for it before the
-optimiser does. A checkpoint is written aside and renamed to `step-N` once every rank's part and the metadata are
-flushed. All paths lie below the step's lease: after somebody else took over, they are gone, and so is the writer's
-power to do harm.
+The state is copied while the next step computes its gradients, which changes no weight; copied() waits for the copy
+before the optimiser's step. A checkpoint is written to a temporary folder and renamed to `step-N` once every rank's
+part and the metadata are flushed. All paths lie below the step's lease: after another run has taken over, they are
+gone, so that a stale writer can do no harm.
 """
 
 import logging
@@ -42,12 +42,12 @@ log = logging.getLogger(__name__)
 
 KEPT = 2
 OPTIONS = StateDictOptions(flatten_optimizer_state_dict=True)
-"""The optimiser's state by parameter: in which groups they are depends on the degrees."""
+"""Optimiser state is keyed by parameter, since parameter groups depend on the degrees."""
 
 
 @dataclass(frozen=True)
 class _Pending:
-    """A checkpoint that is being copied and written."""
+    """A checkpoint in the course of being copied and written."""
 
     step: int
     aside: Path
@@ -55,7 +55,7 @@ class _Pending:
     written: Future[Any]
 
     def outcome(self) -> None:
-        """Wait for it.
+        """Wait until it is written.
 
         Raises:
             Fenced: another run has taken over.
@@ -70,11 +70,11 @@ class Checkpoints:
     """The checkpoints of one training job.
 
     Args:
-        folder: in which they lie.
-        model: what this rank holds of it.
-        optimizer: of that.
+        folder: their folder.
+        model: this rank's part.
+        optimizer: the optimiser of that part.
         copies: the ranks with the same layers; default: all.
-        own: what every rank has for itself.
+        own: per-rank state.
     """
 
     def __init__(
@@ -87,30 +87,30 @@ class Checkpoints:
     ) -> None:
         self._folder, self._copies, self._own = folder, copies, own
         self._model, self._optimizer = model, optimizer
-        # A group of its own, on the CPU: async_save asks for one, and the collectives of its thread must not meet those
-        # of the training.
+        # A separate group, on the CPU: async_save requires one, and its thread's collectives must not match those of
+        # the training.
         group = dist.new_group(backend="gloo")
         assert isinstance(group, dist.ProcessGroup)
         self._group = group
         self._stager = Stager(next(model.parameters()).device)
         self._leads = dist.get_rank() == 0
-        if self._leads:  # later it could be a successor's: NFS leads one who was away to its folder for a moment
+        if self._leads:  # only now: after a pause NFS may briefly resolve this path to a successor's folder
             _remove(folder.glob(".writing-*"))
         self._pending: _Pending | None = None
 
     def latest(self) -> int | None:
-        """The step of the newest checkpoint that is as it was written, the same answer on every rank.
+        """The step of the newest intact checkpoint, the same on every rank.
 
-        One that is damaged is removed, and said.
+        Damaged ones are removed with a warning.
         """
-        # The first rank's list counts. Ranks of other nodes may see an older one, and would load another step than it.
+        # The first rank's list counts. Ranks of other nodes may see an older one, and would load another step.
         found: list[Any] = [sorted(map(_step, self._folder.glob("step-*")), reverse=True)]
         dist.broadcast_object_list(found, 0, group=self._group)
         steps: list[int] = found[0]
         return next((step for step in steps if not self._is_damaged(f"step-{step}")), None)
 
     def _is_damaged(self, name: str) -> bool:
-        """Whether a rank finds, in its share of a folder's files, other bytes than were written; it is then removed."""
+        """Check a folder's files, a share of them on each rank, and remove the folder if any is damaged."""
         folder = self._folder / name
         answer = torch.tensor(is_damaged(folder, dist.get_rank(), dist.get_world_size()))
         dist.all_reduce(answer, dist.ReduceOp.MAX, group=self._group)
@@ -123,7 +123,7 @@ class Checkpoints:
         """Load a checkpoint into model and optimiser.
 
         Returns:
-            What save() was given as progress.
+            The `progress` passed to save().
         """
         path = self._folder / f"step-{step}"
         model, optimizer = get_state_dict(self._model, self._optimizer, options=OPTIONS)
@@ -137,17 +137,17 @@ class Checkpoints:
         return (path / PROGRESS).read_text()
 
     def save(self, step: int, progress: str) -> None:
-        """Begin to write a checkpoint; the one before is finished first.
+        """Start writing a checkpoint, after the previous one is finished.
 
         Args:
-            step: how many steps were taken.
-            progress: what else is needed to go on, as JSON; the first rank's counts.
+            step: the number of steps taken.
+            progress: further state to resume from, as JSON; the first rank's counts.
 
         Raises:
             Fenced: another run has taken over.
             UnderstudyError: the disk is full.
         """
-        self.finish()  # the whole state is copied: one copy at a time
+        self.finish()  # each checkpoint copies the whole state: one at a time
         self._align_buffers()
         aside = self._aside(step)
         model, optimizer = get_state_dict(self._model, self._optimizer, options=OPTIONS)
@@ -158,18 +158,18 @@ class Checkpoints:
         self._pending = _Pending(step, aside, begun.staging_completion, begun.upload_completion)
 
     def copied(self) -> None:
-        """Wait until the state that save() was called for is copied: before this, none of it may change."""
+        """Wait until save() has copied the state, which must not change before."""
         if self._pending:
             self._pending.copied.result()
 
     def save_best(self, step: int) -> None:
-        """Keep the model's weights of this step, and of no other, for load_best(); training waits for it.
+        """Save the model's weights for load_best(), in place of an earlier step's; training waits for it.
 
         Raises:
             Fenced: another run has taken over.
             UnderstudyError: the disk is full.
         """
-        self.finish()  # its thread's collectives must not meet those of this one
+        self.finish()  # its thread's collectives must not match those of this thread
         self._align_buffers()
         target = self._folder / f"best-{step}"
         aside = self._aside(step)
@@ -180,13 +180,13 @@ class Checkpoints:
             except CheckpointException as error:
                 raise cause(error) from error
             if self._leads:
-                _remove([target])  # of the same step, before a kill
+                _remove([target])  # the same step's, from before a kill
                 _rename(aside, target)
                 _remove(set(self._folder.glob("best-*")) - {target})
         dist.barrier(self._group)
 
     def load_best(self, step: int) -> None:
-        """Put the weights into the model that save_best() has kept.
+        """Load the weights from save_best() into the model.
 
         Raises:
             UnderstudyError: they are damaged.
@@ -201,27 +201,27 @@ class Checkpoints:
         set_model_state_dict(self._model, state)
 
     def _align_buffers(self) -> None:
-        """Give all ranks the first one's buffers (running means), as DDP does before a step and nobody under fsdp.
+        """Broadcast the first rank's buffers (running means), as DDP does before a step and fully_shard never.
 
-        Of tensors that are not sharded a checkpoint holds some rank's; the finished model has the first rank's.
+        Of unsharded tensors a checkpoint stores an arbitrary rank's; the finished model has the first rank's.
         """
         if dist.get_world_size(self._copies) > 1:
             for buffer in self._model.buffers():
                 dist.broadcast(buffer, group=self._copies, group_src=0)
 
     def _aside(self, step: int) -> Path:
-        """A new folder with a name that no other attempt has, the same on every rank."""
+        """Create a temporary folder with a unique name, the same on every rank."""
         name = [f".writing-{step}-{secrets.token_hex(4)}"]
         dist.broadcast_object_list(name, 0, group=self._group)
         aside = self._folder / name[0]
         if self._leads:
             with disk_errors(aside):
                 _make(aside)
-        dist.barrier(self._group)  # nobody writes before the folder is there: _Files makes none
+        dist.barrier(self._group)  # no rank may write before the folder exists: _Files creates none
         return aside
 
     def finish(self) -> None:
-        """Wait for the checkpoint that is being written, and put it in place."""
+        """Wait until the pending checkpoint is written, and rename it."""
         if self._pending is None:
             return
         pending, self._pending = self._pending, None
@@ -232,9 +232,9 @@ class Checkpoints:
         dist.barrier(self._group)
 
     def finish_if_written(self) -> None:
-        """Put the checkpoint in place as soon as it is written, so that a kill costs as little as possible."""
-        # Without a barrier, since the others are in the middle of a step: that the future is done on the first rank
-        # means that all have written, because its metadata goes last. finish() then only finds the checkpoint in place.
+        """Rename the pending checkpoint as soon as it is written, so that a kill costs as little as possible."""
+        # Without a barrier, since other ranks are in the middle of a step: the future is done on the first rank only
+        # when all have written, because metadata goes last. finish() then finds the checkpoint renamed.
         pending = self._pending
         if self._leads and pending and pending.written.done():
             with disk_errors(self._folder):
@@ -244,7 +244,7 @@ class Checkpoints:
 
     def _put_in_place(self, aside: Path, step: int) -> None:
         target = self._folder / f"step-{step}"
-        if target.exists():  # finish_if_written() was here
+        if target.exists():  # renamed by finish_if_written()
             return
         _rename(aside, target)
         written = sorted(self._folder.glob("step-*"), key=_step)

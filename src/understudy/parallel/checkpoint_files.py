@@ -1,6 +1,6 @@
-"""How a checkpoint's files are written: flushed, with checksums, and in no folder but the one that is there.
+"""Writing of a checkpoint's files: flushed, with checksums, and only into an existing folder.
 
-What went wrong is told by its cause: torch wraps what each rank met.
+torch wraps each rank's error; cause() finds the one to report.
 """
 
 import os
@@ -21,7 +21,7 @@ PROGRESS = "progress.json"
 
 
 class Writer(FileSystemWriter):
-    """Writes progress.json and checksums too, in the background and flushed as the rest is."""
+    """Also writes progress.json and checksums, flushed and in the background like the rest."""
 
     def __init__(self, folder: Path, progress: str) -> None:
         super().__init__(folder, single_file_per_rank=True)
@@ -29,7 +29,7 @@ class Writer(FileSystemWriter):
         self._folder, self._progress = folder, progress
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """On the first rank, when all have written their part."""
+        """Called on the first rank after all ranks have written."""
         with (self._folder / PROGRESS).open("w") as stream:
             stream.write(self._progress)
             stream.flush()
@@ -39,14 +39,14 @@ class Writer(FileSystemWriter):
 
 
 class _Files(FileSystem):
-    """Torch's own would make a lost lease's folder again, and keep the system's word on a full disk to themselves."""
+    """Unlike torch's class, it never recreates a lost lease's folder, and raises the system's error on a full disk."""
 
     def mkdir(self, path: str | os.PathLike[str]) -> None:
-        """Make nothing: save() made the folder, and if it is gone it stays gone."""
+        """Do nothing: save() created the folder, and if it is gone it stays gone."""
 
     @contextmanager
     def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[IOBase]:
-        """A file. When it cannot be written, torch.save raises what that did to its zip archive."""
+        """Open a file. If it cannot be written, torch.save raises a RuntimeError about its zip archive instead."""
         with super().create_stream(path, mode) as stream:
             try:
                 yield stream
@@ -57,8 +57,9 @@ class _Files(FileSystem):
 
 
 def cause(error: CheckpointException) -> BaseException:
-    """What explains the others of what ranks met: that a path is gone, since the lease is then; what the system says of
-    the disk; else the error itself.
+    """The root cause of the ranks' errors.
+
+    Fenced if a path is gone, since the lease is then lost; else the system's error on the disk; else the error itself.
     """
     met = [wrapped[0] for wrapped in error.failures.values()]
     if any(isinstance(one, FileNotFoundError) for one in met):

@@ -1,4 +1,4 @@
-"""Checksums of a checkpoint's files: a disk may give back other bytes than it got, or lose the end of a file."""
+"""Checksums of a checkpoint's files: a disk may return other bytes than were written, or truncate a file."""
 
 import json
 import os
@@ -10,7 +10,7 @@ SUMS = "checksums.json"
 
 
 def write_checksums(folder: Path) -> None:
-    """Write the SHA-256 of all files in a folder into one beside them, flushed to the disk."""
+    """Write the SHA-256 of all files in a folder to checksums.json beside them, flushed to disk."""
     sums = {path.name: hash_file(path) for path in sorted(folder.iterdir())}
     with (folder / SUMS).open("w") as stream:
         stream.write(json.dumps(sums, indent=1))
@@ -19,17 +19,17 @@ def write_checksums(folder: Path) -> None:
 
 
 def is_damaged(folder: Path, part: int, parts: int) -> bool:
-    """Whether a folder's files are others than were written.
+    """Whether a folder's files differ from those written.
 
     Args:
-        folder: of a checkpoint.
-        part: which of the files are read here: each of `parts` readers has a share.
-        parts: how many share the work.
+        folder: a checkpoint's folder.
+        part: index of this reader's share of the files.
+        parts: number of readers.
     """
     sums = read_json(folder / SUMS)
     try:
         if not isinstance(sums, dict) or {path.name for path in folder.iterdir()} != {SUMS, *sums}:
             return True
         return any(hash_file(folder / name) != sums[name] for name in sorted(sums)[part::parts])
-    except OSError:  # a disk that cannot give the bytes at all
+    except OSError:  # the disk cannot read the file at all
         return True

@@ -1,6 +1,6 @@
-"""torch.compile, a block at a time: blocks that are alike are compiled once (as torchtitan does).
+"""torch.compile, block by block: identical blocks are compiled once (as torchtitan does).
 
-What is compiled is a block's own computation; what shards and hooks do around it stays as it is.
+Only a block's own computation is compiled, without the sharding and hooks around it.
 """
 
 import functools
@@ -21,14 +21,14 @@ log = logging.getLogger(__name__)
 
 
 def compile_blocks(model: nn.Module, where: str) -> None:
-    """Let a model's repeated blocks be compiled at their first use, in place.
+    """Compile a model's repeated blocks at their first use, in place.
 
     Args:
-        model: before it is sharded, and after checkpoint_activations().
-        where: the recipe's path of the training, for errors.
+        model: not sharded yet, and after checkpoint_activations().
+        where: the training's path in the recipe, for errors.
 
     Raises:
-        InputError: the model has no repeated blocks, or there is no C++ compiler here.
+        InputError: the model has no repeated blocks, or this machine has no C++ compiler.
     """
     found = needed_blocks(model, f"{where}.compile", "set it to false")
     if BACKEND == "inductor":
@@ -38,15 +38,16 @@ def compile_blocks(model: nn.Module, where: str) -> None:
 
 
 def is_worth_compiling(model: nn.Module, device: torch.device) -> bool:
-    """Whether a model has blocks, and is on a GPU that kernels can be made for. On a CPU compiling costs more than it
-    gains in most trainings.
+    """Whether a model has blocks, on a GPU for which kernels can be compiled.
+
+    On a CPU compilation costs more than it gains in most trainings.
     """
     return device.type == "cuda" and bool(blocks(model)) and has_compiler()
 
 
 @functools.cache
 def has_compiler() -> bool:
-    """Whether torch.compile can make kernels for this machine's GPU; if not, that is said, once."""
+    """Whether torch.compile can build kernels for this machine's GPU; warns once if not."""
     if has_triton() and (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
         return True
     log.warning(

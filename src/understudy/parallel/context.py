@@ -1,7 +1,7 @@
-"""Context parallel: each sequence split over processes, which exchange what attention needs of other positions.
+"""Context parallel: each sequence is split over processes, which communicate in attention.
 
-Either the all-to-all way of DeepSpeed-Ulysses (Jacobs et al. 2023): a rank has some positions of all heads everywhere
-but in attention, where it has all positions of some heads. Or a ring, in which keys and values go around.
+Either by all-to-all as in DeepSpeed-Ulysses (Jacobs et al. 2023): a rank has some positions of all heads, and in
+attention all positions of some heads. Or in a ring, in which keys and values pass from rank to rank.
 """
 
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ from understudy.parallel.ring import ring_attention, ring_positions
 from understudy.recipe import CommType
 
 NAMES: dict[CommType, str] = {"alltoall": "understudy_context", "ring": "understudy_ring"}
-"""Of the attention, among transformers' own."""
+"""Names of the attention functions in transformers' registry."""
 
 
 @dataclass(frozen=True)
 class _Context:
-    """What an attention has to know besides its inputs."""
+    """Parameters of attention besides its inputs."""
 
     group: dist.ProcessGroup
     where: str
 
 
 def own_positions(length: int, mesh: DeviceMesh, way: CommType, device: torch.device) -> Tensor:
-    """Which positions of a sequence this rank has, int64 (length / ranks,), in order."""
+    """This rank's positions of a sequence, int64 (length / ranks,), in order."""
     rank, ranks = mesh.get_local_rank(), mesh.size()
     if way == "ring":
         return ring_positions(length, rank, ranks, device)
@@ -39,7 +39,7 @@ def own_positions(length: int, mesh: DeviceMesh, way: CommType, device: torch.de
 
 
 def document_mask(positions: Tensor) -> Tensor:
-    """Which positions each one sees, boolean (B, 1, L, L): those before it in its own document.
+    """Attention mask, boolean (B, 1, L, L): each position sees itself and those before it in its document.
 
     Args:
         positions: int64 (B, L), of whole sequences; a document begins at each 0.
@@ -49,17 +49,17 @@ def document_mask(positions: Tensor) -> Tensor:
 
 
 def context_parallel(model: nn.Module, mesh: DeviceMesh, way: CommType, heads_split: int, where: str) -> None:
-    """Let a model's attention see the positions of all ranks, in place.
+    """Make a model's attention cover the positions of all ranks, in place.
 
     Args:
-        model: its network of transformers is its submodule `net`; it takes a rank's positions and their numbers.
+        model: its transformers network is its submodule `net`; its inputs are a rank's tokens and their positions.
         mesh: one-dimensional, over the ranks that share a sequence.
-        way: how they exchange.
-        heads_split: over how many ranks heads are split already, by tensor parallel.
-        where: the recipe's path of the training, for errors.
+        way: the communication between them.
+        heads_split: number of ranks over which tensor parallel splits heads.
+        where: the training's path in the recipe, for errors.
 
     Raises:
-        InputError: its attention is not transformers', is not over all earlier positions, or its heads do not divide.
+        InputError: its attention is not transformers', does not cover all earlier positions, or heads do not divide.
     """
     from transformers import AttentionInterface, PreTrainedModel
 
@@ -86,7 +86,7 @@ def _of_some_heads(
 ) -> tuple[Tensor, None]:
     """Attention over all positions: from (B, heads, positions, width) to (B, positions, heads, width).
 
-    A mask is for all positions, too: transformers makes none for an attention that it does not know, and hands one on.
+    A mask covers all positions, too: for an unknown attention function transformers creates none, but passes one on.
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -100,7 +100,7 @@ def _of_some_heads(
 def _around(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
-    """The same in a ring."""
+    """The same by ring attention."""
     assert attention_mask is None, "the recipe's rules leave no documents apart in a ring"
     context = module.__dict__["context"]
     if options.get("dropout"):
@@ -113,7 +113,7 @@ def _around(
 
 
 class _Exchange(torch.autograd.Function):
-    """Give every rank its chunk of one dimension, and put together the chunks of another that come back."""
+    """All-to-all: scatter the chunks of one dimension, and concatenate the received ones along another."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, group: dist.ProcessGroup, given: int, gathered: int) -> Tensor:

@@ -1,24 +1,24 @@
-"""How long a process has waited for a core, by the kernel's own count.
+"""The time that a process waits for a CPU core, as the kernel counts it.
 
-With two threads for one free core a training is not half as slow but several times: each thread waits in turn for the
-other (2,200 to 3,500 tokens a second with one thread, 274 to 620 with two, on one busy machine).
+With two threads for one free core a training is not half as fast but several times slower, since each thread waits in
+turn for the other (2,200 to 3,500 tokens a second with one thread, 274 to 620 with two, on one busy machine).
 """
 
 from pathlib import Path
 
 TASKS = Path("/proc/self/task")
 ENOUGH = 10.0
-"""Seconds of computing and waiting, before which nothing is said."""
+"""Seconds of computing and waiting, below which there is no share."""
 BUSY = 0.25
-"""Share of waiting, from which on something is said."""
+"""Share of waiting from which a warning is logged."""
 
 
 class CoreWaits:
     """The time that this process's threads wait for a core, from now on.
 
     Args:
-        tasks: where the kernel tells it; proc(5), /proc/pid/task/tid/schedstat: nanoseconds that a thread ran, and that
-            it could have run and waited.
+        tasks: folder of the kernel's counts: proc(5), /proc/pid/task/tid/schedstat, nanoseconds that a thread ran, and
+            that it was runnable and waited.
     """
 
     def __init__(self, tasks: Path = TASKS) -> None:
@@ -26,8 +26,8 @@ class CoreWaits:
         self._first = self._newest = _read(tasks)
 
     def share(self) -> float | None:
-        """Of the time that threads ran or could have; None until it is ENOUGH, and where the kernel does not tell."""
-        self._newest = self._newest | _read(self._tasks)  # threads that have ended keep what they had
+        """Waiting as a share of runnable time; None until that is ENOUGH, and where the kernel has no counts."""
+        self._newest = self._newest | _read(self._tasks)  # threads that have ended keep their last counts
         ran, waited = (
             sum(now[kind] - self._first.get(task, (0, 0))[kind] for task, now in self._newest.items())
             for kind in (0, 1)
@@ -37,7 +37,7 @@ class CoreWaits:
 
 
 def _read(tasks: Path) -> dict[str, tuple[int, int]]:
-    """What each thread has run and waited, by its number."""
+    """Nanoseconds that each thread ran and waited, by thread ID."""
     found = {}
     for file in tasks.glob("*/schedstat"):
         try:

@@ -1,6 +1,6 @@
 """One process that drives all GPUs of its machine: torch's DataParallel.
 
-In each step it copies the model to every GPU, sends parts of the batch, and gathers what the model says on the first.
+Each step copies the model to every GPU, scatters the batch, and gathers the outputs on the first GPU.
 """
 
 import logging
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 def over_devices(model: nn.Module, device: torch.device) -> nn.Module:
-    """The model on all GPUs that this process sees; on CPU the model itself.
+    """The model on all visible GPUs; on CPU the model itself.
 
     Args:
         model: on `device`, with its weights.

@@ -1,24 +1,24 @@
-"""The heads of attention, which stay whole when a model is split."""
+"""Attention heads, which stay whole when a model is split."""
 
 from typing import Any
 
 from understudy.errors import InputError
 
 HEADS = ("num_attention_heads", "num_key_value_heads")
-"""What transformers calls their numbers."""
+"""Settings of their numbers in transformers."""
 
 
 def check_heads(config: Any, parts: int, degrees: str, where: str) -> None:
-    """Refuse a model whose heads cannot be shared out evenly.
+    """Refuse a model whose heads do not divide evenly over processes.
 
     Args:
-        config: of transformers; of a model of another kind, anything.
-        parts: over how many processes.
-        degrees: which degrees these are, for errors.
-        where: the recipe's path of the training, for errors.
+        config: a transformers configuration; any object for other models.
+        parts: number of processes.
+        degrees: names of the degrees, for errors.
+        where: the training's path in the recipe, for errors.
 
     Raises:
-        InputError: a number of heads is no multiple of that.
+        InputError: a number of heads is not a multiple of `parts`.
     """
     for name in HEADS:
         heads = getattr(config, name, None)

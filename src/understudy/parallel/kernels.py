@@ -1,7 +1,7 @@
-"""torch's attention to a part of the keys: with the logarithm of the softmax's sums, and gradients for sums over all.
+"""torch's attention kernels for a part of the keys: with log-sum-exp, and gradients given that of all keys.
 
-torch.nn.functional gives neither away, so its kernels are called by their names: on CPU its own, on a GPU flash
-attention (Dao 2023) in 16 bits, and the memory-efficient one (Rabe & Staats 2021) otherwise.
+torch.nn.functional exposes neither, so kernels are called by name: on CPU torch's own, on a GPU flash attention
+(Dao 2023) in 16 bits, and the memory-efficient kernel (Rabe & Staats 2021) otherwise.
 """
 
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 aten = torch.ops.aten
 FILLED = 32
-"""The memory-efficient kernel's sums are for a multiple of so many positions."""
+"""The memory-efficient kernel pads log-sum-exp to a multiple of this many positions."""
 
 
 def attended(query: Tensor, key: Tensor, value: Tensor, *, causal: bool, scale: float | None) -> tuple[Tensor, Tensor]:
@@ -20,13 +20,13 @@ def attended(query: Tensor, key: Tensor, value: Tensor, *, causal: bool, scale: 
 
     Args:
         query: (B, heads, positions, width).
-        key: of as many heads; so is value.
-        value: (B, heads, other positions, width).
-        causal: whether a query sees the keys up to its own number alone.
-        scale: of products; None stands for 1 / sqrt(width).
+        key: (B, heads, other positions, width).
+        value: like `key`.
+        causal: whether a query sees only the keys up to its own index.
+        scale: factor of products; None means 1 / sqrt(width).
 
     Returns:
-        What queries see, like `query`, and the logarithms of their sums of exponentials, fp32 (B, heads, positions).
+        The attention, shaped like `query`, and the log-sum-exp of each query's scores, fp32 (B, heads, positions).
     """
     given = (query, key, value)
     match _kernel(query):
@@ -55,23 +55,23 @@ def gradients(
     """Gradients of query, key and value.
 
     Args:
-        gradient: of what the queries see.
-        query: as in attended(), and so are key, value, causal and scale.
-        key: these alone, of those that the queries have seen.
+        gradient: of the attention over all keys.
+        query: as in attended(); so are key, value, causal and scale.
+        key: some of the keys that the queries see.
         value: of these keys.
-        said: what the queries see of all keys.
-        sums: of all keys, as attended() gives them.
+        said: the attention over all keys.
+        sums: the log-sum-exp over all keys, as from attended().
         causal: for these keys.
-        scale: of products.
+        scale: factor of products.
     """
     given = (gradient, query, key, value)
-    none = torch.empty((), dtype=torch.int64, device=query.device)  # seeds of a dropout that there is none of
+    none = torch.empty((), dtype=torch.int64, device=query.device)  # seeds of dropout, which is unused
     match _kernel(query):
         case "cpu":
             ended: tuple[Any, ...] = (said, sums, 0.0, causal)
             made = aten._scaled_dot_product_flash_attention_for_cpu_backward(*given, *ended, scale=scale)
         case "flash":
-            lengths = (None, None, query.shape[2], key.shape[2])  # no list of where sequences end: all have one length
+            lengths = (None, None, query.shape[2], key.shape[2])  # no cumulative lengths: all sequences have one length
             ended = (said, sums, *lengths, 0.0, causal, none, none)
             made = aten._scaled_dot_product_flash_attention_backward(*given, *ended, scale=scale)
         case "efficient":

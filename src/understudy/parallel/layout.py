@@ -1,6 +1,6 @@
-"""How a model's layers follow one another: its repeated blocks, what runs before and after them, and what each costs.
+"""A model's modules in execution order: its repeated blocks, the modules before and after them, and their costs.
 
-Found by running the model once, so that it holds for architectures that nobody has listed.
+Detected by running the model once, so that it works for architectures that are not listed anywhere.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,38 +15,38 @@ from understudy.errors import InputError
 from understudy.parallel.blocks import blocks
 
 EXAMPLES = 2
-"""That a model is shown: the dimensions of this size are the batch's. Not 1, which a broadcast has."""
+"""Batch size of that run: a first dimension of this size is the batch. Not 1, which a broadcast has."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """What a module outside of the blocks answers."""
+    """Shape and type of a module's output."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
 
     def empty(self, examples: int, device: torch.device) -> Tensor:
-        """A tensor like its answer to so many examples, of zeros that take no memory."""
+        """A tensor like the output for so many examples, of zeros that take no memory."""
         shape = [examples if size == EXAMPLES and place == 0 else size for place, size in enumerate(self.shape)]
         return torch.zeros((), dtype=self.dtype, device=device).expand(shape)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A model in the order in which it runs. Modules are called by their names in it."""
+    """A model's modules in execution order, by name."""
 
     blocks: tuple[str, ...]
     before: dict[str, Said | None]
-    """What runs before the blocks, or never: with parameters, and outermost."""
+    """The outermost modules with parameters that run before the blocks, or never, and their outputs."""
     after: dict[str, Said | None]
     hidden: Said
-    """What goes from block to block."""
+    """The hidden states between blocks."""
     costs: tuple[int, ...]
-    """Of each block, in floating-point operations of a forward pass."""
+    """Floating-point operations of each block's forward pass."""
     first: int
-    """Of all that runs before the blocks."""
+    """Cost of everything before the blocks."""
     last: int
-    """Of all that runs after them."""
+    """Cost of everything after them."""
 
 
 def layout(model: nn.Module, inputs: Tensor, where: str) -> Layout:
@@ -55,10 +55,10 @@ def layout(model: nn.Module, inputs: Tensor, where: str) -> Layout:
     Args:
         model: is run once; without memory, if it can.
         inputs: two examples.
-        where: the recipe's path of the training, for errors.
+        where: the training's path in the recipe, for errors.
 
     Raises:
-        InputError: the model is no chain of blocks.
+        InputError: the model is not a chain of blocks.
     """
     assert len(inputs) == EXAMPLES
     names = {module: name for name, module in model.named_modules()}
@@ -89,11 +89,11 @@ def layout(model: nn.Module, inputs: Tensor, where: str) -> Layout:
 
 
 Call = tuple[nn.Module, Any, Any, int]
-"""A module, what it was given, what it answered, and what that cost."""
+"""A module, its inputs, its output, and its cost."""
 
 
 def _watched(model: nn.Module, inputs: Tensor, modules: Sequence[nn.Module]) -> tuple[list[Call], int]:
-    """The calls of some modules in a forward pass, and what all of it costs."""
+    """The calls of some modules in a forward pass, and the cost of the whole pass."""
     from torch.utils.flop_counter import FlopCounterMode
 
     with FlopCounterMode(display=False) as counter, torch.no_grad():
@@ -107,7 +107,7 @@ def _watched(model: nn.Module, inputs: Tensor, modules: Sequence[nn.Module]) -> 
 
 @dataclass
 class _Watch:
-    """Who was called, in order."""
+    """Records module calls, in order."""
 
     counter: Any
     calls: list[Call] = field(default_factory=list)
@@ -122,7 +122,7 @@ class _Watch:
 
 
 def _outermost(module: nn.Module, found: set[nn.Module], where: str) -> Iterator[nn.Module]:
-    """The modules beside the blocks that have parameters, each without those inside of it."""
+    """The outermost modules with parameters outside the blocks."""
     if next(module.parameters(recurse=False), None) is not None:
         raise InputError(
             f"{where}.strategy: pp cannot tell to which stage the parameters of {type(module).__name__} belong, which "
@@ -168,7 +168,7 @@ def _said(answer: Any) -> Said | None:
 
 
 def boundaries(found: Layout, stages: int, where: str) -> list[range]:
-    """Which blocks each stage has, so that the slowest is as fast as can be; what is beside them counts.
+    """The blocks of each stage, chosen so that the slowest stage is fastest; modules outside the blocks count.
 
     Raises:
         InputError: there are fewer blocks than stages.
@@ -176,7 +176,7 @@ def boundaries(found: Layout, stages: int, where: str) -> list[range]:
     count = len(found.blocks)
     if count < stages:
         raise InputError(f"{where}.strategy: the model has {count} blocks, too few for {stages} stages of pp")
-    # Ends of the first stages, and what the slowest of them takes, by the number of blocks that they have.
+    # By the number of blocks in the first stages: the cost of the slowest of these, and the end of each.
     best: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
     for stage in range(stages):
         beside = found.first * (stage == 0) + found.last * (stage == stages - 1)

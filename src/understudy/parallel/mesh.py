@@ -1,8 +1,8 @@
-"""The device mesh of a job, and its named parts.
+"""The device mesh of a job, and its named submeshes.
 
-Parts of the code ask named meshes, never the world: `batch` (who reads different data), `loss` (over whom the loss is
-summed), `gradient` (over whom gradients are averaged), `fsdp` (over whom parameters are sharded), `pp` (who holds other
-layers), `copies` (who holds the same ones), `cp` (who shares sequences) and `tp` (who shares layers).
+Code uses a named submesh, never the world: `batch` (ranks that read different data), `loss` (the loss is summed over
+it), `gradient` (gradients are averaged over it), `fsdp` (parameters are sharded over it), `pp` (ranks with different
+layers), `copies` (with the same layers), `cp` (that share sequences) and `tp` (that share layers).
 """
 
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from understudy.recipe import Degrees
 
 @dataclass(frozen=True)
 class Meshes:
-    """The named parts of one device mesh."""
+    """The named submeshes of a device mesh."""
 
     batch: DeviceMesh
-    """One-dimensional: each of its ranks reads other examples."""
+    """One-dimensional: its ranks read different examples."""
     loss: DeviceMesh
     """One-dimensional: the loss of a step is summed over it."""
     gradient: DeviceMesh
@@ -25,7 +25,7 @@ class Meshes:
     fsdp: DeviceMesh
     """Shards of the parameters, or (replicas, shards)."""
     replicate: DeviceMesh
-    """One-dimensional: whole copies of the model."""
+    """One-dimensional: replicas of the model."""
     pp: DeviceMesh
     """One-dimensional: stages of the model. Its ranks read the same examples."""
     copies: DeviceMesh
@@ -37,19 +37,19 @@ class Meshes:
 
 
 def meshes(found: Degrees, device: str, *, apart: bool = False) -> Meshes:
-    """The meshes over all processes of the job. To be called on every rank.
+    """The meshes over all processes of the job. Collective: call it on every rank.
 
     Args:
         found: the degrees.
         device: cpu or cuda.
-        apart: whether replicas train apart: shards know nothing of other replicas then.
+        apart: whether replicas train independently, so that `fsdp` leaves them out.
     """
-    # The last dimension's ranks are neighbours: what speaks most, speaks inside a node.
+    # The last dimension's ranks are neighbours: the most communication stays inside a node.
     names = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
     sizes = (found.pp, found.dp_replicate, found.dp_shard, found.cp, found.tp)
     world = init_device_mesh(device, sizes, mesh_dim_names=names)
-    # Ranks that share sequences hold the same weights, and gradients of other positions: to weights they are shards
-    # where there are shards, and copies where there are copies.
+    # Ranks that share sequences have the same weights, and gradients of different positions: if weights are sharded,
+    # these ranks are shards, else replicas.
     if found.shards:
         replicate, shards = world["dp_replicate"], world["dp_shard", "cp"]._flatten("dp_shard_cp")
     else:

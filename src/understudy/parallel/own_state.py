@@ -1,7 +1,7 @@
-"""What each rank has for itself in a checkpoint: tensors that differ by rank, each under its rank's name.
+"""Per-rank state in a checkpoint: tensors that differ by rank, each under its rank's name.
 
-Model and optimiser are in a checkpoint once, whoever holds them, and load onto other degrees. What is kept here loads
-onto as many ranks as wrote it.
+A checkpoint has model and optimiser once, however they are sharded, and loads them onto other degrees. Per-rank state
+loads onto as many ranks as wrote it.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 
 
 def own_tensors(kept: Sequence[Stateful]) -> dict[str, Tensor]:
-    """This rank's tensors, by their names in a checkpoint. Until an optimiser's step they stay as they are."""
+    """This rank's tensors, by their names in a checkpoint. They do not change before an optimiser's step."""
     return {
         f"{_prefix(number)}{name}": tensor
         for number, one in enumerate(kept)
@@ -26,7 +26,7 @@ def own_tensors(kept: Sequence[Stateful]) -> dict[str, Tensor]:
 
 
 def load_own(kept: Sequence[Stateful], folder: Path, group: dist.ProcessGroup) -> None:
-    """Give each what own_tensors() had of it, on the CPU. To be called on every rank."""
+    """Load the tensors of own_tensors() into their objects, on the CPU. Collective: call it on every rank."""
     if not kept:
         return
     stored = FileSystemReader(folder).read_metadata().state_dict_metadata

@@ -1,4 +1,4 @@
-"""Whole weights that each process of tp uses for a part, some positions or its own heads: their gradients are sums."""
+"""Unsplit weights that each tp process applies to some positions or heads only: their gradients must be summed."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 def sum_gradients(module: nn.Module, group: dist.ProcessGroup) -> None:
-    """Let a module get its parameters' gradients from all ranks of a group, each of which it sees a part of.
+    """All-reduce the gradients of a module's parameters over a group whose ranks compute a part of them each.
 
     They are summed where a weight is used, and so once for each micro-batch.
     """

@@ -1,8 +1,8 @@
-"""What a rank is told when another one is gone: nothing is wrong with what it computes itself."""
+"""Errors that a rank gets when another rank is gone: its own computation is sound."""
 
 from torch.distributed import DistError
 
 
 def is_lost_peer(error: BaseException) -> bool:
-    """Whether a rank only lost a peer. Gloo's errors have no class of their own."""
+    """Whether an error only means a lost peer. Gloo's errors have no class to catch."""
     return isinstance(error, DistError) or (isinstance(error, RuntimeError) and "gloo/transport" in str(error))

@@ -23,7 +23,7 @@ from understudy.recipe import Pipeline as Settings
 
 
 def homes(settings: Settings, ranks: int) -> list[int]:
-    """The rank of each stage: round and round, or to and fro, where the schedule's shape is a V."""
+    """The rank of each stage: round-robin, or back and forth if the schedule is V-shaped."""
     count = ranks * settings.stages_per_rank
     if settings.is_v:
         return [stage if stage < ranks else count - 1 - stage for stage in range(count)]
@@ -31,16 +31,17 @@ def homes(settings: Settings, ranks: int) -> list[int]:
 
 
 class Pipeline:
-    """The stages of all ranks. To be made on each.
+    """The stages of all ranks. Construct it on every rank.
 
     Args:
-        stages: this rank's, by their number.
+        stages: this rank's stages, by number.
         homes: the rank of each stage.
         mesh: one-dimensional, over the ranks.
-        settings: the recipe's.
-        parts: how many micro-batches a step has.
-        hidden: what a micro-batch is between stages.
-        where: the recipe's path of the training, for errors.
+        settings: the recipe's settings.
+        parts: number of micro-batches in a step.
+        hidden: shape and type of a micro-batch between stages.
+        device: this rank's device.
+        where: the training's path in the recipe, for errors.
 
     Raises:
         InputError: the schedule needs more micro-batches, or another number of them.
@@ -91,7 +92,7 @@ class Pipeline:
         return made
 
     def learn(self, parts: Sequence[Asked]) -> Tensor:
-        """Gradients of the parts' answers: their sum on the rank with the last stage, 0 on others."""
+        """Compute gradients of the micro-batches' losses. Their sum on the rank with the last stage, 0 on others."""
         self._show(parts)
         losses: list[Tensor] = []
         nothing: list[None] = [None] * len(parts)
@@ -109,7 +110,7 @@ class Pipeline:
         return torch.stack([loss.detach() for loss in losses]).sum()
 
     def ask(self, asked: Asked) -> Tensor | None:
-        """The answer for a batch, without gradients, on the rank with the last stage; None on others."""
+        """The result for a batch, without gradients, on the rank with the last stage; None on others."""
         self._show([asked])
         answer: Tensor | None = None
         hidden: Tensor | None = None
@@ -137,7 +138,7 @@ class Pipeline:
 
 @contextmanager
 def _own_errors() -> Iterator[None]:
-    """Raise what a stage has raised: torch puts an error around it that has neither its class nor its words."""
+    """Raise a stage's original error: torch wraps it in one with neither its class nor its message."""
     try:
         yield
     except RuntimeError as error:
@@ -145,18 +146,18 @@ def _own_errors() -> Iterator[None]:
 
 
 def exchange_tied(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup, other: int) -> None:
-    """Add up the gradients of parameters that this rank and another have both.
+    """Add up the gradients of parameters that this rank and another share.
 
     Args:
         parameters: in the same order on both ranks.
-        group: of the pipeline.
-        other: the other's rank in it.
+        group: the ranks of the pipeline.
+        other: the other rank in `group`.
     """
     for parameter in parameters:
         own = parameter.grad
         assert own is not None
         if isinstance(parameter, DTensor) and isinstance(own, DTensor):
-            # One rank's operations may have made it whole, where the other's left it in parts.
+            # One rank's operations may have replicated it where the other's left it sharded.
             parameter.grad = own = own.redistribute(placements=parameter.placements)
         own = kept(own)
         theirs = torch.empty_like(own)

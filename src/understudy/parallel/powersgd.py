@@ -1,8 +1,8 @@
 """PowerSGD: gradients between replicas as products of two thin matrices (Vogels, Karimireddy & Jaggi 2019).
 
-What a product misses, each replica adds to its own next gradient. These remainders differ by rank, and are in
-checkpoints under each rank's own name. torch's hook begins one sum in the callback of another, in whichever thread that
-ended in, and over gloo ranks met in different sums; here a bucket's sums are waited for, in the same order everywhere.
+Each replica adds the error of its approximation to its next gradient (error feedback). Errors differ by rank, and are
+per-rank state in checkpoints. torch's hook starts one all-reduce in the callback of another, in whichever thread that
+ended, and over gloo ranks met in different ones; here a bucket's all-reduces are awaited, in the same order everywhere.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 
 
 class PowerSGD(Stateful):
-    """The communication hook of a DistributedDataParallel, and what it goes on with.
+    """A communication hook for DistributedDataParallel, with its state.
 
     Args:
         rank: of the approximation.
@@ -38,14 +38,14 @@ class PowerSGD(Stateful):
         self._average(number, [one.view(len(one), -1) for one in gradients if self._saves(one)], gradients)
         self._kept[f"{number}.error"] = own - buffer
         for one, place in zip(gradients, _places(gradients), strict=True):
-            if not self._saves(one):  # its mean was sent whole
+            if not self._saves(one):  # averaged uncompressed
                 self._kept[f"{number}.error"][place] = 0
         done: torch.futures.Future[Tensor] = torch.futures.Future()
         done.set_result(buffer)
         return done
 
     def _average(self, number: int, matrices: list[Tensor], gradients: Sequence[Tensor]) -> None:
-        """Algorithm 1 of the paper, in place; gradients that are not approximated go along with its first sum."""
+        """Algorithm 1 of the paper, in place; its first all-reduce includes the uncompressed gradients."""
         rest = [one for one in gradients if not self._saves(one)]
         left = [matrix @ self._right(f"{number}.{at}", matrix) for at, matrix in enumerate(matrices)]
         self._sum([*left, *rest])
@@ -60,13 +60,13 @@ class PowerSGD(Stateful):
             self._kept[f"{number}.{at}"] = other
 
     def _right(self, name: str, matrix: Tensor) -> Tensor:
-        """The factor to begin with: that of the step before, at first a drawn one, the same on all ranks."""
+        """The initial right factor: the previous step's, at first a random one, the same on all ranks."""
         if name not in self._kept:
             self._kept[name] = first_factor(name, matrix.shape[1], min(self._rank, *matrix.shape))
         return self._kept[name].to(matrix)
 
     def _sum(self, tensors: Sequence[Tensor]) -> None:
-        """Of all replicas, in place, in one message."""
+        """All-reduce tensors in place, in one message."""
         if tensors:
             sent = torch.cat([one.flatten() for one in tensors])
             dist.all_reduce(sent, group=self._group)
@@ -74,22 +74,22 @@ class PowerSGD(Stateful):
                 one.copy_(sent[place].view_as(one))
 
     def _saves(self, gradient: Tensor) -> bool:
-        """Whether two factors are smaller than what they stand for."""
+        """Whether two factors are smaller than the gradient."""
         rows = len(gradient) if gradient.ndim > 1 else 1
         columns = gradient.numel() // max(rows, 1)
         return (rows + columns) * min(self._rank, rows, columns) < gradient.numel()
 
     def state_dict(self) -> dict[str, Any]:
-        """The remainders and right factors of this rank, copied: the next backward pass changes them."""
+        """This rank's errors and right factors, copied: the next backward pass changes them."""
         return {name: tensor.clone() for name, tensor in self._kept.items()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Put them back."""
+        """Restore a state_dict()."""
         self._kept = dict(state_dict)
 
 
 def first_factor(name: str, columns: int, rank: int) -> Tensor:
-    """Drawn from a normal distribution, (columns, rank); it follows from bucket and place."""
+    """A factor (columns, rank) from a normal distribution, seeded by its name (bucket and index)."""
     generator = torch.Generator().manual_seed(int.from_bytes(name.encode()))
     return torch.randn(columns, rank, generator=generator)
 

@@ -1,8 +1,8 @@
-"""Ring attention: keys and values go around the ranks of a sequence, and each adds what its queries see of them.
+"""Ring attention: keys and values pass from rank to rank, and each rank adds their part of its queries' attention.
 
-Liu et al. 2023, with the logarithms of the softmax's sums to put parts together (Milakov & Gimelshein 2018). A rank has
-two chunks of each sequence, the one as far from its beginning as the other is from its end (as Megatron and torchtitan
-have it): so all ranks see as many positions, where a rank with the first ones alone would wait for the others.
+Liu et al. 2023; parts are combined by log-sum-exp (Milakov & Gimelshein 2018). A rank has two chunks of each sequence,
+one as far from its beginning as the other is from its end (as in Megatron and torchtitan). All ranks then attend to
+equally many positions, where a rank with only the first ones would wait for the others.
 """
 
 from collections.abc import Iterator
@@ -26,21 +26,21 @@ def ring_attention(query: Tensor, key: Tensor, value: Tensor, group: dist.Proces
     """Causal attention over the positions of all ranks, without dropout.
 
     Args:
-        query: (B, heads, positions, width), of this rank's positions, as ring_positions() has them.
-        key: (B, key heads, positions, width); each is for as many queries' heads.
-        value: like the keys.
+        query: (B, heads, positions, width), at this rank's ring_positions().
+        key: (B, key heads, positions, width); each key head serves equally many query heads.
+        value: like `key`.
         group: the ranks that share a sequence.
-        scale: of products of queries and keys; None stands for 1 / sqrt(width).
+        scale: factor of products of queries and keys; None means 1 / sqrt(width).
 
     Returns:
-        What queries see: (B, heads, positions, width).
+        The attention, (B, heads, positions, width).
     """
     said: Tensor = _Ring.apply(query, torch.stack([key, value]), group, scale)
     return said
 
 
 class _Ring(torch.autograd.Function):
-    """Forward and backward pass send the same keys and values around; the backward pass their gradients, too."""
+    """Both passes send the same keys and values around the ring; the backward pass their gradients, too."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, known: Tensor, group: dist.ProcessGroup, scale: float | None) -> Tensor:
@@ -62,7 +62,7 @@ class _Ring(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        """Exact: with the sums over all positions a part's gradients are those of the whole."""
+        """Exact gradients: given the log-sum-exp over all positions, the parts' gradients add up to the whole."""
         query, known, answer, sums = ctx.saved_tensors
         group, scale = ctx.way
         of_query = torch.zeros_like(query, dtype=torch.float32)
@@ -80,17 +80,17 @@ class _Ring(torch.autograd.Function):
 
 
 def _seen(hop: int, group: dist.ProcessGroup, positions: int) -> tuple[slice, slice]:
-    """Which of this rank's queries see which of the keys that have come after so many hops."""
+    """Slices of this rank's queries, and of the keys received after `hop` hops that they see."""
     everything, half = slice(None), positions // 2
     if hop == 0:
         return everything, everything
-    if hop <= dist.get_rank(group):  # of an earlier rank: its first chunk is before both of ours, its second behind
+    if hop <= dist.get_rank(group):  # an earlier rank's: its first chunk precedes both of ours, its second follows
         return everything, slice(half)
     return slice(half, None), everything
 
 
 def _for_heads(known: Tensor, heads: int) -> tuple[Tensor, Tensor]:
-    """Keys and values for each of the queries' heads."""
+    """Keys and values repeated for each query head."""
     key, value = known.repeat_interleave(heads // known.shape[2], 2)
     return key, value
 
@@ -101,7 +101,7 @@ def _of_key_heads(gradient: Tensor, heads: int) -> Tensor:
 
 
 def _around(own: Tensor, group: dist.ProcessGroup) -> Iterator[Tensor]:
-    """A tensor of each rank, this one's first, then of the ranks before it; the next is on its way meanwhile."""
+    """Each rank's tensor: this rank's, then those of the ranks before it; the next is received meanwhile."""
     held = own.contiguous()
     for left in reversed(range(dist.get_world_size(group))):
         passed = _Passed(held, group) if left else None
@@ -111,7 +111,7 @@ def _around(own: Tensor, group: dist.ProcessGroup) -> Iterator[Tensor]:
 
 
 class _Passed:
-    """A tensor on its way to the next rank, and that of the rank before on its way here."""
+    """An asynchronous send to the next rank, and receive from the previous one."""
 
     def __init__(self, tensor: Tensor, group: dist.ProcessGroup) -> None:
         rank, ranks = dist.get_rank(group), dist.get_world_size(group)
@@ -124,7 +124,7 @@ class _Passed:
         )
 
     def received(self) -> Tensor:
-        """What has come."""
+        """Wait for the received tensor."""
         for work in self._waiting:
             work.wait()
         return self._received

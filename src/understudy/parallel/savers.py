@@ -1,4 +1,4 @@
-"""What a model's blocks do to keep less memory and to take less time, in the one order in which these go together."""
+"""Memory savers and compilation of a model's blocks, in the one order in which they combine."""
 
 from typing import Literal, NamedTuple
 
@@ -12,7 +12,7 @@ from understudy.recipe import Recompute, Train
 
 
 class Savers(NamedTuple):
-    """Of a model that learns; one that is only asked has none."""
+    """Settings of a model's blocks; an inference-only model is compiled at most."""
 
     recompute: Recompute = "none"
     compiled: bool | Literal["auto"] = False
@@ -20,7 +20,7 @@ class Savers(NamedTuple):
 
     @classmethod
     def of(cls, train: Train) -> "Savers":
-        """The recipe's."""
+        """The recipe's settings."""
         compiled = False if train.compile == "auto" and train.strategy == "dp" else train.compile
         return cls(train.activation_checkpointing, compiled, "activations" in train.offload)
 
@@ -28,10 +28,10 @@ class Savers(NamedTuple):
         """Change a model's blocks in place, before it is sharded.
 
         Args:
-            model: whose layers are split already.
-            where: the recipe's path of the training, for errors.
-            device: that computes.
-            splits: whether layers, sequences or stages are split.
+            model: its layers are already split.
+            where: the training's path in the recipe, for errors.
+            device: the device that computes.
+            splits: whether there are split layers or sequences, or stages.
 
         Raises:
             InputError: the model has no repeated blocks, or this machine cannot compile.
@@ -40,7 +40,7 @@ class Savers(NamedTuple):
             checkpoint_activations(model, self.recompute, where)
         if self.compiled is True or (self.compiled and not splits and is_worth_compiling(model, device)):
             compile_blocks(model, where)
-        if self.offloaded:  # around what is compiled: hooks in it would be compiled, too
+        if self.offloaded:  # outside the compiled function, or its hooks would be compiled too
             offload_activations(model, where)
 
 

@@ -1,7 +1,7 @@
-"""Sequence parallel: between split layers, processes of tp have some positions each (Korthikanti et al. 2022).
+"""Sequence parallel: between split layers, each tp process has some of the positions (Korthikanti et al. 2022).
 
-Norms and the sums between layers are computed, and kept for the backward pass, once and not by every process. Where
-layers are split each process has all positions: they are gathered before, and scattered again behind.
+Norms and the sums between layers are computed and saved for the backward pass once, not by every process. In split
+layers each process has all positions: they are all-gathered before, and reduce-scattered after.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,22 +16,22 @@ from understudy.parallel.blocks import blocks
 from understudy.parallel.partial_gradients import sum_gradients
 
 SCATTERED = "understudy_rowwise"
-"""Among transformers' styles: rowwise, whose sums are scattered over positions."""
+"""Name of an added transformers style: rowwise, with sums reduce-scattered over positions."""
 STYLES = {"colwise", "rowwise"}
 POSITIONS = Shard(1)
 
 
 def sequence_parallel(net: nn.Module, plan: Mapping[str, str], mesh: DeviceMesh, where: str) -> dict[str, str]:
-    """Let a network's blocks work on some positions each, in place; and the plan that goes with it.
+    """Split the positions in a network's blocks over ranks, in place; return the tensor-parallel plan for it.
 
     Args:
-        net: whole, before its layers are split; its blocks take and give (B, positions, width).
-        plan: how each of its modules and parameters is split.
-        mesh: one-dimensional, over the ranks that share the layers, which divide the number of positions.
-        where: the recipe's path of the training, for errors.
+        net: whole, its layers not split yet; its blocks take and return (B, positions, width).
+        plan: the style of each split module and parameter.
+        mesh: one-dimensional, over the ranks that share the layers; their number divides the number of positions.
+        where: the training's path in the recipe, for errors.
 
     Raises:
-        InputError: within blocks something is split otherwise than colwise and rowwise.
+        InputError: a block has a style other than colwise and rowwise.
     """
     from transformers.distributed.parallel_utils import ALL_PARALLEL_STYLES
     from transformers.distributed.tensor_parallel import RowwiseParallel
@@ -65,7 +65,7 @@ def _below(net: nn.Module, found: list[nn.Module]) -> set[str]:
 
 
 def _on_hidden(change: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
-    """A hook that changes what goes from block to block."""
+    """A hook that changes the hidden states."""
 
     def hook(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if given:
@@ -83,5 +83,5 @@ def _part(whole: Tensor, mesh: DeviceMesh) -> Tensor:
 
 
 def _whole(own: Tensor, mesh: DeviceMesh) -> DTensor:
-    """All ranks' positions. Its gradients are summed over ranks, where they differ, and scattered."""
+    """All ranks' positions. Gradients, which differ by rank, are reduce-scattered."""
     return DTensor.from_local(own, mesh, [POSITIONS], run_check=False).redistribute(placements=[Replicate()])

@@ -1,8 +1,7 @@
-"""A model cut into stages: each has some of its repeated blocks, and the first and the last what runs around them.
+"""A model cut into stages: each has some of its repeated blocks, the first and last also the modules around them.
 
-A stage runs the architecture's own code from its first line to its last. What other stages have is absent in it: their
-blocks hand on what they get, and the rest answers with zeros that take no memory. So nothing here knows an
-architecture.
+A stage runs the architecture's own code from its first line to its last. Modules of other stages are placeholders:
+blocks return their input, and other modules zeros that take no memory. So no code here depends on an architecture.
 """
 
 import copy
@@ -23,16 +22,16 @@ class Asked:
 
     inputs: Tensor
     placed: Mapping[str, Tensor]
-    """What the model takes besides."""
+    """The model's keyword arguments."""
     read: Callable[[Any], Tensor]
-    """What the last stage makes of what it knows."""
+    """Maps the last stage's States to the result."""
     context: Callable[[], AbstractContextManager[None]]
-    """In which stages compute."""
+    """The context in which stages compute."""
 
 
 @dataclass
 class Passing:
-    """What passes through a stage at the moment."""
+    """The current input and output of a stage."""
 
     examples: int = 0
     received: Tensor | None = None
@@ -40,13 +39,14 @@ class Passing:
 
 
 class Absent(nn.Module):
-    """In the place of a module that another stage has. What it was configured with, and what types its weights have,
-    can still be asked of it: some architectures do.
+    """Placeholder for a module of another stage.
+
+    Its configuration and the types of its weights can still be read, as some architectures do.
     """
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.__dict__["absent"] = _without_memory(module)  # not registered: it is no part of the model
+        self.__dict__["absent"] = _without_memory(module)  # not registered: not part of the model
 
     def __getattr__(self, name: str) -> Any:
         absent = self.__dict__.get("absent")
@@ -56,7 +56,10 @@ class Absent(nn.Module):
 
 
 def _without_memory(module: nn.Module) -> nn.Module:
-    """The same structure, so that what the module itself holds can be let go. What was put around it holds it, too."""
+    """The same structure on the meta device, so that the module can be freed.
+
+    Hooks and a patched forward are left out: they reference the module, too.
+    """
     shell = copy.copy(module)
     around = {name: type(value)() for name, value in shell.__dict__.items() if "_hooks" in name}
     shell.__dict__.update(around)
@@ -75,14 +78,14 @@ def _shape_of(tensor: Tensor) -> Tensor:
 
 
 class Silent(Absent):
-    """Of what runs before or after the blocks: it answers with zeros."""
+    """Placeholder for a module before or after the blocks: it returns zeros."""
 
     def __init__(self, module: nn.Module, said: Said | None, passing: Passing) -> None:
         super().__init__(module)
         self.__dict__["said"], self.__dict__["passing"] = said, passing
 
     def forward(self, *given: Any, **named: Any) -> Tensor:
-        """Zeros of the shape that the module would answer with."""
+        """Zeros in the shape of the module's output."""
         said, passing = self.__dict__["said"], self.__dict__["passing"]
         tensors = [tensor for tensor in (*given, *named.values()) if isinstance(tensor, Tensor)]
         empty: Tensor = said.empty(passing.examples, tensors[0].device)
@@ -90,8 +93,10 @@ class Silent(Absent):
 
 
 class Skipped(Absent):
-    """Of a block: it hands on what it gets. The last one before a stage's own hands over what another stage has sent,
-    and the first one after them keeps what is to be sent.
+    """Placeholder for a block: it returns its input.
+
+    The last one before a stage's blocks returns the tensor received from another stage, and the first one after them
+    stores the tensor to send.
     """
 
     def __init__(self, module: nn.Module, passing: Passing, *, receives: bool, sends: bool) -> None:
@@ -99,7 +104,7 @@ class Skipped(Absent):
         self.__dict__["passing"], self.__dict__["way"] = passing, (receives, sends)
 
     def forward(self, hidden: Tensor, *_given: Any, **_named: Any) -> Tensor:
-        """What comes out of the block."""
+        """The hidden states after the block."""
         passing, (receives, sends) = self.__dict__["passing"], self.__dict__["way"]
         if sends:
             passing.sent = hidden
@@ -111,22 +116,22 @@ class Cut:
     """A rank's stages of a model."""
 
     held: nn.Module
-    """All that the rank has, and what is tied to it, under the whole model's names; it cannot be run."""
+    """All modules of the rank, and those tied to them, under the whole model's names; it cannot be run."""
     stages: tuple[tuple[nn.Module, Passing], ...]
-    """Models that can, each for one stage; they share their parameters with `held`."""
+    """A model to run for each stage; they share their parameters with `held`."""
     beside: tuple[nn.Module, ...]
-    """Modules of `held` whose parameters are tied to a stage's, and which it does not run."""
+    """Modules of `held` that the rank does not run, with parameters tied to a stage's."""
     is_tied: bool
     """Whether a stage of any rank shares a parameter with another stage."""
 
 
 def cut(model: nn.Module, found: Layout, parts: Sequence[range], own: Sequence[int]) -> Cut:
-    """Cut a model; the given one is of no use afterwards.
+    """Cut a model into a rank's stages; do not use the given one afterwards.
 
     Args:
         model: whole.
         found: its layout.
-        parts: which blocks each stage has.
+        parts: the blocks of each stage.
         own: the rank's stages.
     """
     modules = dict(model.named_modules())
@@ -158,7 +163,7 @@ def _is_tied(modules: Mapping[str, nn.Module], homes: Mapping[str, int]) -> bool
 
 
 def _shares(modules: Mapping[str, nn.Module], homes: Mapping[str, int], name: str, own: Sequence[int]) -> bool:
-    """Whether a module of another rank has a parameter that a module of this rank has, too."""
+    """Whether a module of another rank shares a parameter with one of this rank."""
     if homes[name] in own:
         return False
     theirs = {id(parameter) for parameter in modules[name].parameters()}
@@ -187,7 +192,7 @@ def _stage(
 
 
 def _with(module: nn.Module, absent: Mapping[nn.Module, nn.Module]) -> nn.Module:
-    """The module with others in the places of some below it; what has none of those below it is shared, not copied."""
+    """The module with some descendants replaced; submodules without any of these are shared, not copied."""
     if module in absent:
         return absent[module]
     children = {name: _with(child, absent) if child else None for name, child in module._modules.items()}
@@ -199,7 +204,7 @@ def _with(module: nn.Module, absent: Mapping[nn.Module, nn.Module]) -> nn.Module
 
 
 def with_tied_alone(held: nn.Module, beside: Sequence[nn.Module], run: Sequence[nn.Module]) -> nn.Module:
-    """What a rank holds, once it has its weights: of what it does not run only the parameters that are tied to its own.
+    """`held`, once it has its weights, without modules that the rank does not run, except for tied parameters.
 
     Args:
         held: as in Cut.
@@ -211,7 +216,7 @@ def with_tied_alone(held: nn.Module, beside: Sequence[nn.Module], run: Sequence[
 
 
 def _alone(module: nn.Module, kept: set[int]) -> nn.Module:
-    """A module without any code, of the same structure, with some of the parameters."""
+    """A module with the same structure, without its code, and with only some of its parameters."""
     alone = nn.Module()
     for name, parameter in module._parameters.items():
         if id(parameter) in kept:
@@ -223,14 +228,14 @@ def _alone(module: nn.Module, kept: set[int]) -> nn.Module:
 
 
 class Stage(nn.Module):
-    """What a rank runs of a stage: from what the stage before has sent to what the next one gets.
+    """One stage, from the output of the previous one to the input of the next.
 
     Args:
         model: one of Cut.stages.
-        passing: what passes through it.
-        beside: modules that it does not run, whose parameters are tied to its own.
-        sends: the type of what is sent on.
-        is_last: whether it has the answer.
+        passing: the input and output of `model`.
+        beside: modules that are not run, with parameters tied to the stage's.
+        sends: the type of the tensor to send.
+        is_last: whether it computes the result.
     """
 
     def __init__(
@@ -238,18 +243,18 @@ class Stage(nn.Module):
     ) -> None:
         super().__init__()
         self.model = model
-        # Not a ModuleList, in which repeated blocks are looked for: a tied weight may outweigh all of a stage's blocks.
+        # Not a ModuleList, which blocks() searches for: a tied weight may outweigh all of a stage's blocks.
         self.beside = nn.ModuleDict({str(number): module for number, module in enumerate(beside)})
         self.is_last, self.sends = is_last, sends
         self.parts: Sequence[Asked] = ()
         self._passing = passing
 
     def forward(self, *received: Tensor, part: int) -> Tensor:
-        """What is to be sent on, (B, ...); of the last stage the answer.
+        """The tensor to send, (B, ...), or the last stage's result.
 
         Args:
-            received: of the stage before; nothing, if there is none.
-            part: which micro-batch it is, of those in `parts`.
+            received: the previous stage's output, if there is one.
+            part: index of the micro-batch in `parts`.
         """
         passing, asked = self._passing, self.parts[part]
         passing.examples, passing.received = len(asked.inputs), received[0] if received else None

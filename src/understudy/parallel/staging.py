@@ -1,4 +1,4 @@
-"""A checkpoint's copy, made in a thread while training computes."""
+"""The copy of a checkpoint's state, in a thread while training computes."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -16,15 +16,14 @@ PLAINLY = StagingOptions(
 
 
 class Stager(AsyncStager):
-    """Copies a state into the CPU's memory.
+    """Copies a state to CPU memory.
 
-    From a GPU it copies on a stream of its own, into pinned memory that it keeps for the next checkpoint. A thread that
-    chooses no stream has the one that training computes on: the copies of 2.1 GiB into memory that is not pinned lay
-    between its kernels, and gradients took 1.9 s instead of 0.04. From the CPU it copies into memory that nobody holds
-    once it is written.
+    From a GPU it copies on a separate stream, into pinned memory that it reuses for the next checkpoint. A thread that
+    sets no stream uses the training's: copies of 2.1 GiB into pageable memory ran between its kernels, and gradients
+    took 1.9 s instead of 0.04. From the CPU it copies into memory that is freed once it is written.
 
     Args:
-        device: where the state is.
+        device: the state's device.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -32,8 +31,8 @@ class Stager(AsyncStager):
         self._pinned = StateDictStager(pin_memory=True) if self._stream else None
 
     def stage(self, state_dict: dict[str, Any]) -> Future[dict[str, Any]]:
-        """What copies a state; its answer is the copy."""
-        # Kernels that still write the state are ahead of this event.
+        """Start to copy a state; the future's result is the copy."""
+        # Kernels that still write the state precede this event.
         ready = torch.cuda.current_stream(self._stream.device).record_event() if self._stream else None
 
         def copy() -> dict[str, Any]:
@@ -53,14 +52,14 @@ class Stager(AsyncStager):
         return found
 
     def synchronize_staging(self) -> None:
-        """Who saves waits for the answer."""
+        """Do nothing: the caller waits for the future."""
 
     def close(self) -> None:
-        """Pinned memory goes with the stager."""
+        """Do nothing: pinned memory is freed with the stager."""
 
 
 def with_buffers_copied(model: nn.Module, state: dict[str, Any]) -> dict[str, Any]:
-    """A model's state, in which what a forward pass changes (running means) is a copy."""
+    """A model's state with buffers (running means) copied, since a forward pass changes them."""
     changing = {buffer.untyped_storage().data_ptr() for buffer in model.buffers()}
 
     def changes(value: Any) -> bool:

@@ -1,7 +1,7 @@
-"""Tensor parallel: each layer split over processes that read the same examples (Shoeybi et al. 2019).
+"""Tensor parallel: each layer is split over processes that read the same examples (Shoeybi et al. 2019).
 
-The splitting is transformers': its architectures bring a plan, which says of each module how. A recipe may bring one,
-too, for an architecture that has none.
+transformers splits the layers, by an architecture's plan, which has a style for each module. A recipe may have a plan,
+too, for an architecture without one.
 """
 
 import re
@@ -16,11 +16,11 @@ from understudy.parallel.partial_gradients import sum_gradients
 from understudy.parallel.sequence import sequence_parallel
 
 PARTIAL = "replicated_with_grad_allreduce"
-"""Transformers' style for norms of single heads. Its own way sums what has been accumulated: after the second
-micro-batch, the sums of the first once more.
+"""transformers' style for norms of single heads. Its implementation sums accumulated gradients: after the second
+micro-batch, those of the first once more.
 """
 PACKED = {"packed_colwise", "packed_rowwise"}
-"""Styles of experts. Models are read, saved and kept in checkpoints by parts that are one piece of a weight."""
+"""Styles of experts. Loading, saving and checkpoints require that a rank's part is one piece of a weight."""
 
 
 def tensor_parallel(
@@ -29,14 +29,14 @@ def tensor_parallel(
     """Split a model's layers in place: each rank keeps its part.
 
     Args:
-        model: whole, the same on all ranks; its network of transformers is its submodule `net`.
+        model: whole, the same on all ranks; its transformers network is its submodule `net`.
         mesh: one-dimensional, over the ranks that share the layers.
-        given: the recipe's plan, which goes before the architecture's.
-        where: the recipe's path of the training, for errors.
-        by_position: whether ranks have some positions each, where layers are whole.
+        given: the recipe's plan, which overrides the architecture's.
+        where: the training's path in the recipe, for errors.
+        by_position: whether positions are split between split layers (sequence parallel).
 
     Raises:
-        InputError: the model has no plan, the plan names what is not there, heads do not divide, or weights are packed.
+        InputError: the model has no plan, the plan has unknown names, heads do not divide, or weights are packed.
     """
     from transformers import PreTrainedModel
     from transformers.distributed.tensor_parallel import apply_tensor_parallelism
@@ -54,11 +54,11 @@ def tensor_parallel(
     for module in partial:
         sum_gradients(module, mesh.get_group())
     if isinstance(net, PreTrainedModel):
-        net.tie_weights()  # a tied weight was split under the first of its names alone
+        net.tie_weights()  # a tied weight was split under its first name only
 
 
 def has_plan(model: nn.Module) -> bool:
-    """Whether the architecture says itself how it is split."""
+    """Whether the architecture has a tensor-parallel plan."""
     return bool(_own_plan(model.get_submodule("net")))
 
 
@@ -94,7 +94,7 @@ def _refuse_packed(expanded: Mapping[str, str], where: str) -> None:
 
 
 def _expanded(net: nn.Module, plan: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The plan for each module by its own name, its parameters before it; a rule of a module holds for those too."""
+    """The plan by full module name, parameters before their module; a module's style applies to them too."""
     once = {name for name, _ in net.named_parameters()}  # a tied weight under its first name
     for name, module in net.named_modules():
         style = plan.get(_generic(name))
@@ -107,5 +107,5 @@ def _expanded(net: nn.Module, plan: Mapping[str, str]) -> Iterator[tuple[str, st
 
 
 def _generic(name: str) -> str:
-    """The name with * for each number, as plans have it."""
+    """The name with * for each number, as in plans."""
     return re.sub(r"(?<=\.)\d+(?=\.|$)", "*", name)

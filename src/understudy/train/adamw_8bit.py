@@ -1,7 +1,7 @@
-"""AdamW whose two moments are kept in eight bits, with a scale for each block of a row (Dettmers et al. 2022).
+"""AdamW with its two moments in eight bits, and a scale for each block of a row (Dettmers et al. 2022).
 
-A step computes in fp32, of some rows at a time. Blocks lie inside rows, and shards are of whole rows: every rank rounds
-what it keeps as a single process would, and a checkpoint loads onto any number of shards.
+A step computes in fp32, some rows at a time. Blocks lie inside rows, and shards consist of whole rows: every rank
+rounds its part as a single process would, and a checkpoint loads onto any number of shards.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,11 +19,11 @@ from torch.optim import Optimizer
 from understudy.models.parts import kept
 
 BLOCK = 256
-"""Numbers with one scale, as torchao has it."""
+"""Numbers with one scale, as in torchao."""
 SMALLEST = 4096
-"""Numbers of a weight that is worth it; smaller ones and vectors have their moments in fp32, as in the paper."""
+"""Size of the smallest weight to quantise; moments of smaller ones and of vectors are in fp32, as in the paper."""
 AT_A_TIME = 2**22
-"""Numbers that are moved at a time: what a step holds besides is some times as many in fp32."""
+"""Numbers that are updated at a time: a step's additional memory is some times as many in fp32."""
 EPS = 1e-8
 MOMENTS = ("exp_avg", "exp_avg_sq")
 SCALES = "scales"
@@ -33,9 +33,9 @@ class AdamW8bit(Optimizer):
     """AdamW (Loshchilov & Hutter 2019).
 
     Args:
-        groups: as torch's optimisers take them.
+        groups: parameter groups, as for torch's optimisers.
         lr: the learning rate.
-        betas: of the moments.
+        betas: decay rates of the moments.
     """
 
     def __init__(self, groups: Iterable[dict[str, Any]], lr: float, betas: tuple[float, float]) -> None:
@@ -43,7 +43,7 @@ class AdamW8bit(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Move every weight that has a gradient."""
+        """Update every weight that has a gradient."""
         assert closure is None
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -51,7 +51,7 @@ class AdamW8bit(Optimizer):
                     self._move(parameter, group)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take a state over into the tensors that are there. Torch's own makes numbers of the weight's type of all."""
+        """Copy a state into the existing tensors. torch's method would convert all of it to the weight's type."""
         for group, given in zip(self.param_groups, state_dict["param_groups"], strict=True):
             group |= {name: value for name, value in given.items() if name != "params"}
             for parameter, number in zip(group["params"], given["params"], strict=True):
@@ -77,7 +77,7 @@ class AdamW8bit(Optimizer):
 
 
 def _move_rows(weights: Tensor, grads: Tensor, state: dict[str, Tensor], step: Tensor, group: dict[str, Any]) -> None:
-    """A step of some rows, (n, columns), all of them plain tensors."""
+    """Update some rows, (n, columns); all arguments are plain tensors."""
     found = []
     for name, beta, new in zip(MOMENTS, group["betas"], (grads, grads.square()), strict=True):
         signed, scales = name == MOMENTS[0], state.get(f"{name}_{SCALES}")
@@ -94,7 +94,7 @@ def _move_rows(weights: Tensor, grads: Tensor, state: dict[str, Tensor], step: T
 
 
 def _zeros(parameter: Tensor) -> dict[str, Tensor]:
-    """The moments of a weight that was not moved yet: 0 is 0 in eight bits, too."""
+    """The moments of a weight before its first update, all 0: the code of 0 is 0, too."""
     columns = _columns(parameter)
     if parameter.ndim < 2 or parameter.numel() < SMALLEST:
         return {name: _matrix(parameter, columns, torch.float32) for name in MOMENTS}
@@ -104,7 +104,7 @@ def _zeros(parameter: Tensor) -> dict[str, Tensor]:
 
 
 def _matrix(parameter: Tensor, columns: int, kind: torch.dtype) -> Tensor:
-    """Zeros (rows, columns), in shards as the parameter's rows are."""
+    """Zeros (rows, columns), sharded like the parameter's rows."""
     local = kept(parameter)
     plain = torch.zeros(_rows(local).shape[0], columns, dtype=kind, device=local.device)
     if not isinstance(parameter, DTensor):
@@ -125,23 +125,23 @@ def _columns(parameter: Tensor) -> int:
 
 
 def _rows(tensor: Tensor) -> Tensor:
-    """A tensor as a matrix, in the same memory."""
+    """A tensor viewed as a matrix."""
     return tensor.view(tensor.shape[0] if tensor.ndim else 1, _columns(tensor))
 
 
 def _read(codes: Tensor, scales: Tensor, *, signed: bool) -> Tensor:
-    """What codes stand for, fp32 (n, columns)."""
+    """The numbers that codes represent, fp32 (n, columns)."""
     levels = torch.from_numpy(np.roll(_levels(signed=signed), -_zero(signed=signed))).to(codes.device)
     return _picked(levels, codes) * scales.repeat_interleave(BLOCK, dim=1)[:, : codes.shape[1]]
 
 
 def _write(numbers: Tensor, codes: Tensor, scales: Tensor, *, signed: bool) -> None:
-    """Round numbers (n, columns) to the nearest level times the largest of their block."""
+    """Quantise numbers (n, columns) to the nearest level times the largest magnitude of their block."""
     rows, columns = numbers.shape
     blocks = functional.pad(numbers, (0, scales.shape[1] * BLOCK - columns)).view(rows, -1, BLOCK)
     scales.copy_(blocks.abs().amax(-1))
     shares = (blocks / torch.where(scales == 0, 1.0, scales)[..., None]).view(rows, -1)[:, :columns].contiguous()
-    # As torch.bucketize, which took a CPU nine times as long.
+    # Equivalent to torch.bucketize, which took nine times as long on a CPU.
     edges, lowest = (torch.from_numpy(table).to(codes.device) for table in _edges(signed=signed))
     found = _picked(lowest, (shares.view(torch.int32) >> 16) & 0xFFFF)
     found += shares > _picked(edges, found)
@@ -154,9 +154,9 @@ def _picked(table: Tensor, numbers: Tensor) -> Tensor:
 
 @cache
 def _levels(*, signed: bool) -> NDArray[np.float32]:
-    """The 256 numbers up to 1 that eight bits stand for, ascending: seven decades, the larger ones in finer steps.
+    """The 256 numbers up to 1 that eight bits represent, ascending: seven decades, the larger ones in finer steps.
 
-    Dynamic tree quantisation, as the authors' code and torchao have it.
+    Dynamic tree quantisation, as in the authors' code and torchao.
     """
     levels = [0.0, 1.0]
     for decade in range(7):
@@ -168,10 +168,10 @@ def _levels(*, signed: bool) -> NDArray[np.float32]:
 
 @cache
 def _edges(*, signed: bool) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """Where the next level is nearer; and how many of these edges lie below all numbers with the same upper 16 bits.
+    """Midpoints between levels, and how many of them lie below all numbers with the same upper 16 bits.
 
-    Numbers with the same upper 16 bits have one edge among them at most. A square that is not 0 does not become 0: the
-    step would be divided by next to nothing.
+    At most one of them lies among numbers with the same upper 16 bits. A square that is not 0 never becomes 0: the step
+    would be divided by next to nothing.
     """
     levels = _levels(signed=signed)
     edges = np.append((levels[1:] + levels[:-1]) / 2, np.inf).astype(np.float32)
@@ -183,5 +183,5 @@ def _edges(*, signed: bool) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
 
 
 def _zero(*, signed: bool) -> int:
-    """Where 0 is among the levels."""
+    """The index of 0 among the levels."""
     return 127 if signed else 0

@@ -1,6 +1,6 @@
-"""The exponential moving average of a model's weights (Polyak & Juditsky 1992), which often does better than the last.
+"""The exponential moving average (EMA) of a model's weights (Polyak & Juditsky 1992), often better than the last.
 
-It lies in the optimiser's state, beside the moments, so that it is spread, checkpointed and loaded as they are.
+It is in the optimiser's state, so that it is sharded, checkpointed and loaded like the moments.
 """
 
 from collections.abc import Iterator
@@ -12,15 +12,15 @@ from torch.optim import Optimizer
 from understudy.train.optimizers import by_mesh
 
 NAME = "average"
-"""Of the state that holds it, by parameter."""
+"""Its key in the optimiser's state of a parameter."""
 
 
 class Averages:
-    """The averages of the weights that an optimiser trains.
+    """The EMA of the weights that an optimiser trains.
 
     Args:
-        chosen: the optimiser, with the state that it has before its first step.
-        decay: what is kept of an average at each step, once there were many.
+        chosen: the optimiser, with its initial state.
+        decay: the decay after many steps; it is smaller at first.
     """
 
     def __init__(self, chosen: Optimizer, decay: float) -> None:
@@ -30,14 +30,14 @@ class Averages:
             chosen.state[parameter][NAME] = parameter.detach().clone()
 
     def update(self, step: int) -> None:
-        """Take in the weights after a step, counted from 0; the first ones count more, as in TensorFlow."""
+        """Update the EMA after a step, counted from 0; the first ones count more, as in TensorFlow."""
         share = 1 - min(self._decay, (1 + step) / (10 + step))
         for parameters in by_mesh(list(self._parameters())):
             averages = [self._average(parameter) for parameter in parameters]
             torch._foreach_lerp_(averages, [parameter.detach() for parameter in parameters], share)
 
     def swap(self) -> None:
-        """Put the averages into the model and its weights here, or back again."""
+        """Swap the averages and the model's weights; a second call swaps them back."""
         with torch.no_grad():
             for parameter in self._parameters():
                 average, weight = self._average(parameter), parameter.detach().clone()

@@ -1,7 +1,7 @@
-"""Whether a model can learn from every part of its batches.
+"""Whether a model can train on every part of its batches.
 
-Who normalises by a batch's own mean and deviation (BatchNorm, Ioffe & Szegedy 2015) cannot learn from a single value
-per channel, and examples that only fill up a micro-batch would count in these.
+Layers that normalise by a batch's mean and deviation (BatchNorm, Ioffe & Szegedy 2015) cannot train on a single value
+per channel, and padding of a micro-batch would count in these statistics.
 """
 
 import numpy as np
@@ -20,16 +20,16 @@ ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeE
 
 
 def steps_of(train: Train, order: Order) -> int:
-    """How many steps a training has."""
+    """The number of steps of a training."""
     return train.steps or (train.epochs or 0) * order.steps_per_epoch
 
 
 def part_sizes(order: Order, readers: int, parts: int, steps: int) -> set[int]:
-    """How many examples the parts of batches have that are read in so many steps, empty parts left out.
+    """The sizes of the non-empty parts of batches that are read in a training.
 
     Args:
         order: of the examples.
-        readers: processes that read other examples.
+        readers: number of processes that read different examples.
         parts: micro-batches of each of them in a step.
         steps: of the training.
     """
@@ -44,19 +44,19 @@ def part_sizes(order: Order, readers: int, parts: int, steps: int) -> set[int]:
 def check_batches(
     description: Description, examples: Examples, train: Train, degrees: Degrees, device: str, where: str
 ) -> None:
-    """Try a model on the smallest part of a batch that its training has.
+    """Check that a model can train on the smallest part of a batch.
 
     Args:
-        description: what the model is; it is built on the CPU, where there is such a part.
+        description: the model's description; the model is built on the CPU, if a part may be too small.
         examples: the training split.
         train: the recipe's settings.
-        degrees: how the model will be spread.
-        device: of the ranks: cpu or cuda.
-        where: the recipe's section of the learner, for errors: teacher or student.
+        degrees: the model's degrees.
+        device: the ranks' device, cpu or cuda.
+        where: the model's section in the recipe, for errors: teacher or student.
 
     Raises:
-        InputError: a part has one example, and the model cannot learn from one; or a pipeline would fill a part up, and
-            the model's BatchNorm would count what fills it.
+        InputError: a part has one example, and the model cannot train on one; or a pipeline would pad a part, and the
+            model's BatchNorm would count the padding.
     """
     sizes = _sizes(train, len(examples), degrees, device)
     width = part_width(train.batch_size, degrees.readers, train.gradient_accumulation_steps)
@@ -81,7 +81,7 @@ def check_batches(
 
 def _sizes(train: Train, examples: int, degrees: Degrees, device: str) -> set[int]:
     order = Order(examples, train.batch_size, seed=0)
-    # A guard that goes back passes over batches, and comes to the last one of an epoch sooner.
+    # A guard that rolls back passes over batches, and reaches the last one of an epoch sooner.
     steps = order.steps_per_epoch if train.guard else steps_of(train, order)
     sizes = part_sizes(order, degrees.readers, train.gradient_accumulation_steps, steps)
     if train.strategy == "dp" and device == "cuda":  # DataParallel cuts each part into chunks
@@ -96,7 +96,7 @@ def _chunks(size: int, count: int) -> set[int]:
 
 
 def _refuses_one(model: nn.Module, examples: Examples) -> str:
-    """The model's own words where it learns from two examples and not from one; nothing where that is not so."""
+    """The model's error if it trains on two examples but not on one; otherwise empty."""
     if not (words := _failure(model, examples, 1)):
         return ""
     return "" if _failure(model, examples, 2) else words
@@ -123,7 +123,7 @@ def _sum(train: Train, examples: int, degrees: Degrees) -> str:
 
 
 def _fix(train: Train, examples: int, degrees: Degrees, device: str) -> str:
-    """The next larger batch of which no part has one example."""
+    """The advice: the next larger batch size without a part of one example."""
     unit = degrees.readers * train.gradient_accumulation_steps
     for size in range((train.batch_size // unit + 1) * unit, 2 * unit * (examples + 1), unit):
         if min(_sizes(train.model_copy(update={"batch_size": size}), examples, degrees, device)) > 1:

@@ -1,4 +1,4 @@
-"""The curve of a training: points that are gathered on the device, and summed over ranks a few at a time."""
+"""The training curve: points are collected on the device, and summed over ranks a few at a time."""
 
 import math
 import time
@@ -16,14 +16,14 @@ CURVE_POINTS = 5000
 
 
 class Recent:
-    """The steps since the last report: kept on the device, summed over ranks once, seldom enough to cost nothing."""
+    """The steps since the last report, collected on the device and summed over ranks too rarely to cost anything."""
 
     def __init__(self, job: Training, steps: int) -> None:
         self._job, self._interval = job, 1
         self.start(steps)
 
     def add(self, rate: float, loss: Tensor, norm: Tensor, mark: Marks) -> None:
-        """A step: its learning rate, this rank's share of its loss, its gradients' norm."""
+        """Add a step: its learning rate, this rank's share of its loss, its gradient norm, and its marks."""
         self._rates.append(rate)
         self._marks.append(mark)
         self._losses.append(loss)
@@ -34,7 +34,7 @@ class Recent:
         return len(self._rates) >= self._interval
 
     def flush(self, steps: int) -> bool:
-        """Add the steps to the history, and report them. The answer, the same on every rank: is a stop wanted?"""
+        """Add the steps to the history, and report them. Return whether to stop, the same on every rank."""
         losses = torch.stack(self._losses).float().cpu()
         norms = torch.stack(self._norms).float().cpu()
         taken = torch.tensor(["skipped" not in mark for mark in self._marks])
@@ -56,15 +56,14 @@ class Recent:
         if dist.get_rank() == 0:
             self._job.report(points, elapsed)
         self._job.heartbeat(steps)
-        # From the mean over ranks, which all of them know: each has to come to the same interval, or they would meet in
-        # different collectives.
+        # From the mean over ranks: all must compute the same interval, or they would meet in different collectives.
         pace = shared[0].item() / dist.get_world_size() / len(points)
         self._interval = max(1, int(REPORT_SECONDS / max(pace, 1e-6)))
         self.start(steps)
         return bool(shared[1].item())
 
     def start(self, steps: int) -> None:
-        """Go on after so many steps, with none to report."""
+        """Continue after so many steps, with none to report."""
         self._first, self._since = steps, time.perf_counter()
         self._losses: list[Tensor] = []
         self._norms: list[Tensor] = []
@@ -72,21 +71,21 @@ class Recent:
         self._marks: list[Marks] = []
 
     def _is_kept(self, point: Point) -> bool:
-        """A curve has some thousand points, however long the training is."""
+        """Limit a curve to some thousand points, besides those that were validated or marked."""
         step, steps, validation = point["step"], self._job.steps, self._job.validation
         validated = validation is not None and validation.is_due(step, steps)
         marked = "skipped" in point or "passed_over" in point or "overflow" in point
         return step % -(-steps // CURVE_POINTS) == 0 or step == steps or validated or marked
 
     def _refuse_nan(self, losses: Tensor, norms: Tensor) -> None:
-        # Told before the checkpoint that this report may lead to: one with NaN in it would be the one to resume from.
-        # Every rank says its own first bad step in a place of its own, so that the sum tells them apart.
+        # Before the checkpoint that may follow this report: training would resume from one with NaN in it.
+        # Every rank writes its first bad step to a separate column, which the sum preserves.
         found = torch.zeros(3, dist.get_world_size(), dtype=torch.long)
         bad = self._first_bad(losses)
         infinite = bad > 0 and losses[bad - self._first - 1].item() == math.inf
         found[:, dist.get_rank()] = torch.tensor([bad, self._first_bad(norms), infinite])
         dist.all_reduce(found)
-        by_rank = found[0] if found[0].any() else found[1]  # the loss says which rank; its gradient is NaN on all
+        by_rank = found[0] if found[0].any() else found[1]  # the loss identifies the rank; its gradient is NaN on all
         if not by_rank.any():
             return
         step = int(by_rank[by_rank > 0].min())
@@ -99,7 +98,7 @@ class Recent:
         raise UnderstudyError(f"{what} at step {step}, on rank {ranks}; {kept}. {advice(infinite=infinite)}.")
 
     def _first_bad(self, values: Tensor) -> int:
-        """The first step, counted from 1, whose value is not finite; 0 for none."""
+        """The first step, counted from 1, with a value that is not finite; 0 for none."""
         bad = ~values.isfinite()
         return self._first + int(bad.float().argmax()) + 1 if bad.any() else 0
 

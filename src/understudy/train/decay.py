@@ -1,4 +1,4 @@
-"""Which parameters get no weight decay, where a recipe names them (optimizer.no_decay)."""
+"""Parameters without weight decay, where a recipe names them (optimizer.no_decay)."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -14,18 +14,18 @@ NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
 def exempt(model: nn.Module, learns: nn.Module, patterns: Sequence[str], where: str) -> set[int]:
-    """The parameters that are named, by id(); a weight that is tied is named by each of its names.
+    """The id() of each parameter that matches; a tied weight matches by any of its names.
 
-    To be called on every rank: each may hold some layers alone.
+    Collective: call it on every rank, since each may have only some layers.
 
     Args:
-        model: what this rank holds of it, under the names that it is saved with.
-        learns: the objective, whose parameters are called `objective.`.
-        patterns: as of a shell, in which * stands for dots too.
-        where: their place in the recipe.
+        model: this rank's part, under the names that it is saved with.
+        learns: the objective; its parameters have the prefix `objective.`.
+        patterns: shell patterns, in which * matches dots too.
+        where: their path in the recipe.
 
     Raises:
-        InputError: a pattern names no parameter of the whole model.
+        InputError: a pattern matches no parameter of the whole model.
     """
     own = _own(model, learns)
     names: list[list[str]] = [[] for _ in range(dist.get_world_size())]
@@ -35,10 +35,10 @@ def exempt(model: nn.Module, learns: nn.Module, patterns: Sequence[str], where: 
 
 
 def check_patterns(model: nn.Module, learns: nn.Module, patterns: Sequence[str], where: str) -> None:
-    """As exempt(), of a whole model in one process.
+    """Check the patterns of exempt() against a whole model in one process.
 
     Raises:
-        InputError: a pattern names no parameter.
+        InputError: a pattern matches no parameter.
     """
     _refuse_unmatched(patterns, [name for name, _ in _own(model, learns)], where)
 

@@ -1,7 +1,7 @@
-"""Whether a model keeps the documents of a sequence apart, tried on two of them before it is trained or asked.
+"""Whether a model keeps the documents of a sequence apart, tested on two of them before training or inference.
 
-transformers makes a mask from positions that begin anew, of most architectures' attention. Others see all of a sequence
-and say nothing, and so may a strategy that splits it: only what comes out tells.
+For most architectures transformers builds the mask from positions that restart at each document. Others silently attend
+to the whole sequence, and so may a strategy that splits it: only outputs show it.
 """
 
 import inspect
@@ -20,20 +20,20 @@ from understudy.train.learning import Learner
 from understudy.train.precision import autocast
 
 ROUNDING = 0.01
-"""Of what the first half changes without a mask. With one it is 0 to the bit; in a mixture of experts, each of which
-computes other tokens at a time, 1e-5."""
+"""Tolerance, as a share of the first half's influence without a mask. With one it is 0 to the bit; in a mixture of
+experts, each of which then computes other tokens, 1e-5."""
 
 Ask = Callable[[Tensor, Tensor, Tensor | None], Tensor | None]
-"""From inputs, which of its positions are asked about, and positions, (1, L) each, to what a rank knows of those; None
-where it has no answer."""
+"""From inputs, a mask of positions to return, and positions, (1, L) each, to a rank's states at those; None where it
+has no result."""
 
 
 def check_takes_positions(model: nn.Module, where: str) -> None:
-    """Refuse a model that cannot be told where documents begin.
+    """Refuse a model without an input for the boundaries of documents.
 
     Args:
         model: its network is its submodule `net`.
-        where: the recipe's path of the model, for errors.
+        where: the model's path in the recipe, for errors.
 
     Raises:
         InputError: its network takes no `position_ids`.
@@ -47,16 +47,16 @@ def check_takes_positions(model: nn.Module, where: str) -> None:
 
 
 def check_learner(learner: Learner, facts: AboutTexts, spread: Spread, where: str) -> None:
-    """Refuse a model that learns from other documents of a sequence, too. To be called on every rank.
+    """Refuse a model that attends to other documents of a sequence. Collective: call it on every rank.
 
     Args:
         learner: the model.
         facts: of the examples.
-        spread: over which ranks, and how.
-        where: the recipe's path of the model, for errors.
+        spread: the distribution over ranks.
+        where: the model's path in the recipe, for errors.
 
     Raises:
-        InputError: what it says of a document depends on the one before it.
+        InputError: its outputs for a document depend on the previous one, or on no earlier token at all.
     """
 
     def ask(inputs: Tensor, second: Tensor, positions: Tensor | None) -> Tensor | None:
@@ -69,7 +69,7 @@ def check_learner(learner: Learner, facts: AboutTexts, spread: Spread, where: st
 
 
 def check_teacher(teacher: Teacher, facts: AboutTexts, spread: Spread) -> None:
-    """The same of a teacher, whom a student would hear speak of other documents."""
+    """The same for a teacher, whose outputs the student is trained on."""
 
     def ask(inputs: Tensor, second: Tensor, positions: Tensor | None) -> Tensor:
         inputs, own, placed = spread.own_positions(inputs, second, positions)
@@ -96,7 +96,7 @@ def _check(ask: Ask, facts: AboutTexts, spread: Spread, where: str) -> None:
 
 
 def _influence(ask: Ask, facts: AboutTexts, spread: Spread, *, apart: bool) -> float:
-    """By how much a sequence's second half changes with the tokens of its first; the same on every rank."""
+    """The change of a sequence's second half with the tokens of its first; the same on every rank."""
     length, half = facts["sequence_length"], facts["sequence_length"] // 2
     places = torch.arange(length, device=spread.device)[None]
     second = places >= half

@@ -1,8 +1,8 @@
-"""What hurts a training is not learned from: losses that are not numbers, and losses that jump.
+"""The guard against harmful training steps: losses that are not finite, and loss spikes.
 
-Such a step is skipped, as mixed precision skips one whose gradients overflow (Micikevicius et al. 2018). Where many in
-a row are, the weights may be at fault: training goes back to a checkpoint, and passes over the batches since (Chowdhery
-et al. 2022, section 5.1).
+Such a step is skipped, as mixed precision skips one whose gradients overflow (Micikevicius et al. 2018). After many in
+a row the weights may be at fault: training rolls back to a checkpoint, and passes over the batches since (Chowdhery et
+al. 2022, section 5.1).
 """
 
 import logging
@@ -21,24 +21,24 @@ from understudy.recipe import Guard as Settings
 log = logging.getLogger(__name__)
 
 WINDOW = 50
-"""Losses that a spike is told by."""
+"""Number of losses whose median defines a spike."""
 FEWEST = 10
-"""Before there are as many, no loss is a spike."""
+"""With fewer losses there is no spike."""
 ROLLBACKS = 3
-"""To the same checkpoint; then the training fails."""
+"""Rollbacks to the same checkpoint, before the training fails."""
 
 
 class Mark(TypedDict):
-    """What the guard did at a step, for the curve."""
+    """The guard's actions at a step, for the curve."""
 
     skipped: NotRequired[int]
-    """The step was skipped; steps that were, up to here."""
+    """The step was skipped; the number of skipped steps up to here."""
     passed_over: NotRequired[int]
-    """Training went back to just before this step; batches that were passed over, up to here."""
+    """Training rolled back to just before this step; the number of batches passed over up to here."""
 
 
 class Kept(TypedDict):
-    """What a checkpoint holds of it."""
+    """The guard's state in a checkpoint."""
 
     losses: list[float]
     skipped: int
@@ -46,11 +46,11 @@ class Kept(TypedDict):
 
 
 class Guard:
-    """Which steps are taken; the same answers on every rank.
+    """Decides which steps are taken, alike on every rank.
 
     Args:
         settings: of the recipe.
-        copies: how many ranks have each share of a loss.
+        copies: number of ranks that have each share of a loss.
     """
 
     def __init__(self, settings: Settings, copies: int) -> None:
@@ -61,7 +61,7 @@ class Guard:
         self._back: int | None = None
         self._rollbacks = 0
         self.passed = 0
-        """Batches that were passed over: the step after so many reads what it would have read so many steps later."""
+        """Number of batches passed over: each step reads the batch of the step so many later."""
 
     @property
     def is_calm(self) -> bool:
@@ -70,19 +70,19 @@ class Guard:
 
     @property
     def gives_up(self) -> bool:
-        """Whether skipping does not help."""
+        """Whether to stop skipping steps and roll back."""
         return self._row >= self._settings.rollback_after
 
     def allows(self, step: int, loss: Tensor, norm: Tensor) -> bool:
-        """Whether a step is to be taken. To be called on every rank.
+        """Whether to take a step. Collective: call it on every rank.
 
         Args:
             step: counted from 1.
             loss: this rank's share.
             norm: of the gradients, the same on every rank.
         """
-        # One sum over all ranks, whatever they share: all get the same bits, and what is not a number on one is none.
-        # Of offloaded parameters the norm is on the CPU, whatever computes the loss.
+        # One sum over the world, however ranks share the model: all get the same bits, and a NaN on one is NaN on all.
+        # The norm of offloaded parameters is on the CPU, which need not be the device of the loss.
         shared = torch.stack([loss.detach().double().cpu(), norm.detach().double().cpu()])
         dist.all_reduce(shared)
         whole, length = shared[0].item() / self._copies, shared[1].item() / dist.get_world_size()
@@ -98,7 +98,7 @@ class Guard:
         return False
 
     def _objection(self, loss: float, norm: float) -> str:
-        """Why a step is skipped; empty where it is not."""
+        """The reason to skip a step, or empty."""
         if not math.isfinite(loss):
             return f"its loss is {loss}"
         if not math.isfinite(norm):
@@ -111,15 +111,15 @@ class Guard:
         return f"its loss is {loss:.4g}, and the median of the last {len(self._losses)} is {usual:.4g}"
 
     def go_back(self, step: int, back: int, kept: Kept) -> None:
-        """Go on from a checkpoint, without the batches since.
+        """Continue from a checkpoint, without the batches since.
 
         Args:
-            step: how many steps were taken or skipped.
-            back: of these in the checkpoint.
-            kept: what the checkpoint holds of the guard.
+            step: number of steps taken or skipped.
+            back: the checkpoint's step.
+            kept: the guard's state in the checkpoint.
 
         Raises:
-            UnderstudyError: training was at this checkpoint too often.
+            UnderstudyError: training rolled back to this checkpoint too often.
         """
         self._rollbacks = self._rollbacks + 1 if back == self._back else 1
         self._back = back
@@ -135,7 +135,7 @@ class Guard:
         _say("training goes back to step %d, and passes over the %d batches since", back, step - back)
 
     def mark(self, step: int) -> Mark:
-        """What is noted of a step that was taken or skipped, counted from 1."""
+        """The mark of a step that was taken or skipped, counted from 1."""
         found = Mark()
         if not self.is_calm:
             found["skipped"] = self._skipped
@@ -144,17 +144,17 @@ class Guard:
         return found
 
     def kept(self) -> Kept:
-        """For a checkpoint."""
+        """The state for a checkpoint."""
         return Kept(losses=list(self._losses), skipped=self._skipped, passed=self.passed)
 
     def load(self, kept: Kept) -> None:
-        """What kept() gave."""
+        """Restore the state from kept()."""
         self._losses = deque(kept["losses"], maxlen=WINDOW)
         self._skipped, self.passed = kept["skipped"], kept["passed"]
 
 
 def advice(*, infinite: bool) -> str:
-    """What usually helps against losses that are no numbers, or infinite; a sentence without its full stop."""
+    """The usual remedy for losses that are NaN or infinite; a sentence without its full stop."""
     usual = "A smaller learning rate, a warm-up or max_grad_norm usually helps"
     if not infinite:
         return usual

@@ -1,7 +1,7 @@
-"""A training job: from what is to be trained, and a few callables of whoever asks for it, to a finished model's files.
+"""A training job: from its description and the caller's callbacks to a finished model's files.
 
-Nothing here knows who launched the job. Its source decides the step key of every training, so what only carries
-messages or files to and fro is left to the caller.
+It does not depend on the launcher. Its source is part of every training's step key, so code that only transports
+messages or files is left to the caller.
 """
 
 import json
@@ -60,37 +60,37 @@ from understudy.train.work import TrainingJob
 
 @dataclass(frozen=True)
 class Callbacks:
-    """What a training asks of its surroundings."""
+    """A training's interface to its caller."""
 
     heartbeat: Callable[[str, int], None]
-    """Told on every rank in which phase it is, and how many steps are done (-1 before the first)."""
+    """Called on every rank with its phase and the number of steps done (-1 before the first)."""
     must_stop: Callable[[], bool]
-    """Asked on every rank after each report; one that says yes stops all of them, at a checkpoint."""
+    """Called on every rank after each report; if true on any, all stop at a checkpoint."""
     begin_attempt: Callable[[int], str]
-    """Called on the first rank with the number of ranks that have met; the answer names the attempt."""
+    """Called on the first rank with the number of ranks after rendezvous; returns the attempt's name."""
     join_attempt: Callable[[str], Path]
-    """Called on every rank with that name; the answer is the folder for checkpoints (`checkpoints`) and the result
+    """Called on every rank with that name; returns the folder for checkpoints (`checkpoints`) and the result
     (`output`)."""
     report: Callable[[Report], None]
     """Called on the first rank, about twice a second."""
     around_step: Callable[[Course], Around] = lambda course: nothing
-    """Asked on every rank before the first step; each one is taken in what it answers."""
+    """Called on every rank before the first step; returns a function that returns each step's context."""
 
 
 def run(job: TrainingJob, callbacks: Callbacks) -> None:
-    """This rank's part of the job.
+    """Run this rank's part of the job.
 
     Args:
-        job: what is trained.
-        callbacks: the job's surroundings.
+        job: the job.
+        callbacks: the caller's callbacks.
 
     Raises:
         InputError: the recipe does not fit the data or the machine.
-        UnderstudyError: training failed; the message says where and how to go on.
+        UnderstudyError: training failed; the message has the place and the fix.
     """
     device = _device(job)
     torch.set_num_threads(job.threads)
-    # Told before each thing that may take long: a hang's message names the phase in which each rank stood.
+    # Before each phase that may take long: a hang's message names the phase of each rank.
     callbacks.heartbeat("joining the process group", -1)
     with _process_group(device):
         folder = _joined(callbacks)
@@ -118,7 +118,7 @@ def _spread(job: TrainingJob, device: torch.device) -> Spread:
 
 
 def _joined(callbacks: Callbacks) -> Path:
-    """The folder of the attempt that all ranks are part of now."""
+    """The folder of the attempt that all ranks join."""
     name: list[Any] = [callbacks.begin_attempt(dist.get_world_size()) if dist.get_rank() == 0 else ""]
     dist.broadcast_object_list(name, 0)
     return callbacks.join_attempt(name[0])
@@ -127,7 +127,7 @@ def _joined(callbacks: Callbacks) -> Path:
 def _training(
     job: TrainingJob, split: Examples, started: Started, spread: Spread, folder: Path, callbacks: Callbacks
 ) -> Training:
-    """The model spread over the processes, and all that goes with it."""
+    """The model, distributed over the processes, and everything to train it."""
     model = started.model
     learned = objective(job.objectives, job.train).to(spread.home)
     teacher = frozen_teacher(job, split, learned.extras, spread)
@@ -177,7 +177,7 @@ def _check_documents(job: TrainingJob, learner: Learner, teacher: Teacher | None
 def _checkpoints(
     folder: Path, trained: nn.Module, chosen: Optimizer, spread: Spread, local_steps: LocalSteps | None
 ) -> Checkpoints:
-    """Those of an attempt; to be called on every rank."""
+    """An attempt's checkpoints. Collective: call it on every rank."""
     inside = folder / "checkpoints"
     with disk_errors(folder):
         inside.mkdir(exist_ok=True)
@@ -195,7 +195,7 @@ def _learner(
     spread: Spread,
 ) -> Learner:
     if started.staged is None:
-        # The wrapper is the learner's alone: checkpoints have the names of the model's own weights.
+        # Only the learner gets the wrapper: checkpoints use the names of the unwrapped model's weights.
         model = over_devices(started.model, spread.device) if job.train.strategy == "dp" else started.model
         return Whole(model, learned, learns, teacher, spread)
     return Pipelined(started.staged, started.model, learned, teacher, spread, place(job))
@@ -206,7 +206,7 @@ def _local_steps(job: TrainingJob, chosen: Optimizer, spread: Spread) -> LocalSt
 
 
 def _validation(job: TrainingJob) -> Validation | None:
-    """What the recipe says of validation, on a split that has to be there."""
+    """The recipe's validation, on a split that must not be empty."""
     if job.train.validate_every is None:
         return None
     examples = open_split(job.examples, "validation")
@@ -241,11 +241,11 @@ def _process_group(device: torch.device) -> Iterator[None]:
     else:
         dist.init_process_group(backend)
     yield
-    dist.destroy_process_group()  # not on an error: the others, whom that lets fail too, must not be heard first
+    dist.destroy_process_group()  # not on an error: other ranks would fail too, and might be reported first
 
 
 def _trained(model: nn.Module, learns: nn.Module) -> nn.Module:
-    """All that has parameters to be kept in a checkpoint."""
+    """All modules with parameters to checkpoint."""
     return nn.ModuleDict({"model": model, "objective": learns}) if list(learns.parameters()) else model
 
 
@@ -260,7 +260,7 @@ def _save(
     leads = dist.get_rank() == 0
     with disk_errors(output):
         if leads:
-            shutil.rmtree(output, ignore_errors=True)  # half a model, perhaps of more stages than there are now
+            shutil.rmtree(output, ignore_errors=True)  # an incomplete model, perhaps of more stages than now
             output.mkdir(exist_ok=True)
         dist.barrier()
         tokenizer = job.examples / "tokenizer.json"

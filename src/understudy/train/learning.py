@@ -1,7 +1,7 @@
-"""A model that learns and is asked, as a training's loop sees it; here with each rank holding all layers.
+"""A model in training and inference, as the training loop sees it; in this module each rank has all layers.
 
-The loop hands over the micro-batches of a step, and knows nothing of who computes what of them. Where ranks hold some
-layers each, pipelined.py does the same.
+The loop passes the micro-batches of a step, and does not depend on which rank computes which part of them. For ranks
+with some of the layers each, pipelined.py does the same.
 """
 
 from abc import ABC, abstractmethod
@@ -25,7 +25,7 @@ from understudy.train.optimizers import clip
 from understudy.train.precision import autocast
 
 Read = Callable[[States, Tensor], Tensor]
-"""What is made of what a model knows of a batch, and of the batch's labels."""
+"""From a model's states of a batch, and the batch's labels, to the result."""
 
 
 class Part(NamedTuple):
@@ -34,28 +34,28 @@ class Part(NamedTuple):
     inputs: Tensor
     labels: Tensor
     counts: bool
-    """False where the rank gets nothing of it: it computes something all the same, since others wait for it."""
+    """False for a rank without examples: it computes something all the same, since others wait for it."""
     mixed: Mixed | None = None
     positions: Tensor | None = None
-    """Where sequences are of several documents: of each token, in its own."""
+    """Each token's position in its document, where sequences consist of several."""
 
 
 class Learner(ABC):
-    """A model over ranks, with what it learns from."""
+    """A model over ranks, with its objective."""
 
     @abstractmethod
     def train(self, *, mode: bool) -> None:
-        """Whether it learns, or is measured (torch's train and eval)."""
+        """Set training or evaluation mode (torch's train and eval)."""
 
     @abstractmethod
     def gradients(self, parts: Iterator[Part], count: int, targets: int, scale: float = 1.0) -> Tensor:
-        """Gradients of a step, averaged over ranks.
+        """Compute a step's gradients, averaged over ranks.
 
         Args:
             parts: this rank's micro-batches.
-            count: how many there are.
-            targets: of the whole batch, which the loss is divided by.
-            scale: what gradients come out multiplied by.
+            count: their number.
+            targets: of the whole batch, by which the loss is divided.
+            scale: factor of the gradients.
 
         Returns:
             This rank's share of the loss, a scalar.
@@ -63,26 +63,26 @@ class Learner(ABC):
 
     @abstractmethod
     def clip(self, limit: float | None) -> Tensor:
-        """Scale the gradients down to a norm of at most `limit`; the norm before that, on every rank."""
+        """Clip the gradients to a norm of at most `limit`; return the norm before, on every rank."""
 
     @abstractmethod
     def ask(self, inputs: Tensor, labels: Tensor, read: Read, positions: Tensor | None = None) -> Tensor | None:
-        """What `read` makes of a batch, without gradients; None where another rank's layers have the answer."""
+        """The result of `read` for a batch, without gradients; None where another rank has it."""
 
     @abstractmethod
     def rest(self) -> None:
-        """Give up what questions have gathered from other ranks."""
+        """Free all-gathered parameters."""
 
 
 class Whole(Learner):
-    """Each rank with all layers, whole or in parts.
+    """A learner with all layers on each rank, whole or split.
 
     Args:
-        model: with its copies on other ranks.
-        objective: what it learns from.
-        learned: the objective over ranks: the same one, where it has no parameters.
-        teacher: whom the objective asks.
-        spread: over which ranks, and how.
+        model: replicated over ranks.
+        objective: its objective.
+        learned: the objective over ranks: the same object, if it has no parameters.
+        teacher: the objective's teacher.
+        spread: the distribution over ranks.
     """
 
     def __init__(
@@ -90,15 +90,15 @@ class Whole(Learner):
     ) -> None:
         self._model, self._teacher, self._spread = model, teacher, spread
         self._objective, self._extras = learned, objective.extras
-        # DataParallel cuts what it hands on into parts for its devices, and would cut nothing that `read` knows.
+        # DataParallel splits its arguments over devices, but not the tensors that `read` closes over.
         self._by_position = objective.by_position and not isinstance(model, DataParallel)
 
     def train(self, *, mode: bool) -> None:
-        """Of the model; an objective has one mode."""
+        """Set the model's mode; an objective has only one."""
         self._model.train(mode)
 
     def gradients(self, parts: Iterator[Part], count: int, targets: int, scale: float = 1.0) -> Tensor:
-        """One part after the other: each is let go before the next is read."""
+        """One micro-batch after the other: each is freed before the next is read."""
         spread, total = self._spread, torch.zeros((), device=self._spread.device)
         for number, part in enumerate(parts, 1):
             last = number == count
@@ -111,16 +111,16 @@ class Whole(Learner):
                     loss = self._loss(part) / targets
                 if not part.counts:
                     loss = loss * 0.0
-                # Gradients are averaged over ranks, the loss is their sum.
+                # Gradients are averaged over ranks, the loss is summed over them.
                 with mark("backward"):
                     torch.autograd.backward(loss * (spread.meshes.gradient.size() * scale))
             total += loss.detach()
-        if self._teacher and spread.degrees.zero_stage == 3:  # before, weights are in shards for the optimiser alone
+        if self._teacher and spread.degrees.zero_stage == 3:  # below, weights are sharded for the optimiser only
             self._teacher.rest()
         return total
 
     def _loss(self, part: Part) -> Tensor:
-        """Summed over the batch's targets, of this rank's positions."""
+        """The loss, summed over the targets at this rank's positions."""
         inputs, labels, placed = self._spread.own_positions(part.inputs, part.labels, part.positions)
         batch = Batch(inputs, labels, part.mixed)
         if self._by_position:
@@ -141,16 +141,16 @@ class Whole(Learner):
         return loss
 
     def clip(self, limit: float | None) -> Tensor:
-        """Over model and objective together."""
+        """Clip model and objective together."""
         return clip([*self._model.parameters(), *self._objective.parameters()], limit)
 
     def ask(self, inputs: Tensor, labels: Tensor, read: Read, positions: Tensor | None = None) -> Tensor:
-        """Every rank has the answer of its own positions."""
+        """The result for this rank's positions."""
         inputs, labels, placed = self._spread.own_positions(inputs, labels, positions)
         with torch.no_grad(), autocast(self._spread.precision, self._spread.device):
             said: Tensor = unwrapped(self._model)(inputs, **placed, read=lambda states: read(states, labels))
         return said
 
     def rest(self) -> None:
-        """Shards alone stay."""
+        """Free all but the shards."""
         reshard(self._model)

@@ -1,9 +1,9 @@
-"""Replicas that train apart, and bring their weights together now and then: DiLoCo (Douillard et al. 2023).
+"""Replicas that train independently, and synchronise their weights at intervals: DiLoCo (Douillard et al. 2023).
 
-Each replica takes some steps of its own optimiser on its own part of each batch, and sends nothing. Then an outer
-optimiser, SGD with Nesterov momentum, takes the mean of how far they came for a gradient, and all go on from its
-weights. The outer weights and their momentum are the same everywhere: they lie in the optimiser's state. What a replica
-has for itself in between is in checkpoints under the name of each rank.
+Each replica takes some steps of an inner optimiser on its part of each batch, without communication. Then an outer
+optimiser, SGD with Nesterov momentum, uses the mean change of their weights as gradient, and all continue from its
+weights. The outer weights and momentum are the same everywhere, and part of the optimiser's state. A replica's own
+state in between is per-rank state in checkpoints.
 """
 
 from collections.abc import Iterator
@@ -19,15 +19,15 @@ from understudy.models.parts import kept
 from understudy.recipe import Diloco
 
 OUTER, MOMENTUM = "outer", "outer_momentum"
-"""Of the state that the outer optimiser has, by parameter."""
+"""Keys of the outer optimiser's state, by parameter."""
 
 
 class LocalSteps(Stateful):
-    """The outer optimiser over an inner one, and what each replica has for itself.
+    """The outer optimiser over an inner one, and each replica's own state.
 
     Args:
-        chosen: the inner optimiser, with the state that it has before its first step.
-        settings: the recipe's.
+        chosen: the inner optimiser, with its initial state.
+        settings: the recipe's settings.
         replicas: the ranks with the same part of the model in other replicas.
     """
 
@@ -39,7 +39,7 @@ class LocalSteps(Stateful):
             chosen.state[parameter][MOMENTUM] = torch.zeros_like(parameter.detach())
 
     def after(self, step: int, steps: int) -> None:
-        """Bring the replicas together if it is time after a step, counted from 1, and after the last one."""
+        """Synchronise the replicas if due after a step, counted from 1, and after the last one."""
         if step % self._settings.every == 0 or step == steps:
             for parameter in self._parameters():
                 state = self._optimizer.state[parameter]
@@ -55,7 +55,7 @@ class LocalSteps(Stateful):
         weight.copy_(outer)
 
     def state_dict(self) -> dict[str, Any]:
-        """This rank's weights and inner state, as they are and not copied."""
+        """This rank's weights and inner state, not copied."""
         found: dict[str, Tensor] = {}
         for number, parameter in enumerate(self._parameters()):
             found[f"{number}.weight"] = kept(parameter.detach())
@@ -65,7 +65,7 @@ class LocalSteps(Stateful):
         return found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Put them back."""
+        """Restore a state_dict() in place."""
         for name, tensor in self.state_dict().items():
             tensor.copy_(state_dict[name])
 

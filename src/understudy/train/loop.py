@@ -1,9 +1,9 @@
 """The training loop: the same for every model, objective and strategy.
 
-The loss of a step is the sum over all targets of the global batch, divided by their number, whatever each rank and
-micro-batch got of it. Every rank can count them without asking, because what is read follows from the step number.
-Random numbers follow from (seed, step, rank) too, so there is no generator to save, and a run that resumes at a step
-continues bit for bit. Where a guard has passed over batches, the step that read so many batches later counts for both.
+A step's loss is the sum over all targets of the global batch, divided by their number, however ranks and micro-batches
+split it. Every rank counts them without communication, because the data follows from the step number. Random numbers
+follow from (seed, step, rank) too, so there is no generator to save, and a run that resumes at a step continues bit for
+bit. After a guard has passed over n batches, both follow from the step number plus n.
 """
 
 import hashlib
@@ -29,15 +29,15 @@ from understudy.train.validated import best_step
 
 
 def train(job: Training) -> list[Point]:
-    """Train from the newest checkpoint, or from the start, to the last step, or until validation says that it is over.
+    """Train from the newest checkpoint, or from the start, to the last step, or until validation ends it early.
 
     Returns:
-        The whole training curve, on every rank. The model is the last one, or the one that validation found best.
+        The whole training curve, on every rank. The model has its best weights by validation, else the EMA or the last.
 
     Raises:
-        Stopped: the stop file was there; training goes on from a checkpoint.
-        UnderstudyError: the loss is no longer a number, and the message names step, rank and last checkpoint; or the
-            guard gives up.
+        Stopped: a stop was requested; a checkpoint to resume from exists.
+        UnderstudyError: the loss is not finite, and the message names step, rank and last checkpoint; or a rollback of
+            the guard fails.
     """
     step = _resume(job)
     recent, over = Recent(job, step), job.is_over
@@ -62,9 +62,9 @@ def train(job: Training) -> list[Point]:
 
 
 def _keep(job: Training, recent: Recent, step: int) -> bool:
-    """After so many steps, report, validate and save what is due. The answer: is the training over?"""
+    """After so many steps, report, validate and save as due. Return whether the training is over."""
     last = step == job.steps
-    # What a skipped step leaves is no state to go back to; and its weights were validated, or will be.
+    # A skipped step leaves no state to roll back to; and its weights were validated, or will be.
     calm = last or job.guard is None or job.guard.is_calm
     due = calm and step % job.settings.checkpoint_every == 0
     validated = calm and job.validation is not None and job.validation.is_due(step, job.steps)
@@ -72,7 +72,7 @@ def _keep(job: Training, recent: Recent, step: int) -> bool:
         stop = recent.flush(step)
         if validated:
             best = _validate(job, step)
-            due = due or (best and job.guard is not None)  # to go back before it would be to lose the best weights
+            due = due or (best and job.guard is not None)  # a rollback to before it would lose the best weights
             last = last or job.is_over
         if stop and not last:
             raise _stopped(job, step, calm)
@@ -92,7 +92,7 @@ def _stopped(job: Training, step: int, calm: bool) -> Stopped:
 
 
 def _validate(job: Training, step: int) -> bool:
-    """Measure the model, and keep its weights if no earlier ones were better. The answer: are they kept?"""
+    """Validate the model, and save its weights if they are the best so far. Return whether they were saved."""
     assert job.validation is not None
     if job.averages:
         job.checkpoints.copied()
@@ -115,12 +115,12 @@ def _resume(job: Training) -> int:
             job.guard.load(progress["guard"])
         return step
     if job.guard:
-        _save(job, 0)  # to go back to
+        _save(job, 0)  # for a rollback
     return 0
 
 
 def _go_back(job: Training, recent: Recent, step: int) -> int:
-    """Load the last checkpoint, from before the steps that were skipped; the answer is its step."""
+    """Load the last checkpoint, from before the skipped steps; return its step."""
     assert job.guard is not None
     recent.flush(step)
     job.checkpoints.finish()
@@ -135,13 +135,13 @@ def _go_back(job: Training, recent: Recent, step: int) -> int:
 def _load(job: Training, step: int) -> Progress:
     progress: Progress = json.loads(job.checkpoints.load(step))
     job.history = progress["history"]
-    if job.loss_scale and "loss_scale" in progress:  # not where steps before were in another precision
+    if job.loss_scale and "loss_scale" in progress:  # absent if earlier steps used another precision
         job.loss_scale.load(progress["loss_scale"])
     return progress
 
 
 def _save(job: Training, step: int) -> None:
-    """Begin a checkpoint. Model and optimiser are all that it needs beside the curve: see the module's docstring."""
+    """Start a checkpoint. Besides the curve it needs only model and optimiser: see the module's docstring."""
     progress = Progress(history=job.history)
     if job.guard:
         progress["guard"] = job.guard.kept()
@@ -151,9 +151,9 @@ def _save(job: Training, step: int) -> None:
 
 
 def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
-    """One optimiser step, unless the guard skips it: this rank's part of the loss, and the gradients' norm."""
+    """One optimiser step, unless it is skipped; return this rank's share of the loss, and the gradient norm."""
     position = step + (job.guard.passed if job.guard else 0)
-    buffers = Buffers(job.model) if job.guard or job.loss_scale else None  # of a step that may be skipped
+    buffers = Buffers(job.model) if job.guard or job.loss_scale else None  # for a step that may be skipped
     seed_generators(step_seed(job.seed, position, job.spread.meshes.loss.get_local_rank()), job.spread.device)
     with mark("data"):
         batch = job.order.batch(position)
@@ -168,7 +168,7 @@ def _step(job: Training, step: int) -> tuple[Tensor, Tensor]:
 
 
 def _update(job: Training, step: int, total: Tensor, buffers: Buffers | None) -> Tensor:
-    """What the optimiser makes of the gradients, unless the guard skips the step; their norm."""
+    """Apply the gradients, unless the step is skipped; return their norm."""
     if job.loss_scale:
         job.loss_scale.unscale(job.optimizer)
     norm = job.learner.clip(job.settings.max_grad_norm)
@@ -186,30 +186,30 @@ def _update(job: Training, step: int, total: Tensor, buffers: Buffers | None) ->
 
 
 def _is_taken(job: Training, step: int, loss: Tensor, norm: Tensor) -> bool:
-    """Whether the optimiser is to take a step, the same answer on every rank."""
+    """Whether the optimiser takes the step, the same on every rank."""
     fits = job.loss_scale is None or job.loss_scale.allows(norm)
-    # That gradients overflow at a new scale is no fault of the weights, which the guard would go back for.
+    # Overflow at a new scale is no fault of the weights, for which the guard would roll back.
     return (job.guard is None or job.guard.allows(step + 1, loss, norm if fits else torch.zeros_like(norm))) and fits
 
 
 def _marks(job: Training, step: int) -> Marks:
-    """What is noted of a step, counted from 1."""
+    """The marks of a step, counted from 1."""
     guarded = job.guard.mark(step) if job.guard else Mark()
     scaled = job.loss_scale.mark if job.loss_scale else Overflow()
     return Marks(**guarded, **scaled)
 
 
 def _part(job: Training, position: int, batch: Indices, place: slice) -> Part:
-    """The examples at a place in a batch, as the step sees them that reads at this position in the data."""
+    """The examples at a place in a batch, as the step at this position in the data uses them."""
     with mark("data"):
         return _read(job, position, batch, place)
 
 
 def _read(job: Training, position: int, batch: Indices, place: slice) -> Part:
-    """The same, without a mark."""
+    """The same, without a profiler mark."""
     own = np.arange(len(batch))[place]
     counts = len(own) > 0
-    if not counts:  # two, where a part has as many: BatchNorm cannot learn from one
+    if not counts:  # two, where a part has as many: BatchNorm cannot train on one
         own = np.zeros(min(2, place.stop - place.start), dtype=np.int64)
     inputs, labels = _seen(job, position, batch, own)
     mixed = None
@@ -225,7 +225,7 @@ def _read(job: Training, position: int, batch: Indices, place: slice) -> Part:
 
 
 def _seen(job: Training, position: int, batch: Indices, places: Indices) -> tuple[Tensor, Tensor]:
-    """Inputs and labels at places in a batch."""
+    """Augmented inputs, and labels, at places in a batch."""
     inputs, labels = job.examples.batch(batch[places])
     return job.augmentation(inputs, position, places) if job.augmentation else inputs, labels
 
@@ -233,8 +233,8 @@ def _seen(job: Training, position: int, batch: Indices, places: Indices) -> tupl
 def seed_generators(seed: int, device: torch.device) -> None:
     """Seed the generators that a training step draws from: the CPU's, and the device's.
 
-    torch.manual_seed does this for every kind of device, and where one is not initialised it formats the whole stack
-    to tell later who asked: half a millisecond a step.
+    torch.manual_seed seeds every kind of device, and for an uninitialised one it formats the whole stack for later
+    messages: half a millisecond a step.
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":

@@ -1,7 +1,7 @@
-"""In fp16 the loss is multiplied before its gradients are computed, and these are divided before they are used.
+"""Loss scaling for fp16: the loss is multiplied before the backward pass, and gradients are divided before use.
 
-fp16 ends at 6e-8, and many gradients are smaller (Micikevicius et al. 2018). How large the factor may be is tried, as
-in torch.amp.GradScaler: a step whose gradients overflow is skipped and halves it, many steps without one double it.
+fp16 ends at 6e-8, and many gradients are smaller (Micikevicius et al. 2018). The scale is adapted as in
+torch.amp.GradScaler: a step whose gradients overflow is skipped and halves it, many steps without one double it.
 """
 
 from typing import NotRequired, TypedDict
@@ -16,45 +16,45 @@ from understudy.models.parts import kept
 
 INITIAL, LEAST = 2.0**16, 1.0
 GROWS_AFTER = 2000
-"""Steps in a row without overflow."""
+"""Steps in a row without overflow, after which the scale doubles."""
 
 
 class Overflow(TypedDict):
-    """What is noted of a step whose gradients overflowed, for the curve."""
+    """The mark of a step whose gradients overflowed, for the curve."""
 
     overflow: NotRequired[float]
-    """The step was skipped; the scale that was too large."""
+    """The scale, which was too large; the step was skipped."""
 
 
 class KeptScale(TypedDict):
-    """What a checkpoint holds of it."""
+    """The loss scale's state in a checkpoint."""
 
     value: float
     steps: int
 
 
 class LossScale:
-    """The factor of losses, the same on every rank; a power of two, so that it changes no digit."""
+    """The scale of losses, the same on every rank; a power of two, so that it changes no digit."""
 
     def __init__(self) -> None:
         self.value, self._steps, self._overflow = INITIAL, 0, Overflow()
 
     def unscale(self, chosen: Optimizer) -> None:
-        """Divide the gradients of all that an optimiser trains, in place."""
+        """Divide the gradients of an optimiser's parameters, in place."""
         parameters = [parameter for group in chosen.param_groups for parameter in group["params"]]
         found = [kept(parameter.grad) for parameter in parameters if parameter.grad is not None]
         torch._foreach_mul_(found, 1 / self.value)
 
     def allows(self, norm: Tensor) -> bool:
-        """Whether a step is to be taken, as far as fp16 goes. To be called on every rank, once a step.
+        """Whether a step's gradients fit into fp16. Collective: call it on every rank, once a step.
 
         Args:
-            norm: of this rank's gradients, divided.
+            norm: of this rank's unscaled gradients.
 
         Raises:
             UnderstudyError: no scale is small enough.
         """
-        # A sum over all ranks, whatever they share: what is not finite on one is so on all.
+        # A sum over the world, however ranks share the model: a value that is not finite on one is so on all.
         shared = norm.detach().double().cpu()
         dist.all_reduce(shared)
         if shared.isfinite():
@@ -72,13 +72,13 @@ class LossScale:
 
     @property
     def mark(self) -> Overflow:
-        """What is noted of the last step."""
+        """The mark of the last step."""
         return self._overflow
 
     def kept(self) -> KeptScale:
-        """For a checkpoint."""
+        """The state for a checkpoint."""
         return KeptScale(value=self.value, steps=self._steps)
 
     def load(self, kept: KeptScale) -> None:
-        """What kept() gave."""
+        """Restore the state from kept()."""
         self.value, self._steps = kept["value"], kept["steps"]

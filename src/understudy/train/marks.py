@@ -1,4 +1,4 @@
-"""Marks around the parts of a training step: a span of the trace where a profiler records, and otherwise nothing."""
+"""Marks around the parts of a training step: a span in the trace while a profiler records, otherwise nothing."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -7,13 +7,13 @@ import torch
 from torch.profiler import record_function
 
 MARK = "understudy: "
-"""What the names of spans begin with."""
+"""Prefix of the spans' names."""
 NOTHING = nullcontext()
 
 
 def mark(kind: str) -> AbstractContextManager[None]:
-    """Around what a step does of a kind: data, teacher, forward, backward or optimizer. The innermost mark counts."""
-    # Asked of torch each time, 0.1 us: nobody has to hand on whether a profiler records.
+    """Context of one kind of work in a step: data, teacher, forward, backward, optimizer. The innermost mark counts."""
+    # torch is queried each time, 0.1 us, so that callers need not pass on whether a profiler records.
     return _recorded(kind) if torch.autograd.profiler._is_profiler_enabled else NOTHING
 
 
@@ -22,5 +22,5 @@ def _recorded(kind: str) -> Iterator[None]:
     with record_function(MARK + kind):
         yield
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            # What was asked of the GPU in here belongs here.
+            # Kernels launched within the span belong to it.
             torch.cuda.synchronize()

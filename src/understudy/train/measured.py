@@ -1,4 +1,4 @@
-"""Whether a model computes in the precision in which it will be measured, tried before anything is trained."""
+"""Whether a model computes in the precision of its evaluation, tested before any training."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -16,15 +16,15 @@ from understudy.train.shapes import check_shapes
 
 
 def check_narrowed(description: Description, split: Examples, where: str) -> None:
-    """Send the first example through a new model in bf16, without memory for it where that can be.
+    """Send the first example through a new model in bf16, without memory where possible.
 
     Args:
         description: the model's.
         split: the training split.
-        where: the recipe's path of the model, for errors.
+        where: the model's path in the recipe, for errors.
 
     Raises:
-        InputError: the model fails; a buffer of its code, for one, keeps its type, and what is added to it gets it.
+        InputError: the model fails, for example because a buffer keeps its type, and sums with it are promoted.
     """
     device = torch.device("cpu")
     try:
@@ -34,7 +34,7 @@ def check_narrowed(description: Description, split: Examples, where: str) -> Non
         except InputError as error:
             if isinstance(error.__cause__, MixedTypes):
                 raise
-            # Some code cannot run without memory: a refusal counts when a real model refuses, too.
+            # Some code cannot run without memory: a failure counts if a real model fails, too.
             check_shapes(narrowed(build_model(description, where), torch.bfloat16), split, description, device, where)
     except InputError as error:
         raise InputError(
@@ -44,6 +44,6 @@ def check_narrowed(description: Description, split: Examples, where: str) -> Non
 
 
 def _kernels(model: nn.Module) -> AbstractContextManager[object]:
-    """What refuses as kernels do, for a model that has none; code of one's own is built with memory."""
+    """OneType, which fails as kernels would, for a model without memory; custom code is built with memory."""
     has_none = any(isinstance(parameter, FakeTensor) for parameter in model.parameters())
     return OneType() if has_none else nullcontext()

@@ -1,9 +1,9 @@
-"""What becomes of memory that a training step on the CPU frees: kept for the next step, or given back at once.
+"""Retention of memory that a training step on the CPU frees, for the next step, where there is plenty.
 
-The C library gives large blocks back to the system as soon as they are free, and gets them again zeroed, page by page.
-A step frees and takes all its gradients and activations; kept, it is a quarter shorter for a model of 20 million
-weights. But what is kept is in pieces: of 0.7 GiB of weights over four processes each took up to 2.2 GiB, and had 0.6
-in use. So it is kept where there is plenty.
+By default the C library returns large blocks to the system as soon as they are free, and gets them again zeroed, page
+by page. A step frees and allocates all its gradients and activations; with retention it is a quarter shorter for a
+model of 20 million weights. But retained memory is fragmented: with 0.7 GiB of weights over four processes, each took
+up to 2.2 GiB, and used 0.6.
 """
 
 import ctypes
@@ -12,18 +12,18 @@ from pathlib import Path
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # malloc.h of glibc
 NEVER = -1  # as a size, the largest
 LARGE = 2**20
-"""Bytes of a block that is given back at once; of itself glibc raises its own bound to 32 MiB."""
+"""Bytes of a block that is returned immediately; by default glibc raises its bound to 32 MiB."""
 PLENTY = 16
-"""Times a process's share of the weights: gradients, moments and activations, and as much again in pieces."""
+"""Times a process's share of the weights: gradients, moments, activations, and as much again for fragmentation."""
 CGROUP = Path("/sys/fs/cgroup")
 
 
 def settle_freed_memory(share: int, processes: int) -> None:
-    """Keep what this process frees, or give it back. Does nothing where the C library is not glibc.
+    """Retain this process's freed memory, or return it. Does nothing where the C library is not glibc.
 
     Args:
-        share: bytes of the weights that this process holds.
-        processes: of the job on this machine.
+        share: bytes of this process's weights.
+        processes: number of the job's processes on this machine.
     """
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallopt"):
@@ -36,7 +36,7 @@ def settle_freed_memory(share: int, processes: int) -> None:
 
 
 def available_memory(cgroup: Path = CGROUP) -> int:
-    """Bytes that processes here may still take: the machine's, or the container's where that is less.
+    """Bytes that processes can still allocate: the machine's, or the container's where that is less.
 
     Args:
         cgroup: the folder of the container's control group, version 2.
@@ -45,6 +45,6 @@ def available_memory(cgroup: Path = CGROUP) -> int:
     free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     try:
         limit, used = ((cgroup / name).read_text().strip() for name in ("memory.max", "memory.current"))
-    except OSError:  # not in a container, or in one of version 1
+    except OSError:  # not in a container, or with cgroup version 1
         return free
     return free if limit == "max" else min(free, int(limit) - int(used))

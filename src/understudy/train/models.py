@@ -1,6 +1,6 @@
-"""A training's models: tried on an example, built without memory, spread over the ranks, and given their weights.
+"""A training's models: tested on an example, built without memory, distributed over ranks, and loaded.
 
-No rank holds a whole model that does not fit on it: transformers' models get memory only for what a rank keeps.
+No rank allocates a whole model that does not fit: of transformers' models it allocates only its part.
 """
 
 import logging
@@ -60,8 +60,9 @@ log = logging.getLogger(__name__)
 
 
 def try_others(job: TrainingJob, split: Examples) -> None:
-    """Whether the models that come after this job fit the data too, and all of them the precision in which they will be
-    measured: hours later would be late to hear it.
+    """Check that later jobs' models fit the data, too, and all models the precision of their evaluation.
+
+    These errors would otherwise appear hours later.
     """
     for where, model in job.others.items():
         facts = read_facts(job.examples)
@@ -78,8 +79,9 @@ def try_others(job: TrainingJob, split: Examples) -> None:
 
 
 def _try(split: Examples, description: Description, where: str, extras: frozenset[Extra]) -> None:
-    """Whether a model fits the data, without memory for it. A refusal counts only when a real one refuses, too: some
-    code cannot run without memory.
+    """Check that a model fits the data, without memory.
+
+    A failure counts only if a real model fails, too: some code cannot run without memory.
     """
     device = torch.device("cpu")
     try:
@@ -90,7 +92,7 @@ def _try(split: Examples, description: Description, where: str, extras: frozense
 
 
 def _try_measured(job: TrainingJob, split: Examples) -> None:
-    """Whether models compute in the precision in which they will be measured: this job's, and those around it."""
+    """Check that this job's model, and those before and after, compute in the precision of their evaluation."""
     if job.measured_in == "fp32":
         return
     facts = read_facts(job.examples)
@@ -103,15 +105,15 @@ def _try_measured(job: TrainingJob, split: Examples) -> None:
 
 
 def extras_of(job: TrainingJob) -> frozenset[Extra]:
-    """What this job and the student's ask of a model besides its logits."""
+    """Outputs besides logits that the objectives of this job and the student's need."""
     return objective((*job.objectives, *job.asked), job.train).extras
 
 
 def degrees_of(job: TrainingJob) -> Degrees:
-    """How the job's models are spread over the ranks that have met.
+    """The degrees of the job's models over the ranks after rendezvous.
 
     Raises:
-        InputError: the strategy does not fit their number.
+        InputError: the strategy does not fit their number, or the length of sequences.
     """
     try:
         found = degrees(job.train.strategy, dist.get_world_size() // job.processes, job.processes)
@@ -127,19 +129,19 @@ def degrees_of(job: TrainingJob) -> Degrees:
 
 
 def place(job: TrainingJob) -> str:
-    """The recipe's path of the training."""
+    """The training's path in the recipe."""
     return f"{job.section.partition('.')[0]}.train"
 
 
 def description_of(job: TrainingJob) -> Description:
-    """What the trained model is."""
+    """The description of the trained model."""
     if job.initial:
         return read_description(job.initial)
     return describe(job.model, read_facts(job.examples), job.section)
 
 
 def _description_of_teacher(job: TrainingJob) -> Description:
-    """What the teacher is that the model learns from."""
+    """The description of the model's teacher."""
     assert job.teacher is not None
     assert job.teacher_model is not None, "who names a teacher says what it is"
     return trusted_description(job.teacher, job.teacher_model, job.examples, "teacher.model")
@@ -147,18 +149,18 @@ def _description_of_teacher(job: TrainingJob) -> Description:
 
 @dataclass(frozen=True)
 class Started:
-    """A model to start from, spread over the ranks."""
+    """The initial model, distributed over the ranks."""
 
     model: nn.Module
-    """What this rank holds of it."""
+    """This rank's part."""
     aliases: set[str]
-    """The names of its tied weights."""
+    """Second names of its tied weights."""
     staged: Staged | None
-    """Its stages on this rank, where ranks hold some layers each."""
+    """This rank's stages, with pipeline parallel."""
 
 
 def initial_model(job: TrainingJob, description: Description, examples: Examples, spread: Spread) -> Started:
-    """The model to start from, spread over the ranks."""
+    """Build the initial model, distributed over the ranks."""
     torch.manual_seed(job.seed)
     model = empty_model(description, job.section)
     if keeps_apart(read_facts(job.examples)):
@@ -200,7 +202,7 @@ def _say_left(left: list[str], where: str) -> None:
 
 
 def _share(job: TrainingJob, model: nn.Module, spread: Spread) -> int:
-    """Bytes of the weights that a rank holds, of a whole model and its teacher."""
+    """Bytes of a rank's weights, of a whole model and its teacher."""
     parts = spread.degrees.world_size // spread.degrees.dp_replicate
     own = sum(parameter.nbytes for parameter in model.parameters())
     return (own + (weight_bytes(job.teacher) if job.teacher else 0)) // parts
@@ -209,7 +211,7 @@ def _share(job: TrainingJob, model: nn.Module, spread: Spread) -> int:
 def _fill(
     job: TrainingJob, model: nn.Module, description: Description, device: torch.device, whole: nn.Module | None = None
 ) -> None:
-    """Give what this rank holds of a model its weights."""
+    """Load or initialise the weights of this rank's part of a model."""
     if job.initial:
         check_files(job.initial, description)
         read_weights(model, job.initial, device, whole)
@@ -221,12 +223,12 @@ def _fill(
 
 
 def frozen_teacher(job: TrainingJob, examples: Examples, extras: frozenset[Extra], spread: Spread) -> Teacher | None:
-    """The teacher, split as the student is, in as many shards as the recipe says; None where no objective needs one."""
+    """The teacher, split like the student, in the recipe's number of shards; None where no objective needs one."""
     if job.teacher is None:
         return None
     description = _description_of_teacher(job)
     check_files(job.teacher, description)
-    # The files have the types that the model had before it was narrowed.
+    # The files have the types from before the weights were narrowed.
     saved = None if job.teacher_precision == "fp32" else empty_model(description, "teacher.model")
     whole = empty_model(description, "teacher.model")
     if keeps_apart(read_facts(job.examples)):
@@ -242,11 +244,11 @@ def frozen_teacher(job: TrainingJob, examples: Examples, extras: frozenset[Extra
 
 
 def spread_of_teacher(spread: Spread, shards: int | None) -> Spread:
-    """How a model that is only asked is spread, beside one that is spread like this.
+    """The distribution of an inference-only model beside a trained one.
 
     Args:
-        spread: of the other one.
-        shards: how many ranks hold a copy together; default: as of the other one.
+        spread: the trained model's.
+        shards: number of ranks that share a copy; default: as for the trained model, or all ranks if it has stages.
 
     Raises:
         InputError: ranks do not divide into such copies.
@@ -260,16 +262,16 @@ def spread_of_teacher(spread: Spread, shards: int | None) -> Spread:
 def teacher_over_ranks(
     model: nn.Module, spread: Spread, kind: TeacherPrecision, *, compiled: bool = False
 ) -> nn.Module:
-    """A model that is only asked, each rank with its part.
+    """An inference-only model, each rank with its part.
 
     Args:
         model: whole, with memory or without.
-        spread: its own, see spread_of_teacher().
-        kind: what its weights are kept in.
-        compiled: whether its blocks are compiled where that is worth it; those in fewer bits are not.
+        spread: from spread_of_teacher().
+        kind: the type of its weights.
+        compiled: whether to compile its blocks where worthwhile; quantised ones never are.
 
     Raises:
-        InputError: layers in fewer bits would be split.
+        InputError: quantised layers would be split.
     """
     if kind in FEWER_BITS:
         if spread.degrees.tp > 1:
@@ -277,13 +279,13 @@ def teacher_over_ranks(
         in_fewer_bits(model, FEWER_BITS[kind])
     else:
         narrowed(model, PRECISIONS[kind])
-    # Without a plan of its own each rank of a tensor-parallel group asks all of it, and hears the same.
+    # Without a plan each rank of a tensor-parallel group computes the whole model, with the same outputs.
     savers = Savers(compiled="auto" if compiled and kind not in FEWER_BITS else False)
     return spread.over_ranks(model, {} if has_plan(model) else None, "teacher.train", savers)
 
 
 def _find_head(model: nn.Module, examples: Examples, device: torch.device) -> None:
-    """Whether a language model's logits are to be had for some positions alone, tried on the first example."""
+    """Detect on the first example whether a language model's logits can be computed for some positions only."""
     if isinstance(model, TextModel):
         training, inputs = model.training, examples.batch(np.zeros(1, dtype=np.int64))[0].to(device)
         model.eval().find_head(lambda read: model(inputs, read=read))

@@ -1,4 +1,4 @@
-"""What a training names of its model, looked for before anything is trained."""
+"""Names in a training's settings, looked up in the model before any training."""
 
 from torch import nn
 
@@ -8,16 +8,16 @@ from understudy.train.decay import check_patterns
 
 
 def check_names(model: nn.Module, learns: nn.Module, train: Train, where: str) -> None:
-    """Whether there are the layers that get adapters, and the parameters that do not decay.
+    """Check that the layers for adapters, and the parameters without decay, exist.
 
     Args:
-        model: whole, and not used afterwards: it is given its adapters; its tensors may be without memory.
+        model: whole, with memory or without; do not use it afterwards: adapters are added to it.
         learns: the objective.
         train: the recipe's settings.
-        where: their place in the recipe.
+        where: their path in the recipe.
 
     Raises:
-        InputError: a name is that of nothing in the model.
+        InputError: a name matches nothing in the model.
     """
     if train.lora:
         add_adapters(model, train.lora, where)

@@ -22,8 +22,8 @@ def optimizer(
     """The recipe's optimiser.
 
     Args:
-        parameters: of which it trains those that require gradients.
-        settings: its own.
+        parameters: it trains those that require gradients.
+        settings: the recipe's settings.
         exempt: parameters without weight decay, by id(); default: vectors (biases, norms).
     """
     trained = [parameter for parameter in parameters if parameter.requires_grad]
@@ -34,7 +34,7 @@ def optimizer(
         for alike in by_mesh([parameter for parameter in trained if (id(parameter) in spared) is not decays])
     ]
     if settings.name == "sgd":
-        fused = not any(isinstance(parameter, DTensor) for parameter in trained)  # torch has no fused SGD of shards
+        fused = not any(isinstance(parameter, DTensor) for parameter in trained)  # torch has no fused SGD for DTensors
         chosen: Optimizer = SGD(groups, lr=0.0, momentum=settings.momentum, fused=fused)
     elif settings.name == "adamw8bit":
         chosen = AdamW8bit(groups, lr=0.0, betas=(settings.beta1, settings.beta2))
@@ -46,9 +46,9 @@ def optimizer(
 
 
 class ShardedAdamW(AdamW):
-    """AdamW whose step takes each rank's shards as the plain tensors that they are.
+    """AdamW that updates each rank's shards as plain tensors.
 
-    How to spread an operation over lists of DTensors torch finds out from all of them at once: for a hundred, split in
+    torch derives the sharding of an operation on lists of DTensors from all of them together: for a hundred, split in
     two dimensions, half a second in the first step, and half a millisecond in each later one.
     """
 
@@ -63,10 +63,10 @@ class ShardedAdamW(AdamW):
 
 
 def _make_state(chosen: Optimizer) -> None:
-    """At a learning rate of 0, give every parameter the state that it has before its first step.
+    """Create every parameter's initial state, by a step at a learning rate of 0.
 
-    Torch makes it at a parameter's first gradient. A parameter that never gets one (dinov2's mask token) would then be
-    missing in checkpoints, and torch refuses to load those.
+    torch creates it at a parameter's first gradient. A parameter that never gets one (dinov2's mask token) would then
+    be missing in checkpoints, which torch refuses to load.
     """
     parameters = [parameter for group in chosen.param_groups for parameter in group["params"]]
     for parameter in parameters:
@@ -84,7 +84,7 @@ def learning_rate(step: int, steps: int, peak: float, schedule: Schedule) -> flo
 
     Cosine as in Loshchilov & Hutter 2017, without restarts.
     """
-    # Where a recipe gives epochs, only the data tells how few steps that is; the peak has to be reached all the same.
+    # With epochs in the recipe the number of steps depends on the data, and may be small; the peak must be reached.
     wanted = schedule.warmup if isinstance(schedule.warmup, int) else round(schedule.warmup * steps)
     warmup, final = min(wanted, steps - 1), schedule.final
     if step < warmup:
@@ -95,16 +95,16 @@ def learning_rate(step: int, steps: int, peak: float, schedule: Schedule) -> flo
 
 
 def set_learning_rate(chosen: Optimizer, value: float) -> None:
-    """Use this learning rate from the next step on."""
+    """Set the learning rate from the next step on."""
     for group in chosen.param_groups:
         group["lr"] = value
 
 
 def clip(parameters: Sequence[nn.Parameter], limit: float | None) -> torch.Tensor:
-    """Scale the gradients down to a global norm of at most `limit`.
+    """Clip the gradients to a global norm of at most `limit`.
 
     Returns:
-        The norm before that, whole on every rank.
+        The norm before clipping, whole on every rank.
     """
     limit = math.inf if limit is None else limit
     norm = gradient_norm(parameters)
@@ -113,7 +113,7 @@ def clip(parameters: Sequence[nn.Parameter], limit: float | None) -> torch.Tenso
 
 
 def gradient_norm(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
-    """The norm of all gradients together, whole on every rank."""
+    """The global norm of the gradients, whole on every rank."""
     groups = by_mesh(_with_gradient(parameters)) or [[]]
     grads = [[parameter.grad for parameter in group if parameter.grad is not None] for group in groups]
     norms = [_whole(nn.utils.get_total_norm(group)) for group in grads]
@@ -122,9 +122,9 @@ def gradient_norm(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
 
 
 def scale_gradients(parameters: Sequence[nn.Parameter], limit: float, norm: torch.Tensor) -> None:
-    """Scale gradients whose norm is known down to one of at most `limit`."""
-    # As nn.utils.clip_grads_with_norm_, but each rank scales its own shards as the plain tensors that they are: what to
-    # do with lists of DTensors takes torch longer to find than to do.
+    """Scale gradients with a given norm down to one of at most `limit`."""
+    # As nn.utils.clip_grads_with_norm_, but each rank scales its shards as plain tensors: on lists of DTensors torch's
+    # dispatch takes longer than the operation.
     factor = torch.clamp(limit / (norm + 1e-6), max=1.0)
     grads = [kept(parameter.grad) for parameter in parameters if parameter.grad is not None]
     for device in {grad.device for grad in grads}:
@@ -136,7 +136,7 @@ def _with_gradient(parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
 
 
 def by_mesh(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
-    """Parameters that are spread over the same processes: no operation takes others together."""
+    """Parameters grouped by device mesh, since operations on lists take those of one mesh."""
     groups: dict[DeviceMesh | None, list[nn.Parameter]] = {}
     for parameter in parameters:
         groups.setdefault(_mesh(parameter), []).append(parameter)

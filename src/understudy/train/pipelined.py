@@ -1,7 +1,7 @@
-"""A model that learns in stages: each rank holds some of the layers, and the last stage alone has a loss.
+"""A model trained in stages: each rank has some of the layers, and only the last stage has a loss.
 
-The teacher of such a model has all of its layers on every rank, in shards over all of them. The ranks of a pipeline,
-which read the same examples, share out the micro-batches among them, and the rank of the last stage gets all answers.
+The teacher has all of its layers on every rank, sharded over all of them. The ranks of a pipeline, which read the same
+examples, divide its micro-batches among themselves, and the rank of the last stage gathers all outputs.
 """
 
 from collections.abc import Iterator
@@ -30,18 +30,18 @@ from understudy.train.staged import Staged
 
 
 class Pipelined(Learner):
-    """Ranks with some of the layers each.
+    """A learner with some of the layers on each rank.
 
     Args:
-        staged: this rank's.
-        held: what of the model this rank has.
-        objective: what it learns from, a sum over positions without parameters.
-        teacher: whom the objective asks.
-        spread: over which ranks, and how.
-        where: the recipe's path of the training, for errors.
+        staged: this rank's stages.
+        held: this rank's part of the model.
+        objective: its objective, a sum over positions without parameters.
+        teacher: the objective's teacher.
+        spread: the distribution over ranks.
+        where: the training's path in the recipe, for errors.
 
     Raises:
-        InputError: the objective asks for more than logits.
+        InputError: the objective needs more than logits.
     """
 
     def __init__(
@@ -64,24 +64,24 @@ class Pipelined(Learner):
         self._width = staged.hidden.shape[0]
 
     def train(self, *, mode: bool) -> None:
-        """Of each stage."""
+        """Set each stage's mode."""
         for stage in self._staged.stages.values():
             stage.train(mode)
 
     def gradients(self, parts: Iterator[Part], count: int, targets: int, scale: float = 1.0) -> Tensor:
-        """All parts at once, in the order of the schedule."""
+        """All micro-batches, in the order of the schedule."""
         filled = [self._filled(part) for part in parts]
         assert len(filled) == count
         shown = [self._spread.own_positions(part.inputs, part.labels, part.positions) for part in filled]
         known = self._taught(shown) if self._teacher else [None] * count
-        # Gradients are averaged over the ranks that read other examples, the loss is their sum.
+        # Gradients are averaged over the ranks that read different examples, the loss is summed over them.
         readers = self._spread.meshes.gradient.size()
         asked = []
         for part, (inputs, labels, placed), states in zip(filled, shown, known, strict=True):
             batch = Batch(inputs, labels, part.mixed)
             read = partial(self._loss, teacher=states, batch=batch, scale=readers / targets * scale)
             asked.append(Asked(inputs, placed, read, self._forward if part.counts else self._uncounted))
-        with mark("backward"):  # and forward, which has marks of its own in between
+        with mark("backward"):  # and forward, which has separate marks in between
             loss = self._staged.pipeline.learn(asked) / (readers * scale)
             if self._teacher:
                 self._teacher.rest()
@@ -90,18 +90,18 @@ class Pipelined(Learner):
 
     @contextmanager
     def _forward(self) -> Iterator[None]:
-        """In which a stage computes."""
+        """The context in which a stage computes."""
         with mark("forward"), self._staged.context():
             yield
 
     @contextmanager
     def _uncounted(self) -> Iterator[None]:
-        """In which a stage computes a micro-batch that counts nothing."""
+        """The context in which a stage computes a micro-batch that does not count."""
         with unchanged_buffers(self._held), self._forward():
             yield
 
     def _filled(self, part: Part) -> Part:
-        """A micro-batch of its full width: a pipeline takes no others. What was not there has no target."""
+        """A micro-batch padded to full width, as a pipeline requires. Padding has no targets."""
         mixed = part.mixed and part.mixed._replace(labels=self._filled_labels(part.mixed.labels, part.counts))
         labels, positions = self._filled_labels(part.labels, part.counts), part.positions
         positions = None if positions is None else self._repeated(positions)
@@ -119,12 +119,12 @@ class Pipelined(Learner):
         return loss_in_pieces(self._objective, student, teacher, batch) * scale
 
     def _taught(self, shown: list[tuple[Tensor, Tensor, dict[str, Tensor]]]) -> list[States | None]:
-        """What the teacher knows of each micro-batch, on the rank of the last stage."""
+        """The teacher's states of each micro-batch, on the rank of the last stage."""
         assert self._teacher is not None
         ranks, last = dist.get_world_size(self._group), self._staged.ends[1]
         found: list[States | None] = []
         for first in range(0, len(shown), ranks):
-            # Who has none left asks of the last one: the others wait for its part of the teacher.
+            # A rank with no micro-batch left repeats the last one: the others wait for its part of the teacher.
             inputs, _, placed = shown[min(first + self._rank, len(shown) - 1)]
             with mark("teacher"), self._staged.context():
                 said = self._teacher.states(inputs, **placed)
@@ -139,7 +139,7 @@ class Pipelined(Learner):
             exchange_tied(self._staged.twice, self._group, last if self._rank == first else first)
 
     def clip(self, limit: float | None) -> Tensor:
-        """Over all stages; what two of them have both is counted once."""
+        """Clip all stages together; parameters that two of them share count once."""
         parameters = list(self._held.parameters())
         again = {id(parameter) for parameter in self._staged.twice} if self._rank != self._staged.ends[0] else set()
         own: list[nn.Parameter] = [parameter for parameter in parameters if id(parameter) not in again]
@@ -151,13 +151,13 @@ class Pipelined(Learner):
         return norm
 
     def ask(self, inputs: Tensor, labels: Tensor, read: Read, positions: Tensor | None = None) -> Tensor | None:
-        """The rank of the last stage has the answer."""
+        """The result on the rank of the last stage, None on others."""
         inputs, labels, placed = self._spread.own_positions(inputs, labels, positions)
         return self._staged.pipeline.ask(
             Asked(inputs, placed, lambda states: read(states, labels), self._staged.context)
         )
 
     def rest(self) -> None:
-        """Shards alone stay."""
+        """Free all but the shards."""
         for stage in self._staged.stages.values():
             reshard(stage)

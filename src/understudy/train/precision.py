@@ -1,4 +1,4 @@
-"""Which floating-point type a device computes in."""
+"""The floating-point type in which a device computes."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -8,18 +8,18 @@ from understudy.errors import InputError
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 BESIDE_FLOAT8 = "bf16"
-"""What is computed in where linear layers compute in fp8."""
+"""The type of other operations where linear layers compute in fp8."""
 BF16_FROM = (8, 0)
-"""The compute capability of the first GPUs that have it (Ampere)."""
+"""The compute capability of the first GPUs with bf16 (Ampere)."""
 FLOAT8_FROM = (8, 9)
-"""The compute capability of the first GPUs that have it (Ada, Hopper)."""
+"""The compute capability of the first GPUs with fp8 (Ada, Hopper)."""
 
 
 def precision(wanted: str, device: torch.device) -> torch.dtype:
-    """The type behind a recipe's precision; auto is bf16 where the GPU computes in it, fp32 otherwise.
+    """The type for a recipe's precision; auto is bf16 where the GPU supports it, fp32 otherwise.
 
     Raises:
-        InputError: bf16 or fp8 is asked of a GPU that has none.
+        InputError: the GPU does not support the recipe's bf16 or fp8.
     """
     if wanted == "fp8":
         if device.type == "cuda" and torch.cuda.get_device_capability(device) < FLOAT8_FROM:
@@ -35,5 +35,5 @@ def precision(wanted: str, device: torch.device) -> torch.dtype:
 
 
 def autocast(dtype: torch.dtype, device: torch.device) -> AbstractContextManager[None]:
-    """Matrix products in this type; weights and sums stay in fp32."""
+    """Context of matrix multiplications in this type; weights and sums stay in fp32."""
     return nullcontext() if dtype is torch.float32 else torch.autocast(device.type, dtype=dtype)

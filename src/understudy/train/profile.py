@@ -1,4 +1,4 @@
-"""The profile of a training: where a step's time went, as each rank leaves it, and as a run keeps it."""
+"""The profile of a training: the time of a step by kind, as each rank writes it, and as a run stores it."""
 
 from typing import Annotated, Literal, get_args
 
@@ -7,9 +7,9 @@ from typing_extensions import TypedDict
 
 Kind = Literal["data", "teacher", "forward", "backward", "optimizer", "communication", "other"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""Communication is what is sent while nothing is computed, other what has no mark."""
+"""`communication` is time in which data is sent and nothing computed, `other` has no mark."""
 LARGEST_TRACE = 64 * 2**20
-"""Bytes of a rank's trace that MLflow gets."""
+"""Bytes of the largest trace that is sent to MLflow."""
 
 Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, le=1e24, allow_inf_nan=False)]
@@ -18,33 +18,33 @@ Name = Annotated[str, Field(max_length=200)]
 
 
 class RankProfile(TypedDict):
-    """What a rank found; seconds, FLOP and targets are a step's, in the mean."""
+    """One rank's measurements; seconds, FLOP and targets are means per step."""
 
     rank: Count
     world_size: Count
     device: Name
     """`cpu`, or the GPU's name."""
     precision: Name
-    """Of matrix products: fp32, bf16 or fp16."""
+    """Type of matrix multiplications: fp32, bf16 or fp16."""
     first_step: Count
-    """The first that was recorded, counted from 1."""
+    """The first recorded step, counted from 1."""
     steps: Count
-    """How many were recorded."""
+    """Number of recorded steps."""
     seconds: Seconds
-    """Of the steps just before, which nobody recorded."""
+    """Duration of the steps just before, which were not recorded."""
     recorded_seconds: Seconds
     kinds: dict[Kind, Seconds]
     """They add up to recorded_seconds."""
     sent: Seconds
-    """In which something was sent, whether something was computed meanwhile or not."""
+    """Time in which data was sent, whether or not something was computed meanwhile."""
     flop: Amount
-    """Of products of matrices, convolutions and attention; what is computed twice counts twice."""
+    """Of matrix multiplications, convolutions and attention; recomputation counts, too."""
     targets: Amount
     """Images or tokens, over all ranks."""
 
 
 class Profile(TypedDict):
-    """What a run keeps of a training; of seconds the mean over ranks and steps."""
+    """A run's profile of a training; seconds are means over ranks and steps."""
 
     world_size: int
     device: str
@@ -56,15 +56,15 @@ class Profile(TypedDict):
     kinds: dict[Kind, float]
     sent: float
     slowest: int
-    """The rank that the others wait for: it is the one that spends most on anything but communication."""
+    """The rank that the others wait for: it spends the most time on anything but communication."""
     slowest_kinds: dict[Kind, float]
     targets_per_second: float
     flop: float
     """Over all ranks."""
     mfu: float | None
-    """FLOP over what all ranks could compute in `seconds`: model FLOPs utilization (Chowdhery et al. 2022)."""
+    """Model FLOPs utilization (Chowdhery et al. 2022): FLOP over the peak of all ranks in `seconds`."""
     no_mfu: str
-    """Why there is none."""
+    """The reason if there is none."""
 
 
 RANK_PROFILE = TypeAdapter(RankProfile)

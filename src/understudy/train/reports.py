@@ -1,4 +1,4 @@
-"""Where a training stands, for whoever watches it."""
+"""Progress reports of a training, for monitoring."""
 
 import os
 import time
@@ -15,7 +15,7 @@ from understudy.train.training import Point
 
 @dataclass(frozen=True)
 class Report:
-    """Where a training stands, for whoever watches it."""
+    """The progress of a training at one time."""
 
     step: int
     loss: float
@@ -26,15 +26,15 @@ class Report:
     rate: float
     """Targets (images, tokens) a second, over all ranks."""
     memory: int
-    """Bytes: the most that the GPU held, or the resident set of the first rank's process."""
+    """Bytes: the GPU's peak, or the resident set of the first rank's process."""
     time: float
     """Unix seconds."""
     waiting: float | None
-    """Share of the time in which the first rank's threads could have computed and waited for a core, as of cores.py."""
+    """Share of runnable time that the first rank's threads waited for a core, see cores.py."""
 
 
 class Reporter:
-    """Makes reports of the points on the curve."""
+    """Builds reports from the points of the curve."""
 
     def __init__(
         self, examples: Examples, order: Order, steps: int, device: torch.device, report: Callable[[Report], None]
@@ -43,7 +43,7 @@ class Reporter:
         self._report, self._waits = report, CoreWaits()
 
     def __call__(self, points: list[Point], seconds: float) -> None:
-        """Report the last of these that was not skipped; all of them took so many seconds."""
+        """Report the last point that was not skipped; all of them took so many seconds."""
         targets = sum(self._examples.targets(self._order.batch(point["step"] - 1)) for point in points)
         last = next((point for point in reversed(points) if not {"skipped", "overflow"} & point.keys()), None)
         if last is None:
@@ -66,7 +66,7 @@ class Reporter:
         )
 
     def _memory(self) -> int:
-        """Bytes: the most that the GPU held, or the process's resident set."""
+        """Bytes: the GPU's peak, or the process's resident set."""
         if self._device.type == "cuda":
             return torch.cuda.max_memory_allocated(self._device)
         pages = int(Path("/proc/self/statm").read_text().split()[1])

@@ -1,4 +1,4 @@
-"""Whether a model's outputs are what the data needs, tried on one example before anything is trained."""
+"""Whether a model's outputs fit the data, tested on one example before any training."""
 
 from unittest.mock import patch
 
@@ -23,29 +23,29 @@ def check_shapes(
     where: str,
     extras: frozenset[Extra] = NOTHING,
 ) -> None:
-    """Send the first example through a model that is already on its device; its mode is as before afterwards.
+    """Send the first example through a model that is already on its device, and restore its mode.
 
     Args:
         model: maps a batch of inputs to Outputs, with logits (B, classes) or (B, L, vocabulary).
         examples: the training split.
         description: the model's, as returned by describe().
         device: cpu or cuda.
-        where: the recipe's path of the model, for errors.
-        extras: what the objectives need of it besides its logits.
+        where: the model's path in the recipe, for errors.
+        extras: outputs besides logits that the objectives need.
 
     Raises:
-        InputError: the model fails on the example, or its output has another shape.
+        InputError: the model fails on the example, or its output has the wrong shape.
     """
     inputs, labels = examples.batch(np.zeros(1, dtype=np.int64))
     expected, training = (*labels.shape, _outputs(description)), model.training
     try:
-        # Of what fails without memory torch logs a traceback, before it is said here in words.
+        # torch logs a traceback of failures without memory, which are reported below.
         with torch.no_grad(), patch.object(fake_tensor.log, "disabled", new=True):
             found = tuple(model.eval()(inputs.to(device), extras).logits.shape)
     except torch.OutOfMemoryError:
         raise  # it is a RuntimeError too, and neither the model nor the example is to blame
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        if is_lost_peer(error):  # of shards, which a model gathers from ranks that may be gone
+        if is_lost_peer(error):  # shards are gathered from ranks that may be gone
             raise
         raise _refusal(error, f"{_what(description)} of shape {tuple(inputs.shape)}", where) from error
     model.train(training)
@@ -57,7 +57,7 @@ def check_shapes(
 
 
 def _refusal(error: Exception, example: str, where: str) -> InputError:
-    """What a model's own code made of an example that it was not written for."""
+    """The error for a model whose code fails on the example."""
     kind, words = type(error).__name__, " ".join(str(error).split())[:500]
     return InputError(
         f"{where}: the model fails on the first example, {example} ({kind}: {words}); it has to fit the data and "

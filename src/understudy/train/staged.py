@@ -1,4 +1,4 @@
-"""A model in stages: cut by what its layers cost, spread over ranks, and given what torch's pipeline asks for."""
+"""A model in stages: cut by the cost of its layers, distributed over ranks, and prepared for torch's pipeline."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from understudy.train.precision import autocast
 
 log = logging.getLogger(__name__)
 UNEVEN = 1.05
-"""The slowest stage over the mean, from which it is said."""
+"""Ratio of the slowest stage to the mean, from which a warning is logged."""
 
 
 @dataclass(frozen=True)
@@ -34,32 +34,32 @@ class Staged:
     """This rank's stages of a model."""
 
     held: nn.Module
-    """As in Cut; of use until there are weights."""
+    """As in Cut; used until weights are loaded."""
     stages: Mapping[int, Stage]
     pipeline: Pipeline
     context: partial[AbstractContextManager[None]]
-    """In which stages compute."""
+    """The context in which stages compute."""
     beside: tuple[nn.Module, ...]
-    """Modules that the rank does not run, whose parameters are tied to its own."""
+    """Modules that the rank does not run, with parameters tied to its stages'."""
     ends: tuple[int, int]
-    """The ranks of the first and of the last stage, among those of the pipeline."""
+    """Pipeline ranks of the first and of the last stage."""
     example: Tensor
     """The inputs of an example."""
     hidden: Said
-    """What a micro-batch is between stages."""
+    """Shape and type of a micro-batch between stages."""
 
     @property
     def twice(self) -> list[nn.Parameter]:
-        """Parameters that the ranks of the first and of the last stage have both."""
+        """Parameters that the ranks of the first and of the last stage share."""
         run = {id(parameter) for stage in self.stages.values() for parameter in stage.model.parameters()}
         found = {id(parameter): parameter for module in self.beside for parameter in module.parameters()}
         return [parameter for key, parameter in found.items() if key in run]
 
     def settle(self, device: torch.device) -> nn.Module:
-        """Once there are weights, let fully_shard know of them.
+        """Register the weights with fully_shard, once they are loaded.
 
         Returns:
-            All that this rank holds of the model, under the whole model's names; it cannot be run.
+            This rank's part of the model, under the whole model's names; it cannot be run.
         """
         for stage in self.stages.values():
             if isinstance(stage, FSDPModule):
@@ -67,7 +67,7 @@ class Staged:
         return with_tied_alone(self.held, self.beside, [stage.model for stage in self.stages.values()])
 
     def find_head(self, device: torch.device) -> None:
-        """Look whether the last stage's logits are to be had for some positions alone."""
+        """Detect whether the last stage's logits can be computed for some positions only."""
         for stage in self.stages.values():
             if stage.is_last and isinstance(stage.model, TextModel):
                 training = stage.training
@@ -77,7 +77,7 @@ class Staged:
             reshard(stage)
 
     def _ask(self, stage: Stage, device: torch.device, read: object) -> Tensor:
-        """What the last stage says of an example whose hidden states are any."""
+        """The last stage's result for an example with random hidden states."""
         assert callable(read)
         shape = (1, *self.hidden.shape[1:])
         received = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(device, self.hidden.dtype)
@@ -89,18 +89,18 @@ class Staged:
 def cut_into_stages(
     model: nn.Module, found: Layout, examples: Examples, spread: Spread, train: Train, where: str
 ) -> Staged:
-    """Cut a model, and spread this rank's stages.
+    """Cut a model, and distribute this rank's stages.
 
     Args:
-        model: as empty_model() makes it; of no use afterwards.
+        model: from empty_model(); do not use it afterwards.
         found: its layout.
         examples: the training split.
-        spread: over which ranks, and how.
+        spread: the distribution over ranks.
         train: the recipe's settings.
         where: their path in the recipe, for errors.
 
     Raises:
-        InputError: the model cannot be cut, or its stages cannot be spread like this.
+        InputError: the model cannot be cut, or its stages cannot be distributed like this.
     """
     mesh, settings, device = spread.meshes.pp, train.pipeline, spread.device
     example, _, _ = spread.own_positions(*examples.batch(np.zeros(1, dtype=np.int64)))
@@ -137,7 +137,7 @@ def _check_tied(made: Cut, spread: Spread, settings: Settings, where: str) -> No
 
 
 def _check_learns(stages: Mapping[int, Stage], where: str) -> None:
-    """Whether each stage has something that is trained, without which it sends no gradients on."""
+    """Check that each stage has trained parameters, without which it sends no gradients."""
     for number, stage in stages.items():
         if not any(weight.requires_grad for weight in stage.parameters()):
             raise InputError(
@@ -157,7 +157,7 @@ def _spread_stages(made: Cut, own: Sequence[int], last: int, hidden: Said, sprea
 
 
 def say_shares(found: Layout, parts: Sequence[range]) -> None:
-    """Others wait for the slowest stage."""
+    """Warn of uneven stages: the others wait for the slowest."""
     costs = stage_costs(found, parts)
     slowest = max(costs) * len(costs) / sum(costs)
     if dist.get_rank() == 0 and slowest > UNEVEN:

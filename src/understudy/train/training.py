@@ -1,4 +1,4 @@
-"""Everything that a training run consists of, and what it leaves: the points of its curve."""
+"""All parts of a training run, and the points of its curve."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -23,7 +23,7 @@ from understudy.train.validation import Validation
 
 
 class Marks(Mark, Overflow):
-    """What is noted of a step that was not like others."""
+    """The marks of an exceptional step."""
 
 
 class Point(Marks):
@@ -31,7 +31,7 @@ class Point(Marks):
 
     step: int
     loss: float | None
-    """None where it was not finite, in a step that was skipped; the gradient's norm too."""
+    """None where it was not finite, in a skipped step; the gradient norm, too."""
     learning_rate: float
     grad_norm: float | None
     validation_loss: NotRequired[float]
@@ -39,7 +39,7 @@ class Point(Marks):
 
 
 class Progress(TypedDict):
-    """What a checkpoint holds beside model and optimiser."""
+    """A checkpoint's contents besides model and optimiser."""
 
     history: list[Point]
     guard: NotRequired[Kept]
@@ -48,56 +48,56 @@ class Progress(TypedDict):
 
 @dataclass(frozen=True)
 class Course:
-    """What is known of a training's steps before the first of them."""
+    """Properties of a training's steps, fixed before the first."""
 
     steps: int
     device: torch.device
     precision: torch.dtype
-    """Of matrix products."""
+    """Type of matrix multiplications."""
     targets: Callable[[int], int]
     """Images or tokens of a step, counted from 0, over all ranks."""
 
 
 Around = Callable[[int], AbstractContextManager[None]]
-"""What each step is taken in, counted from 0: someone records it, perhaps."""
+"""From a step, counted from 0, to its context: a profiler's, for example."""
 
 
 def nothing(step: int) -> AbstractContextManager[None]:
-    """Nobody records a step."""
+    """The context of a step that is not recorded."""
     del step
     return nullcontext()
 
 
 @dataclass
 class Training:
-    """Everything that a training run consists of."""
+    """All parts of a training run."""
 
     model: nn.Module
     """This rank's layers."""
     learner: Learner
-    """The model on all ranks, with what it learns from."""
+    """The model on all ranks, with its objective."""
     optimizer: Optimizer
     averages: Averages | None
-    """Of the weights, where they are what is wanted."""
+    """The EMA of the weights, if requested."""
     local_steps: LocalSteps | None
-    """Where replicas train apart."""
+    """For replicas that train independently."""
     examples: Examples
     augmentation: Augmentation | None
-    """What changes inputs at random."""
+    """Random changes of the inputs."""
     order: Order
     settings: Train
     steps: int
     seed: int
     spread: Spread
-    """Over which ranks, and how."""
+    """The distribution over ranks."""
     validation: Validation | None
     guard: Guard | None
-    """What keeps steps that would hurt from being taken."""
+    """Skips harmful steps."""
     loss_scale: LossScale | None
-    """Where gradients are computed in fp16."""
+    """For gradients in fp16."""
     checkpoints: Checkpoints
     must_stop: Callable[[], bool]
-    """Asked on every rank after each report; one that says yes stops all of them, at a checkpoint."""
+    """Called on every rank after each report; if true on any, all stop at a checkpoint."""
     heartbeat: Callable[[int], None]
     """Called on every rank with the steps done, as often as report."""
     report: Callable[[list[Point], float], None]
@@ -107,5 +107,5 @@ class Training:
 
     @property
     def is_over(self) -> bool:
-        """Whether it ends before its last step."""
+        """Whether it ends early."""
         return self.validation is not None and self.validation.is_over(self.history)

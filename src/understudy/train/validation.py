@@ -1,6 +1,6 @@
-"""Validation during a training: what the model loses on examples that it does not learn from, and what follows from it.
+"""Validation during a training: the loss on examples that are not trained on, early stopping, and the best weights.
 
-The numbers are the same under every strategy, and all ranks have the same: they decide by them without asking.
+Losses are the same under every strategy and on every rank, so ranks decide by them without communication.
 """
 
 import time
@@ -24,29 +24,29 @@ TOLD = 5.0  # seconds
 
 
 class Measured(NamedTuple):
-    """What a model does on the validation split."""
+    """A model's results on the validation split."""
 
     loss: float
-    """Nats a target: cross-entropy of the labels, whatever the model learns from."""
+    """Nats per target: cross-entropy of the labels, for any objective."""
     accuracy: float
 
 
 @dataclass(frozen=True)
 class Validation:
-    """When a training is validated, on what, and what follows."""
+    """The settings of validation, and its examples."""
 
     examples: Examples
     batch_size: int
-    """Over all processes that read."""
+    """Over all readers."""
     every: int
     """In steps; the last step is always validated."""
     keep_best: bool
-    """Whether the finished model is the one that lost least."""
+    """Whether the finished model has the weights of the smallest loss."""
     patience: int | None
-    """After how many times without a smaller loss a training ends early."""
+    """Number of validations without a smaller loss after which a training ends early."""
 
     def is_due(self, step: int, steps: int) -> bool:
-        """Whether the model is measured after so many steps."""
+        """Whether to validate the model after so many steps."""
         return step % self.every == 0 or step == steps
 
     def is_over(self, curve: Curve) -> bool:
@@ -55,12 +55,12 @@ class Validation:
         return self.patience is not None and bool(found) and len(found) - 1 - first_least(found) >= self.patience
 
     def measure(self, learner: Learner, spread: Spread, alive: Callable[[], None]) -> Measured:
-        """Loss and accuracy on all examples, of a model that learns. To be called on every rank.
+        """Loss and accuracy on all examples, of a model in training. Collective: call it on every rank.
 
         Args:
             learner: the model.
-            spread: over which ranks, and how.
-            alive: called now and then: a large split takes longer than a step.
+            spread: the distribution over ranks.
+            alive: called every few seconds: a large split takes longer than a step.
         """
         batch = spread.meshes.batch
         width = max(1, self.batch_size // batch.size())
@@ -70,7 +70,7 @@ class Validation:
         for first in range(0, len(self.examples), width * batch.size()):
             start = first + batch.get_local_rank() * width
             indices = np.arange(start, min(start + width, len(self.examples)))
-            # Who has nothing left is asked for one example all the same, and counts none: the others wait for it.
+            # A rank with no examples left computes one all the same, uncounted: the others wait for it.
             shown = indices if len(indices) else np.zeros(1, dtype=np.int64)
             inputs, labels = (tensor.to(spread.device) for tensor in self.examples.batch(shown))
             positions = self.examples.positions(shown)
@@ -90,13 +90,13 @@ class Validation:
 
 
 def _in_pieces(states: States, labels: Tensor) -> Tensor:
-    """Sums of a batch, a few positions at a time."""
+    """The sums of a batch, a few positions at a time."""
     labels = labels.flatten()
     return torch.stack([_sums(states.logits(piece), labels[piece]) for piece in states.pieces()]).sum(0)
 
 
 def _sums(logits: Tensor, labels: Tensor) -> Tensor:
-    """Loss, right answers and targets of a batch."""
+    """Loss, correct predictions and targets of a batch."""
     counted = labels != IGNORED
     right = (logits.argmax(-1) == labels) & counted
     return torch.stack([cross_entropy(logits, labels).double(), right.sum().double(), counted.sum().double()])

@@ -1,4 +1,4 @@
-"""What a training job is: the model, what it learns from, and on what."""
+"""The description of a training job: its model, objectives and data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,36 +10,36 @@ from understudy.recipe import EvaluatePrecision, Model, ObjectiveSection, Teache
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What is trained, and on what."""
+    """A model to train, its objectives and its data."""
 
     model: Model
     section: Literal["teacher.model", "student.model"]
-    """Where the recipe describes the model."""
+    """The model's path in the recipe."""
     train: Train
     objectives: tuple[ObjectiveSection, ...]
-    """What it learns from."""
+    """The model's objectives."""
     seed: int
     examples: Path
-    """The object with the examples."""
+    """The store object with the examples."""
     initial: Path | None
     """A fetched pretrained model to start from."""
     teacher: Path | None
     teacher_model: Model | None
-    """The object with the teacher, and what the recipe says of it, if an objective needs one."""
+    """The store object with the teacher, and its section of the recipe, if an objective needs one."""
     teacher_precision: TeacherPrecision
-    """What its weights are kept in."""
+    """The type of the teacher's weights."""
     teacher_shards: int | None
-    """How many ranks hold a copy of it together."""
+    """Number of ranks that share a copy of the teacher."""
     others: Mapping[str, Model]
-    """Models that later jobs of the run will train, by their place in the recipe: tried on an example beforehand."""
+    """Models that later jobs of the run will train, by their path in the recipe: tested on an example beforehand."""
     asked: tuple[ObjectiveSection, ...]
-    """What the student will learn from: tried beforehand too, for what it asks of teacher and student."""
+    """The student's objectives: tested beforehand too, for the outputs that they need of teacher and student."""
     student_train: Train | None
-    """How it will be trained, where that is a later job's: what this names is looked for beforehand too."""
+    """The student's settings, if a later job trains it: the names in them are looked up beforehand too."""
     student_world: tuple[int, int]
     """Nodes of that later job, and processes on each."""
     measured_in: EvaluatePrecision
-    """What the models will be measured in: tried beforehand too."""
+    """The precision of the models' evaluation: tested beforehand too."""
     processes: int
     """Ranks on each node."""
     threads: int
