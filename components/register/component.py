@@ -9,5 +9,5 @@ def register(run: str, registered_model: dsl.Output[dsl.Markdown]) -> str:
     from understudy.steps import component, show
 
     result = component("register", run)
-    show(registered_model, result, result.inputs["student"])
+    show(registered_model, result, result.inputs[result.facts["candidate"]])
     return run

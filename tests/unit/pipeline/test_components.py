@@ -100,8 +100,8 @@ def test_a_components_body_is_thin(path: Path) -> None:
 
 
 def result(step: str, folder: Path) -> Result:
-    facts = {"accuracy": 0.5, "version": None, "name": "n", "url": "u"}
-    return Result(step, "digest", folder, facts, {"student": "digest of student"})
+    facts = {"accuracy": 0.5, "version": None, "name": "n", "url": "u", "candidate": "control"}
+    return Result(step, "digest", folder, facts, {"student": "digest of student", "control": "digest of control"})
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_the_source_that_a_task_carries_runs_alone(
     assert bool(task) == (name in ("teacher", "distill", "control", "evaluate"))
     shown = next(artifact for role, artifact in outputs.items() if role != "report")
     assert shown.metadata["accuracy"] == 0.5
-    assert shown.metadata.get("digest") == ("digest of student" if name == "register" else "digest")
+    assert shown.metadata.get("digest") == ("digest of control" if name == "register" else "digest")
     assert json.dumps(shown.metadata)
     assert shown.path.read_text().startswith(f"# {name}: ")
     if "report" in outputs:
