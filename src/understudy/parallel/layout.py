@@ -69,6 +69,7 @@ def layout(model: nn.Module, inputs: Tensor, where: str) -> Layout:
         )
     others = list(_outermost(model, set(found), where))
     calls, total = _watched(model, inputs, (*found, *others))
+    _check_outputs([(module, answer) for module, _, answer, _ in calls if module in others], names, where)
     order = [module for module, *_ in calls]
     _check(found, others, order, [call for call in calls if call[0] in found], names, where)
     behind = order[order.index(found[-1]) + 1 :]
@@ -160,6 +161,16 @@ def _check(
             raise InputError(
                 f"{where}.strategy: pp cannot tell to which stage {names[module]} belongs, which runs between blocks, "
                 "or twice; use fsdp"
+            )
+
+
+def _check_outputs(outputs: Sequence[tuple[nn.Module, Any]], names: dict[nn.Module, str], where: str) -> None:
+    """A stage without a module outside the blocks replaces its output by zeros, which needs one tensor's shape."""
+    for module, output in outputs:
+        if not isinstance(output, Tensor):
+            raise InputError(
+                f"{where}.strategy: pp needs modules outside the blocks to return a tensor, and {names[module]} returns "
+                f"a {type(output).__name__}; use fsdp"
             )
 
 

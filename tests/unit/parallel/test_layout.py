@@ -53,6 +53,27 @@ class Loose(Chain):
         self.scale = nn.Parameter(torch.ones(4))
 
 
+class Pair(nn.Embedding):
+    """It returns a tuple."""
+
+    def forward(self, tokens: Tensor) -> tuple[Tensor, int]:
+        return super().forward(tokens), 3
+
+
+class Paired(Chain):
+    """Its embedding returns a tuple."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = Pair(7, 4)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        hidden, _ = self.embed(tokens)
+        for block in self.blocks:
+            hidden = block(hidden)
+        return self.head(hidden)
+
+
 TOKENS = torch.zeros(2, 3, dtype=torch.long)
 
 
@@ -72,6 +93,7 @@ def test_a_model_is_read_in_the_order_in_which_it_runs() -> None:
         (Skipping(), "cuts a chain of blocks"),
         (Between(), "to which stage head belongs"),
         (Loose(), "to which stage the parameters of Loose belong"),
+        (Paired(), "to return a tensor, and embed returns a tuple"),
         (nn.Embedding(7, 4), "it has none"),
     ],
 )
