@@ -1,7 +1,8 @@
-"""What a step's code is: a digest of all the source it can reach, and the versions of the libraries it imports.
+"""The revision of a step's code: a digest of all source that it can reach, and the versions of its libraries.
 
-Both come from the source with ast, following imports (those inside functions too), without importing anything.
-Comments, docstrings and layout do not count; a template (.j2) counts for the modules beside it that name it.
+Both come from the source with ast, following imports (also those inside functions), without importing anything.
+Comments, docstrings and layout do not count, but the docstrings of attributes do. A template (.j2) counts for the
+modules beside it that name it.
 """
 
 import ast
@@ -20,23 +21,23 @@ from understudy.store.files import sha256
 
 PACKAGE = "understudy"
 TRAINING = ("understudy.train.job",)
-"""What a training enters; all that only carries messages, logs and files to and from it is above."""
+"""The entry module of a training; code that only carries messages, logs and files to and from it is above."""
 AGENT = ("understudy.agent.worker", "understudy.agent.node")
-"""What runs in a job's pods."""
+"""The entry modules of a job's pods."""
 
-# Code that carries a step's bytes and messages but has no say in its numbers: the recipe's values and the inputs'
-# digests are in the key themselves.
+# Code that carries a step's bytes and messages but does not affect its numbers: the key itself contains the recipe's
+# values and the inputs' digests.
 CARRIERS = ("understudy.errors", "understudy.recipe", "understudy.revision", "understudy.store")
-"""Modules, or packages with all that is in them."""
+"""Modules, or packages with all their modules."""
 
 
 class Revision(TypedDict):
-    """What decides a step's numbers besides its recipe section and inputs."""
+    """Everything that determines a step's numbers besides its recipe section and inputs."""
 
     source: str
     """A digest."""
     libraries: Mapping[str, str]
-    """Versions, by distribution."""
+    """Distribution and version, by import name."""
     python: str
 
 
@@ -45,12 +46,12 @@ def revision(
     root: Path = Path(__file__).parent,
     functions: tuple[Callable[..., Any], ...] = (),
 ) -> Revision:
-    """What decides a step's numbers besides its recipe section and inputs.
+    """The revision of a step.
 
     Args:
-        modules: the modules that the step enters.
+        modules: the entry modules of the step.
         root: the package's folder.
-        functions: what enters them; each counts with what it uses of its own module, and without what that imports.
+        functions: the callers of those modules. Each counts with all that it uses of its module, without imports.
     """
     sources, libraries = _closure(modules, root)
     for function in functions:
@@ -65,12 +66,12 @@ def revision(
 
 
 def build() -> str:
-    """The package's version and what runs in a job's pods: two images of one version may differ in that."""
+    """The package's version and a digest of AGENT's source, which can differ between two images of one version."""
     return f"{__version__}+{revision(AGENT)['source'][:12]}"
 
 
 def commit() -> str:
-    """The commit that this code is of, as far as that is known: of a checkout, or of what pip fetched from Git."""
+    """The commit of this code: of its checkout, or as fetched from Git by pip; empty if unknown."""
     root = Path(__file__).parents[2]
     if (root / ".git").exists():
         return _checked_out(root / ".git")
@@ -82,9 +83,9 @@ def commit() -> str:
 
 
 def _checked_out(git: Path) -> str:
-    """The commit of a checkout's HEAD; git itself need not be there (gitrepository-layout(5))."""
+    """The commit of a checkout's HEAD, read without git (gitrepository-layout(5))."""
     try:
-        if git.is_file():  # of a worktree
+        if git.is_file():  # a worktree
             git = git.parent / git.read_text().removeprefix("gitdir:").strip()
         head = (git / "HEAD").read_text().strip()
         if not head.startswith("ref: "):
@@ -100,7 +101,7 @@ def _checked_out(git: Path) -> str:
 
 
 def modules_reached(modules: tuple[str, ...], root: Path = Path(__file__).parent) -> set[str]:
-    """The package's modules that count for a step's revision."""
+    """The package's modules that are part of a step's revision."""
     return set(_closure(modules, root)[0])
 
 
@@ -132,7 +133,7 @@ def _is_carrier(module: str) -> bool:
 
 
 def _used(module: str, function: str, root: Path) -> str:
-    """A function's source, and that of all that it uses of its own module."""
+    """The source of a function and of everything in its module that it uses."""
     path = _file(module, root)
     assert path is not None
     tree = ast.parse(path.read_bytes())
@@ -155,12 +156,18 @@ def _used(module: str, function: str, root: Path) -> str:
 
 
 def _strip(tree: ast.AST) -> None:
-    """Take the docstrings away."""
+    """Remove the docstrings of modules, classes, functions and attributes: strings that are statements."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
-            node
-        ):
-            node.body = node.body[1:]
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [statement for statement in node.body if not _is_string(statement)]
+
+
+def _is_string(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Expr(ast.Constant(str())):
+            return True
+        case _:
+            return False
 
 
 def _file(module: str, root: Path) -> Path | None:
@@ -184,19 +191,19 @@ def _parse(path: Path, *_touched: int) -> tuple[str, tuple[str, ...]]:
 
 @cache
 def distributions() -> dict[str, str]:
-    """Import name -> distribution, for what is installed. Of several (mlflow, mlflow-skinny) always the same one."""
+    """Installed distributions by import name; the alphabetically first of several (mlflow, mlflow-skinny)."""
     return {name: min(found) for name, found in metadata.packages_distributions().items()}
 
 
 @cache
 def pinned() -> dict[str, str]:
-    """Libraries that the package requires in one version: a step that only launches a training may not have them."""
+    """Libraries that the package pins to one version. A step that only launches a training may lack them."""
     required = [Requirement(text) for text in metadata.requires(PACKAGE) or ()]
     specifiers = [(one.name, specifier) for one in required for specifier in one.specifier]
     return {name: specifier.version for name, specifier in specifiers if specifier.operator == "=="}
 
 
 def version(module: str) -> str:
-    """The distribution that a module comes from, and its version: here, or else where the work is done."""
+    """The distribution of a module and its version: the installed one, or else the pinned one."""
     distribution = distributions().get(module)
     return f"{distribution} {metadata.version(distribution)}" if distribution else f"{module} {pinned()[module]}"

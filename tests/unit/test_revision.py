@@ -57,6 +57,8 @@ def test_ingest_reaches_neither_training_nor_evaluation(package: Path) -> None:
         (lambda text: text.replace("def f(x):", 'def f(x):\n    """Says what."""'), False),
         (lambda text: text.replace("def f(x):", "def f(\n    x,\n):"), False),
         (lambda text: text.replace('"""Top."""', '"""Other."""'), False),
+        (lambda text: text.replace("SIZE = 3", 'SIZE = 3\n"""Bytes."""'), False),
+        (lambda text: text.replace("SIZE = 3", 'SIZE = 3\nNAME = """Bytes."""'), True),
         (lambda text: text.replace("x + 1", "x + 2"), True),
         (lambda text: text.replace("x + 1", "x + 1.0"), True),
         (lambda text: text.replace("x + 1", "x - 1"), True),
@@ -64,7 +66,7 @@ def test_ingest_reaches_neither_training_nor_evaluation(package: Path) -> None:
     ],
 )
 def test_only_what_the_interpreter_runs_counts(tmp_path: Path, change: Callable[[str], str], counts: bool) -> None:
-    text = '"""Top."""\n\n\ndef f(x):\n    return x + 1\n\n\nasync def g():\n    return 3\n'
+    text = '"""Top."""\n\nSIZE = 3\n\n\ndef f(x):\n    return x + 1\n\n\nasync def g():\n    return 3\n'
     path = tmp_path / "thing.py"
     path.write_text(text)
     before = revision(("understudy.thing",), tmp_path)
