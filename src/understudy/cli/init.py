@@ -64,11 +64,16 @@ def _write_example(example: Example, folder: Path, path: Path) -> None:
 
 
 def _write(path: Path, recipe: str) -> None:
-    """Write a new file; an existing one is not overwritten."""
+    """Write a new file, whole or not at all; an existing one is not overwritten."""
     try:
         content = recipe.encode()
         with path.open("xb") as file:
-            file.write(content)
+            try:
+                file.write(content)
+                file.flush()
+            except OSError:
+                path.unlink()
+                raise
     except UnicodeEncodeError as error:  # raised before the file is created
         raise InputError(f"{str(path)!a}: the name is not UTF-8; give another file with -o") from error
     except FileExistsError as error:

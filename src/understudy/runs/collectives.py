@@ -35,8 +35,8 @@ def measure(kube: Kube, cluster: Cluster, resources: Resources, say: Callable[[s
     """
     _check(kube, cluster, resources)
     name = f"collectives-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+    kube.ask(kube.batch.create_namespaced_job, kube.namespace, render(name, cluster, resources))
     try:
-        kube.ask(kube.batch.create_namespaced_job, kube.namespace, render(name, cluster, resources))
         return following.follow(kube, name, say)
     except UnderstudyError as error:
         raise UnderstudyError(

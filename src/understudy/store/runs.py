@@ -178,7 +178,14 @@ class Run:
         driver = self.facts.driver
         if driver and driver.is_gone():
             return False
-        return time.time() - max(path.stat().st_mtime for path in self.folder.iterdir()) < QUIET
+        return time.time() - max(_modified(self.folder), default=0.0) < QUIET
+
+
+def _modified(folder: Path) -> Iterator[float]:
+    """The modification times of a folder's entries; temporary files may be renamed meanwhile."""
+    for path in folder.iterdir():
+        with suppress(FileNotFoundError):
+            yield path.stat().st_mtime
 
 
 def create(runs: Path, name: str, recipe: Mapping[str, object], tracking_uri: str, run_id: str | None = None) -> Run:

@@ -1,6 +1,7 @@
 """understudy init; tests/full/test_init.py runs what it writes."""
 
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -135,6 +136,18 @@ def test_a_file_that_is_there_is_not_overwritten(understudy: Command) -> None:
     outcome = understudy("init", "images", "-o", "no/such/folder.yaml")
     assert outcome.code == 2
     assert "cannot be written (No such file" in outcome.err
+
+
+def test_a_recipe_that_cannot_be_written_leaves_no_file(understudy: Command) -> None:
+    images(Path("images"), 60)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        outcome = understudy("init", "images")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (outcome.code, "cannot be written (File too large)" in outcome.err) == (2, True)
+    assert not Path("images.yaml").exists()
 
 
 @pytest.mark.parametrize(

@@ -306,7 +306,10 @@ def of(folder: Path, **changes: Any) -> dict[str, dict[str, Any]]:
     )
 )
 def test_what_is_not_named_stays_behind(tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]) -> None:
-    found = of(tmp_path_factory.mktemp("x") / "folder", tokenizer_config=values, generation_config=values)
+    try:
+        found = of(tmp_path_factory.mktemp("x") / "folder", tokenizer_config=values, generation_config=values)
+    except InputError:  # a setting of another type or range
+        return
     assert SECRET not in json.dumps(
         {name: {k: v for k, v in one.items() if k != "chat_template"} for name, one in found.items()}
     )
