@@ -26,10 +26,8 @@ def why_killed(before: int | None) -> str:
     if before is None or now is None:
         return f"That is how the kernel ends a process when memory runs out: {LESS}."
     if now > before:
-        return (
-            f"The kernel ended {now - before} for want of memory on this machine meanwhile, probably this one: {LESS}."
-        )
+        return f"The kernel's OOM killer ended {now - before} on this machine meanwhile, probably this one: {LESS}."
     return (
-        "The kernel ended no process for want of memory meanwhile: somebody did, or a daemon that watches memory, "
-        f"for which {LESS}."
+        "The kernel's OOM killer ended no process meanwhile: a user did, or a daemon that watches memory, for which "
+        f"{LESS}."
     )

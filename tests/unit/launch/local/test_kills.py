@@ -21,9 +21,9 @@ def vmstat(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         (
             3,
             "pgfault 9\noom_kill 4\n",
-            "The kernel ended 1 for want of memory on this machine meanwhile, probably this one: a smaller batch",
+            "The kernel's OOM killer ended 1 on this machine meanwhile, probably this one: a smaller batch",
         ),
-        (3, "oom_kill 3\npgfault 9\n", "The kernel ended no process for want of memory meanwhile: somebody did"),
+        (3, "oom_kill 3\npgfault 9\n", "The kernel's OOM killer ended no process meanwhile: a user did"),
         (3, "pgfault 9\n", "That is how the kernel ends a process when memory runs out"),
         (None, "oom_kill 3\n", "That is how the kernel ends a process when memory runs out"),
     ],

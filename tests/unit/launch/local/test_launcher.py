@@ -179,7 +179,7 @@ def test_a_death_by_sigkill_is_explained_by_memory(
     monkeypatch.setattr(kills, "ended_for_memory", lambda: next(counts))
     found = outcome(with_resources(job, processes=1), run, script, -signal.SIGKILL, {})
     assert (found.exit_code, found.kind) == (FAILED, "killed")
-    assert found.message.startswith("rank 0 ended with signal SIGKILL. The kernel ended 1 for want of memory")
+    assert found.message.startswith("rank 0 ended with signal SIGKILL. The kernel's OOM killer ended 1 on")
     for fix in ("batch_size", "gradient_accumulation_steps", "fsdp", "run again to resume"):
         assert fix in found.message
 
